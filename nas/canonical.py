@@ -1,0 +1,239 @@
+"""The canonical form of a genome, and digests that equal mechanisms share.
+
+Only rewrites that keep values, gradients and the distribution at initialisation are made here:
+dead nodes go, streams that are the same tensor get one name, operations that return their
+operand go, parameters without effect fall back to their defaults, equal nodes that learn
+nothing become one, commuting operands and nodes are put in order. Weaker equalities are for a
+person to see, never a reason to replay a result.
+
+The order is the least one: nodes are coloured by what they compute and by who reads them until
+nothing changes, and where symmetry is left each choice is tried and the smallest text wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.genome import STREAMS, Genome, Node, Projections, layers_with_mechanism
+from nas.primitives import get
+from nas.types import infer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nas.genome import Ref
+    from nas.types import Type
+
+VERSION: Final = "nas-1"
+DIGEST_LENGTH: Final = 16
+# Symmetric ways to write one genome that are tried before the first one found is taken.
+MAX_ORDERS: Final = 200
+
+
+def canonicalise(genome: Genome) -> Genome:
+    """The canonical form; idempotent, and equal for genomes equal by the rules above."""
+    names = _stream_names(genome.projections)
+    nodes = _ordered(_simplified(genome, names))
+    return Genome(nodes, _effective(genome.projections, nodes), genome.placement)
+
+
+def digest(genome: Genome) -> str:
+    """A name for the mechanism at every size: 16 hexadecimal characters."""
+    return _hash([VERSION, canonicalise(genome).to_dict()])
+
+
+def resolved_digest(genome: Genome, *, dim: int, heads: int, depth: int) -> str:
+    """A name for the mechanism at one size, where different labels may mean the same.
+
+    At four heads gqa and mqa may be one mechanism; with one layer "first" is "all".
+
+    Args:
+        dim: model width.
+        heads: the backbone's head count.
+        depth: number of layers.
+
+    Raises:
+        GenomeError: a label is not a whole number at this size.
+    """
+    genome = canonicalise(genome)
+    typing = infer(genome)
+    streams = {
+        name: [genome.projections.has_projection(name), *_sizes(typing.streams[name], dim, heads)]
+        for name in sorted(_used(genome.nodes))
+    }
+    output = typing.nodes[-1] if typing.nodes else None
+    merged = _sizes(output, dim, heads) if output and output.width else []
+    merge = genome.projections.merge if merged and merged[0] > 1 else "concat"
+    layers = layers_with_mechanism(genome.placement, depth)
+    parts = [genome.to_dict()["graph_def"], streams, merged, merge, genome.projections.has_wo]
+    return _hash([VERSION, "resolved", dim, heads, depth, list(layers), parts])
+
+
+def _hash(parts: Any) -> str:
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def _sizes(found: Type, dim: int, heads: int) -> list[int]:
+    return [found.head_count(heads), found.channels(dim, heads)]
+
+
+def _stream_names(projections: Projections) -> dict[str, str]:
+    """One name for streams that are the same tensor: those without a projection.
+
+    v before k before q, so that values that came from v still do, as policies demand.
+    """
+    raw = [s for s in ("v", "k", "q") if not projections.has_projection(s)]
+    return {s: (raw[0] if s in raw else s) for s in STREAMS}
+
+
+def _simplified(genome: Genome, names: dict[str, str]) -> list[Node]:
+    """Live nodes with effective parameters; neutral operations and equal nodes merged."""
+    alive = set(genome.live())
+    known: dict[Node, int] = {}
+    place: dict[int, Ref] = {}
+    nodes: list[Node] = []
+    last = len(genome.nodes) - 1
+    for index in sorted(alive):
+        node = genome.nodes[index]
+        primitive = get(node.op)
+        params = primitive.effective(primitive.full(node.param_dict()))
+        inputs = tuple(names[r] if isinstance(r, str) else place[r] for r in node.inputs)
+        # The output stays a node: a graph whose last operation is neutral still has to end.
+        if len(inputs) == 1 and primitive.is_neutral(params) and index != last:
+            place[index] = inputs[0]
+            continue
+        if primitive.commutes and len(inputs) == 2:
+            inputs = tuple(sorted(inputs, key=str))
+        changed = {k: v for k, v in params.items() if v != primitive.parameters[k].default}
+        kept = Node(node.op, inputs, tuple(sorted(changed.items())))
+        if not primitive.is_parametric and kept in known:
+            place[index] = known[kept]
+            continue
+        place[index] = known[kept] = len(nodes)
+        nodes.append(kept)
+    return nodes
+
+
+def _used(nodes: Sequence[Node]) -> set[str]:
+    return {ref for node in nodes for ref in node.inputs if isinstance(ref, str)}
+
+
+def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections:
+    """Fields that change nothing set to their defaults, as the nodes use the streams."""
+    used = _used(nodes)
+    projected = {s for s in used if projections.has_projection(s)}
+    default = Projections()
+    # A stream that nobody reads has no projection, so the flag says that there is none.
+    result = replace(projections, **{f"has_w{s}": False for s in STREAMS if s not in used})
+    if "q" not in projected:
+        result = replace(result, q_heads=default.q_heads)
+    if not projected & {"k", "v"}:
+        result = replace(result, kv_heads=default.kv_heads)
+    if not projected & {"q", "k"}:
+        result = replace(result, qk_dim=default.qk_dim)
+    if projected == used:
+        result = replace(result, raw=default.raw)
+    if result.merge == "sum" and "v" not in projected and _is_one_head(Genome(nodes, result)):
+        result = replace(result, merge=default.merge)
+    return result
+
+
+def _is_one_head(genome: Genome) -> bool:
+    output = infer(genome).nodes[-1]
+    return output is not None and output.heads == "one"
+
+
+def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes in the canonical order, inputs renumbered, commuting inputs sorted."""
+    if not nodes:
+        return ()
+    best: tuple[Any, tuple[Node, ...]] | None = None
+    budget = [MAX_ORDERS]
+    for colours in _discrete(nodes, _refine(nodes, _start(nodes)), budget):
+        written = _written(nodes, colours)
+        key = [(n.op, [str(r) for r in n.inputs], [str(p) for p in n.params]) for n in written]
+        if best is None or key < best[0]:
+            best = key, written
+    assert best is not None, "a graph has at least one order"
+    return best[1]
+
+
+def _start(nodes: Sequence[Node]) -> list[str]:
+    """Colours from below: the operation, its parameters and its operands' colours."""
+    colours: list[str] = []
+    for node in nodes:
+        inputs = [r if isinstance(r, str) else colours[r] for r in node.inputs]
+        colours.append(_colour(node.op, node.params, _sorted(node, inputs)))
+    colours[-1] = _colour("output", colours[-1])
+    return colours
+
+
+def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
+    """Add who reads a node, and what it reads, until no class of nodes splits any more."""
+    count = len(set(colours))
+    while True:
+        readers: list[list[str]] = [[] for _ in nodes]
+        for index, node in enumerate(nodes):
+            for slot, ref in enumerate(node.inputs):
+                if isinstance(ref, int):
+                    at = 0 if get(node.op).commutes else slot
+                    readers[ref].append(_colour(colours[index], at))
+        fresh = []
+        for index, node in enumerate(nodes):
+            inputs = [r if isinstance(r, str) else colours[r] for r in node.inputs]
+            fresh.append(_colour(colours[index], _sorted(node, inputs), sorted(readers[index])))
+        if len(set(fresh)) == count:
+            return colours
+        colours, count = fresh, len(set(fresh))
+
+
+def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> list[list[str]]:
+    """Colourings in which every node has its own colour, one for each way to break symmetry."""
+    classes: dict[str, list[int]] = {}
+    for index, colour in enumerate(colours):
+        classes.setdefault(colour, []).append(index)
+    tied = min((c for c in classes if len(classes[c]) > 1), default=None)
+    if tied is None:
+        return [colours]
+    found = []
+    for index in classes[tied]:
+        if found and budget[0] <= 0:
+            break
+        budget[0] -= 1
+        single = [_colour("first", c) if i == index else c for i, c in enumerate(colours)]
+        found += _discrete(nodes, _refine(nodes, single), budget)
+    return found
+
+
+def _written(nodes: Sequence[Node], colours: Sequence[str]) -> tuple[Node, ...]:
+    """Nodes in depth-first order from the output, operands first."""
+    place: dict[int, int] = {}
+    written: list[Node] = []
+    stack: list[tuple[int, bool]] = [(len(nodes) - 1, False)]
+    while stack:
+        index, is_ready = stack.pop()
+        if index in place:
+            continue
+        inputs = list(nodes[index].inputs)
+        if get(nodes[index].op).commutes:
+            inputs.sort(key=lambda r: r if isinstance(r, str) else colours[r])
+        if is_ready:
+            refs = tuple(r if isinstance(r, str) else place[r] for r in inputs)
+            place[index] = len(written)
+            written.append(replace(nodes[index], inputs=refs))
+        else:
+            stack.append((index, True))
+            stack += [(r, False) for r in reversed(inputs) if isinstance(r, int)]
+    return tuple(written)
+
+
+def _sorted(node: Node, inputs: list[str]) -> list[str]:
+    return sorted(inputs) if get(node.op).commutes else inputs
+
+
+def _colour(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:DIGEST_LENGTH]

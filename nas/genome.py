@@ -1,0 +1,270 @@
+"""The genome: a frozen DAG of named operations, the projections around it, its placement.
+
+    {"graph_def": [{"op": "scaled_dot_product", "inputs": ["q", "k"]}, ...],
+     "proj_config": {"has_wq": true, ...}, "placement": "all"}
+
+``graph_def`` and the four flags of ``proj_config`` are the published form (Evolving
+Attention, section 2.2), read as it is; everything else has a default that means exactly
+that form. A node reads the streams ``q``, ``k``, ``v`` or earlier nodes by index; the last
+node is the output. This room knows syntax only: what an operation is, the primitives say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.config import describe, near
+from nas.errors import GenomeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import networkx
+
+Ref = str | int
+ParamValue = bool | int | float | str | None
+
+STREAMS: Final = ("q", "k", "v")
+MAX_NODES: Final = 512
+PLACEMENTS: Final = ("all", "first", "alternate")
+FLAGS: Final = ("has_wq", "has_wk", "has_wv", "has_wo")
+LABELS: Final[Mapping[str, tuple[str, ...]]] = {
+    "q_heads": ("all", "3/4", "1/2", "1/4", "1/8", "one"),
+    "kv_heads": ("all", "3/4", "1/2", "1/4", "1/8", "one"),
+    "qk_dim": ("all", "3/4", "1/2", "1/4"),
+    "raw": ("slice", "shared"),
+    "merge": ("concat", "sum"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation: its primitive's name, what it reads, and its parameters sorted by name."""
+
+    op: str
+    inputs: tuple[Ref, ...]
+    params: tuple[tuple[str, ParamValue], ...] = ()
+
+    def param_dict(self) -> dict[str, ParamValue]:
+        """The parameters as a mapping; those not named have the primitive's defaults."""
+        return dict(self.params)
+
+
+@dataclass(frozen=True, slots=True)
+class Projections:
+    """The linear maps around the graph, as labels that mean something at every model size.
+
+    Attributes:
+        has_wq, has_wk, has_wv, has_wo: whether the stream (or the output) is projected.
+        q_heads, kv_heads: head counts as a share of the backbone's heads.
+        qk_dim: width of projected q and k as a share of the head width.
+        raw: a stream without projection is cut into heads ("slice") or seen whole by every
+            head ("shared", the patterns reading).
+        merge: heads are concatenated, or summed (the messages reading).
+    """
+
+    has_wq: bool = True
+    has_wk: bool = True
+    has_wv: bool = True
+    has_wo: bool = True
+    q_heads: str = "all"
+    kv_heads: str = "all"
+    qk_dim: str = "all"
+    raw: str = "slice"
+    merge: str = "concat"
+
+    def has_projection(self, stream: str) -> bool:
+        """Whether ``q``, ``k`` or ``v`` is projected."""
+        return {"q": self.has_wq, "k": self.has_wk, "v": self.has_wv}[stream]
+
+
+@dataclass(frozen=True, slots=True)
+class Genome:
+    """A mechanism as data. Equal genomes are equal as written; ``nas.canonical`` knows more."""
+
+    nodes: tuple[Node, ...]
+    projections: Projections = field(default_factory=Projections)
+    placement: str = "all"
+
+    @classmethod
+    def from_dict(cls, data: Any, where: str = "genome") -> Genome:
+        """Read DESIGN's JSON form.
+
+        Raises:
+            GenomeError: unknown key, wrong kind of value, unknown label, a reference to
+                nowhere. An empty graph can be read: it is the validator that refuses it.
+        """
+        keys = _mapping(data, where, {"graph_def", "proj_config", "placement"})
+        if "graph_def" not in keys:
+            raise GenomeError(f"{where}: the key 'graph_def' is missing.")
+        graph = keys["graph_def"]
+        if not isinstance(graph, list):
+            raise GenomeError(
+                f"{where}, graph_def: found {describe(graph)}; expected a list of nodes."
+            )
+        if len(graph) > MAX_NODES:
+            raise GenomeError(
+                f"{where}, graph_def: has {len(graph)} nodes; expected at most {MAX_NODES}."
+            )
+        nodes = tuple(_node(item, i, f"{where}, node {i}") for i, item in enumerate(graph))
+        projections = _projections(keys.get("proj_config", {}), f"{where}, proj_config")
+        placement = keys.get("placement", "all")
+        _one_of(placement, PLACEMENTS, f"{where}, placement")
+        return cls(nodes, projections, placement)
+
+    def to_dict(self) -> dict[str, Any]:
+        """DESIGN's JSON form; what has its default is left out, but never a flag."""
+        graph = [
+            {"op": node.op, "inputs": list(node.inputs)}
+            | ({"params": dict(node.params)} if node.params else {})
+            for node in self.nodes
+        ]
+        default = Projections()
+        config = {
+            f.name: getattr(self.projections, f.name)
+            for f in fields(Projections)
+            if f.name in FLAGS or getattr(self.projections, f.name) != getattr(default, f.name)
+        }
+        placement = {} if self.placement == "all" else {"placement": self.placement}
+        return {"graph_def": graph, "proj_config": config} | placement
+
+    def to_json(self) -> str:
+        """The JSON form on one line; equal genomes give equal text."""
+        return json.dumps(self.to_dict(), separators=(", ", ": "), allow_nan=False)
+
+    def graph(self) -> networkx.DiGraph:
+        """The graph for ancestry, layout and drawing: streams and node indices as vertices.
+
+        Each vertex has ``op``; each edge has ``slots``, the input positions that it feeds.
+        """
+        import networkx as nx
+
+        graph: networkx.DiGraph = nx.DiGraph()
+        for index, node in enumerate(self.nodes):
+            graph.add_node(index, op=node.op)
+            for slot, ref in enumerate(node.inputs):
+                if ref not in graph:
+                    graph.add_node(ref, op=ref)
+                slots = graph.edges[ref, index]["slots"] if graph.has_edge(ref, index) else ()
+                graph.add_edge(ref, index, slots=(*slots, slot))
+        return graph
+
+    def live(self) -> tuple[int, ...]:
+        """Indices of the nodes that reach the output, ascending."""
+        if not self.nodes:
+            return ()
+        alive = [False] * len(self.nodes)
+        alive[-1] = True
+        for index in range(len(self.nodes) - 1, -1, -1):
+            if alive[index]:
+                for ref in self.nodes[index].inputs:
+                    if isinstance(ref, int):
+                        alive[ref] = True
+        return tuple(i for i, is_alive in enumerate(alive) if is_alive)
+
+
+def share(label: str, whole: int, what: str = "heads") -> int:
+    """How many of ``whole`` a label means: "3/4" of 8 is 6; less than one counts as one.
+
+    Raises:
+        GenomeError: the share of ``whole`` is a fraction above one that is not a whole number.
+    """
+    if label == "one":
+        return 1
+    part = Fraction(1 if label == "all" else label) * whole
+    if part > 1 and part.denominator != 1:
+        raise GenomeError(
+            f"{what}: {label} of {whole} is {float(part):g}; expected a whole number, "
+            f"so choose a count that {Fraction(label).denominator} divides."
+        )
+    return max(1, int(part))
+
+
+def key_width(label: str, head_dim: int) -> int:
+    """Width of projected queries and keys: ``qk_dim`` of the head width, rounded to an even
+    number of at least two; "all" is the head width itself."""
+    if label == "all":
+        return head_dim
+    return max(2, 2 * round(Fraction(label) * head_dim / 2))
+
+
+def layers_with_mechanism(placement: str, depth: int) -> tuple[int, ...]:
+    """The layers of a backbone that get the mechanism; the others keep standard attention."""
+    return {
+        "all": tuple(range(depth)),
+        "first": (0,),
+        "alternate": tuple(range(0, depth, 2)),
+    }[placement]
+
+
+def _mapping(data: Any, where: str, known: Iterable[str]) -> dict[str, Any]:
+    known = sorted(known)
+    if not isinstance(data, dict):
+        raise GenomeError(
+            f"{where}: found {describe(data)}; expected a mapping with {', '.join(known)}."
+        )
+    for key in data:
+        if key not in known:
+            raise GenomeError(
+                f"{where}: unknown key {key!r}; expected one of {', '.join(known)}"
+                f"{near(key, known)}."
+            )
+    return data
+
+
+def _one_of(value: Any, known: tuple[str, ...], where: str) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise GenomeError(
+            f"{where}: found {describe(value)}; expected one of {', '.join(known)}"
+            f"{near(value, known)}."
+        )
+
+
+def _node(data: Any, index: int, where: str) -> Node:
+    keys = _mapping(data, where, {"op", "inputs", "params"})
+    op, inputs, params = keys.get("op"), keys.get("inputs"), keys.get("params", {})
+    if not isinstance(op, str):
+        raise GenomeError(f"{where}: op is {describe(op)}; expected the name of a primitive.")
+    if not isinstance(inputs, list):
+        raise GenomeError(f"{where} ({op}): inputs is {describe(inputs)}; expected a list.")
+    if not isinstance(params, dict):
+        raise GenomeError(f"{where} ({op}): params is {describe(params)}; expected a mapping.")
+    refs = tuple(_ref(ref, index, f"{where} ({op})") for ref in inputs)
+    pairs = tuple(
+        sorted((name, _param(value, f"{where} ({op}), {name}")) for name, value in params.items())
+    )
+    return Node(op, refs, pairs)
+
+
+def _ref(ref: Any, index: int, where: str) -> Ref:
+    if isinstance(ref, str) and ref in STREAMS:
+        return ref
+    if isinstance(ref, int) and not isinstance(ref, bool) and 0 <= ref < index:
+        return ref
+    nodes = f"an earlier node (0 to {index - 1})" if index else "no node, since this is the first"
+    raise GenomeError(f"{where}: reads {describe(ref)}; expected 'q', 'k', 'v' or {nodes}.")
+
+
+def _param(value: Any, where: str) -> ParamValue:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise GenomeError(f"{where}: found {describe(value)}; expected a number, a word or a flag.")
+
+
+def _projections(data: Any, where: str) -> Projections:
+    keys = _mapping(data, where, {f.name for f in fields(Projections)})
+    for name, value in keys.items():
+        if name in FLAGS:
+            if not isinstance(value, bool):
+                raise GenomeError(
+                    f"{where}, {name}: found {describe(value)}; expected true or false."
+                )
+        else:
+            _one_of(value, LABELS[name], f"{where}, {name}")
+    return Projections(**keys)

@@ -1,0 +1,222 @@
+"""What a primitive is: a role, typed ports, parameters and a torch module, declared together.
+
+    @primitive("softmax", "scores: scores[h] -> weights[h]", role=Role.NORMALIZE, ...)
+    class Softmax(nn.Module): ...
+
+The decorator registers the class and returns it unchanged, so that its source can be read,
+trained and inlined into an exported file as it stands. A module sees operands that share one
+head count; the compiler repeats the fewer heads before the call.
+
+Sizes reach ``__init__`` by name, as far as it asks for them: ``dim`` (model width), ``heads``
+(of the operands), ``width`` (of the operands bound to ``w``), ``bias`` (the task's
+``qkv_bias``). Beside its operands ``forward`` may ask by name for ``x`` (the block's input,
+shape b n d) and ``mask`` (bool, broadcastable to b h q k, True where attention is allowed, or
+None).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.primitives.domains import Domain
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nas.genome import ParamValue
+
+Params = Mapping[str, Any]
+
+
+class Role(StrEnum):
+    """What an operation does in a mechanism; the words of a policy."""
+
+    TRANSFORM = "transform"  # tokens to tokens, content only
+    POSITION = "position"  # tokens to tokens, by where they stand
+    SCORE = "score"  # two token streams to scores
+    ADJUST = "adjust"  # scores to scores, or weights to weights
+    NORMALIZE = "normalize"  # scores to weights
+    AGGREGATE = "aggregate"  # weights and values to tokens
+    GATE = "gate"  # tokens to tokens, scaled by a learned gate
+
+
+class Kind(StrEnum):
+    """What a tensor holds: tokens (b h n w), scores or weights (b h q k)."""
+
+    TOKENS = "tokens"
+    SCORES = "scores"
+    WEIGHTS = "weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A named operand; ``width`` is the letter that its width is bound to, for tokens."""
+
+    name: str
+    kind: Kind
+    width: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One reading of a primitive: operands, result and the role it plays in that reading."""
+
+    inputs: tuple[Port, ...]
+    output: Port
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes at which a node runs: what its closed formula for MACs is written in."""
+
+    dim: int
+    heads: int
+    width: int
+    tokens: int
+
+
+def _no_macs(sizes: Sizes, params: Params) -> int:
+    return 0
+
+
+def _never(params: Params) -> bool:
+    return False
+
+
+def _always(params: Params) -> bool:
+    return True
+
+
+def _as_given(params: Params) -> Params:
+    return params
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """A registered operation.
+
+    Attributes:
+        notation: mathematics with port names and parameters in braces, "softmax({scores})".
+        commutes: whether the operands of the first two ports may change places.
+        is_causal_safe: whether, given the causal mask, no output depends on a later token.
+        is_neutral: whether the operation with these parameters returns its operand unchanged.
+        effective: the parameters with those that have no effect set to their defaults.
+        check: raises ``ValueError`` for parameters that exclude each other.
+        macs: multiply-adds of one call at batch 1, in closed form.
+    """
+
+    name: str
+    module: type[nn.Module]
+    signatures: tuple[Signature, ...]
+    parameters: Mapping[str, Domain]
+    notation: str
+    source: str
+    commutes: bool
+    is_causal_safe: Callable[[Params], bool]
+    is_neutral: Callable[[Params], bool]
+    effective: Callable[[Params], Params]
+    check: Callable[[Params], None]
+    macs: Callable[[Sizes, Params], int]
+    sizes: tuple[str, ...] = field(init=False)
+    extras: tuple[str, ...] = field(init=False)
+    is_parametric: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        wanted = inspect.signature(self.module.__init__).parameters
+        sizes = tuple(name for name in ("dim", "heads", "width", "bias") if name in wanted)
+        called = inspect.signature(self.module.forward).parameters
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "extras", tuple(n for n in ("x", "mask") if n in called))
+        # A module that is told no size can hold no size-dependent weights; scalars are declared.
+        has_scalars = bool(getattr(self.module, "has_parameters", False))
+        object.__setattr__(self, "is_parametric", bool(sizes) or has_scalars)
+
+    @property
+    def about(self) -> str:
+        """The first line of the module's docstring."""
+        return (inspect.getdoc(self.module) or "").split("\n", 1)[0]
+
+    @property
+    def arities(self) -> tuple[int, ...]:
+        """The numbers of operands that some signature takes."""
+        return tuple(sorted({len(signature.inputs) for signature in self.signatures}))
+
+    def defaults(self) -> dict[str, ParamValue]:
+        """Every parameter at its default."""
+        return {name: domain.default for name, domain in self.parameters.items()}
+
+    def full(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
+        """All parameters: those given over the defaults."""
+        return self.defaults() | dict(params)
+
+
+REGISTRY: Final[dict[str, Primitive]] = {}
+
+
+def primitive(
+    name: str,
+    *signatures: str,
+    role: Role | tuple[Role, ...],
+    notation: str,
+    source: str,
+    parameters: Mapping[str, Domain] | None = None,
+    commutes: bool = False,
+    is_causal_safe: Callable[[Params], bool] = _always,
+    is_neutral: Callable[[Params], bool] = _never,
+    effective: Callable[[Params], Params] = _as_given,
+    check: Callable[[Params], None] | None = None,
+    macs: Callable[[Sizes, Params], int] = _no_macs,
+) -> Callable[[type[nn.Module]], type[nn.Module]]:
+    """Register a module class as a primitive; see the module docstring and ``Primitive``.
+
+    Args:
+        signatures: such as "query: tokens[h,w], key: tokens[h,w] -> scores[h]"; several where
+            the primitive works on several kinds, tried in order.
+        role: one role, or one for each signature.
+    """
+
+    def register(module: type[nn.Module]) -> type[nn.Module]:
+        assert name not in REGISTRY, f"two primitives are named {name}"
+        roles = role if isinstance(role, tuple) else (role,) * len(signatures)
+        parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
+        REGISTRY[name] = Primitive(
+            name=name,
+            module=module,
+            signatures=parsed,
+            parameters=dict(parameters or {}),
+            notation=notation,
+            source=source,
+            commutes=commutes,
+            is_causal_safe=is_causal_safe,
+            is_neutral=is_neutral,
+            effective=effective,
+            check=check or (lambda params: None),
+            macs=macs,
+        )
+        return module
+
+    return register
+
+
+_PORT = re.compile(r"(?:(\w+):\s*)?(tokens|scores|weights)\[h(?:,(\w))?\]")
+
+
+def parse_signature(text: str, role: Role) -> Signature:
+    """Read "a: tokens[h,w], b: tokens[h,w] -> scores[h]"."""
+    left, arrow, right = text.partition("->")
+    ports = [_port(match) for match in _PORT.finditer(left)]
+    result = _PORT.fullmatch(right.strip())
+    assert arrow and ports and result, f"not a signature: {text}"
+    return Signature(tuple(ports), _port(result), role)
+
+
+def _port(match: re.Match[str]) -> Port:
+    name, kind, width = match.groups()
+    assert (width is not None) == (kind == "tokens"), f"tokens alone have a width: {match[0]}"
+    return Port(name or "result", Kind(kind), width)

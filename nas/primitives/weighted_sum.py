@@ -1,0 +1,32 @@
+"""The aggregation of attention: a weighted sum of values."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nas.primitives.base import Params, Role, Sizes, primitive
+
+
+def _macs(sizes: Sizes, params: Params) -> int:
+    return sizes.heads * sizes.tokens**2 * sizes.width
+
+
+@primitive(
+    "weighted_sum",
+    "weights: weights[h], values: tokens[h,w] -> tokens[h,w]",
+    role=Role.AGGREGATE,
+    notation="{weights}·{values}",
+    source="Vaswani et al. 2017, eq. 1",
+    macs=_macs,
+)
+class WeightedSum(nn.Module):
+    """Sum of the values, weighted for each query.
+
+    out_i = sum_j weights_ij v_j
+    """
+
+    def forward(
+        self, weights: Float[Tensor, "b h q k"], values: Float[Tensor, "b h k w"]
+    ) -> Float[Tensor, "b h q w"]:
+        return weights @ values

@@ -1,0 +1,17 @@
+"""The validator: types, then a policy's path rules; violations with witness and repair."""
+
+from nas.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
+from nas.validation.validator import Violation, is_legal, judge, reach, validate
+
+__all__ = [
+    "Policy",
+    "PolicyFile",
+    "Rule",
+    "Violation",
+    "compile_policy",
+    "is_legal",
+    "judge",
+    "load_policy",
+    "reach",
+    "validate",
+]

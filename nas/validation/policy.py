@@ -1,0 +1,186 @@
+"""Policies: path rules over the roles in a genome, as data.
+
+    - {name: weights_path, to: aggregate.weights, from: input, match: "transform* score normalize"}
+    - {name: values_from, to: aggregate.values, some: input.v}
+    - {name: values_only, to: aggregate.values, none: input.q}
+
+A path is the sequence of nodes between a source and a place, both ends excluded; it reads as
+their roles. ``from`` demands that every path matches, ``some`` that at least one does,
+``none`` that no path does (of all paths, where no ``match`` is given). A place is ``output``,
+a role or a primitive, or one of its ports; a source is ``input`` (any stream, or a node
+without inputs) or one stream. The expressions are those of ``nas.validation.automaton``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field, model_validator
+
+from nas.config import Frozen, find_named, near, read_model
+from nas.errors import PolicyError
+from nas.genome import STREAMS
+from nas.primitives import Role, get, names
+from nas.validation.automaton import Automaton, Letter, compile_pattern
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nas.genome import Ref
+
+FOLDER: Final = "validators"
+Quantifier = Literal["every", "some", "none"]
+
+
+class RuleFile(Frozen):
+    """One rule as written."""
+
+    name: str
+    to: str
+    from_: str | None = Field(default=None, alias="from")
+    some: str | None = None
+    none: str | None = None
+    match: str | None = None
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> RuleFile:
+        given = [w for w in (self.from_, self.some, self.none) if w is not None]
+        if len(given) != 1:
+            raise ValueError(f"rule {self.name!r} needs exactly one of 'from', 'some', 'none'")
+        if self.from_ is not None and self.match is None:
+            raise ValueError(f"rule {self.name!r} has 'from' and so needs 'match'")
+        return self
+
+
+class PolicyFile(Frozen):
+    """A policy as written; ``arity`` demands exact input counts of roles or primitives."""
+
+    name: str
+    about: str = ""
+    types: bool = True
+    arity: dict[str, int] = {}
+    rules: tuple[RuleFile, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A compiled rule: ``word`` and ``port`` name the place (None: the output)."""
+
+    name: str
+    place: str
+    word: str | None
+    port: str | None
+    quantifier: Quantifier
+    source: str
+    automaton: Automaton
+
+    def starts(self, ref: Ref | None) -> bool:
+        """Whether paths begin at a stream, or (None) at a node without inputs."""
+        return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
+
+    def slot(self, letter: Letter) -> int | None:
+        """The input position of a node that is the rule's place; None if it is not one."""
+        if self.word not in letter:
+            return None
+        for slot, port in enumerate(get(letter.op).signatures[0].inputs):
+            if port.name == self.port:
+                return slot
+        return None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A compiled policy; see ``nas.validation.validate``."""
+
+    name: str
+    about: str
+    types: bool
+    arity: dict[str, int]
+    rules: tuple[Rule, ...]
+    file: PolicyFile
+
+
+def load_policy(name_or_path: str) -> Policy:
+    """Read and compile a policy by path or by name.
+
+    Raises:
+        ConfigError, PolicyError: it cannot be read, or a rule is malformed.
+    """
+    path = find_named(name_or_path, FOLDER)
+    return compile_policy(read_model(path, PolicyFile), path)
+
+
+def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
+    """Compile a policy's rules; errors name the file and the rule."""
+    seen: set[str] = set()
+    for rule in file.rules:
+        if rule.name in seen:
+            raise PolicyError(f"{path}: two rules are named {rule.name!r}.")
+        seen.add(rule.name)
+    for word in file.arity:
+        if word not in words():
+            raise PolicyError(
+                f"{path}, arity: {word!r} is neither a role nor a primitive{near(word, words())}."
+            )
+    rules = tuple(_compile(rule, f"{path}, rule {rule.name!r}") for rule in file.rules)
+    return Policy(file.name, file.about, file.types, dict(file.arity), rules, file)
+
+
+@cache
+def alphabet() -> tuple[Letter, ...]:
+    """Every letter a path can hold: each primitive in each of its roles."""
+    return tuple(
+        sorted({Letter(n, s.role.value) for n in names() for s in get(n).signatures})
+    )
+
+
+@cache
+def words() -> frozenset[str]:
+    """Every word a pattern may use: the roles and the primitives' names."""
+    return frozenset(names()) | {role.value for role in Role}
+
+
+def _compile(rule: RuleFile, where: str) -> Rule:
+    quantifier, source = _source(rule)
+    sources = ("input", *(f"input.{stream}" for stream in STREAMS))
+    if source not in sources:
+        raise PolicyError(
+            f"{where}: the source is {source!r}; expected one of {', '.join(sources)}."
+        )
+    word, port = _place(rule.to, where)
+    try:
+        automaton = compile_pattern(rule.match or ".*", alphabet(), words())
+    except ValueError as error:
+        raise PolicyError(f"{where}, match {rule.match!r}: {error}.") from None
+    return Rule(rule.name, rule.to, word, port, quantifier, source, automaton)
+
+
+def _source(rule: RuleFile) -> tuple[Quantifier, str]:
+    if rule.from_ is not None:
+        return "every", rule.from_
+    if rule.some is not None:
+        return "some", rule.some
+    return "none", rule.none or ""
+
+
+def _place(to: str, where: str) -> tuple[str | None, str | None]:
+    if to == "output":
+        return None, None
+    word, _, port = to.partition(".")
+    if word not in words():
+        raise PolicyError(
+            f"{where}: the place {to!r} is neither 'output' nor a role or primitive"
+            f"{near(word, words())}."
+        )
+    ports = sorted(
+        {p.name for n in names() for s in get(n).signatures if word in (n, s.role.value)
+         for p in s.inputs}
+    )
+    if port not in ports:
+        raise PolicyError(
+            f"{where}: {word} has no port {port!r}; expected {word}. with one of "
+            f"{', '.join(ports)}{near(port, ports)}."
+        )
+    return word, port
