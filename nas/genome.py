@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, fields
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.config import describe, near
@@ -167,29 +166,28 @@ class Genome:
         return tuple(i for i, is_alive in enumerate(alive) if is_alive)
 
 
-def share(label: str, whole: int, what: str = "heads") -> int:
+def share(label: str, whole: int) -> int:
     """How many of ``whole`` a label means: "3/4" of 8 is 6; less than one counts as one.
 
     Raises:
-        GenomeError: the share of ``whole`` is a fraction above one that is not a whole number.
+        ValueError: the share is above one and no whole number.
     """
-    if label == "one":
+    if label in ("all", "one"):
+        return whole if label == "all" else 1
+    top, bottom = (int(part) for part in label.split("/"))
+    if top * whole < bottom:
         return 1
-    part = Fraction(1 if label == "all" else label) * whole
-    if part > 1 and part.denominator != 1:
-        raise GenomeError(
-            f"{what}: {label} of {whole} is {float(part):g}; expected a whole number, "
-            f"so choose a count that {Fraction(label).denominator} divides."
-        )
-    return max(1, int(part))
+    if top * whole % bottom:
+        raise ValueError(f"{label} of {whole} heads is no whole number; expected heads that divide")
+    return top * whole // bottom
 
 
 def key_width(label: str, head_dim: int) -> int:
-    """Width of projected queries and keys: ``qk_dim`` of the head width, rounded to an even
-    number of at least two; "all" is the head width itself."""
+    """A share of the head width, rounded to an even number of at least two; "all" is all of it."""
     if label == "all":
         return head_dim
-    return max(2, 2 * round(Fraction(label) * head_dim / 2))
+    top, bottom = (int(part) for part in label.split("/"))
+    return max(2, 2 * round(top * head_dim / (2 * bottom)))
 
 
 def layers_with_mechanism(placement: str, depth: int) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from nas.errors import GenomeError
 from nas.genome import LABELS, STREAMS, key_width, share
 from nas.primitives import get
 from nas.primitives.base import Kind
@@ -45,7 +46,10 @@ class Type(NamedTuple):
 
     def head_count(self, heads: int) -> int:
         """The number of heads in a backbone of ``heads``; GenomeError where it is no whole one."""
-        return share(self.heads, heads)
+        try:
+            return share(self.heads, heads)
+        except ValueError as error:
+            raise GenomeError(f"{error}.") from None
 
     def channels(self, dim: int, heads: int) -> int:
         """The width of one head's features, for tokens."""

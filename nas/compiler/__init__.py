@@ -1,0 +1,68 @@
+"""From genome to torch module: plan, interpreter (the reference), emitted source."""
+
+from __future__ import annotations
+
+import linecache
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from nas.compiler.emit import class_source, import_lines
+from nas.compiler.formula import formula, formula_of
+from nas.compiler.interpreter import ReferenceAttention, check_sizes
+from nas.compiler.plan import Plan, make_plan
+from nas.errors import GenomeError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nas.genome import Genome
+
+__all__ = ["Plan", "build_attention", "emit", "formula", "formula_of", "make_plan"]
+
+
+def build_attention(
+    genome: Genome, dim: int, heads: int, *, qkv_bias: bool = False, reference: bool = False
+) -> nn.Module:
+    """A mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
+
+    ``x`` and the result are (batch, tokens, dim). Weights are drawn from torch's global
+    generator, in the same order by both back ends.
+
+    Args:
+        qkv_bias: give W_Q, W_K and W_V a bias.
+        reference: interpret the graph instead of running the generated source.
+
+    Raises:
+        GenomeError: the mechanism does not exist at this size.
+        ViolationError: the genome does not type-check.
+    """
+    plan = make_plan(genome)
+    if reference:
+        return ReferenceAttention(plan, dim, heads, qkv_bias)
+    check_sizes(dim, heads)
+    try:
+        block: nn.Module = _load(emit_plan(plan, dim, heads, qkv_bias))(dim, heads)
+    except ValueError as error:
+        raise GenomeError(f"dim {dim}, heads {heads}: {error}.") from None
+    return block
+
+
+def emit(genome: Genome, dim: int, heads: int, *, qkv_bias: bool = False) -> str:
+    """The Python source that ``build_attention`` runs."""
+    return emit_plan(make_plan(genome), dim, heads, qkv_bias)
+
+
+def emit_plan(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> str:
+    """The Python source of a plan; see ``emit``."""
+    lines = "\n".join(import_lines(plan))
+    return f"{lines}\n\n\n{class_source(plan, dim, heads, qkv_bias)}"
+
+
+@lru_cache(maxsize=512)
+def _load(source: str) -> Any:
+    """Execute generated source; tracebacks and ``inspect`` find its lines."""
+    name = f"<nas attention {abs(hash(source)):x}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
+    exec(compile(source, name, "exec"), scope)  # noqa: S102 - our own text, see emit.py
+    return scope["Attention"]

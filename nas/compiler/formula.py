@@ -1,0 +1,88 @@
+"""A mechanism as one line of mathematics.
+
+    softmax((Q·Kᵀ)/√d)·V·W_O    where capital letters are projected streams and X is the input
+
+A node that is read twice gets a name: "A1 = gelu(V); ...".
+"""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING
+
+from nas.compiler.plan import make_plan
+
+if TYPE_CHECKING:
+    from nas.compiler.plan import Plan, Step
+    from nas.genome import Genome, Ref
+
+
+def formula(genome: Genome) -> str:
+    """The formula of a genome that type-checks; raises as ``make_plan`` does."""
+    return formula_of(make_plan(genome))
+
+
+def formula_of(plan: Plan) -> str:
+    """The formula of a plan."""
+    counts: dict[Ref, int] = {}
+    for step in plan.steps:
+        for operand in step.operands:
+            counts[operand.ref] = counts.get(operand.ref, 0) + 1
+    text: dict[Ref, str] = {s.name: _stream(plan, s.name, s.is_projected) for s in plan.streams}
+    named: list[str] = []
+    for step in plan.steps:
+        written = _written(step, text)
+        if counts.get(step.index, 0) > 1:
+            name = f"A{len(named) + 1}"
+            named.append(f"{name} = {written}")
+            written = name
+        text[step.index] = written
+    return "; ".join([*named, _output(plan, text[plan.steps[-1].index]) + _labels(plan)])
+
+
+def _stream(plan: Plan, name: str, is_projected: bool) -> str:
+    if is_projected:
+        return name.upper()
+    return "X" if plan.genome.projections.raw == "shared" else "x"
+
+
+def _written(step: Step, text: dict[Ref, str]) -> str:
+    ports = step.primitive.signatures[0].inputs
+    operands = {p.name: text[o.ref] for p, o in zip(ports, step.operands, strict=True)}
+    names = {field for _, field, _, _ in string.Formatter().parse(step.primitive.notation) if field}
+    params = {k: _value(v) for k, v in step.params.items()}
+    written = step.primitive.notation.format(**(params | operands))
+    defaults = step.primitive.defaults()
+    rest = [f"{k}={_value(v)}" for k, v in step.params.items()
+            if k not in names and v != defaults[k]]
+    return f"{written}[{', '.join(rest)}]" if rest else written
+
+
+def _value(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value}"
+
+
+def _output(plan: Plan, text: str) -> str:
+    projections = plan.genome.projections
+    merged = f"Σ_heads {text}" if projections.merge == "sum" else text
+    return f"({merged})·W_O" if projections.has_wo else merged
+
+
+def _labels(plan: Plan) -> str:
+    """Head counts, key width and placement where they are not the usual ones."""
+    projections, used = plan.genome.projections, {s.name for s in plan.streams if s.is_projected}
+    labels = []
+    if "q" in used and projections.q_heads != "all":
+        labels.append(f"{_heads(projections.q_heads)} query heads")
+    if used & {"k", "v"} and projections.kv_heads != "all":
+        labels.append(f"{_heads(projections.kv_heads)} kv heads")
+    if projections.qk_dim != "all":
+        labels.append(f"d_k = {projections.qk_dim} d_h")
+    if plan.genome.placement != "all":
+        layers = {"first": "first layer only", "alternate": "every other layer"}
+        labels.append(layers[plan.genome.placement])
+    return f"   [{', '.join(labels)}]" if labels else ""
+
+
+def _heads(label: str) -> str:
+    return "1" if label == "one" else f"{label} H"

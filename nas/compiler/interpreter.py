@@ -1,0 +1,91 @@
+"""The reference: a plain walk over the plan. Every other back end must equal it.
+
+Costs are counted on it, and tests compare values and gradients with it. It is slower than the
+generated module only by the walk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from nas.compiler.runtime import merge_heads, repeat_heads, split_heads, visible_keys
+from nas.errors import GenomeError
+
+if TYPE_CHECKING:
+    from nas.compiler.plan import Plan, Step, Stream
+
+
+def check_sizes(dim: int, heads: int) -> None:
+    """Refuse a head count that does not divide the width.
+
+    Raises:
+        GenomeError: dim or heads is below one, or heads does not divide dim.
+    """
+    if dim < 1 or heads < 1 or dim % heads:
+        raise GenomeError(
+            f"dim {dim} and heads {heads}: expected positive numbers, the second dividing the first."
+        )
+
+
+class ReferenceAttention(nn.Module):
+    """A mechanism executed node by node; (b, n, d) to (b, n, d).
+
+    Raises:
+        GenomeError: the mechanism does not exist at this size.
+    """
+
+    def __init__(self, plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> None:
+        super().__init__()
+        check_sizes(dim, heads)
+        self.plan, self.dim, self.heads = plan, dim, heads
+        for stream in plan.streams:
+            if stream.is_projected:
+                width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
+                self.add_module(f"w{stream.name}", nn.Linear(dim, width, bias=qkv_bias))
+        for step in plan.steps:
+            self.add_module(step.module, self._node(step, qkv_bias))
+        self.wo = None
+        if plan.genome.projections.has_wo:
+            self.wo = nn.Linear(plan.merged_width(dim, heads), dim)
+
+    def _node(self, step: Step, qkv_bias: bool) -> nn.Module:
+        sizes = self.plan.sizes(step, self.dim, self.heads, qkv_bias)
+        try:
+            return step.primitive.module(**sizes, **step.params)
+        except ValueError as error:
+            raise GenomeError(f"dim {self.dim}, heads {self.heads}: {error}.") from None
+
+    def forward(
+        self,
+        x: Tensor,
+        attn_mask: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Attend; masks as in ``nas.compiler.runtime.visible_keys``."""
+        if is_causal and self.plan.unsafe:
+            raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
+        extras = {"x": x, "mask": visible_keys(x, attn_mask, key_padding_mask, is_causal)}
+        values = {stream.name: self._stream(stream, x) for stream in self.plan.streams}
+        for step in self.plan.steps:
+            operands = []
+            for operand in step.operands:
+                value = values[operand.variable]
+                if operand.is_repeated:
+                    value = repeat_heads(value, self._count(step.heads))
+                operands.append(value)
+            wanted = {name: extras[name] for name in step.primitive.extras}
+            values[step.variable] = self.get_submodule(step.module)(*operands, **wanted)
+        out = values[self.plan.steps[-1].variable]
+        is_sum = self.plan.genome.projections.merge == "sum"
+        merged = out.sum(dim=1) if is_sum else merge_heads(out)
+        return merged if self.wo is None else self.wo(merged)
+
+    def _stream(self, stream: Stream, x: Tensor) -> Tensor:
+        projected = self.get_submodule(f"w{stream.name}")(x) if stream.is_projected else x
+        return split_heads(projected, self._count(stream.type.heads))
+
+    def _count(self, label: str) -> int:
+        return self.plan.output._replace(heads=label).head_count(self.heads)

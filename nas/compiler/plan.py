@@ -1,0 +1,156 @@
+"""The plan: a canonical, typed genome as a list of calls, the one input of every back end.
+
+Heads and widths stay labels, so that one plan serves every size; a label becomes a number
+where a module is built (the interpreter) or an expression (the emitted source).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nas.canonical import canonicalise
+from nas.errors import ViolationError
+from nas.primitives import Primitive, check_vocabulary, get
+from nas.primitives.base import Kind
+from nas.types import MODEL, Type, infer
+
+if TYPE_CHECKING:
+    from nas.genome import Genome, ParamValue, Ref
+
+
+@dataclass(frozen=True)
+class Stream:
+    """``q``, ``k`` or ``v`` as the graph reads it; raw streams that coincide are one."""
+
+    name: str
+    type: Type
+    is_projected: bool
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a call reads, and whether its heads must first be repeated to the call's."""
+
+    ref: Ref
+    variable: str
+    is_repeated: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call: ``variable = self.module(operands, extras)``."""
+
+    index: int
+    module: str
+    variable: str
+    primitive: Primitive
+    params: dict[str, ParamValue]
+    heads: str
+    width: str | None
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A genome ready to run.
+
+    Attributes:
+        unsafe: the primitives that see later tokens; empty for a causal-safe genome.
+    """
+
+    genome: Genome
+    streams: tuple[Stream, ...]
+    steps: tuple[Step, ...]
+    output: Type
+    unsafe: tuple[str, ...]
+
+    @property
+    def needs_mask(self) -> bool:
+        """Whether any call asks for the mask."""
+        return any("mask" in step.primitive.extras for step in self.steps)
+
+    def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
+        """The size arguments that a step's module asks for."""
+        found = Type(Kind.TOKENS, step.heads, step.width)
+        known: dict[str, int | bool] = {"dim": dim, "bias": bias}
+        if "heads" in step.primitive.sizes:
+            known["heads"] = found.head_count(heads)
+        if step.width is not None:
+            known["width"] = known["head_width"] = found.channels(dim, heads)
+            known["rank"] = rank(found).channels(dim, heads)
+        return {name: known[name] for name in step.primitive.sizes}
+
+    def merged_width(self, dim: int, heads: int) -> int:
+        """Width of the merged heads, before W_O."""
+        width = self.output.channels(dim, heads)
+        is_sum = self.genome.projections.merge == "sum"
+        return width if is_sum else width * self.output.head_count(heads)
+
+
+def rank(found: Type) -> Type:
+    """The type whose width scales scores: whole tokens count as the head merged into them."""
+    return found._replace(width="all") if found.width == MODEL else found
+
+
+def make_plan(genome: Genome) -> Plan:
+    """Canonicalise, type and order a genome.
+
+    Raises:
+        GenomeError: a primitive or parameter does not exist.
+        ViolationError: the genome does not type-check.
+    """
+    genome = canonicalise(check_vocabulary(genome))
+    typing = infer(genome)
+    if typing.problems:
+        first = typing.problems[0]
+        place = "the graph" if first.node is None else f"node {first.node}"
+        op = "" if first.node is None else f" ({genome.nodes[first.node].op})"
+        raise ViolationError(
+            f"{first.rule}: {place}{op} has {first.found}; expected {first.expected}."
+        )
+    steps = tuple(_step(genome, index, typing.nodes, typing.widths, typing.streams)
+                  for index in range(len(genome.nodes)))
+    used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
+    streams = tuple(
+        Stream(name, typing.streams[name], genome.projections.has_projection(name))
+        for name in ("q", "k", "v")
+        if name in used
+    )
+    unsafe = tuple(
+        sorted({s.primitive.name for s in steps if not s.primitive.is_causal_safe(s.params)})
+    )
+    return Plan(genome, streams, steps, typing.of(len(genome.nodes) - 1), unsafe)
+
+
+def _step(
+    genome: Genome,
+    index: int,
+    types: tuple[Type | None, ...],
+    widths: tuple[str | None, ...],
+    streams: dict[str, Type],
+) -> Step:
+    node = genome.nodes[index]
+    primitive = get(node.op)
+    result = types[index]
+    assert result is not None, "a genome without problems has types"
+    operands = []
+    for ref in node.inputs:
+        found = streams[ref] if isinstance(ref, str) else types[ref]
+        assert found is not None
+        operands.append(Operand(ref, _variable(ref, found), found.heads != result.heads))
+    return Step(
+        index,
+        f"{node.op}_{index}",
+        _variable(index, result),
+        primitive,
+        primitive.full(node.param_dict()),
+        result.heads,
+        widths[index],
+        tuple(operands),
+    )
+
+
+def _variable(ref: Ref, found: Type) -> str:
+    return ref if isinstance(ref, str) else f"{found.kind.value}_{ref}"
+

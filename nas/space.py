@@ -1,0 +1,172 @@
+"""The search space: what a search may combine, as data.
+
+A space names primitives with the parameter values to choose from, choices for the projections,
+placements, the policy that genomes must obey, the mechanisms that seed the first population,
+objectives and task. A genome file may use more than a space offers; the space binds the search.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from nas.config import Frozen, find_named, near, read_model
+from nas.errors import GenomeError
+from nas.genome import FLAGS, LABELS, PLACEMENTS, ParamValue, Projections
+from nas.primitives import check_params, get
+
+if TYPE_CHECKING:
+    from nas.genome import Genome
+
+FOLDER: Final = "search_spaces"
+
+
+class Nodes(Frozen):
+    """Limits on the graph."""
+
+    max: int = Field(ge=3, le=64)
+
+
+class TaskChoice(Frozen):
+    """The task to train on; further keys override fields of the task."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = "vit-cifar10"
+    data: str | None = None
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The task's fields that the space sets."""
+        return dict(self.model_extra or {})
+
+
+class SearchSpace(Frozen):
+    """A search space; see the module docstring and search_spaces/."""
+
+    name: str
+    about: str = ""
+    policy: str = "score_normalize_aggregate"
+    nodes: Nodes
+    primitives: dict[str, dict[str, tuple[ParamValue, ...]]]
+    projections: dict[str, tuple[bool | str, ...]] = {}
+    placement: tuple[str, ...] = ("all",)
+    mechanisms: tuple[str, ...] = ()
+    objectives: tuple[str, ...] = Field(default=("accuracy", "macs"), min_length=1)
+    task: TaskChoice = TaskChoice()
+
+    @field_validator("primitives", mode="before")
+    @classmethod
+    def _empty_means_defaults(cls, value: Any) -> Any:
+        """``softmax:`` with nothing behind it reads as ``softmax: {}``."""
+        return {k: v or {} for k, v in value.items()} if isinstance(value, dict) else value
+
+    @field_validator("primitives")
+    @classmethod
+    def _primitives_exist(
+        cls, value: dict[str, dict[str, tuple[ParamValue, ...]]]
+    ) -> dict[str, dict[str, tuple[ParamValue, ...]]]:
+        try:
+            return {op: _accepted(op, choices) for op, choices in value.items()}
+        except GenomeError as error:
+            raise ValueError(str(error)) from None
+
+    @field_validator("projections")
+    @classmethod
+    def _projections_exist(
+        cls, value: dict[str, tuple[bool | str, ...]]
+    ) -> dict[str, tuple[bool | str, ...]]:
+        for name, choices in value.items():
+            known: tuple[bool | str, ...] = (True, False) if name in FLAGS else LABELS.get(name, ())
+            if not known:
+                expected = (*FLAGS, *LABELS)
+                raise ValueError(f"unknown projection field {name!r}{near(name, expected)}")
+            _check_choices(name, choices, known)
+        return value
+
+    @field_validator("placement")
+    @classmethod
+    def _placements_exist(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        _check_choices("placement", value, PLACEMENTS)
+        return value
+
+    @model_validator(mode="after")
+    def _is_not_empty(self) -> SearchSpace:
+        if not self.primitives:
+            raise ValueError("the space has no primitives; expected at least one of each role")
+        return self
+
+    def choices(self, field: str) -> tuple[Any, ...]:
+        """What a field of the projections may be; its default alone where the space is silent."""
+        return self.projections.get(field, (getattr(Projections(), field),))
+
+    def excludes(self, genome: Genome) -> str | None:
+        """Why a canonical genome is not a point of this space; None if it is one."""
+        if len(genome.nodes) > self.nodes.max:
+            return f"has {len(genome.nodes)} nodes; the space allows {self.nodes.max}"
+        for node in genome.nodes:
+            if node.op not in self.primitives:
+                return f"uses {node.op}, which the space does not have"
+            for name, value in get(node.op).full(node.param_dict()).items():
+                allowed = self.param_choices(node.op, name)
+                if value not in allowed:
+                    return f"uses {node.op} with {name} {value!r}; the space has {list(allowed)}"
+        if genome.placement not in self.placement:
+            return f"has placement {genome.placement!r}; the space has {list(self.placement)}"
+        return self._excludes_projections(genome)
+
+    def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
+        """What a parameter may be; its default alone where the space is silent."""
+        return self.primitives[op].get(name, (get(op).parameters[name].default,))
+
+    def _excludes_projections(self, genome: Genome) -> str | None:
+        used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
+        default = Projections()
+        for name in (*FLAGS, *LABELS):
+            value = getattr(genome.projections, name)
+            if name in FLAGS and name != "has_wo" and name[-1] not in used:
+                continue
+            if value not in self.choices(name) and not (
+                name in LABELS and value == getattr(default, name)
+            ):
+                return f"has {name} {value!r}; the space has {list(self.choices(name))}"
+        return None
+
+
+def load_space(name_or_path: str) -> SearchSpace:
+    """Read a space by path or by name.
+
+    Raises:
+        ConfigError: it cannot be read or contradicts the primitives.
+    """
+    return read_model(find_named(name_or_path, FOLDER), SearchSpace)
+
+
+def _accepted(
+    op: str, choices: dict[str, tuple[ParamValue, ...]]
+) -> dict[str, tuple[ParamValue, ...]]:
+    """The choices in normal form, each one inside its domain."""
+    found = get(op, "primitives")
+    result: dict[str, tuple[ParamValue, ...]] = {}
+    for name, values in choices.items():
+        if not values:
+            raise GenomeError(f"{op}, {name}: has no choices; expected at least one")
+        if name not in found.parameters:
+            check_params(op, {name: values[0]}, "primitives")
+        try:
+            accepted = tuple(found.parameters[name].accept(v) for v in values)
+        except ValueError as error:
+            raise GenomeError(f"{op}, {name}: {error}") from None
+        result[name] = accepted
+    return result
+
+
+def _check_choices(
+    name: str, choices: tuple[bool | str, ...], known: tuple[bool | str, ...]
+) -> None:
+    if not choices:
+        raise ValueError(f"{name} has no choices; expected at least one of {list(known)}")
+    for value in choices:
+        if value not in known or isinstance(value, bool) != isinstance(known[0], bool):
+            raise ValueError(f"{name}: found {value!r}; expected some of {list(known)}")
