@@ -8,7 +8,6 @@ exists where the query itself is not projected.
 
 from __future__ import annotations
 
-import math
 
 import torch
 from jaxtyping import Float
@@ -59,8 +58,8 @@ def _check(params: Params) -> None:
 class Qana(nn.Module):
     """A dot product plus a hidden layer whose weights are the query.
 
-    scores_ij = s_i·k_j / sqrt(w) + alpha (sum_l V_il act(U_il·k_j m + b_il) + c_i),
-    with m = 1 or 1/sqrt(w), and U, V, b, c linear in the block's input x_i.
+    scores_ij = s_i·k_j / sqrt(r) + alpha (sum_l V_il act(U_il·k_j m + b_il) + c_i),
+    with r the key width, m = 1 or 1/sqrt(r), and U, V, b, c linear in the block's input x_i.
 
     Initialisations: ``zero_out`` (V, b, c zero: equal to the dot product at the start, and it
     trains), ``gate`` (alpha zero), ``random``, and the paper's ``paper_zero`` (all zero), which
@@ -72,6 +71,7 @@ class Qana(nn.Module):
         dim: int,
         heads: int,
         width: int,
+        rank: int,
         bias: bool = False,
         *,
         hidden: int = 4,
@@ -89,7 +89,8 @@ class Qana(nn.Module):
         self.activation = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "tanh": torch.tanh}[
             activation
         ]
-        self.scale = 1.0 / math.sqrt(width) if mlp_scale == "sqrt" else 1.0
+        self.skip_scale = rank**-0.5
+        self.scale = self.skip_scale if mlp_scale == "sqrt" else 1.0
         self.parts = (hidden * width, hidden, hidden, 1)
         self.tail = nn.Linear(dim, heads * sum(self.parts), bias=bias)
         self.alpha = None
@@ -125,5 +126,5 @@ class Qana(nn.Module):
         if self.alpha is not None:
             scores = scores * self.alpha.view(-1, 1, 1)
         if self.skip:
-            scores = scores + query @ key.transpose(-2, -1) / math.sqrt(width)
+            scores = scores + query @ key.transpose(-2, -1) * self.skip_scale
         return scores

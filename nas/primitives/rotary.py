@@ -42,6 +42,8 @@ class Rope(nn.Module):
     out_t = R_t x_t, R_t a rotation with (R_i q) · (R_j k) = q · R_{j-i} k
     """
 
+    has_parameters = False
+
     def __init__(self, width: int) -> None:
         super().__init__()
         if width % 2:

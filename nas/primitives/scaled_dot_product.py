@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -23,12 +21,17 @@ def _macs(sizes: Sizes, params: Params) -> int:
     macs=_macs,
 )
 class ScaledDotProduct(nn.Module):
-    """Dot products of queries and keys over the square root of their width.
+    """Dot products of queries and keys over the square root of the head's width.
 
-    scores_ij = q_i · k_j / sqrt(w)
+    scores_ij = q_i · k_j / sqrt(r), r the operands' width; for patterns, which hold whole tokens,
+    the width of the head that was merged into them (Patterns and Messages, section 4).
     """
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.scale = rank**-0.5
 
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> Float[Tensor, "b h q k"]:
-        return query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+        return query @ key.transpose(-2, -1) * self.scale

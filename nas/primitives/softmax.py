@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Role, primitive
+from nas.primitives.masks import hide
+
+
+def masked_softmax(
+    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
+) -> Float[Tensor, "b h q k"]:
+    """Softmax over the visible keys; zeros in a row where mask and filters leave none."""
+    scores = hide(scores, mask)
+    # Two filters can exclude every key of a row even without a mask; its softmax would be NaN.
+    empty = scores.detach().amax(dim=-1, keepdim=True) == -math.inf
+    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
 
 
 @primitive(
@@ -25,8 +38,4 @@ class Softmax(nn.Module):
     def forward(
         self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "b h q k"]:
-        if mask is None:
-            return torch.softmax(scores, dim=-1)
-        # The lowest finite number, not -inf: a row without visible keys stays free of NaN.
-        hidden = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        return torch.softmax(hidden, dim=-1).masked_fill(~mask, 0.0)
+        return masked_softmax(scores, mask)

@@ -1,0 +1,92 @@
+"""Pareto dominance over plain numbers: who is beaten by nobody, where the knee is, how much is won.
+
+Everything here takes costs: one row per candidate, one column per objective, lower is better; the
+caller negates what is maximised. Pure functions without numpy or torch, so that showing a front is
+quick and its numbers do not depend on a library's version. A row that holds NaN or an infinity
+dominates nothing and is never in a front.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Costs: TypeAlias = Sequence[float]
+
+
+def dominates(a: Costs, b: Costs) -> bool:
+    """Whether ``a`` is nowhere worse than ``b`` and somewhere better; NaN is never either."""
+    return all(x <= y for x, y in zip(a, b, strict=True)) and any(
+        x < y for x, y in zip(a, b, strict=True)
+    )
+
+
+def non_dominated(rows: Sequence[Costs]) -> list[int]:
+    """Indices of the finite rows that no other row dominates, ascending; equal rows stay together.
+
+    In lexicographic order a row is dominated only by one before it, and if by any then by one that
+    is itself not dominated: each row is compared with the front so far, n log n + n * front.
+    """
+    finite = [i for i, row in enumerate(rows) if all(map(math.isfinite, row))]
+    front: list[int] = []
+    for i in sorted(finite, key=lambda i: tuple(rows[i])):
+        if not any(dominates(rows[j], rows[i]) for j in front):
+            front.append(i)
+    return sorted(front)
+
+
+def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tuple[float, ...]]:
+    """Rescale each column so that ``ideal`` becomes 0 and ``reference`` 1.
+
+    A column in which both are equal becomes 0: it tells nothing apart.
+    """
+    spans = [worst - best for best, worst in zip(ideal, reference, strict=True)]
+    return [
+        tuple(
+            (value - best) / span if span else 0.0
+            for value, best, span in zip(row, ideal, spans, strict=True)
+        )
+        for row in rows
+    ]
+
+
+def knee(rows: Sequence[Costs]) -> int:
+    """Index of the front's knee: the member farthest below the plane through the extremes.
+
+    Das 1999, "On characterizing the knee of the Pareto curve": with each column rescaled to 0..1
+    over the front, that is the smallest sum of a row. Ties go to the smaller first column, then
+    to the lower index.
+
+    Args:
+        rows: a front of at least one finite row.
+    """
+    columns = list(zip(*rows, strict=True))
+    scaled = normalise(rows, [min(c) for c in columns], [max(c) for c in columns])
+    # The two ends of a front of two both sum to 1; rounding must not decide between them.
+    return min(range(len(rows)), key=lambda i: (round(sum(scaled[i]), 12), rows[i][0], i))
+
+
+def hypervolume(rows: Sequence[Costs], reference: Costs) -> float:
+    """Volume that ``rows`` dominate up to ``reference``, in the product of the columns' units.
+
+    Exact, by slicing along the last column (While et al. 2006, "A faster algorithm for calculating
+    hypervolume"). Rows that do not beat the reference in every column add nothing.
+    """
+    inside = [row for row in rows if all(x < r for x, r in zip(row, reference, strict=True))]
+    front = sorted({tuple(inside[i]) for i in non_dominated(inside)}, key=lambda row: row[::-1])
+    return _sliced(front, tuple(reference)) if front else 0.0
+
+
+def _sliced(rows: Sequence[tuple[float, ...]], reference: tuple[float, ...]) -> float:
+    """The volume of one row or more, sorted by their last column, all inside the reference."""
+    if len(reference) == 1:
+        return reference[0] - rows[0][0]
+    ends = [row[-1] for row in rows[1:]] + [reference[-1]]
+    return math.fsum(
+        (end - row[-1]) * hypervolume([r[:-1] for r in rows[: i + 1]], reference[:-1])
+        for i, (row, end) in enumerate(zip(rows, ends, strict=True))
+        if end > row[-1]
+    )

@@ -1,0 +1,43 @@
+"""Additive scores."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.primitives.hidden_units import reduce_units
+
+
+def _macs(sizes: Sizes, params: Params) -> int:
+    n, w = sizes.tokens, sizes.width
+    return sizes.heads * (2 * n * w**2 + n**2 * w)
+
+
+@primitive(
+    "additive_attention_score",
+    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
+    role=Role.SCORE,
+    notation="vᵀtanh(W₁{query} + W₂{key})",
+    source="Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
+    macs=_macs,
+)
+class AdditiveAttentionScore(nn.Module):
+    """A hidden tanh layer over the query and the key, as wide as they are, without biases.
+
+    scores_ij = v · tanh(W1 q_i + W2 k_j), shared by the heads
+
+    MACs are those of the mechanism: W1 and W2, and h n² w for v, whatever form the sum has.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query_map = nn.Linear(width, width, bias=False)
+        self.key_map = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, 1, bias=False)
+
+    def forward(
+        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
+    ) -> Float[Tensor, "b h q k"]:
+        units = self.query_map(query), self.key_map(key)
+        return reduce_units(units[0], units[1], self.out.weight.squeeze(0), "tanh")

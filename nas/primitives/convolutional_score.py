@@ -1,0 +1,54 @@
+"""Dot products of convolved queries and keys."""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.primitives.masks import drop_padding
+
+
+def _macs(sizes: Sizes, params: Params) -> int:
+    n, w = sizes.tokens, sizes.width
+    return sizes.heads * (2 * n * w * 3 + n**2 * w)
+
+
+def _never_safe(params: Params) -> bool:
+    return False
+
+
+@primitive(
+    "convolutional_score",
+    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
+    role=Role.SCORE,
+    notation="conv({query})·conv({key})ᵀ",
+    source="Evolving Attention, section 2.1",
+    is_causal_safe=_never_safe,
+    macs=_macs,
+)
+class ConvolutionalScore(nn.Module):
+    """Dot products, without a scale, of queries and keys that have looked at both neighbours.
+
+    scores_ij = conv(q)_i · conv(k)_j, conv depthwise over the tokens, kernel 3, with bias, the
+    same for both operands and all heads; zeros beyond the edges and at padding. A token sees
+    its right neighbour, so a causal mask does not make it causal.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(width, width, kernel_size=3, padding=1, groups=width)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b h q w"],
+        key: Float[Tensor, "b h k w"],
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "b h q k"]:
+        mixed = self._mix(drop_padding(query, mask))
+        return mixed @ self._mix(drop_padding(key, mask)).transpose(-2, -1)
+
+    def _mix(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+        """The convolution, with heads as further samples."""
+        columns = tokens.flatten(0, 1).transpose(1, 2)
+        return self.conv(columns).transpose(1, 2).reshape(tokens.shape)

@@ -1,0 +1,57 @@
+"""The reduction that additive scores share: hidden units of a query and a key, summed."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def activate(inner: Float[Tensor, "..."], activation: str) -> Float[Tensor, "..."]:
+    """The activation of that name: gelu, relu, silu or tanh."""
+    if activation == "gelu":
+        return F.gelu(inner)
+    if activation == "relu":
+        return F.relu(inner)
+    return F.silu(inner) if activation == "silu" else torch.tanh(inner)
+
+
+def reduce_units(
+    left: Float[Tensor, "b h q m"],
+    right: Float[Tensor, "b h k m"],
+    weight: Float[Tensor, "..."],
+    activation: str,
+) -> Float[Tensor, "b h q k"]:
+    """Scores of a hidden layer whose input is split between query and key.
+
+    scores_ij = sum_m weight_m act(left_im + right_jm)
+
+    One unit at a time: no (b, h, q, k, m) tensor, and for m from 2 to 64 faster than one product
+    over a broadcast sum (at n = 65, forward and backward, 1.1 to 2 times; m = 8 is the closest).
+
+    Args:
+        weight: (m) shared by the heads, or (h, m).
+        activation: gelu, relu, silu or tanh.
+    """
+    queries = left.unsqueeze(-2).unbind(-1)
+    # Keys unit by unit in memory: the innermost loop then runs over neighbours.
+    keys = right.transpose(-2, -1).contiguous().unsqueeze(-2).unbind(2)
+    # Every unit, the first too, is one multiply-add: counted as h·n²·m.
+    scores = torch.zeros((), dtype=left.dtype, device=left.device)
+    for query, key, factor in zip(queries, keys, weight.unbind(-1), strict=True):
+        active = activate(query + key, activation)
+        scores = torch.addcmul(scores, active, factor.reshape(-1, 1, 1))
+    return scores
+
+
+def split_linear(
+    tokens: Float[Tensor, "b h n i"],
+    weight: Float[Tensor, "..."],
+    bias: Float[Tensor, "..."] | None = None,
+) -> Float[Tensor, "b h n o"]:
+    """A linear map with weights (o, i) shared by the heads, or (h, o, i) of each head."""
+    if weight.dim() == 2:
+        return F.linear(tokens, weight, bias)
+    product = tokens @ weight.transpose(-2, -1)
+    return product if bias is None else product + bias.unsqueeze(-2)

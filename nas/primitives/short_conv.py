@@ -1,0 +1,54 @@
+"""A short depthwise convolution over the tokens."""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.primitives.domains import Flag, Integer
+from nas.primitives.masks import drop_padding
+
+
+def _macs(sizes: Sizes, params: Params) -> int:
+    return sizes.heads * sizes.tokens * sizes.width * int(params["kernel"])
+
+
+def _is_causal(params: Params) -> bool:
+    return bool(params["causal"])
+
+
+# POSITION, not TRANSFORM: what a token becomes depends on who stands beside it.
+@primitive(
+    "short_conv",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.POSITION,
+    notation="conv_{kernel}({tokens})",
+    source="So et al. 2021 (Primer), section 4.2",
+    parameters={
+        "kernel": Integer(default=3, low=2, high=64),
+        "causal": Flag(default=True),
+    },
+    is_causal_safe=_is_causal,
+    macs=_macs,
+)
+class ShortConv(nn.Module):
+    """Every feature of every head is mixed with the same feature of a few neighbours.
+
+    out_t = b + sum_s w_s tokens_{t-s}, s = 0 .. kernel-1 if causal, else centred on t (an even
+    kernel reaches one further to the right); zeros beyond the edges and at padding.
+    """
+
+    def __init__(self, heads: int, width: int, *, kernel: int = 3, causal: bool = True) -> None:
+        super().__init__()
+        self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
+        self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
+
+    def forward(
+        self, tokens: Float[Tensor, "b h n w"], mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b h n w"]:
+        # Heads side by side as channels: each has a kernel of its own.
+        columns = drop_padding(tokens, mask).transpose(2, 3).flatten(1, 2)
+        mixed = self.conv(F.pad(columns, self.reach))
+        return mixed.unflatten(1, (tokens.shape[1], -1)).transpose(2, 3)

@@ -1,0 +1,70 @@
+"""The largest scores of each row: as a filter of scores, and with softmax in one."""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from nas.primitives.base import Role, primitive
+from nas.primitives.domains import Integer
+from nas.primitives.masks import hide
+from nas.primitives.softmax import masked_softmax
+
+
+def keep_largest(
+    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, count: int
+) -> Float[Tensor, "b h q k"]:
+    """The scores, with -inf below the ``count``-th largest visible one of the row; ties stay."""
+    hidden = hide(scores, mask)
+    largest = hidden.detach().topk(min(count, scores.shape[-1]), dim=-1).values
+    return hidden.masked_fill(hidden < largest[..., -1:], -math.inf)
+
+
+@primitive(
+    "topk_filter",
+    "scores: scores[h] -> scores[h]",
+    role=Role.ADJUST,
+    notation="top_{k}({scores})",
+    source="Evolving Attention, section 2.1 (k = 10)",
+    parameters={"k": Integer(default=10, low=1, high=65536)},
+)
+class TopkFilter(nn.Module):
+    """Excludes all but the k largest visible scores of each row.
+
+    out_ij = scores_ij where at least the k-th largest of row i, else -inf
+    """
+
+    def __init__(self, *, k: int = 10) -> None:
+        super().__init__()
+        self.k = k
+
+    def forward(
+        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b h q k"]:
+        return keep_largest(scores, mask, self.k)
+
+
+@primitive(
+    "topk_softmax",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="softmax_top{k}({scores})",
+    source="Gupta et al. 2021 (Memory-efficient Transformers via Top-k Attention), section 2",
+    parameters={"k": Integer(default=10, low=1, high=65536)},
+)
+class TopkSoftmax(nn.Module):
+    """Softmax over the k largest visible scores of each row.
+
+    weights_ij = exp(scores_ij) / sum over the k largest; equal to softmax after topk_filter
+    """
+
+    def __init__(self, *, k: int = 10) -> None:
+        super().__init__()
+        self.k = k
+
+    def forward(
+        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b h q k"]:
+        return masked_softmax(keep_largest(scores, mask, self.k), mask)

@@ -1,0 +1,79 @@
+"""The store: run folders and their databases, and what can be read off them without torch.
+
+``create_run`` and ``open_writer`` give the one writer of a run, ``open_run`` a reader. SQLite holds
+everything; nothing is ever unpickled.
+
+    records.py   what is remembered, as frozen values        rows.py    records to rows and back
+    run.py       a run opened to read                        writer.py  a run opened to write
+    front.py     candidates, front, members, lineage         folder.py  making and finding runs
+    schema.py    the tables and their migrations             database.py  SQLite
+    lock.py      one writer at a time                        machine.py  versions and processor
+"""
+
+from nas.store.folder import (
+    LATEST,
+    RUNS,
+    create_run,
+    find_run,
+    list_runs,
+    split_member,
+    weights_path,
+)
+from nas.store.front import (
+    as_costs,
+    candidates,
+    find_candidate,
+    find_proposal,
+    front,
+    front_hypervolume,
+    lineage,
+    scaled_hypervolume,
+    summarise,
+)
+from nas.store.machine import this_session
+from nas.store.records import (
+    Candidate,
+    Counts,
+    Document,
+    Generation,
+    PastSession,
+    Proposal,
+    RunSetup,
+    RunSummary,
+    Session,
+)
+from nas.store.run import Run, open_run
+from nas.store.writer import RunWriter, open_writer
+
+__all__ = [
+    "LATEST",
+    "RUNS",
+    "Candidate",
+    "Counts",
+    "Document",
+    "Generation",
+    "PastSession",
+    "Proposal",
+    "Run",
+    "RunSetup",
+    "RunSummary",
+    "RunWriter",
+    "Session",
+    "as_costs",
+    "candidates",
+    "create_run",
+    "find_candidate",
+    "find_proposal",
+    "find_run",
+    "front",
+    "front_hypervolume",
+    "lineage",
+    "list_runs",
+    "open_run",
+    "open_writer",
+    "scaled_hypervolume",
+    "split_member",
+    "summarise",
+    "this_session",
+    "weights_path",
+]

@@ -1,0 +1,233 @@
+"""One SQLite file, opened to write or to read; the only module that knows sqlite3.
+
+Writing uses a write-ahead log with ``synchronous = FULL``: a statement that has returned outside a
+transaction is on the disk, and readers are never blocked. A finished file goes back to a rollback
+journal, so that it stands alone and can be read from a place that nobody may write to. Whatever
+SQLite has to say to a user becomes one sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from nas.errors import RunError
+from nas.store import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+WAIT_SECONDS: Final = 10.0
+
+
+class Database:
+    """An open run database. Statements are text with named parameters, rows are dicts."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._connection = connection
+        connection.row_factory = _as_dict
+
+    @classmethod
+    def create(cls, path: Path) -> Database:
+        """Make the file with its tables; it must not exist."""
+        with _explained(path):
+            connection = _connect(path, "mode=rwc")
+            with _closed_on_error(connection):
+                database = cls(path, connection)
+                with database.transaction():
+                    for statement in schema.TABLES:
+                        database.execute(statement)
+                    database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+                    database.execute(f"PRAGMA user_version = {schema.VERSION}")
+            return database
+
+    @classmethod
+    def open_to_write(cls, path: Path) -> Database:
+        """Open, check and bring to the present schema; the caller holds the run's lock."""
+        with _explained(path):
+            connection = _connect(path, "mode=rw")
+            with _closed_on_error(connection):
+                _check(connection, path)
+                migrate(connection, path, schema.VERSION, schema.MIGRATIONS)
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA fullfsync = ON")
+            return cls(path, connection)
+
+    @classmethod
+    def open_to_read(cls, path: Path) -> Database:
+        """Open without changing anything, also while another process writes.
+
+        A run of an older schema is migrated in a copy in memory.
+        """
+        with _explained(path):
+            connection = _connect_to_read(path)
+            with _closed_on_error(connection):
+                _check(connection, path)
+                is_older = _version(connection) < schema.VERSION
+                copy = _in_memory(connection) if is_older else connection
+                with _closed_on_error(copy):
+                    migrate(copy, path, schema.VERSION, schema.MIGRATIONS)
+            return cls(path, copy)
+
+    def query(self, sql: str, /, **values: Any) -> list[dict[str, Any]]:
+        """The rows of a SELECT."""
+        with _explained(self._path):
+            return self._connection.execute(sql, values).fetchall()
+
+    def execute(self, sql: str, /, **values: Any) -> None:
+        """Run one statement; outside a transaction it is durable on return."""
+        with _explained(self._path):
+            self._connection.execute(sql, values)
+
+    def insert(self, table: str, row: Mapping[str, Any]) -> None:
+        """Insert one row; ``table`` and the names of the columns are ours, never a user's."""
+        columns = ", ".join(row)
+        places = ", ".join(f":{name}" for name in row)
+        self.execute(f"INSERT INTO {table} ({columns}) VALUES ({places})", **row)  # noqa: S608
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All statements inside become durable together, or none does."""
+        with _explained(self._path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All queries inside see one moment, whatever another process writes meanwhile."""
+        with _explained(self._path):
+            if self._connection.in_transaction:
+                yield
+                return
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    def stand_alone(self) -> None:
+        """Fold the write-ahead log into the file; a reader at work merely postpones it."""
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            self._connection.execute("PRAGMA journal_mode = DELETE")
+
+    def close(self) -> None:
+        """Let go of the file; calling it again does nothing."""
+        self._connection.close()
+
+
+def migrate(
+    connection: sqlite3.Connection,
+    path: Path,
+    version: int,
+    steps: Mapping[int, Sequence[str]],
+) -> None:
+    """Bring a database to ``version`` in one transaction.
+
+    Raises:
+        RunError: the database is newer, or no step leads on from an older one.
+    """
+    found = _version(connection)
+    if found > version:
+        raise RunError(
+            f"{path}: written with schema {found} of a later nas; this one knows up to {version}. "
+            "Update nas to read this run."
+        )
+    if found == version:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    for old in range(found, version):
+        if old not in steps:
+            connection.execute("ROLLBACK")
+            raise RunError(
+                f"{path}: written with schema {old} of an older nas, which this one can no longer "
+                f"read (it knows {version}). Use the nas that wrote it, or start a new run."
+            )
+        for statement in steps[old]:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.execute("COMMIT")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    # isolation_level None: Python begins no transactions of its own, ours are written out.
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?{mode}"
+    return sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    connection = _connect(path, "mode=ro")
+    try:
+        connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        # A log needs a companion file, which cannot be made in a folder nobody may write to.
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        return _connect(path, "mode=ro&immutable=1")
+    return connection
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
+        raise RunError(f"{path}: is no run database; expected one that `nas search` wrote.")
+    fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if fault != "ok":
+        raise sqlite3.DatabaseError(" ".join(str(fault).replace("*", "").split()))
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    connection.backup(copy)
+    connection.close()
+    return copy
+
+
+def _as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
+    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
+
+
+@contextlib.contextmanager
+def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite says of the file into one sentence; misuse is ours and stays as it is."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+        raise
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error) or "no such column" in str(error):
+            raise RunError(f"{path}: is damaged ({error}); restore it from a copy.") from error
+        raise RunError(
+            f"{path}: cannot be used ({error}). Check that the folder exists, that you may write "
+            "to it and that its disk is not full."
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise RunError(
+            f"{path}: is damaged or no run database ({error}). Restore it from a copy, or start "
+            "a new run."
+        ) from error

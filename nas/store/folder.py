@@ -1,0 +1,207 @@
+"""Run folders: making, listing and finding them.
+
+``runs/<date>_<space>_s<seed>/`` holds run.sqlite, the only truth, and for people copies of space,
+policy and task as they were, and what was drawn or exported. A new folder is made under another
+name and renamed when it is complete: a run is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import uuid
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nas.config import near
+from nas.errors import RunError
+from nas.store.run import DATABASE_FILE, open_run
+from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from nas.store.records import RunSetup, RunSummary, Session
+    from nas.store.writer import Clock
+
+RUNS: Final = Path("runs")
+LATEST: Final = "latest"
+STAGING: Final = ".new-"
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+
+def create_run(
+    root: Path,
+    setup: RunSetup,
+    session: Session,
+    *,
+    name: str | None = None,
+    clock: Clock = utc_now,
+) -> RunWriter:
+    """Make a run folder and open it to write.
+
+    Args:
+        root: the folder of runs; made if missing.
+        name: the folder's name; by default date, space and seed, with _2, _3, ... if taken.
+        clock: gives the time, aware; the date in the name is the local one.
+
+    Raises:
+        RunError: the name is taken or no name for a folder, or the folder cannot be written.
+    """
+    now = clock()
+    if name is not None:
+        _check_name(name, root)
+    try:
+        folder = _make(root, setup, _names(setup, now) if name is None else [name], now)
+    except OSError as error:
+        raise RunError(
+            f"{root}: no run can be made here ({error.strerror}); choose a folder that you may "
+            "write to, on a disk that is not full."
+        ) from error
+    return open_writer(folder, session, clock=clock)
+
+
+def list_runs(root: Path = RUNS) -> tuple[list[RunSummary], list[RunError]]:
+    """The runs in a folder, last active last, and why the others could not be read."""
+    found: list[RunSummary] = []
+    problems: list[RunError] = []
+    for folder in _run_folders(root):
+        try:
+            with open_run(folder) as run:
+                found.append(run.summary())
+        except RunError as error:
+            problems.append(error)
+    return sorted(found, key=lambda run: (run.active, run.name)), problems
+
+
+def find_run(source: str, root: Path = RUNS) -> Path:
+    """The folder of a run given by name, by path, or as ``latest``.
+
+    Raises:
+        RunError: there is no such run; names the near ones.
+    """
+    if source == LATEST:
+        runs, _ = list_runs(root)
+        if not runs:
+            raise RunError(f"{root}: holds no run yet; `nas search` makes one.")
+        return runs[-1].folder
+    path = Path(source)
+    for folder in (root / source, path, path.parent if path.name == DATABASE_FILE else path):
+        if source and _is_file(folder / DATABASE_FILE):
+            return folder
+    names = [folder.name for folder in _run_folders(root)]
+    known = ", ".join(names[-8:]) or "none yet"
+    raise RunError(
+        f"{_shown(source)}: there is no such run in {root}{near(source, names)}; expected a path, "
+        f"{LATEST} or a name (the last ones: {known}). `nas runs` lists all."
+    )
+
+
+def split_member(source: str) -> tuple[str, str]:
+    """RUN/ID as run and member; the run may be a path.
+
+    Raises:
+        RunError: there is no slash, or nothing on one side of it.
+    """
+    run, slash, member = source.rpartition("/")
+    if not (run and slash and member):
+        raise RunError(
+            f"{_shown(source)}: expected RUN/ID, for example {LATEST}/best; ID is the beginning of "
+            "a digest or one of best, knee, cheapest."
+        )
+    return run, member
+
+
+def weights_path(folder: Path, digest: str) -> Path:
+    """Where the trained weights of a front member are kept; the file need not exist."""
+    return folder / "weights" / f"{digest}.safetensors"
+
+
+def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    staging = root / f"{STAGING}{uuid.uuid4().hex}"
+    staging.mkdir()
+    try:
+        for kind in ("space", "policy", "task"):
+            text = getattr(setup, kind).text
+            (staging / f"{kind}.yaml").write_text(text, encoding="utf-8", errors="replace")
+        write_setup(staging / DATABASE_FILE, setup, now)
+        return _rename(staging, root, names)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def _rename(staging: Path, root: Path, names: Iterable[str]) -> Path:
+    for name in names:
+        target = root / name
+        if os.path.lexists(target):
+            continue
+        try:
+            staging.rename(target)
+        except OSError as error:
+            # Another process was quicker.
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+                raise
+            continue
+        _sync(root)
+        return target
+    raise _taken(root, names)
+
+
+def _names(setup: RunSetup, now: datetime) -> Iterable[str]:
+    space = re.sub(r"[^A-Za-z0-9._+]+", "-", setup.space.name).strip("-.")[:60] or "space"
+    base = f"{now.astimezone():%Y-%m-%d}_{space}_s{setup.seed}"
+    return chain([base], (f"{base}_{i}" for i in count(2)))
+
+
+def _check_name(name: str, root: Path) -> None:
+    if name == LATEST or not NAME.fullmatch(name):
+        raise RunError(
+            f"{_shown(name)} cannot name a run; expected letters, digits and . _ + - (at most 100, "
+            f"the first a letter or digit), and not {LATEST!r}, which means the newest."
+        )
+    if os.path.lexists(root / name):
+        raise _taken(root, [name])
+
+
+def _taken(root: Path, names: Iterable[str]) -> RunError:
+    name = next(iter(names))
+    return RunError(
+        f"{root / name}: exists already; `nas resume {name}` goes on with it, or choose another "
+        "name."
+    )
+
+
+def _shown(source: str) -> str:
+    return repr(source if len(source) <= 80 else f"{source[:77]}...")
+
+
+def _run_folders(root: Path) -> list[Path]:
+    try:
+        entries = sorted(root.iterdir())
+    except OSError:
+        return []
+    return [e for e in entries if not e.name.startswith(".") and _is_file(e / DATABASE_FILE)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _sync(folder: Path) -> None:
+    """Make a rename durable, where a folder can be synchronised at all."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

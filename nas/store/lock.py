@@ -1,0 +1,133 @@
+"""One writer a run: an exclusive lock on a file in the run folder.
+
+A POSIX record lock (``fcntl.lockf``): the kernel drops it with the process, however that ends, and
+a forked worker does not inherit it, so a dead driver is never an obstacle. Such locks do not see
+each other within one process, and closing any handle on the file drops them: hence ``_held``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Final
+
+from nas.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOCK_FILE: Final = "lock"
+# Whoever asks `is_held` has the lock for an instant: a writer asks a few times before it gives up.
+ATTEMPTS: Final = 5
+PAUSE_SECONDS: Final = 0.05
+
+_held: set[Path] = set()
+
+
+class Lock:
+    """A held lock; release it with ``release`` or by ending the process."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self._path = path
+        self._handle = handle
+        _held.add(path)
+
+    def release(self) -> None:
+        """Let go; calling it again does nothing."""
+        if self._path not in _held:
+            return
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._handle, 0)
+        os.close(self._handle)
+        _held.discard(self._path)
+
+
+def acquire(folder: Path) -> Lock:
+    """Take the run's lock and write down who has it.
+
+    Raises:
+        RunError: another process (or this one) writes the run, or the folder is not writable.
+    """
+    path = (folder / LOCK_FILE).resolve()
+    if path in _held:
+        raise _refusal(folder, _holder())
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with _closed_on_error(handle):
+            if not _try(handle):
+                raise _refusal(folder, _read(handle))
+            _write(handle)
+    except OSError as error:
+        raise RunError(
+            f"{folder}: cannot be locked for writing ({error.strerror}); choose a folder that you "
+            "may write to, on a disk that is not full and that knows file locks."
+        ) from error
+    return Lock(path, handle)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process writes the run."""
+    path = (folder / LOCK_FILE).resolve()
+    if path in _held:
+        return True
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _try(handle: int) -> bool:
+    for attempt in range(ATTEMPTS):
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # POSIX lets a system answer either
+            time.sleep(PAUSE_SECONDS if attempt < ATTEMPTS - 1 else 0)
+        else:
+            return True
+    return False
+
+
+def _holder() -> dict[str, object]:
+    return {"pid": os.getpid(), "host": socket.gethostname()}
+
+
+def _write(handle: int) -> None:
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps(_holder()).encode(), 0)
+
+
+@contextlib.contextmanager
+def _closed_on_error(handle: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _read(handle: int) -> dict[str, object]:
+    with contextlib.suppress(ValueError, OSError):
+        holder = json.loads(os.pread(handle, 4096, 0))
+        if isinstance(holder, dict):
+            return holder
+    return {}
+
+
+def _refusal(folder: Path, holder: dict[str, object]) -> RunError:
+    pid, host = holder.get("pid", "unknown"), holder.get("host", "an unknown host")
+    return RunError(
+        f"run {folder.name!r} is being written by process {pid} on {host}; wait until it ends or "
+        f"stop it with Ctrl-C, then `nas resume {folder.name}`. Reading it is possible meanwhile."
+    )

@@ -1,0 +1,157 @@
+"""Variation: sampling, mutation and crossover of genomes, legal by construction.
+
+Pure functions of genomes, the space, the policy and a random generator. The validator is not
+asked: structure is grown from the policy's own automata (``grammar``), types decide the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from nas.errors import SpaceError
+from nas.genome import Genome
+from nas.types import infer
+from nas.variation import projecting
+from nas.variation.draft import Draft
+from nas.variation.grammar import Grammar
+from nas.variation.growing import grow
+from nas.variation.mutation import GRAPH_OPERATORS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nas.space import SearchSpace
+    from nas.validation import Policy
+
+TRIES: Final = 50
+PROJECT: Final = 0.3  # how often a mutation changes the projections rather than the graph
+PLACE: Final = 0.05  # how often it changes the placement, where the space has several
+
+
+class Variation:
+    """The operators of a space under a policy.
+
+    Raises:
+        SpaceError: no genome of the space obeys the policy.
+    """
+
+    def __init__(self, space: SearchSpace, policy: Policy) -> None:
+        self.space = space
+        self.grammar = Grammar(space, policy)
+
+    def sample(self, rng: np.random.Generator) -> Genome:
+        """A genome of the space, from the smallest to the largest it allows."""
+        least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
+        for _ in range(TRIES):
+            draft = Draft(self.grammar)
+            budget = int(rng.integers(least, most + 1))
+            grow(draft, self.grammar.start, budget, self.space, rng)
+            drawn = draft.genome(projecting.draw(self.space, rng), self._placement(rng))
+            genome = self._fitted(drawn, rng)
+            if genome is not None:
+                return genome
+        raise SpaceError(
+            f"space {self.space.name}: {TRIES} graphs were drawn and its projections fit none; "
+            "expected choices with which some stream's heads and widths agree."
+        )
+
+    def mutate(
+        self, genome: Genome, rng: np.random.Generator, strength: int = 1
+    ) -> tuple[Genome, str]:
+        """A genome ``strength`` changes away, and the names of the operators that made them.
+
+        Where no operator applies, a fresh sample.
+        """
+        child, names = genome, []
+        for _ in range(strength):
+            changed = self._mutate_once(child, rng)
+            if changed is None:
+                return self.sample(rng), "sample"
+            child, name = changed
+            names.append(name)
+        return child, "+".join(names)
+
+    def crossover(self, a: Genome, b: Genome, rng: np.random.Generator) -> tuple[Genome, str]:
+        """``a`` with a subgraph of ``b`` in one place, and projections from both."""
+        placement = a.placement if rng.random() < 0.5 else b.placement
+        mixed = projecting.mix(a.projections, b.projections, rng)
+        grafted = self._graft(a, b, rng)
+        name = "crossover" if grafted is not None else "crossover_projections"
+        for graph in (grafted, a):
+            if graph is not None:
+                drawn = replace(graph, projections=mixed, placement=placement)
+                child = self._fitted(drawn, rng)
+                if child is not None:
+                    return child, name
+        return a, name
+
+    def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
+        """One change of the kind drawn, or of the graph where that kind has nothing to offer."""
+        mark = rng.random()
+        for kind in ("place" if mark < PLACE else "project" if mark < PROJECT else "graph", "graph"):
+            for _ in range(TRIES):
+                name, child = self._propose(kind, genome, rng)
+                fitted = None if child is None else self._fitted(child, rng)
+                if fitted is not None and fitted != genome:
+                    return fitted, name
+        return None
+
+    def _propose(
+        self, kind: str, genome: Genome, rng: np.random.Generator
+    ) -> tuple[str, Genome | None]:
+        if kind == "place":
+            return kind, replace(genome, placement=self._placement(rng))
+        if kind == "project":
+            changed = projecting.change(genome.projections, self.space, rng)
+            child = replace(genome, projections=changed)
+            return kind, None if infer(child).problems else child
+        name = list(GRAPH_OPERATORS)[int(rng.integers(len(GRAPH_OPERATORS)))]
+        draft = GRAPH_OPERATORS[name](Draft.of(genome, self.grammar), self.space, rng)
+        return name, None if draft is None else draft.genome(genome.projections, genome.placement)
+
+    def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
+        """``a`` with one edge reading a copy of a node of ``b`` and its ancestors."""
+        host, donor = Draft.of(a, self.grammar), Draft.of(b, self.grammar)
+        goals = host.goals()
+        edges = host.edges()
+        for choice in rng.permutation(len(edges)):
+            reader, slot = edges[choice]
+            goal = host.edge_goal(reader, slot, goals)
+            fitting = [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]
+            if fitting:
+                at = fitting[int(rng.integers(len(fitting)))]
+                return _grafted(host, donor, (reader, slot), at).genome(a.projections, a.placement)
+        return None
+
+    def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
+        """The genome with projections that fit it; None where it is too large or nothing fits."""
+        if len(genome.nodes) > self.space.nodes.max:
+            return None
+        return projecting.fit(genome, self.space, rng)
+
+    def _placement(self, rng: np.random.Generator) -> str:
+        return self.space.placement[int(rng.integers(len(self.space.placement)))]
+
+
+def _grafted(host: Draft, donor: Draft, edge: tuple[int, int], at: int) -> Draft:
+    """The host's nodes with a copy of a donor's subgraph read at one edge."""
+    reader, slot = edge
+    fresh = Draft(host.grammar)
+    for vertex in host.vertices[:reader]:
+        fresh.add(vertex.reading, vertex.inputs, vertex.params)
+    place: dict[int, int] = {}
+    for old in sorted(donor.ancestors(at)):
+        vertex = donor.vertices[old]
+        inputs = [place[r] if isinstance(r, int) else r for r in vertex.inputs]
+        place[old] = fresh.add(vertex.reading, inputs, vertex.params)
+    shift = len(place)
+    for index, vertex in enumerate(host.vertices[reader:], start=reader):
+        inputs = [r + shift if isinstance(r, int) and r >= reader else r for r in vertex.inputs]
+        if index == reader:
+            inputs[slot] = place[at]
+        fresh.add(vertex.reading, inputs, vertex.params)
+    return fresh
+
+
+__all__ = ["Draft", "Grammar", "Variation"]

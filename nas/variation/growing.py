@@ -1,0 +1,116 @@
+"""Grow subgraphs towards a goal, and draw parameters: where all new structure comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from nas.primitives import get
+from nas.primitives.base import Role
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nas.genome import ParamValue, Ref
+    from nas.space import SearchSpace
+    from nas.variation.draft import Draft
+    from nas.variation.grammar import Goal, Production
+
+# How often a role is tried where several may stand; within a role primitives are alike.
+ROLE_WEIGHTS: Final = {
+    Role.SCORE: 4.0,
+    Role.NORMALIZE: 4.0,
+    Role.AGGREGATE: 3.0,
+    Role.TRANSFORM: 2.0,
+    Role.ADJUST: 1.0,
+    Role.GATE: 1.0,
+    Role.POSITION: 1.0,
+}
+# A port prefers the stream of its name: "query" reads q three times as often as k or v.
+STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
+PREFERENCE: Final = 3.0
+STOP: Final = 0.65  # how often a token goal ends in a stream where one may stand
+REUSE: Final = 0.2  # how often a goal is met by a node that is there already
+
+
+def grow(
+    draft: Draft, goal: Goal, budget: int, space: SearchSpace, rng: np.random.Generator,
+    port: str = "",
+) -> Ref:
+    """Meet a goal with at most ``budget`` new nodes; returns the stream or node that meets it.
+
+    The budget must be at least the goal's size.
+    """
+    existing = [i for i in range(len(draft.vertices)) if draft.fits(i, goal)]
+    if existing and rng.random() < REUSE:
+        return int(rng.choice(existing))
+    leaves = draft.grammar.leaves(goal)
+    ways = [p for p in draft.grammar.productions(goal) if p.size <= budget]
+    if leaves and (not ways or rng.random() < STOP):
+        weights = [PREFERENCE if STREAM_OF_PORT.get(port) == s else 1.0 for s in leaves]
+        return leaves[choose(weights, rng)]
+    return _grow_node(draft, pick_production(ways, rng), budget, space, rng)
+
+
+def _grow_node(
+    draft: Draft, production: Production, budget: int, space: SearchSpace, rng: np.random.Generator
+) -> int:
+    slack = budget - production.size
+    inputs: list[Ref] = []
+    ports = production.reading.signature.inputs
+    for number, (port, goal) in enumerate(zip(ports, production.goals, strict=True)):
+        is_last = number == len(ports) - 1
+        extra = slack if is_last else int(rng.integers(slack + 1))
+        before = len(draft.vertices)
+        least = draft.grammar.size(goal)
+        inputs.append(grow(draft, goal, least + extra, space, rng, port.name))
+        slack -= max(0, len(draft.vertices) - before - least)
+    return draft.add(production.reading, inputs, draw_params(production.reading.op, space, rng))
+
+
+def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
+    """Draw a role by its weight, then one of its primitives, then one of its readings."""
+    roles = sorted({p.reading.signature.role for p in ways})
+    role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
+    ops = sorted({p.reading.op for p in ways if p.reading.signature.role is role})
+    op = ops[int(rng.integers(len(ops)))]
+    same = [p for p in ways if p.reading.op == op and p.reading.signature.role is role]
+    return same[int(rng.integers(len(same)))]
+
+
+def draw_params(
+    op: str, space: SearchSpace, rng: np.random.Generator, tries: int = 20
+) -> tuple[tuple[str, ParamValue], ...]:
+    """Parameters drawn from the space's choices; combinations that exclude each other are not."""
+    primitive = get(op)
+    for _ in range(tries):
+        drawn = {
+            name: choices[int(rng.integers(len(choices)))]
+            for name in primitive.parameters
+            for choices in [space.param_choices(op, name)]
+        }
+        if is_allowed(op, drawn):
+            break
+    else:
+        drawn = primitive.defaults()
+    return tuple(sorted((k, v) for k, v in drawn.items() if v != primitive.parameters[k].default))
+
+
+def is_allowed(op: str, params: dict[str, ParamValue]) -> bool:
+    """Whether a primitive takes these parameters together."""
+    try:
+        get(op).check(get(op).full(params))
+    except ValueError:
+        return False
+    return True
+
+
+def choose(weights: list[float], rng: np.random.Generator) -> int:
+    """An index drawn in proportion to its weight."""
+    mark = rng.random() * sum(weights)
+    for index, weight in enumerate(weights):
+        mark -= weight
+        if mark < 0:
+            return index
+    return len(weights) - 1
+
+

@@ -1,0 +1,73 @@
+"""Draw, change and fit projections: the labels around a graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from nas.genome import FLAGS, LABELS, Genome, Projections
+from nas.types import infer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nas.space import SearchSpace
+
+FIELDS = (*FLAGS, *LABELS)
+
+
+def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
+    """Projections with every field drawn from the space's choices."""
+    return Projections(**{name: _pick(space.choices(name), rng) for name in FIELDS})
+
+
+def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
+    """The same projections with one field changed; unchanged where the space has no choice."""
+    open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
+    if not open_fields:
+        return projections
+    name = open_fields[int(rng.integers(len(open_fields)))]
+    others = [c for c in space.choices(name) if c != getattr(projections, name)]
+    return replace(projections, **{name: _pick(tuple(others), rng)})
+
+
+def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections:
+    """Each field from one parent or the other."""
+    return Projections(**{n: getattr(a if rng.random() < 0.5 else b, n) for n in FIELDS})
+
+
+def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
+    """The genome with the fewest fields of its projections changed so that it type-checks.
+
+    One change is tried before two; None where no choice of the space within two changes will do.
+    """
+    if not infer(genome).problems:
+        return genome
+    singles = _changes(genome.projections, space, rng)
+    for projections in singles:
+        fitted = replace(genome, projections=projections)
+        if not infer(fitted).problems:
+            return fitted
+    for once in singles:
+        for projections in _changes(once, space, rng):
+            fitted = replace(genome, projections=projections)
+            if not infer(fitted).problems:
+                return fitted
+    return None
+
+
+def _changes(
+    projections: Projections, space: SearchSpace, rng: np.random.Generator
+) -> list[Projections]:
+    """Every projection one change away, in random order."""
+    found = [
+        replace(projections, **{name: choice})
+        for name in FIELDS
+        for choice in space.choices(name)
+        if choice != getattr(projections, name)
+    ]
+    return [found[i] for i in rng.permutation(len(found))]
+
+
+def _pick(choices: tuple[Any, ...], rng: np.random.Generator) -> Any:
+    return choices[int(rng.integers(len(choices)))]

@@ -1,0 +1,198 @@
+"""Normalisers against the plainest references, row by row."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from nas.primitives.entmax15 import Entmax15
+from nas.primitives.relu_squared import ReluSquared
+from nas.primitives.sigmoid import Sigmoid
+from nas.primitives.softmax import Softmax
+from nas.primitives.softmax_one import SoftmaxOne
+from nas.primitives.sparsemax import Sparsemax
+from nas.primitives.topk import TopkFilter, TopkSoftmax
+from nas.primitives.uniform import Uniform
+
+
+def scores(length: int = 9, size: float = 1.0, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return size * torch.randn(2, 3, length, length, generator=generator, dtype=torch.float64)
+
+
+def by_bisection(row: Tensor, power: float) -> Tensor:
+    """max(row - t, 0)^power with t such that the sum is 1."""
+    low, high = row.max() - 1.0, row.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        is_low = ((row - middle).clamp(min=0) ** power).sum() > 1
+        low, high = (middle, high) if is_low else (low, middle)
+    return (row - low).clamp(min=0) ** power
+
+
+def rows_by(reference: object, z: Tensor) -> Tensor:
+    assert callable(reference)
+    return torch.stack([reference(row) for row in z.flatten(0, -2)]).reshape(z.shape)
+
+
+@pytest.mark.parametrize("size", [0.01, 0.3, 1.0, 30.0])
+@pytest.mark.parametrize("length", [1, 2, 9, 40])
+def test_sparsemax_is_the_projection_onto_the_simplex(size: float, length: int) -> None:
+    z = scores(length, size)
+    expected = rows_by(lambda row: by_bisection(row, 1.0), z)
+    torch.testing.assert_close(Sparsemax()(z), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [0.01, 0.3, 1.0, 30.0])
+@pytest.mark.parametrize("length", [1, 2, 9, 40])
+def test_entmax15_solves_its_equation(size: float, length: int) -> None:
+    z = scores(length, size)
+    expected = rows_by(lambda row: by_bisection(row / 2, 2.0), z)
+    torch.testing.assert_close(Entmax15()(z), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("module", [Sparsemax(), Entmax15()])
+def test_sparse_normalisers_handle_ties_and_large_scores(module: torch.nn.Module) -> None:
+    equal = torch.full((1, 1, 1, 8), 1e4, dtype=torch.float32)
+    torch.testing.assert_close(module(equal), torch.full_like(equal, 1 / 8))
+    equal[..., 0] = 1e4 + 10
+    assert module(equal)[0, 0, 0].tolist() == [1.0] + [0.0] * 7
+
+
+@pytest.mark.parametrize("module", [Sparsemax(), Entmax15()])
+@pytest.mark.parametrize("size", [0.001, 1.0])
+def test_sparse_normalisers_keep_their_sum_in_float32(module: torch.nn.Module, size: float) -> None:
+    z = scores(1024, size)[:1, :1, :32]
+    short = module(z.float())
+    torch.testing.assert_close(short.sum(-1), torch.ones(1, 1, 32), rtol=0, atol=1e-4)
+    torch.testing.assert_close(short.double(), module(z), rtol=0, atol=1e-5)
+
+
+def test_sparse_normalisers_choose_in_float32_under_bfloat16() -> None:
+    z = scores(65, 0.01).bfloat16()
+    for module in (Sparsemax(), Entmax15()):
+        assert module(z).dtype == torch.bfloat16
+        torch.testing.assert_close(module(z).double(), module(z.double()), rtol=0.01, atol=1e-4)
+
+
+def test_entmax15_lies_between_softmax_and_sparsemax() -> None:
+    z = scores(40)
+    support = [(module(z) > 0).sum() for module in (Sparsemax(), Entmax15(), Softmax())]
+    assert support == sorted(support)
+    assert support[0] < support[1] < support[2]
+
+
+@pytest.mark.parametrize(
+    "module", [Softmax(), SoftmaxOne(), Sparsemax(), Entmax15(), TopkSoftmax(k=3), Uniform(),
+               Sigmoid(), Sigmoid(length_bias=True), ReluSquared()],
+    ids=lambda module: type(module).__name__,
+)  # fmt: skip
+def test_a_mask_equals_fewer_keys(module: torch.nn.Module) -> None:
+    z, mask = scores(), torch.tensor([True, False, True, True, False, True, True, True, True])
+    weights = module(z, mask=mask)
+    torch.testing.assert_close(weights[..., mask], module(z[..., mask]))
+    assert not weights[..., ~mask].any()
+    # A mask over rows alone: broadcast along the keys.
+    some = torch.arange(9)[:, None] > 3
+    weights = module(z, mask=some)
+    torch.testing.assert_close(weights[:, :, 4:], module(z)[:, :, 4:])
+    assert not weights[:, :, :4].any()
+
+
+def test_softmax_equals_torch() -> None:
+    torch.testing.assert_close(Softmax()(scores()), torch.softmax(scores(), -1))
+
+
+def test_softmax_of_rows_that_filters_emptied_is_zero() -> None:
+    z = scores()
+    z[:, :, 2] = -math.inf
+    for mask in (None, torch.ones(9, 9, dtype=torch.bool)):
+        weights = Softmax()(z, mask=mask)
+        assert not weights[:, :, 2].any()
+        torch.testing.assert_close(weights[:, :, :2].sum(-1), torch.ones(2, 3, 2).double())
+
+
+@pytest.mark.parametrize("size", [1.0, 800.0])
+def test_softmax_one_adds_a_silent_key(size: float) -> None:
+    z = scores(size=size)
+    with_silent = torch.cat((torch.zeros(2, 3, 9, 1, dtype=z.dtype), z), dim=-1)
+    expected = torch.softmax(with_silent, -1)[..., 1:]
+    torch.testing.assert_close(SoftmaxOne()(z), expected)
+    plain = z.exp() / (1 + z.exp().sum(-1, keepdim=True))
+    if size == 1.0:
+        torch.testing.assert_close(SoftmaxOne()(z), plain)
+
+
+def test_sigmoid_as_published_has_no_length_bias() -> None:
+    torch.testing.assert_close(Sigmoid()(scores()), 1 / (1 + (-scores()).exp()))
+
+
+@pytest.mark.parametrize("length", [64, 256, 1024])
+def test_sigmoid_row_sums_grow_with_length_unless_biased(length: int) -> None:
+    z = 0.1 * torch.randn(1, 1, 4, length, dtype=torch.float64)
+    torch.testing.assert_close(
+        Sigmoid()(z).sum(-1), torch.full((1, 1, 4), length / 2).double(), rtol=0.05, atol=0
+    )
+    biased = Sigmoid(length_bias=True)(z)
+    torch.testing.assert_close(biased, torch.sigmoid(z - math.log(length)))
+    assert bool((biased.sum(-1) < 1.3).all())
+    assert bool((biased.sum(-1) > 0.7).all())
+
+
+def test_sigmoid_length_is_that_of_the_row() -> None:
+    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
+    count = torch.arange(1, 10).double()[:, None]
+    expected = torch.sigmoid(z - count.log()) * mask
+    torch.testing.assert_close(Sigmoid(length_bias=True)(z, mask=mask), expected)
+
+
+def test_relu_squared_divides_by_the_visible_keys() -> None:
+    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
+    count = torch.arange(1, 10).double()[:, None]
+    expected = z.clamp(min=0) ** 2 / count * mask
+    torch.testing.assert_close(ReluSquared()(z, mask=mask), expected)
+    torch.testing.assert_close(ReluSquared()(z), z.clamp(min=0) ** 2 / 9)
+
+
+def test_uniform_is_a_mean_and_reads_no_score() -> None:
+    z, mask = scores().requires_grad_(), torch.ones(9, 9, dtype=torch.bool).tril()
+    count = torch.arange(1, 10).double()[:, None]
+    torch.testing.assert_close(Uniform()(z, mask=mask), (mask / count).expand(2, 3, 9, 9))
+    assert torch.equal(Uniform()(z), torch.full((2, 3, 9, 9), 1 / 9).double())
+    assert not Uniform()(z).requires_grad
+
+
+def test_topk_filter_keeps_what_reaches_the_kth_score() -> None:
+    z = torch.tensor([3.0, 1.0, 2.0, 2.0, 0.0]).reshape(1, 1, 1, 5)
+    # The second largest is 2; its tie stays, as published.
+    assert TopkFilter(k=2)(z).flatten().tolist() == [3.0, -math.inf, 2.0, 2.0, -math.inf]
+    assert TopkFilter(k=1)(z).flatten().tolist() == [3.0] + [-math.inf] * 4
+    assert torch.equal(TopkFilter(k=99)(z), z)
+
+
+def test_topk_filter_counts_visible_keys_only() -> None:
+    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
+    kept = torch.isfinite(TopkFilter(k=3)(z, mask=mask)) & mask
+    expected = torch.arange(1, 10).clamp(max=3).expand(2, 3, 9)
+    assert torch.equal(kept.sum(-1), expected)
+
+
+def test_topk_softmax_equals_softmax_after_the_filter() -> None:
+    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
+    for given in (None, mask):
+        filtered = TopkFilter(k=3)(z, mask=given)
+        expected = Softmax()(filtered, mask=given)
+        assert torch.equal(TopkSoftmax(k=3)(z, mask=given), expected)
+
+
+def test_two_filters_that_exclude_each_other_leave_zeros() -> None:
+    z = scores().requires_grad_()
+    both = TopkFilter(k=2)(z) + TopkFilter(k=2)(-z)
+    for module in (Softmax(), SoftmaxOne(), Sparsemax(), Entmax15(), Sigmoid(), ReluSquared()):
+        weights = module(both)
+        assert not weights.any()
+        (gradient,) = torch.autograd.grad(weights.sum(), z, retain_graph=True)
+        assert not gradient.any()

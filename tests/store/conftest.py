@@ -1,0 +1,118 @@
+"""Small real runs for the store's tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.evaluation.record import OBJECTIVES, Epoch, Evaluation
+from nas.genome import Genome
+from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+GENOME = Genome.from_dict(
+    {
+        "graph_def": [
+            {"op": "scaled_dot_product", "inputs": ["q", "k"]},
+            {"op": "softmax", "inputs": [0]},
+            {"op": "weighted_sum", "inputs": [1, "v"]},
+        ]
+    }
+)
+
+
+class Samples:
+    """Makes records; everything not said has a default."""
+
+    session = Session("nas search --space quickstart", {"nas": "0.1", "torch": "2.9"}, "a CPU", 2)
+    now = NOON
+
+    def setup(self, **changes: Any) -> RunSetup:
+        setup = RunSetup(
+            seed=3,
+            space=Document.of("quickstart", "name: quickstart\n"),
+            policy=Document.of("score_normalize_aggregate", "rules: []\n"),
+            task=Document("vit-cifar10", "epochs: 3\n", "0011223344556677"),
+            algorithm="nsga2",
+            population=4,
+            generations=2,
+            repeats=1,
+            objectives=(OBJECTIVES["accuracy"], OBJECTIVES["macs"]),
+            ideal_point=(1.0, 0.0),
+            reference_point=(0.1, 2000.0),
+            choices={"tiers": {"softmax": "fused"}},
+        )
+        return dataclasses.replace(setup, **changes)
+
+    def digest(self, name: object) -> str:
+        return hashlib.sha256(str(name).encode()).hexdigest()[:16]
+
+    def proposal(self, position: int, generation: int = 0, **changes: Any) -> Proposal:
+        digest = changes.pop("digest", self.digest(f"{generation}.{position}"))
+        proposal = Proposal(
+            generation=generation,
+            position=position,
+            digest=digest,
+            key=digest[::-1],
+            genome=GENOME,
+            formula="softmax(q·k/√d) v",
+            origin="sample",
+            parents=(),
+            outcome="new",
+        )
+        return dataclasses.replace(proposal, **changes)
+
+    def evaluation(self, accuracy: float = 0.5, macs: float = 1000.0, **changes: Any) -> Evaluation:
+        evaluation = Evaluation(
+            status="ok",
+            reason=None,
+            objectives={"accuracy": accuracy, "macs": macs},
+            curve=(Epoch(1, 2.25, 0.125), Epoch(2, 1.75, accuracy)),
+            seed=7,
+            budget="2 epochs x 64 images",
+            wall_seconds=1.5,
+            core_seconds=1.25,
+            peak_memory_bytes=2**33,
+            worker="host:12",
+            error=None,
+        )
+        return dataclasses.replace(evaluation, **changes)
+
+    def failure(self, reason: str = "diverged", **changes: Any) -> Evaluation:
+        fields: dict[str, Any] = {"status": "failed", "reason": reason, "objectives": {}}
+        return self.evaluation(**{**fields, "error": "the loss is not a number", **changes})
+
+    def fill(self, writer: RunWriter, values: Sequence[tuple[float, float]]) -> list[Proposal]:
+        """Propose and evaluate one candidate for each pair of accuracy and MACs."""
+        proposals = [self.proposal(i) for i in range(len(values))]
+        writer.record_proposals(proposals)
+        for proposal, (accuracy, macs) in zip(proposals, values, strict=True):
+            assert proposal.key is not None
+            writer.record_evaluation(proposal.key, 0, self.evaluation(accuracy, macs))
+        return proposals
+
+
+@pytest.fixture
+def samples() -> Samples:
+    return Samples()
+
+
+@pytest.fixture
+def new_run(tmp_path: Path) -> Iterator[Callable[..., RunWriter]]:
+    """Makes runs under tmp_path/runs and closes them at the end."""
+    samples, writers = Samples(), []
+
+    def make(name: str | None = "one", **changes: Any) -> RunWriter:
+        writer = create_run(tmp_path / "runs", samples.setup(**changes), samples.session, name=name)
+        writers.append(writer)
+        return writer
+
+    yield make
+    for writer in writers:
+        writer.close()

@@ -1,0 +1,223 @@
+"""Foreign, damaged, older and newer databases are told apart, each in one sentence."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3  # noqa: TID251 - to damage a file as no code of ours would
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.errors import RunError
+from nas.store import RunWriter, front, open_run, open_writer, schema
+from nas.store.database import Database
+
+NewRun = Callable[..., RunWriter]
+
+
+@pytest.fixture
+def folder(new_run: NewRun, samples: Any) -> Path:
+    """A closed run of some pages."""
+    with new_run() as writer:
+        samples.fill(writer, [(i / 100, float(i)) for i in range(100)])
+        return writer.run.folder
+
+
+def change(folder: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(folder / "run.sqlite", isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def refusals(folder: Path, samples: Any) -> list[str]:
+    """What reading and writing say."""
+    messages = []
+    for use in (lambda: open_run(folder), lambda: open_writer(folder, samples.session)):
+        with pytest.raises(RunError) as caught:
+            use()
+        messages.append(str(caught.value))
+        assert "\n" not in messages[-1]
+    return messages
+
+
+@pytest.mark.parametrize("content", [b"", b"name: quickstart\n" * 500, bytes(8192)])
+def test_database_that_is_none_is_one_sentence(folder: Path, samples: Any, content: bytes) -> None:
+    (folder / "run.sqlite").write_bytes(content)
+    for message in refusals(folder, samples):
+        assert "run.sqlite: is " in message
+        assert "no run database" in message
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.9, 0.99])
+def test_database_that_was_cut_off_is_one_sentence(
+    folder: Path, samples: Any, share: float
+) -> None:
+    path = folder / "run.sqlite"
+    with path.open("r+b") as file:
+        file.truncate(int(path.stat().st_size * share))
+    for message in refusals(folder, samples):
+        assert "run.sqlite: is damaged or no run database" in message
+
+
+def test_database_overwritten_in_the_middle_is_one_sentence(folder: Path, samples: Any) -> None:
+    path = folder / "run.sqlite"
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 8192)
+    for message in refusals(folder, samples):
+        assert "damaged" in message
+
+
+def test_database_of_another_program_is_left_alone(folder: Path, samples: Any) -> None:
+    (folder / "run.sqlite").unlink()
+    change(folder, "CREATE TABLE bookmarks (url TEXT)")
+    before = (folder / "run.sqlite").read_bytes()
+    for message in refusals(folder, samples):
+        assert "is no run database; expected one that `nas search` wrote" in message
+    assert (folder / "run.sqlite").read_bytes() == before
+
+
+def test_database_missing_a_table_is_one_sentence(folder: Path) -> None:
+    change(folder, "DROP TABLE evaluations")
+    with open_run(folder) as run, pytest.raises(RunError, match=r"is damaged .no such table"):
+        front(run)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE proposals SET genome = '{'",
+        "UPDATE proposals SET genome = '{}'",
+        "UPDATE proposals SET parents = 'x'",
+        "UPDATE evaluations SET objectives = '[1]'",
+        "UPDATE run SET objectives = '[{}]'",
+        "UPDATE run SET reference_point = '[]'",
+    ],
+)
+def test_database_with_a_spoilt_record_is_one_sentence(folder: Path, statement: str) -> None:
+    change(folder, statement)
+    with open_run(folder) as run, pytest.raises(RunError, match="record that cannot be read"):
+        front(run)
+
+
+def test_database_text_that_looks_like_a_pickle_stays_text(folder: Path) -> None:
+    change(folder, "UPDATE run SET space_text = 'cos\nsystem\n(S''false''\ntR.'")
+    with open_run(folder) as run:
+        assert run.setup.space.text.startswith("cos\nsystem")
+
+
+def test_database_of_a_later_nas_is_refused(folder: Path, samples: Any) -> None:
+    change(folder, "PRAGMA user_version = 99")
+    for message in refusals(folder, samples):
+        assert "schema 99 of a later nas" in message
+        assert "Update nas" in message
+
+
+def test_database_of_a_forgotten_schema_is_refused(folder: Path, samples: Any) -> None:
+    change(folder, "PRAGMA user_version = 0")
+    for message in refusals(folder, samples):
+        assert "schema 0 of an older nas, which this one can no longer read" in message
+
+
+@pytest.fixture
+def next_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The present schema becomes the older one."""
+    steps = {
+        schema.VERSION: (
+            "ALTER TABLE evaluations ADD COLUMN joules REAL",
+            "UPDATE evaluations SET joules = 10 * core_seconds",
+        )
+    }
+    monkeypatch.setattr(schema, "MIGRATIONS", steps)
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+
+
+def test_database_of_an_older_schema_is_migrated_when_written(
+    folder: Path, samples: Any, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("next_schema")  # only now: the run was made under the older one
+    with open_writer(folder, samples.session) as writer:
+        (row,) = writer._database.query("SELECT sum(joules) AS joules FROM evaluations")
+    assert row["joules"] == 1250.0
+    with closing(sqlite3.connect(folder / "run.sqlite")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
+
+
+def test_database_of_an_older_schema_is_read_from_a_copy(
+    folder: Path, request: pytest.FixtureRequest
+) -> None:
+    before = (folder / "run.sqlite").read_bytes()
+    request.getfixturevalue("next_schema")
+    with open_run(folder) as run:
+        (row,) = run._database.query("SELECT sum(joules) AS joules FROM evaluations")
+        assert row["joules"] == 1250.0
+        assert front(run)
+    assert (folder / "run.sqlite").read_bytes() == before
+
+
+def test_database_a_migration_that_fails_changes_nothing(
+    folder: Path, samples: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = {schema.VERSION: ("ALTER TABLE run ADD COLUMN x", "UPDATE nowhere SET x = 1")}
+    before = (folder / "run.sqlite").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", steps)
+        patch.setattr(schema, "VERSION", schema.VERSION + 1)
+        with pytest.raises(RunError, match="no such table"):
+            open_writer(folder, samples.session)
+    assert (folder / "run.sqlite").read_bytes() == before
+    open_writer(folder, samples.session).close()
+
+
+def insert_and_be_interrupted(database: Database, row: dict[str, Any]) -> None:
+    database.insert("sessions", row)
+    raise KeyboardInterrupt
+
+
+def test_database_transaction_is_all_or_nothing(tmp_path: Path) -> None:
+    database = Database.create(tmp_path / "run.sqlite")
+    row = {
+        "id": 1,
+        "started": "",
+        "pid": 1,
+        "host": "",
+        "command": "",
+        "processor": "",
+        "workers": 1,
+    }
+    with pytest.raises(KeyboardInterrupt), database.transaction():
+        insert_and_be_interrupted(database, row | {"versions": "{}"})
+    assert database.query("SELECT * FROM sessions") == []
+    database.close()
+
+
+def test_database_with_a_strange_path_opens(folder: Path, tmp_path: Path) -> None:
+    strange = tmp_path / "50% a?b#c ü"
+    shutil.copytree(folder, strange)
+    with open_run(strange) as run:
+        assert run.counts().proposed == 100
+
+
+def test_run_reads_without_leaving_a_trace(folder: Path) -> None:
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with open_run(folder) as run:
+        front(run)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_open_run_of_no_run_is_one_sentence(tmp_path: Path, samples: Any) -> None:
+    for message in refusals(tmp_path, samples):
+        assert "is no run folder; expected one that holds run.sqlite" in message
+
+
+def test_store_imports_no_torch() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import nas.store, sys; sys.exit(bool({'torch', 'numpy', 'ray', 'pymoo'} & {*sys.modules}))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

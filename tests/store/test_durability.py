@@ -1,0 +1,185 @@
+"""Real processes: kill -9 loses nothing that was reported, one writes while others read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.errors import RunError
+from nas.store import RunWriter, front, open_run, open_writer
+
+NewRun = Callable[..., RunWriter]
+
+# Goes on with the run: what is not evaluated yet is, and reported when the store says it is.
+WRITE = """
+import sys
+from pathlib import Path
+from nas.evaluation.record import Evaluation
+from nas.store import Session, open_writer
+writer = open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))
+proposals = writer.run.proposals()
+print("open", flush=True)
+for i, proposal in enumerate(proposals):
+    if writer.run.evaluation(proposal.key) is None:
+        objectives = {"accuracy": i % 97 / 97, "macs": float(i % 89)}
+        evaluation = Evaluation("ok", None, objectives, (), i, "b", 0.1, 0.1, 1, "w", None)
+        writer.record_evaluation(proposal.key, 0, evaluation)
+        print(proposal.key, flush=True)
+writer.close()
+"""
+TRY = """
+import sys
+from pathlib import Path
+from nas.errors import RunError
+from nas.store import Session, open_writer
+try:
+    open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))
+except RunError as error:
+    sys.exit(str(error))
+"""
+
+
+FORK = """
+import os, signal, sys, time
+from pathlib import Path
+from nas.store import Session, open_writer
+writer = open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))
+child = os.fork()
+if child == 0:
+    os.close(1)
+    time.sleep(60)
+print(child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@contextlib.contextmanager
+def started(code: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs code and has said its first word."""
+    command = [sys.executable, "-c", code, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "open\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def kill(process: subprocess.Popen[str]) -> list[str]:
+    """Kill -9 and give the complete lines that it had written."""
+    process.kill()
+    output, _ = process.communicate()
+    return [line for line in output.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def try_to_write(folder: Path) -> str:
+    """What another process is told that opens the run to write; nothing if it may."""
+    command = [sys.executable, "-c", TRY, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == (1 if done.stderr else 0)
+    return done.stderr
+
+
+def test_store_kill_9_loses_nothing_that_was_reported(new_run: NewRun, samples: Any) -> None:
+    with new_run() as writer:
+        writer.record_proposals([samples.proposal(i) for i in range(10_000)])
+        folder = writer.run.folder
+    moments, reported = random.Random(0), set()
+    for _ in range(6):
+        with started(WRITE, folder) as process:
+            time.sleep(moments.uniform(0.0, 0.25))
+            reported |= {line.strip() for line in kill(process)}
+        with open_run(folder) as run:
+            assert run.status == "stopped"
+            recorded = {key for key, _ in run.evaluations()}
+        assert reported <= recorded
+        # At most the one in flight at each kill was recorded without being reported.
+        assert len(recorded) <= len(reported) + 6
+    assert len(reported) > 100
+
+
+def test_store_a_killed_writer_is_no_obstacle(new_run: NewRun, samples: Any) -> None:
+    with new_run() as writer:
+        writer.record_proposals([samples.proposal(i) for i in range(2_000)])
+        folder = writer.run.folder
+    with started(WRITE, folder) as process:
+        kill(process)
+    with open_writer(folder, samples.session) as again:
+        assert again.run.status == "running"
+        assert [session.ended is None for session in again.run.sessions()] == [False, True, True]
+
+
+def test_store_an_orphan_of_a_killed_writer_is_no_obstacle(new_run: NewRun, samples: Any) -> None:
+    with new_run() as writer:
+        folder = writer.run.folder
+    command = [sys.executable, "-c", FORK, str(folder)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    try:
+        open_writer(folder, samples.session).close()
+    finally:
+        os.kill(int(done.stdout), signal.SIGKILL)
+
+
+def test_store_a_second_process_is_refused(new_run: NewRun) -> None:
+    writer = new_run()
+    message = try_to_write(writer.run.folder)
+    assert f"run 'one' is being written by process {os.getpid()} on " in message
+    assert "nas resume one" in message
+    assert message.count("\n") == 1
+    writer.close()
+    assert try_to_write(writer.run.folder) == ""
+
+
+def test_store_a_second_writer_in_this_process_is_refused(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    with pytest.raises(RunError, match=f"by process {os.getpid()}"):
+        open_writer(writer.run.folder, samples.session)
+    # The refusal must not have dropped the lock.
+    assert "is being written" in try_to_write(writer.run.folder)
+
+
+def test_store_reading_does_not_drop_the_writers_lock(new_run: NewRun) -> None:
+    writer = new_run()
+    with open_run(writer.run.folder) as run:
+        assert run.status == "running"
+    assert "is being written" in try_to_write(writer.run.folder)
+
+
+def test_store_reads_while_another_process_writes(new_run: NewRun, samples: Any) -> None:
+    with new_run() as writer:
+        writer.record_proposals([samples.proposal(i) for i in range(10_000)])
+        folder = writer.run.folder
+    counts = []
+    with started(WRITE, folder) as process:
+        assert process.stdout is not None
+        for _ in range(20):
+            reported = process.stdout.readline().strip()
+            with open_run(folder) as run:
+                assert run.status == "running"
+                assert run.evaluation(reported) is not None
+                assert front(run)
+                counts.append(run.counts().evaluated)
+        assert process.poll() is None
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[0]
+
+
+def test_store_a_snapshot_is_of_one_moment(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    samples.fill(writer, [(0.5, 1.0)])
+    with open_run(writer.run.folder) as run, run.snapshot():
+        assert run.counts().proposed == 1
+        writer.record_proposals([samples.proposal(9)])
+        assert run.counts().proposed == 1

@@ -1,0 +1,198 @@
+"""Run folders are there whole or not at all, and are found by name, path or as the latest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.errors import RunError
+from nas.store import (
+    Document,
+    RunWriter,
+    create_run,
+    find_run,
+    list_runs,
+    open_writer,
+    split_member,
+    weights_path,
+)
+
+NewRun = Callable[..., RunWriter]
+
+
+def test_create_run_names_by_date_space_and_seed(
+    new_run: NewRun, samples: Any, tmp_path: Path
+) -> None:
+    names = []
+    for _ in range(3):
+        with create_run(
+            tmp_path / "runs", samples.setup(), samples.session, clock=lambda: samples.now
+        ) as writer:
+            names.append(writer.run.name)
+    assert names == [f"2026-03-01_quickstart_s3{end}" for end in ("", "_2", "_3")]
+
+
+def test_create_run_keeps_copies_for_people(new_run: NewRun, samples: Any) -> None:
+    folder = new_run().run.folder
+    setup = samples.setup()
+    for kind in ("space", "policy", "task"):
+        assert (folder / f"{kind}.yaml").read_text() == getattr(setup, kind).text
+
+
+def test_create_run_makes_a_name_of_any_space(samples: Any, tmp_path: Path) -> None:
+    setup = samples.setup(space=Document.of("my space/../ü", ""))
+    with create_run(tmp_path, setup, samples.session, clock=lambda: samples.now) as writer:
+        assert writer.run.name == "2026-03-01_my-space_s3"
+        assert writer.run.folder.parent == tmp_path
+
+
+def test_create_run_leaves_nothing_but_the_run(new_run: NewRun, tmp_path: Path) -> None:
+    new_run("a")
+    with pytest.raises(RunError):
+        new_run("a")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
+
+
+def test_create_run_a_taken_name_is_one_sentence(new_run: NewRun) -> None:
+    new_run("mine")
+    with pytest.raises(RunError, match="mine: exists already; `nas resume mine`"):
+        new_run("mine")
+
+
+@pytest.mark.parametrize("name", ["latest", "", "..", "a/b", ".hidden", "a b", "-x", "x" * 101])
+def test_create_run_a_name_that_is_none_is_one_sentence(new_run: NewRun, name: str) -> None:
+    with pytest.raises(RunError, match="cannot name a run; expected letters"):
+        new_run(name)
+
+
+def test_create_run_where_nothing_can_be_made_is_one_sentence(samples: Any, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(RunError, match="runs: no run can be made here"):
+        create_run(tmp_path / "runs", samples.setup(), samples.session)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_create_run_in_a_folder_not_writable_is_one_sentence(samples: Any, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(RunError, match=r"no run can be made here \(Permission denied\)"):
+            create_run(tmp_path, samples.setup(), samples.session)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+RACE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from conftest import Samples
+from nas.store import create_run
+samples = Samples()
+for _ in range(5):
+    with create_run(Path(sys.argv[2]), samples.setup(), samples.session) as writer:
+        print(writer.run.name)
+"""
+
+
+def test_create_run_by_several_processes_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RACE, str(Path(__file__).parent), str(tmp_path)]
+    racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    names = [name for racer in racers for name in racer.communicate()[0].split()]
+    assert len(names) == len(set(names)) == 15
+    assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_list_runs_by_activity_with_what_cannot_be_read(
+    new_run: NewRun, samples: Any, tmp_path: Path
+) -> None:
+    first, second = new_run("first"), new_run("second")
+    first.close()
+    samples.fill(second, [(0.5, 1.0), (0.4, 2.0)])
+    damaged = tmp_path / "runs" / "damaged"
+    damaged.mkdir()
+    (damaged / "run.sqlite").write_bytes(b"no database" * 100)
+    (tmp_path / "runs" / ".new-1").mkdir()
+    (tmp_path / "runs" / "README.md").write_text("no run")
+    runs, problems = list_runs(tmp_path / "runs")
+    assert [(run.name, run.status) for run in runs] == [("first", "stopped"), ("second", "running")]
+    assert (runs[1].space, runs[1].task, runs[1].seed) == ("quickstart", "vit-cifar10", 3)
+    assert (runs[1].counts.evaluated, runs[1].generations_done) == (2, 0)
+    assert len(problems) == 1
+    assert "damaged" in str(problems[0])
+    later = samples.now.replace(year=2100)
+    open_writer(first.run.folder, samples.session, clock=lambda: later).close()
+    assert find_run("latest", tmp_path / "runs").name == "first"
+
+
+def test_list_runs_of_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert list_runs(tmp_path / "nowhere") == ([], [])
+
+
+def test_find_run_by_name_path_or_file(
+    new_run: NewRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = new_run("one").run.folder
+    assert find_run("one", tmp_path / "runs") == folder
+    assert find_run(str(folder), tmp_path / "elsewhere") == folder
+    assert find_run(f"{folder}/", tmp_path / "elsewhere") == folder
+    assert find_run(str(folder / "run.sqlite"), tmp_path / "elsewhere") == folder
+    monkeypatch.chdir(folder)
+    assert find_run(".").resolve() == folder.resolve()
+
+
+def test_find_run_after_moving_it(new_run: NewRun, tmp_path: Path) -> None:
+    with new_run("one") as writer:
+        folder = writer.run.folder
+    folder.rename(tmp_path / "runs" / "renamed")
+    runs, _ = list_runs(tmp_path / "runs")
+    assert [run.name for run in runs] == ["renamed"]
+
+
+def test_find_run_latest_is_the_last_active(samples: Any, tmp_path: Path) -> None:
+    for days, name in enumerate(["z", "m", "a"]):
+        now = samples.now + timedelta(days=days)
+        create_run(
+            tmp_path, samples.setup(), samples.session, name=name, clock=lambda now=now: now
+        ).close()
+    assert find_run("latest", tmp_path).name == "a"
+
+
+@pytest.mark.parametrize("source", ["", "on", "nowhere/at/all", "x" * 5000, "a\0b"])
+def test_find_run_that_is_not_there_is_one_sentence(
+    new_run: NewRun, tmp_path: Path, source: str
+) -> None:
+    new_run("one")
+    match = r"there is no such run in .*the last ones: one"
+    with pytest.raises(RunError, match=match) as caught:
+        find_run(source, tmp_path / "runs")
+    assert len(str(caught.value)) < 500
+
+
+def test_find_run_names_the_near_one(new_run: NewRun, tmp_path: Path) -> None:
+    new_run("2026-03-01_quickstart_s3")
+    with pytest.raises(RunError, match="did you mean '2026-03-01_quickstart_s3'"):
+        find_run("2026-03-01_quickstart_s4", tmp_path / "runs")
+
+
+def test_find_run_latest_of_none_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds no run yet; `nas search` makes one"):
+        find_run("latest", tmp_path)
+
+
+def test_split_member() -> None:
+    assert split_member("latest/best") == ("latest", "best")
+    assert split_member("/some/where/run/0a1b") == ("/some/where/run", "0a1b")
+    for source in ("latest", "latest/", "/best", ""):
+        with pytest.raises(RunError, match="expected RUN/ID, for example latest/best"):
+            split_member(source)
+
+
+def test_weights_path_is_inside_the_run() -> None:
+    assert weights_path(Path("runs/a"), "0f") == Path("runs/a/weights/0f.safetensors")

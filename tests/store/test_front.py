@@ -1,0 +1,189 @@
+"""Only what ended well on every repeat reaches the front; members are found by name or digest."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from nas.errors import RunError
+from nas.evaluation.record import OBJECTIVES
+from nas.store import (
+    Proposal,
+    RunWriter,
+    candidates,
+    find_candidate,
+    find_proposal,
+    front,
+    front_hypervolume,
+    lineage,
+    summarise,
+)
+
+NewRun = Callable[..., RunWriter]
+
+
+def test_front_is_the_non_dominated_best_accuracy_first(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    values = [(0.5, 900.0), (0.3, 100.0), (0.4, 950.0), (0.7, 1500.0), (0.3, 100.0)]
+    proposals = samples.fill(writer, values)
+    members = front(writer.run)
+    assert [member.proposal for member in members] == [proposals[i] for i in (3, 0, 1, 4)]
+    assert members[0].objectives == {"accuracy": 0.7, "macs": 1500.0}
+    assert members[0].standard_errors == {}
+    assert [c.proposal for c in candidates(writer.run)] == proposals
+
+
+def test_front_of_a_new_run_is_empty(new_run: NewRun) -> None:
+    writer = new_run()
+    assert front(writer.run) == ()
+    assert front_hypervolume(writer.run, ()) == 0.0
+
+
+def test_front_leaves_out_every_failure(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    (good,) = samples.fill(writer, [(0.2, 1000.0)])
+    bad = samples.proposal(1)
+    writer.record_proposals([bad, samples.proposal(2)])
+    # A candidate that diverged may well have recorded splendid numbers before.
+    splendid = samples.failure(objectives={"accuracy": 0.99, "macs": math.nan})
+    writer.record_evaluation(bad.key, 0, splendid)
+    assert [member.proposal for member in front(writer.run)] == [good]
+    assert find_candidate(writer.run, bad.digest) is None
+
+
+def test_front_takes_means_and_waits_for_all_repeats(new_run: NewRun, samples: Any) -> None:
+    writer = new_run(repeats=3)
+    whole, partial, broken = proposals = [samples.proposal(i) for i in range(3)]
+    writer.record_proposals(proposals)
+    for repeat, accuracy in enumerate((0.1, 0.2, 0.6)):
+        writer.record_evaluation(whole.key, repeat, samples.evaluation(accuracy))
+    for repeat in range(2):
+        writer.record_evaluation(partial.key, repeat, samples.evaluation(0.9))
+        writer.record_evaluation(broken.key, repeat, samples.evaluation(0.9))
+    writer.record_evaluation(broken.key, 2, samples.failure())
+    (member,) = front(writer.run)
+    assert member.proposal == whole
+    assert member.repeats == 3
+    assert member.objectives["accuracy"] == pytest.approx(0.3)
+    # deviations -0.2, -0.1, 0.3: variance 0.14 / 2, over the root of 3
+    assert member.standard_errors["accuracy"] == pytest.approx(math.sqrt(0.07 / 3))
+    assert member.standard_errors["macs"] == 0.0
+    counts = writer.run.counts()
+    assert (counts.proposed, counts.evaluated, counts.failed) == (3, 2, 1)
+
+
+def test_summarise_of_one_repeat_has_no_error() -> None:
+    assert summarise([{"accuracy": 0.5}]) == ({"accuracy": 0.5}, {})
+
+
+def test_front_replayed_proposals_count_but_are_no_members(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    (first,) = samples.fill(writer, [(0.5, 10.0)])
+    replayed = samples.proposal(1, generation=1, digest="f" * 16, key=first.key, outcome="replayed")
+    rejected = samples.proposal(2, generation=1, key=None, outcome="rejected")
+    writer.record_proposals([replayed, rejected])
+    assert [member.digest for member in front(writer.run)] == [first.digest]
+    counts = dataclasses.asdict(writer.run.counts())
+    assert counts == {"proposed": 3, "evaluated": 1, "replayed": 1, "rejected": 1, "failed": 0}
+    # Asked for by its own name, the replayed one has the result that it was given.
+    found = find_candidate(writer.run, "f" * 16)
+    assert found is not None
+    assert found.objectives["accuracy"] == 0.5
+
+
+def test_front_hypervolume_is_a_share_of_the_box(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()  # between accuracy 0.1 and 1, MACs 2000 and 0
+    samples.fill(writer, [(0.55, 1000.0)])
+    assert front_hypervolume(writer.run, front(writer.run)) == pytest.approx(0.25)
+    outside = new_run(name="two")
+    samples.fill(outside, [(0.05, 1000.0), (0.5, 3000.0)])
+    assert front_hypervolume(outside.run, front(outside.run)) == 0.0
+
+
+def test_find_proposal_best_knee_cheapest(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    best, knee, cheapest, _ = samples.fill(
+        writer, [(0.6, 1900.0), (0.55, 400.0), (0.2, 100.0), (0.1, 500.0)]
+    )
+    found = [find_proposal(writer.run, name) for name in ("best", "knee", "cheapest")]
+    assert found == [best, knee, cheapest]
+
+
+def test_find_proposal_cheapest_without_a_cost_is_one_sentence(
+    new_run: NewRun, samples: Any
+) -> None:
+    writer = new_run(
+        objectives=(OBJECTIVES["accuracy"],), ideal_point=(1.0,), reference_point=(0.1,)
+    )
+    samples.fill(writer, [(0.5, 1.0)])
+    assert find_proposal(writer.run, "knee") == find_proposal(writer.run, "best")
+    with pytest.raises(RunError, match="no objective to minimise"):
+        find_proposal(writer.run, "cheapest")
+
+
+@pytest.mark.parametrize("name", ["best", "knee", "cheapest"])
+def test_find_proposal_in_an_empty_run_is_one_sentence(new_run: NewRun, name: str) -> None:
+    with pytest.raises(RunError, match=f"'one' has no candidate yet .* none is {name}"):
+        find_proposal(new_run().run, name)
+
+
+def test_find_proposal_by_the_beginning_of_a_digest(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    first = samples.proposal(0, digest="abc1" + "0" * 12)
+    second = samples.proposal(1, digest="abc2" + "0" * 12)
+    writer.record_proposals([first, second])
+    assert find_proposal(writer.run, "abc1") == first
+    assert find_proposal(writer.run, "ABC2") == second
+    assert find_proposal(writer.run, second.digest) == second
+    with pytest.raises(RunError) as caught:
+        find_proposal(writer.run, "abc")
+    assert f"one/abc: 2 digests begin so: {first.digest}, {second.digest}." in str(caught.value)
+
+
+def test_find_proposal_lists_only_some_of_many(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    writer.record_proposals([samples.proposal(i, digest=f"a{i:015d}") for i in range(20)])
+    with pytest.raises(RunError, match=r"20 digests .* and 12 more"):
+        find_proposal(writer.run, "a")
+
+
+@pytest.mark.parametrize("member", ["", "zebra", "bst", "a*", "%", "'; DROP TABLE run"])
+def test_find_proposal_of_no_digest_is_one_sentence(new_run: NewRun, member: str) -> None:
+    with pytest.raises(RunError, match=r"names no member; expected .* best, knee, cheapest"):
+        find_proposal(new_run().run, member)
+
+
+def test_find_proposal_of_an_unknown_digest_is_one_sentence(new_run: NewRun) -> None:
+    with pytest.raises(RunError, match="one/abc: no genome of this run"):
+        find_proposal(new_run().run, "abc")
+
+
+def test_find_proposal_prefers_the_one_that_was_trained(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    digest = "a" * 16
+    rejected = samples.proposal(0, digest=digest, key=None, outcome="rejected")
+    trained = samples.proposal(1, digest=digest)
+    writer.record_proposals([rejected, trained])
+    assert find_proposal(writer.run, "aa") == trained
+
+
+def test_lineage_holds_each_ancestor_once(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+
+    def child(position: int, generation: int, *parents: Proposal) -> Proposal:
+        names = tuple(parent.digest for parent in parents)
+        proposal: Proposal = samples.proposal(position, generation, parents=names)
+        return proposal
+
+    a, b = child(0, 0), child(1, 0)
+    c = child(0, 1, a, b)
+    d = child(0, 2, c, a)
+    # Its other parent is not recorded, and it names itself: neither is an obstacle.
+    e = samples.proposal(0, 3, parents=(d.digest, "0" * 16, samples.digest("3.0")))
+    writer.record_proposals([a, b, c, d, e])
+    assert lineage(writer.run, e.digest) == (e, d, c, a, b)
+    assert lineage(writer.run, "0" * 16) == ()

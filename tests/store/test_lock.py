@@ -1,0 +1,66 @@
+"""The lock of a run folder: who has it is written down, asking for it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nas.errors import RunError
+from nas.store import lock
+
+ASK = "import sys; from pathlib import Path; from nas.store import lock; "
+ASK += "print(lock.is_held(Path(sys.argv[1])))"
+
+
+def ask(folder: Path) -> str:
+    """Whether another process finds the lock held."""
+    command = [sys.executable, "-c", ASK, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_lock_says_who_has_it(tmp_path: Path) -> None:
+    held = lock.acquire(tmp_path)
+    holder = json.loads((tmp_path / lock.LOCK_FILE).read_text())
+    # Reading the file above dropped the lock, as it does in the process that holds it.
+    assert holder == {"pid": os.getpid(), "host": socket.gethostname()}
+    held.release()
+    held.release()
+    assert (tmp_path / lock.LOCK_FILE).read_text() == ""
+
+
+def test_lock_is_seen_by_this_process_and_by_others(tmp_path: Path) -> None:
+    assert not lock.is_held(tmp_path)
+    held = lock.acquire(tmp_path)
+    assert lock.is_held(tmp_path)
+    assert ask(tmp_path) == "True"
+    assert ask(tmp_path) == "True"
+    held.release()
+    assert not lock.is_held(tmp_path)
+    assert ask(tmp_path) == "False"
+
+
+def test_lock_is_one_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    held = lock.acquire(tmp_path / "run")
+    with pytest.raises(RunError, match="is being written by process"):
+        lock.acquire(tmp_path / "link")
+    held.release()
+
+
+def test_lock_of_a_crash_is_taken_over_whatever_it_holds(tmp_path: Path) -> None:
+    (tmp_path / lock.LOCK_FILE).write_bytes(b'{"pid": 1, "host": "elsewhere"}\xff' * 50)
+    held = lock.acquire(tmp_path)
+    assert ask(tmp_path) == "True"
+    held.release()
+
+
+def test_lock_in_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="cannot be locked for writing"):
+        lock.acquire(tmp_path / "nowhere")
