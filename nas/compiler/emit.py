@@ -71,7 +71,9 @@ def _build(step: Step, bias: str) -> str:
         known["width"] = known["head_width"] = _width(step.width)
         known["rank"] = _width("all" if step.width == MODEL else step.width)
     defaults = step.primitive.defaults()
-    arguments = [f"{name}={known[name]}" for name in step.primitive.sizes]
+    if step.is_filtered:
+        known["filtered"] = "True"
+    arguments = [f"{name}={known[name]}" for name in step.primitive.sizes if name in known]
     arguments += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
     name = step.primitive.module.__name__
     return f"self.{step.module} = {name}({', '.join(arguments)})"

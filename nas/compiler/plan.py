@@ -13,7 +13,7 @@ from nas.canonical import canonicalise
 from nas.errors import ViolationError
 from nas.primitives import Primitive, check_vocabulary, get
 from nas.primitives.base import Kind
-from nas.types import MODEL, Type, infer
+from nas.types import MODEL, Type, Typing, infer
 
 if TYPE_CHECKING:
     from nas.genome import Genome, ParamValue, Ref
@@ -49,6 +49,7 @@ class Step:
     heads: str
     width: str | None
     operands: tuple[Operand, ...]
+    is_filtered: bool
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Plan:
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
         """The size arguments that a step's module asks for."""
         found = Type(Kind.TOKENS, step.heads, step.width)
-        known: dict[str, int | bool] = {"dim": dim, "bias": bias}
+        known: dict[str, int | bool] = {"dim": dim, "bias": bias, "filtered": step.is_filtered}
         if "heads" in step.primitive.sizes:
             known["heads"] = found.head_count(heads)
         if step.width is not None:
@@ -109,8 +110,9 @@ def make_plan(genome: Genome) -> Plan:
         raise ViolationError(
             f"{first.rule}: {place}{op} has {first.found}; expected {first.expected}."
         )
-    steps = tuple(_step(genome, index, typing.nodes, typing.widths, typing.streams)
-                  for index in range(len(genome.nodes)))
+    steps: list[Step] = []
+    for index in range(len(genome.nodes)):
+        steps.append(_step(genome, index, typing, steps))
     used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
     streams = tuple(
         Stream(name, typing.streams[name], genome.projections.has_projection(name))
@@ -120,25 +122,19 @@ def make_plan(genome: Genome) -> Plan:
     unsafe = tuple(
         sorted({s.primitive.name for s in steps if not s.primitive.is_causal_safe(s.params)})
     )
-    return Plan(genome, streams, steps, typing.of(len(genome.nodes) - 1), unsafe)
+    return Plan(genome, streams, tuple(steps), typing.of(len(genome.nodes) - 1), unsafe)
 
 
-def _step(
-    genome: Genome,
-    index: int,
-    types: tuple[Type | None, ...],
-    widths: tuple[str | None, ...],
-    streams: dict[str, Type],
-) -> Step:
+def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Step:
     node = genome.nodes[index]
     primitive = get(node.op)
-    result = types[index]
-    assert result is not None, "a genome without problems has types"
+    result = typing.of(index)
     operands = []
     for ref in node.inputs:
-        found = streams[ref] if isinstance(ref, str) else types[ref]
-        assert found is not None
+        found = typing.of(ref)
         operands.append(Operand(ref, _variable(ref, found), found.heads != result.heads))
+    scores = [before[r] for r in node.inputs if isinstance(r, int)
+              and typing.of(r).kind is Kind.SCORES]
     return Step(
         index,
         f"{node.op}_{index}",
@@ -146,8 +142,9 @@ def _step(
         primitive,
         primitive.full(node.param_dict()),
         result.heads,
-        widths[index],
+        typing.widths[index],
         tuple(operands),
+        any(s.is_filtered or getattr(s.primitive.module, "is_filter", False) for s in scores),
     )
 
 

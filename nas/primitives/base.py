@@ -11,7 +11,7 @@ Sizes reach ``__init__`` by name, as far as it asks for them: ``dim`` (model wid
 (of the operands), ``width`` (of the operands bound to ``w``; ``head_width`` says the same where
 a parameter is called width), ``rank`` (the width that scores are scaled by: that of the operands,
 but the head width where they hold whole tokens, as patterns do), ``bias`` (the task's
-``qkv_bias``). Beside its operands ``forward`` may ask by name for ``x`` (the block's input,
+``qkv_bias``), ``filtered`` (whether a filter before it may have excluded keys). Beside its operands ``forward`` may ask by name for ``x`` (the block's input,
 shape b n d) and ``mask`` (bool, broadcastable to b h q k, True where attention is allowed, or
 None).
 """
@@ -131,7 +131,7 @@ class Primitive:
 
     def __post_init__(self) -> None:
         wanted = inspect.signature(self.module.__init__).parameters
-        known = ("dim", "heads", "width", "head_width", "rank", "bias")
+        known = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
         # A declared parameter called width is the genome's to say, not the operands'.
         sizes = tuple(n for n in known if n in wanted and n not in self.parameters)
         called = inspect.signature(self.module.forward).parameters
@@ -139,7 +139,7 @@ class Primitive:
         object.__setattr__(self, "extras", tuple(n for n in ("x", "mask") if n in called))
         # A module that is told no size can hold no size-dependent weights; where that says too
         # little (scalars) or too much (a size that is only checked), the class says it.
-        sized = bool(set(sizes) - {"rank"})
+        sized = bool(set(sizes) - {"rank", "filtered"})
         learns = bool(getattr(self.module, "has_parameters", sized))
         object.__setattr__(self, "is_parametric", learns)
 

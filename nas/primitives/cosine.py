@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -32,7 +30,7 @@ class Cosine(nn.Module):
 
     def __init__(self, heads: int, width: int) -> None:
         super().__init__()
-        self.factor = nn.Parameter(torch.full((heads,), math.sqrt(width)))
+        self.factor = nn.Parameter(torch.full((heads,), width**0.5))
 
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]

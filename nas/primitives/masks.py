@@ -7,8 +7,6 @@ it weight, and no adjustment brings it back.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -18,7 +16,7 @@ def hide(
     scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
 ) -> Float[Tensor, "b h q k"]:
     """The scores, with -inf at the keys that the mask hides."""
-    return scores if mask is None else scores.masked_fill(~mask, -math.inf)
+    return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
 
 
 def count_visible(

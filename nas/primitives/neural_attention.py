@@ -7,8 +7,6 @@ present; the scale 1/sqrt(d) of eq. 7 is an option, off by default as in the aut
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -87,7 +85,7 @@ class NeuralAttention(nn.Module):
 
     def _start(self, *shape: int, fan: int) -> nn.Parameter:
         """A parameter that starts as those of nn.Linear do."""
-        bound = 1.0 / math.sqrt(fan)
+        bound = fan**-0.5
         return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
     def forward(

@@ -8,16 +8,14 @@ exists where the query itself is not projected.
 
 from __future__ import annotations
 
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
+from nas.primitives.hidden_units import activate
 from nas.primitives.rotary import rotate
-
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -86,9 +84,7 @@ class Qana(nn.Module):
         if rope and width % 2:
             raise ValueError(f"qana: the key width is {width}; expected an even number for rope")
         self.heads, self.hidden, self.skip, self.rope = heads, hidden, skip, rope
-        self.activation = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "tanh": torch.tanh}[
-            activation
-        ]
+        self.activation = activation
         self.skip_scale = rank**-0.5
         self.scale = self.skip_scale if mlp_scale == "sqrt" else 1.0
         self.parts = (hidden * width, hidden, hidden, 1)
@@ -121,7 +117,7 @@ class Qana(nn.Module):
             query, key, rows = rotate(query), rotate(key), rotate(rows)
         # One product for all hidden units: (b, h, q * hidden, w) against the keys.
         inner = (rows.flatten(2, 3) @ key.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
-        active = self.activation(inner * self.scale + bias.unsqueeze(-1))
+        active = activate(inner * self.scale + bias.unsqueeze(-1), self.activation)
         scores = (out.unsqueeze(-2) @ active).squeeze(-2) + shift
         if self.alpha is not None:
             scores = scores * self.alpha.view(-1, 1, 1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -32,4 +30,4 @@ class Softcap(nn.Module):
 
     def forward(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         bounded = self.cap * torch.tanh(scores / self.cap)
-        return bounded.masked_fill(scores == -math.inf, -math.inf)
+        return bounded.masked_fill(scores == -torch.inf, -torch.inf)

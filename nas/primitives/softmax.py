@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -13,13 +11,23 @@ from nas.primitives.masks import hide
 
 
 def masked_softmax(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
+    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, filtered: bool
 ) -> Float[Tensor, "b h q k"]:
-    """Softmax over the visible keys; zeros in a row where mask and filters leave none."""
-    scores = hide(scores, mask)
-    # Two filters can exclude every key of a row even without a mask; its softmax would be NaN.
-    empty = scores.detach().amax(dim=-1, keepdim=True) == -math.inf
-    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
+    """Softmax over the visible keys; zeros in a row where mask and filters leave none.
+
+    Args:
+        filtered: scores may hold -inf; without such scores softmax costs a third.
+    """
+    if filtered:
+        # Two filters can exclude every key of a row; its softmax would be NaN.
+        scores = hide(scores, mask)
+        empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
+        return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    # The lowest finite number, not -inf: a row without visible keys stays free of NaN.
+    hidden = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return torch.softmax(hidden, dim=-1).masked_fill(~mask, 0.0)
 
 
 @primitive(
@@ -35,7 +43,11 @@ class Softmax(nn.Module):
     weights_ij = exp(scores_ij) / sum_k exp(scores_ik)
     """
 
+    def __init__(self, filtered: bool = False) -> None:
+        super().__init__()
+        self.filtered = filtered
+
     def forward(
         self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "b h q k"]:
-        return masked_softmax(scores, mask)
+        return masked_softmax(scores, mask, self.filtered)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -29,8 +27,8 @@ class Temperature(nn.Module):
         self.factor = nn.Parameter(torch.ones(heads))
 
     def forward(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
-        excluded = scores == -math.inf
+        excluded = scores == -torch.inf
         # Zero before the product: the factor's gradient would be 0 * inf, which is NaN.
         finite = scores.masked_fill(excluded, 0.0)
         scaled = finite * self.factor.to(scores.dtype).view(-1, 1, 1)
-        return scaled.masked_fill(excluded, -math.inf)
+        return scaled.masked_fill(excluded, -torch.inf)

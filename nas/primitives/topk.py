@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -19,7 +18,7 @@ def keep_largest(
     """The scores, with -inf below the ``count``-th largest visible one of the row; ties stay."""
     hidden = hide(scores, mask)
     largest = hidden.detach().topk(min(count, scores.shape[-1]), dim=-1).values
-    return hidden.masked_fill(hidden < largest[..., -1:], -math.inf)
+    return hidden.masked_fill(hidden < largest[..., -1:], -torch.inf)
 
 
 @primitive(
@@ -35,6 +34,8 @@ class TopkFilter(nn.Module):
 
     out_ij = scores_ij where at least the k-th largest of row i, else -inf
     """
+
+    is_filter = True
 
     def __init__(self, *, k: int = 10) -> None:
         super().__init__()
@@ -67,4 +68,4 @@ class TopkSoftmax(nn.Module):
     def forward(
         self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "b h q k"]:
-        return masked_softmax(keep_largest(scores, mask, self.k), mask)
+        return masked_softmax(keep_largest(scores, mask, self.k), mask, filtered=True)

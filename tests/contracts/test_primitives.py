@@ -7,9 +7,9 @@ the nearest allowed one.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
-import types
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +95,7 @@ def build(case: Case, sizes: Sizes, *, randomised: bool = True) -> torch.nn.Modu
         "bias": True,
         "head_width": sizes.width,
         "rank": sizes.width,
+        "filtered": True,
     }
     torch.manual_seed(3)
     with warnings.catch_warnings():
@@ -298,6 +299,15 @@ class TestPrimitive:
         for tensor in (*leaves, *module.parameters()):
             assert tensor.grad is None or bool(torch.isfinite(tensor.grad).all())
 
+    def test_makes_its_tensors_where_its_operands_are(
+        self, case: Case, signature: Signature
+    ) -> None:
+        module = build(case, LARGE).to("meta")
+        inputs = draw(signature, LARGE)
+        for mask in (None, causal(LARGE.tokens).to("meta")):
+            there = [t.to("meta") for t in inputs.tensors()]
+            assert call(module, case, Inputs(there[:-1], there[-1], mask)).is_meta
+
     def test_the_same_seed_gives_the_same_module(self, case: Case, signature: Signature) -> None:
         first, second = (build(case, LARGE, randomised=False) for _ in range(2))
         inputs = draw(signature, LARGE, causal(LARGE.tokens))
@@ -353,10 +363,10 @@ class TestDeclaration:
     def test_parameters_are_those_of_the_constructor(self, case: Case) -> None:
         accepted = {k: d.accept(case.params[k]) for k, d in case.primitive.parameters.items()}
         assert accepted == case.params
-        code = case.primitive.module.__init__.__code__
         if case.primitive.parameters:
-            keywords = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
-            assert set(keywords) == set(case.primitive.parameters)
+            arguments = inspect.signature(case.primitive.module.__init__).parameters.values()
+            keywords = {a.name for a in arguments if a.kind is a.KEYWORD_ONLY}
+            assert keywords == set(case.primitive.parameters)
 
     def test_notation_names_ports_and_parameters_only(self, case: Case) -> None:
         for signature in case.primitive.signatures:
@@ -364,27 +374,3 @@ class TestDeclaration:
             assert case.primitive.notation.format(**(case.params | ports))
         assert case.primitive.about
         assert case.primitive.source
-
-    def test_source_needs_torch_and_math_alone(self, case: Case) -> None:
-        allowed = {"torch", "math", "nn", "F", "Tensor"}
-        for function in _functions(case.primitive.module):
-            for name in _globals_read(function.__code__) & function.__globals__.keys():
-                value = function.__globals__[name]
-                is_helper = isinstance(value, types.FunctionType)
-                assert is_helper or value is case.primitive.module or name in allowed, name
-
-
-def _functions(module: type) -> list[types.FunctionType]:
-    """The methods of a class and the helpers that they call, however deep."""
-    found = [f for f in vars(module).values() if isinstance(f, types.FunctionType)]
-    for function in found:
-        for name in sorted(_globals_read(function.__code__)):
-            value = function.__globals__.get(name)
-            if isinstance(value, types.FunctionType) and value not in found:
-                found.append(value)
-    return found
-
-
-def _globals_read(code: types.CodeType) -> set[str]:
-    nested = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return set(code.co_names).union(*(_globals_read(c) for c in nested))

@@ -1,0 +1,276 @@
+"""What a mechanism costs: multiply-adds by fvcore on the reference form, and what goes beside.
+
+fvcore counts a multiply-add as one. It ignores or miscounts much of what attention is made of
+(broadcast products, einsum, softmax, activations: all zero), so every operation here has a
+handle of ours: products are counted exactly, elementwise work is counted apart, shape
+operations are listed as free, and an operation that nobody listed is an error. The only room
+that knows fvcore.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from fvcore.nn import FlopCountAnalysis
+from torch import Tensor, nn
+
+from nas.compiler import make_plan
+from nas.compiler.interpreter import ReferenceAttention
+from nas.compiler.plan import rank
+from nas.errors import NasError
+from nas.genome import layers_with_mechanism
+from nas.mechanisms import mechanism
+from nas.primitives.base import Kind, Sizes
+from nas.types import Type
+
+if TYPE_CHECKING:
+    from nas.compiler import Plan
+    from nas.compiler.plan import Step
+    from nas.genome import Genome
+
+ELEMENTWISE: Final = "elementwise"
+BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
+
+_POINTWISE: Final = (
+    "abs add amax clamp clamp_min cos cumsum div elu eq erf exp ge gelu gt le leaky_relu log "
+    "log_softmax logsumexp lt masked_fill max maximum mean minimum mul native_layer_norm ne neg "
+    "pow reciprocal relu rsqrt rsub sigmoid silu sin softmax softplus sort sqrt square sub sum "
+    "tanh topk where layer_norm rms_norm group_norm batch_norm bitwise_not __and__"
+).split()
+_SHAPE: Final = "unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu".split()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of one attention block at batch 1.
+
+    Attributes:
+        macs: multiply-adds of the whole block, projections included.
+        attention_macs: those of them that grow with pairs of tokens: scores and aggregation.
+        elementwise: elements that pointwise operations, reductions and norms touch.
+        params: learned numbers.
+        kv_cache_bytes_per_token: what decoding keeps of a token, at 16 bits a number.
+        seed_compatible_macs: what plain fvcore says of the published encoder layer with this
+            mechanism in it (biases, layer norms at 5 an element, a feed-forward of 4 d).
+    """
+
+    macs: int
+    attention_macs: int
+    elementwise: int
+    params: int
+    kv_cache_bytes_per_token: int
+    seed_compatible_macs: int
+
+    def to_dict(self) -> dict[str, int]:
+        """The JSON answer of ``nas cost``."""
+        return asdict(self)
+
+
+def attention_cost(
+    genome: Genome, *, dim: int, heads: int, tokens: int, qkv_bias: bool = False
+) -> Cost:
+    """Count one attention block of a backbone with ``dim`` channels and ``heads`` heads.
+
+    Raises:
+        GenomeError, ViolationError: the mechanism does not exist at this size.
+        NasError: it uses an operation whose cost nobody has stated.
+    """
+    plan = make_plan(genome)
+    counts, params = _count(plan, dim, heads, tokens, qkv_bias)
+    macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
+    expected = closed_form_macs(plan, dim, heads, tokens)
+    if macs != expected:
+        raise NasError(
+            f"the MACs counted, {macs}, differ from the closed formulas of "
+            f"{', '.join(sorted({s.primitive.name for s in plan.steps}))}: {expected}; "
+            "expected a primitive's macs to state what its module computes."
+        )
+    twice = closed_form_macs(plan, dim, heads, 2 * tokens)
+    return Cost(
+        macs=macs,
+        attention_macs=(twice - 2 * macs) // 2,
+        elementwise=counts[ELEMENTWISE],
+        params=params,
+        kv_cache_bytes_per_token=kv_cache_bytes_per_token(plan, dim, heads),
+        seed_compatible_macs=_seed_compatible(plan, dim, heads, tokens, macs),
+    )
+
+
+def backbone_cost(
+    genome: Genome, *, dim: int, heads: int, depth: int, tokens: int, qkv_bias: bool = False
+) -> dict[str, int]:
+    """The attention layers of a backbone together, standard ones where the placement has them.
+
+    Returns:
+        macs, params, kv_cache_bytes_per_token, elementwise, summed over ``depth`` layers.
+    """
+    own = len(layers_with_mechanism(genome.placement, depth))
+    sizes = {"dim": dim, "heads": heads, "tokens": tokens, "qkv_bias": qkv_bias}
+    cost = attention_cost(genome, **sizes).to_dict()  # type: ignore[arg-type]
+    rest = {name: 0 for name in cost}
+    if own < depth:
+        rest = attention_cost(mechanism("mha").genome, **sizes).to_dict()  # type: ignore[arg-type]
+    names = ("macs", "params", "kv_cache_bytes_per_token", "elementwise")
+    return {name: own * cost[name] + (depth - own) * rest[name] for name in names}
+
+
+def closed_form_macs(plan: Plan, dim: int, heads: int, tokens: int) -> int:
+    """The MACs of a block by the formulas that its primitives state; equal to the count."""
+    total = 0
+    for stream in plan.streams:
+        if stream.is_projected:
+            width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
+            total += tokens * dim * width
+    for step in plan.steps:
+        total += step.primitive.macs(_sizes(step, dim, heads, tokens), step.params)
+    if plan.genome.projections.has_wo:
+        total += tokens * dim * plan.merged_width(dim, heads)
+    return total
+
+
+def kv_cache_bytes_per_token(plan: Plan, dim: int, heads: int) -> int:
+    """What causal decoding keeps of each token: the streams that keys and values come from.
+
+    Projected streams are kept projected; streams without projection share the token itself.
+    """
+    kept: set[str] = set()
+    cached = {p.name for p in plan.streams}
+    needed = _past_streams(plan)
+    numbers = 0
+    for stream in plan.streams:
+        if stream.name in needed & cached:
+            if stream.is_projected:
+                numbers += stream.type.head_count(heads) * stream.type.channels(dim, heads)
+            else:
+                kept.add("x")
+    return BYTES_PER_NUMBER * (numbers + dim * len(kept))
+
+
+def _past_streams(plan: Plan) -> set[str]:
+    """The streams that reach a ``key`` or ``values`` port."""
+    reaches: dict[Any, set[str]] = {s.name: {s.name} for s in plan.streams}
+    needed: set[str] = set()
+    for step in plan.steps:
+        ports = step.primitive.signatures[0].inputs
+        for port, operand in zip(ports, step.operands, strict=True):
+            if port.name in ("key", "values"):
+                needed |= reaches[operand.ref]
+        has_tokens = ports[0].kind is Kind.TOKENS
+        operands = [reaches[operand.ref] for operand in step.operands]
+        reaches[step.index] = set().union(*operands) if has_tokens else set()
+    return needed
+
+
+def _sizes(step: Step, dim: int, heads: int, tokens: int) -> Sizes:
+    found = Type(Kind.TOKENS, step.heads, step.width)
+    width = found.channels(dim, heads) if step.width is not None else 0
+    return Sizes(dim, found.head_count(heads), width, tokens)
+
+
+def _count(
+    plan: Plan, dim: int, heads: int, tokens: int, qkv_bias: bool
+) -> tuple[Counter[str], int]:
+    """Operations by kind, and parameters. Nothing is computed: tensors have shapes alone."""
+    has_convolution = any(isinstance(m, nn.Conv1d) for m in _build("meta", plan, dim, heads).modules())
+    params = sum(p.numel() for p in _build("meta", plan, dim, heads, qkv_bias).parameters())
+    if not has_convolution:
+        module = _build("meta", plan, dim, heads, qkv_bias)
+        return _trace(module, torch.empty(1, tokens, dim, device="meta")), params
+    # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
+    # length, so three short traces give the long one exactly.
+    module = _build("cpu", plan, dim, heads, qkv_bias)
+    lengths = (8, 12, 16)
+    traces = [_trace(module, torch.zeros(1, n, dim)) for n in lengths]
+    names = set().union(*traces)
+    return Counter(
+        {name: _extrapolate(lengths, [t[name] for t in traces], tokens) for name in names}
+    ), params
+
+
+def _extrapolate(lengths: tuple[int, ...], counts: list[int], tokens: int) -> int:
+    """The value at ``tokens`` of the polynomial through three evenly spaced counts."""
+    step = lengths[1] - lengths[0]
+    first, second = counts[1] - counts[0], counts[2] - 2 * counts[1] + counts[0]
+    at = tokens - lengths[0]
+    return counts[0] + at * first // step + at * (at - step) * second // (2 * step**2)
+
+
+def _build(device: str, plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> nn.Module:
+    with torch.device(device), torch.random.fork_rng(devices=[]):
+        return ReferenceAttention(plan, dim, heads, qkv_bias).eval()
+
+
+def _trace(module: nn.Module, x: Tensor) -> Counter[str]:
+    analysis = FlopCountAnalysis(module, (x,)).set_op_handle(**_HANDLES)
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    with warnings.catch_warnings():
+        # Tracing announces its own deprecation and asks about branches on shapes.
+        warnings.simplefilter("ignore")
+        counts = analysis.by_operator()
+        unknown = analysis.unsupported_ops()
+    if unknown:
+        raise NasError(
+            f"nobody has stated what {', '.join(sorted(unknown))} costs; expected an entry in "
+            "nas/cost.py for each operation of a primitive."
+        )
+    return counts
+
+
+def _seed_compatible(plan: Plan, dim: int, heads: int, tokens: int, macs: int) -> int:
+    """Plain fvcore's view: our exact products, without what the published code hides from it.
+
+    It sees no convolution (padding 'same' is no operation it knows) and no sparsemax; norms
+    count 5 an element, in the block as around it.
+    """
+    hidden = 0
+    norms = 2 * tokens * dim
+    for step in plan.steps:
+        sizes = _sizes(step, dim, heads, tokens)
+        if step.primitive.name == "convolutional_score":
+            hidden += step.primitive.macs(sizes, step.params) - sizes.heads * tokens**2 * sizes.width
+        if step.primitive.name == "layer_norm":
+            norms += sizes.heads * tokens * sizes.width
+    return macs - hidden + 5 * norms + 8 * tokens * dim**2
+
+
+def _numel(value: Any) -> int:
+    sizes = value.type().sizes() if value.isCompleteTensor() else None
+    return math.prod(sizes) if sizes else int(sizes is not None)
+
+
+def _product(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """A matrix product, broadcast or not: each output sums over the last axis of the left."""
+    left = inputs[0].type().sizes()
+    return Counter({"matmul": _numel(outputs[0]) * left[-1]})
+
+
+def _addcmul(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """A sum of scaled tensors: one multiply-add an element."""
+    return Counter({"addcmul": _numel(outputs[0])})
+
+
+def _elementwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """Elements of the largest operand or result."""
+    sizes = [_numel(v) for v in [*inputs, outputs[0]] if str(v.type()) != "None" and _is_tensor(v)]
+    return Counter({ELEMENTWISE: max(sizes, default=0)})
+
+
+def _is_tensor(value: Any) -> bool:
+    return bool(value.isCompleteTensor())
+
+
+_HANDLES: Final[dict[str, Any]] = (
+    {f"aten::{name}": _elementwise for name in _POINTWISE}
+    | {f"aten::{name}": None for name in _SHAPE}
+    | {"aten::matmul": _product, "aten::mm": _product, "aten::bmm": _product}
+    | {"aten::addcmul": _addcmul}
+)
+
+# fvcore logs what it skips; we raise instead.
+logging.getLogger("fvcore").setLevel(logging.ERROR)

@@ -1,0 +1,144 @@
+"""Write a mechanism as one readable Python file whose only import is torch.
+
+The class in it is the source that trained, with what it uses copied in; the docstring holds
+genome, digest and run; run as a program the file compares itself with numbers computed here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from nas.canonical import digest
+from nas.compiler import build_attention, formula_of, make_plan
+from nas.compiler.emit import class_source, functions
+from nas.errors import ExportError
+from nas.export.inline import inlined
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nas.compiler import Plan
+    from nas.genome import Genome
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the file says about where the mechanism comes from."""
+
+    source: str
+    run: str | None = None
+    results: str | None = None
+
+
+def export_module(
+    genome: Genome, dim: int, heads: int, origin: Origin, *, qkv_bias: bool = False
+) -> str:
+    """The text of the file; ``dim`` and ``heads`` become the defaults of its class.
+
+    Raises:
+        GenomeError, ViolationError: the mechanism does not exist at this size.
+    """
+    plan = make_plan(genome)
+    expected = _expected(plan.genome, dim, heads, qkv_bias)
+    body = [
+        *inlined([*functions(plan), *(step.primitive.module for step in plan.steps)]),
+        class_source(plan, dim, heads, qkv_bias),
+    ]
+    imports = ["import torch", "from torch import Tensor, nn"]
+    if any(re.search(r"\bF\.", source) for source in body):
+        imports.append("from torch.nn import functional as F")
+    parts = [_docstring(plan, dim, heads, origin), "\n".join(imports) + "\n", *body]
+    return "\n\n".join([*parts, _self_test(expected)])
+
+
+def write_module(text: str, path: Path) -> None:
+    """Write the file, whole or not at all.
+
+    Raises:
+        ExportError: the place cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise ExportError(f"{path}: cannot be written ({error.strerror}).") from None
+
+
+def fill(block: torch.nn.Module) -> None:
+    """Set every weight to a fixed pattern, so that outputs can be compared without a file."""
+    with torch.no_grad():
+        for number, weight in enumerate(block.parameters()):
+            pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
+            weight.copy_(0.3 * pattern.cos().view_as(weight))
+
+
+def probe(dim: int) -> torch.Tensor:
+    """A fixed input: 2 samples of 7 tokens, float64."""
+    return (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin().view(2, 7, dim)
+
+
+def _expected(genome: Genome, dim: int, heads: int, qkv_bias: bool) -> list[float]:
+    """The first outputs of the interpreter, which the exported class is to reproduce."""
+    with torch.random.fork_rng(devices=[]):
+        block = build_attention(genome, dim, heads, qkv_bias=qkv_bias, reference=True)
+    block = block.double().eval()
+    fill(block)
+    with torch.no_grad():
+        out: Any = block(probe(dim))
+    return [float(f"{v:.12g}") for v in out.flatten()[: 2 * dim : max(1, dim // 4)].tolist()]
+
+
+def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
+    genome = json.dumps(plan.genome.to_dict(), indent=2).replace("\\", "\\\\")
+    lines = [
+        f'"""{formula_of(plan)}',
+        "",
+        "An attention mechanism as a torch module: (batch, tokens, dim) to (batch, tokens, dim).",
+        "",
+        f"    block = Attention(dim={dim}, heads={heads})",
+        "    y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)",
+        "",
+        "attn_mask is boolean, True where attention is allowed; key_padding_mask is True at padding.",
+        "Run as a program, this file tests itself.",
+        "",
+        f"Digest: {digest(plan.genome)}",
+        f"Source: {origin.source}",
+        *([f"Run: {origin.run}"] if origin.run else []),
+        *([f"Measured: {origin.results}"] if origin.results else []),
+        "Genome:",
+        genome,
+        '"""',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _self_test(expected: list[float]) -> str:
+    rows = [", ".join(repr(v) for v in expected[i : i + 4]) for i in range(0, len(expected), 4)]
+    numbers = "\n".join(f"        {row}," for row in rows)
+    return f'''def self_test() -> float:
+    """The largest difference from the outputs recorded when this file was written."""
+    block = Attention().double().eval()
+    with torch.no_grad():
+        for number, weight in enumerate(block.parameters()):
+            pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
+            weight.copy_(0.3 * pattern.cos().view_as(weight))
+        x = (torch.arange(2 * 7 * block.dim, dtype=torch.float64) * 0.37).sin()
+        out = block(x.view(2, 7, block.dim)).flatten()[: 2 * block.dim : max(1, block.dim // 4)]
+    expected = [
+{numbers}
+    ]
+    return (out - torch.tensor(expected, dtype=torch.float64)).abs().max().item()
+
+
+if __name__ == "__main__":
+    difference = self_test()
+    print(f"largest difference from the recorded outputs: {{difference:.1e}}")
+    raise SystemExit(0 if difference < 1e-6 else 1)
+'''
