@@ -35,9 +35,12 @@ MAX_ORDERS: Final = 200
 
 def canonicalise(genome: Genome) -> Genome:
     """The canonical form; idempotent, and equal for genomes equal by the rules above."""
-    names = _stream_names(genome.projections)
-    nodes = _ordered(_simplified(genome, names))
-    return Genome(nodes, _effective(genome.projections, nodes), genome.placement)
+    read = _used([genome.nodes[i] for i in genome.live()])
+    # A stream that nobody reads has no projection, so the flag says that there is none.
+    flags = {f"has_w{stream}": False for stream in STREAMS if stream not in read}
+    projections = replace(genome.projections, **flags)
+    nodes = _ordered(_simplified(genome, _stream_names(projections)))
+    return Genome(nodes, _effective(projections, nodes), genome.placement)
 
 
 def digest(genome: Genome) -> str:
@@ -126,9 +129,7 @@ def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections
     """Fields that change nothing set to their defaults, as the nodes use the streams."""
     used = _used(nodes)
     projected = {s for s in used if projections.has_projection(s)}
-    default = Projections()
-    # A stream that nobody reads has no projection, so the flag says that there is none.
-    result = replace(projections, **{f"has_w{s}": False for s in STREAMS if s not in used})
+    default, result = Projections(), projections
     if "q" not in projected:
         result = replace(result, q_heads=default.q_heads)
     if not projected & {"k", "v"}:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -260,7 +261,8 @@ def _problem(error: yaml.YAMLError) -> str:
 
 def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], where: str) -> str:
     details = error.errors(include_url=False)
-    first = details[0]
+    # A misspelt key is also a missing one; the misspelling is what a person can mend.
+    first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
     place = ".".join(str(part) for part in first["loc"]) or "the document"
     more = f" ({len(details) - 1} more like this.)" if len(details) > 1 else ""
     if first["type"] == "extra_forbidden":
@@ -284,6 +286,9 @@ def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list
     """The keys of the model found by following ``loc``, for hints; empty when it is no model."""
     current: Any = model
     for part in loc:
-        field = getattr(current, "model_fields", {}).get(part)
-        current = getattr(field, "annotation", None)
-    return sorted(getattr(current, "model_fields", {}))
+        if isinstance(part, int):
+            current = next(iter(typing.get_args(current)), None)
+        else:
+            field = getattr(current, "model_fields", {}).get(part)
+            current = getattr(field, "annotation", None)
+    return sorted(f.alias or name for name, f in getattr(current, "model_fields", {}).items())

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 
 from nas.compiler import make_plan
@@ -33,6 +32,11 @@ if TYPE_CHECKING:
     from nas.compiler import Plan
     from nas.compiler.plan import Step
     from nas.genome import Genome
+
+with warnings.catch_warnings():
+    # fvcore compiles a loss of its own with TorchScript, whose deprecation torch announces.
+    warnings.simplefilter("ignore")
+    from fvcore.nn import FlopCountAnalysis
 
 ELEMENTWISE: Final = "elementwise"
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits

@@ -101,15 +101,17 @@ def make_plan(genome: Genome) -> Plan:
         GenomeError: a primitive or parameter does not exist.
         ViolationError: the genome does not type-check.
     """
-    genome = canonicalise(check_vocabulary(genome))
-    typing = infer(genome)
-    if typing.problems:
-        first = typing.problems[0]
-        place = "the graph" if first.node is None else f"node {first.node}"
-        op = "" if first.node is None else f" ({genome.nodes[first.node].op})"
+    genome = check_vocabulary(genome)
+    problems = infer(genome).problems
+    if problems:
+        first = problems[0]
+        op = "" if first.node is None else f"node {first.node} ({genome.nodes[first.node].op})"
         raise ViolationError(
-            f"{first.rule}: {place}{op} has {first.found}; expected {first.expected}."
+            f"{first.rule}: {op or 'the graph'} has {first.found}; expected {first.expected}."
         )
+    genome = canonicalise(genome)
+    typing = infer(genome)
+    assert not typing.problems, "the canonical form of a well-typed genome is well-typed"
     steps: list[Step] = []
     for index in range(len(genome.nodes)):
         steps.append(_step(genome, index, typing, steps))

@@ -1,6 +1,7 @@
 """The validator: types, then a policy's path rules; violations with witness and repair."""
 
 from nas.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
+from nas.validation.repair import nearest_legal, with_repairs
 from nas.validation.validator import Violation, is_legal, judge, reach, validate
 
 __all__ = [
@@ -12,6 +13,8 @@ __all__ = [
     "is_legal",
     "judge",
     "load_policy",
+    "nearest_legal",
     "reach",
     "validate",
+    "with_repairs",
 ]

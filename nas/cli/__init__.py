@@ -1,0 +1,59 @@
+"""The command line: ``nas COMMAND``. Commands parse, call one library function, and print.
+
+Importing this package loads neither torch nor any command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from nas.errors import NasError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+# In the order of `nas --help`.
+COMMANDS: Final = ("reading", "judging")
+INTERRUPTED: Final = 130  # 128 and the signal's number, as shells have it
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line and exit: 0 done, 1 the answer is no, 2 wrong usage or input."""
+    from nas.cli.app import app
+    from nas.cli.console import complain
+
+    for module in COMMANDS:
+        importlib.import_module(f"nas.cli.{module}")
+    _tolerate_narrow_encodings()
+    status = 0
+    try:
+        app(args=arguments, prog_name="nas")
+    except NasError as error:
+        complain(str(error))
+        status = error.exit_status
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    except BrokenPipeError:
+        _leave_pipe()
+        status = 1
+    sys.exit(status)
+
+
+def _tolerate_narrow_encodings() -> None:
+    """A formula must not fail where the terminal's encoding lacks its signs."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError, ValueError):
+                stream.reconfigure(errors="replace")
+
+
+def _leave_pipe() -> None:
+    """Whoever read our output has gone; the interpreter's last flush must not complain."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

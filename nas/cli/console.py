@@ -1,0 +1,27 @@
+"""Where the command line prints: colours and widths follow the terminal, a pipe gets plain text."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def output(*, is_error: bool = False) -> Console:
+    """Standard output or standard error as it is now; rich reads NO_COLOR, TERM and COLUMNS."""
+    from rich.console import Console
+
+    return Console(stderr=is_error, highlight=False, markup=False, emoji=False)
+
+
+def print_json(answer: Any) -> None:
+    """Print a JSON answer on standard output."""
+    sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def complain(message: str) -> None:
+    """Print one message on standard error."""
+    sys.stderr.write(f"nas: {message}\n")

@@ -1,0 +1,168 @@
+"""``nas validate``, ``nas cost`` and ``nas export``: what can be said of a genome untrained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nas.cli.app import app
+from nas.errors import NasError, TaskError
+
+if TYPE_CHECKING:
+    from nas.sources import Source
+
+SourceArgument = Annotated[str, typer.Argument(help="A genome file, a mechanism, or RUN/ID.")]
+
+
+@app.command()
+def validate(
+    source: SourceArgument,
+    policy: Annotated[
+        str, typer.Option(help="A policy, by name or path.")
+    ] = "score_normalize_aggregate",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the JSON answer.")] = False,
+) -> None:
+    """Judge a genome by types and a policy's path rules; exit status 1 if it is not legal."""
+    from nas.canonical import digest
+    from nas.sources import resolve
+    from nas.validation import load_policy, with_repairs
+    from nas.validation import validate as judge
+
+    rules = load_policy(policy)
+    genome = resolve(source).genome
+    violations = with_repairs(genome, rules, judge(genome, rules))
+    if as_json:
+        answer = {
+            "valid": not violations,
+            "digest": digest(genome),
+            "policy": rules.name,
+            "violations": [violation.to_dict() for violation in violations],
+        }
+        typer.echo(json.dumps(answer, indent=2))
+    elif not violations:
+        typer.echo(f"{source} is legal under {rules.name} (digest {digest(genome)}).")
+    else:
+        typer.echo(f"{source} is not legal under {rules.name}:")
+        for violation in violations:
+            typer.echo(f"  {violation.message}")
+        repair = violations[0].repair
+        if repair is not None:
+            typer.echo(f"The nearest legal genome found:\n  {repair.to_json()}")
+    if violations:
+        raise typer.Exit(1)
+
+
+@app.command()
+def cost(
+    sources: Annotated[list[str], typer.Argument(help="Genome files, mechanisms, RUN/ID.")],
+    dim: Annotated[int, typer.Option(min=1, help="Model width.")] = 64,
+    heads: Annotated[int, typer.Option(min=1, help="Heads of the backbone.")] = 4,
+    tokens: Annotated[int, typer.Option(min=1, help="Sequence length.")] = 65,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the JSON answer.")] = False,
+) -> None:
+    """Count multiply-adds, parameters and cache of one attention block at batch 1."""
+    from nas.cost import attention_cost
+    from nas.sources import resolve
+
+    found = [resolve(source) for source in sources]
+    costs = [
+        attention_cost(s.genome, dim=dim, heads=heads, tokens=tokens).to_dict() for s in found
+    ]
+    if as_json:
+        typer.echo(json.dumps(costs[0] if len(costs) == 1 else costs, indent=2))
+    else:
+        _print_costs(found, costs, f"dim {dim}, heads {heads}, {tokens} tokens, batch 1")
+
+
+def _print_costs(sources: list[Source], costs: list[dict[str, int]], title: str) -> None:
+    from nas.cli.output import table
+
+    headings = ["mechanism", "MACs", "attention MACs", "elementwise", "params", "KV bytes/token",
+                "seed-compatible MACs"]
+    rows = [[s.name, *(f"{value:,}" for value in c.values())]
+            for s, c in zip(sources, costs, strict=True)]
+    table(title, headings, rows)
+
+
+@app.command()
+def export(
+    source: SourceArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    format_: Annotated[str, typer.Option("--format", help="module: one torch-only file.")] = "module",
+    dim: Annotated[int | None, typer.Option(min=1, help="Default width of the class.")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Default heads of the class.")] = None,
+    weights: Annotated[
+        bool, typer.Option(help="Also write trained weights of a run's member, as safetensors.")
+    ] = False,
+    layer: Annotated[int, typer.Option(min=0, help="Whose weights: a layer of the backbone.")] = 0,
+) -> None:
+    """Write a mechanism as one readable Python file whose only import is torch.
+
+    Sizes default to those of the run's task, or to 64 and 4.
+    """
+    from nas.export import export_module, write_module
+    from nas.sources import resolve
+
+    if format_ != "module":
+        raise NasError(f"--format {format_}: expected module.")
+    found = resolve(source)
+    task = _task_of(found)
+    dim, heads = dim or (task.width if task else 64), heads or (task.heads if task else 4)
+    bias = bool(task and task.qkv_bias)
+    if weights:
+        _check_weights(found, task, dim, heads, source)
+    write_module(export_module(found.genome, dim, heads, _origin(found), qkv_bias=bias), output)
+    typer.echo(f"{output}: Attention(dim={dim}, heads={heads}); `python {output}` tests it.")
+    if weights:
+        from nas.export.weights import export_weights
+
+        path = output.with_suffix(".safetensors")
+        typer.echo(f"Training {found.name} again from its recorded seed, for its weights ...")
+        export_weights(found, layer, path)
+        typer.echo(f"{path}: the trained weights of layer {layer}.")
+
+
+def _task_of(source: Source) -> Any:
+    """The task of the run that a source is a member of, or None."""
+    if source.run is None:
+        return None
+    from nas.search.setup import frozen_task
+    from nas.store import open_run
+
+    with open_run(source.run) as run:
+        return frozen_task(run.setup)
+
+
+def _check_weights(source: Source, task: Any, dim: int, heads: int, text: str) -> None:
+    if task is None:
+        raise NasError(
+            f"{text}: has no trained weights; --weights wants a member of a run, such as latest/best."
+        )
+    if (dim, heads) != (task.width, task.heads):
+        raise TaskError(
+            f"--weights: the weights were trained at dim {task.width} and heads {task.heads}, "
+            f"not {dim} and {heads}; leave --dim and --heads out."
+        )
+
+
+def _origin(source: Source) -> Any:
+    """What the exported file says of its source."""
+    from nas.export import Origin
+
+    if source.run is None:
+        return Origin(source.text)
+    from nas.store import find_candidate, open_run
+
+    with open_run(source.run) as run:
+        candidate = find_candidate(run, source.digest or "")
+        setup = run.setup
+        measured = None if candidate is None else ", ".join(
+            f"{name} {value:.6g}" for name, value in candidate.objectives.items()
+        )
+        about = f"{run.name} (space {setup.space.name}, task {setup.task.name}, seed {setup.seed})"
+        return Origin(source.digest or source.text, about, measured)
+
+

@@ -1,0 +1,125 @@
+"""What a training asks of the machine it runs on: device, precision, threads, and what it used."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import torch
+
+from nas.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BFLOAT16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
+
+
+def check_device(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        DeviceError: it is unknown, or not in this machine.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"device {name!r} is not known here; expected cpu, cuda or cuda:<index>.")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise DeviceError(
+            f"device {name!r} was asked for and PyTorch sees {count or 'no'} GPUs here; "
+            "use --gpus-per-worker 0 to train on processor cores."
+        )
+    return device
+
+
+def resolve_precision(
+    asked: Literal["auto", "bfloat16", "float32"], device: torch.device
+) -> Literal["bfloat16", "float32"]:
+    """The precision to train in: ``auto`` is bfloat16 where the hardware multiplies in it."""
+    if asked != "auto":
+        return asked
+    on_gpu = device.type == "cuda"
+    is_fast = _gpu_has_bfloat16() if on_gpu else _cpu_has_bfloat16()
+    return "bfloat16" if is_fast else "float32"
+
+
+def _gpu_has_bfloat16() -> bool:
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+@cache
+def _cpu_has_bfloat16() -> bool:
+    """Whether the processor says so; only Linux is asked, elsewhere float32 is safe."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    lines = (line for line in text.splitlines() if line.startswith(("flags", "Features")))
+    return not BFLOAT16_FLAGS.isdisjoint(next(lines, "").split())
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch within: workers do not crowd each other, sums keep their order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a training used: elapsed seconds, processor seconds of all threads, peak bytes."""
+
+    wall_seconds: float
+    core_seconds: float
+    peak_memory_bytes: int
+
+
+class Meter:
+    """Measures from its making on.
+
+    Memory is the GPU's where there is one; else the whole process's peak, libraries included.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            _reset_peak()
+        self._wall, self._core = time.monotonic(), time.process_time()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds so far."""
+        return time.monotonic() - self._wall
+
+    def read(self) -> Used:
+        """What was used so far."""
+        if self._device.type == "cuda":
+            peak = int(torch.cuda.max_memory_allocated(self._device))
+        else:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            peak *= 1 if sys.platform == "darwin" else 1024
+        return Used(self.elapsed, time.process_time() - self._core, peak)
+
+
+def _reset_peak() -> None:
+    """Let the peak start anew, where Linux allows it: a worker trains many candidates."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return

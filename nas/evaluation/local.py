@@ -1,0 +1,62 @@
+"""Train in this process, one candidate after the other: `--backend local`.
+
+Nothing to start and easy to debug. What it cannot do is outlive a candidate that takes its process
+down, or end one that hangs inside a single operation; `ray_backend` can.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from nas.evaluation.guard import Train, train_guarded
+from nas.evaluation.record import Evaluation, Job
+from nas.evaluation.trainer import train_candidate
+from nas.tasks import ImageData, Task
+
+
+class LocalEvaluator:
+    """An `Evaluator` of one worker, this process.
+
+    Args:
+        task: what to train.
+        data: the images to train it on.
+        device: the torch device, "cpu" or "cuda".
+        time_limit: seconds that one training may take; None for no limit.
+        train: the training function.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        data: ImageData,
+        *,
+        device: str = "cpu",
+        time_limit: float | None = None,
+        train: Train = train_candidate,
+    ) -> None:
+        self._task = task
+        self._data = data
+        self._device = device
+        self._time_limit = time_limit
+        self._train = train
+
+    @property
+    def workers(self) -> int:
+        """One: trainings follow each other."""
+        return 1
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
+        """Yield each job with its evaluation, in the order of the jobs."""
+        for job in jobs:
+            yield job, self._evaluate(job)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+    def _evaluate(self, job: Job) -> Evaluation:
+        return train_guarded(
+            self._train,
+            job,
+            self._task,
+            self._data,
+            device=self._device,
+            time_limit=self._time_limit,
+        )

@@ -1,0 +1,298 @@
+"""Train on Ray: one actor a worker, each in a process of its own, on this machine or a cluster.
+
+The actors live as long as the evaluator; the data lies in Ray's object store and all workers of a
+machine read the same copy. `dispatch` says who trains what, and what is done about a worker that
+hangs or is lost; here is only how Ray does it: https://docs.ray.io/en/latest/ray-core/actors.html
+
+This is the only file that imports ray.
+"""
+
+import os
+
+# Ray reads these when it is imported, so they come first; a person's own settings win. The first
+# opts into Ray's announced default (a worker without GPUs keeps its environment), which ends the
+# warning about it. The second keeps Ray's own messages about lost workers, which go to standard
+# output, out of what we print: each becomes an evaluation that says what happened.
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
+os.environ.setdefault("RAY_enable_metrics_collection", "0")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import logging
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+import ray.exceptions
+import torch
+
+import nas
+from nas.errors import DeviceError, NasError
+from nas.evaluation.dispatch import Dispatcher, WorkerLostError
+from nas.evaluation.guard import Train, train_guarded, worker_name
+from nas.evaluation.record import Evaluation, Job
+from nas.evaluation.share import Share, check_counts, share_out
+from nas.evaluation.trainer import train_candidate
+from nas.tasks import ImageData, Task
+
+_PROBE_SECONDS: Final = 5.0
+_THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class RayEvaluator:
+    """An `Evaluator` whose workers are Ray actors.
+
+    Args:
+        task: what to train.
+        data: the images to train it on; put into the object store once.
+        workers: trainings at once; None for one a processor core of the cluster.
+        gpus_per_worker: GPUs of a worker, fractions allowed; None shares what there is; 0 is none.
+        address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this machine,
+            or uses the one that this process is connected to already.
+        time_limit: seconds that one training may take; None for no limit.
+        grace: seconds beyond it after which a worker that did not answer is ended.
+        train: the training function.
+
+    Raises:
+        ConfigError: a count that means nothing.
+        DeviceError: the cluster cannot be reached, or lacks what was asked for.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        data: ImageData,
+        *,
+        workers: int | None = None,
+        gpus_per_worker: float | None = None,
+        address: str | None = None,
+        time_limit: float | None = None,
+        grace: float = 10.0,
+        train: Train = train_candidate,
+    ) -> None:
+        check_counts(workers, gpus_per_worker)
+        self._is_open = True
+        self._is_our_connection = _connect(address, workers)
+        try:
+            self._share = _share_of_cluster(address, workers, gpus_per_worker)
+            self._dispatcher = Dispatcher(
+                _ActorPool(
+                    _actor_class(self._share, is_remote=address is not None),
+                    (task, ray.put(data), train, self._share, time_limit),
+                ),
+                workers=self._share.workers,
+                budget=task.budget,
+                time_limit=time_limit,
+                grace=grace,
+            )
+        except BaseException:
+            self._disconnect()
+            raise
+
+    @property
+    def workers(self) -> int:
+        """How many trainings run at once."""
+        return self._share.workers
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
+        """Yield each job with its evaluation as it finishes.
+
+        Raises:
+            DeviceError: no worker starts, or none starts any more.
+        """
+        assert self._is_open, "this evaluator was closed"
+        yield from self._dispatcher.run(jobs)
+
+    def close(self) -> None:
+        """End the workers, drop the data and leave the cluster, or end it if it is ours."""
+        if self._is_open:
+            self._dispatcher.stop()
+            del self._dispatcher
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        self._is_open = False
+        if self._is_our_connection:
+            ray.shutdown()
+
+
+class _ActorPool:
+    """Ray's side of `dispatch.Pool`."""
+
+    def __init__(self, actor_class: Any, arguments: tuple[Any, ...]) -> None:
+        self._actor_class = actor_class
+        self._arguments = arguments
+
+    def start(self) -> tuple[Any, Any]:
+        actor = self._actor_class.remote(*self._arguments)
+        return actor, actor.prepare.remote()
+
+    def submit(self, worker: Any, job: Job) -> Any:
+        return worker.evaluate.remote(job)
+
+    def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
+        ray.wait(refs, num_returns=1, timeout=timeout)
+        answered, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        return list(answered)
+
+    def get(self, ref: Any) -> Any:
+        try:
+            return ray.get(ref)
+        except ray.exceptions.OutOfMemoryError as error:
+            raise WorkerLostError("out_of_memory", _gist(error)) from error
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, NasError):
+                raise error.cause from None
+            raise DeviceError(f"a Ray worker cannot work: {_gist(error)}.") from error
+        except ray.exceptions.RayError as error:
+            raise WorkerLostError("worker_lost", _gist(error)) from error
+
+    def kill(self, worker: Any) -> None:
+        ray.kill(worker)
+
+
+class _Worker:
+    """The actor: one process that trains one candidate after the other."""
+
+    def __init__(
+        self, task: Task, data: ImageData, train: Train, share: Share, time_limit: float | None
+    ) -> None:
+        self._task, self._data, self._train = task, data, train
+        self._share, self._time_limit = share, time_limit
+        self._is_broken = False
+
+    def prepare(self) -> str:
+        """Make ready; give the worker's name.
+
+        Raises:
+            DeviceError: the GPU that Ray gives is none that torch can use.
+        """
+        torch.set_num_threads(1)
+        if self._share.gpus:
+            self._prepare_gpu()
+        return worker_name()
+
+    def evaluate(self, job: Job) -> Evaluation:
+        """Train one candidate."""
+        if self._is_broken:
+            os._exit(1)
+        evaluation = train_guarded(
+            self._train,
+            job,
+            self._task,
+            self._data,
+            device=self._share.device,
+            time_limit=self._time_limit,
+        )
+        # Some faults end a process's use of its GPU for good; then a new worker has to come.
+        self._is_broken = self._share.gpus > 0 and not evaluation.is_ok and not _is_cuda_sound()
+        return evaluation
+
+    def _prepare_gpu(self) -> None:
+        if not torch.cuda.is_available():
+            raise DeviceError(
+                f"torch sees no GPU on {socket.gethostname()}, where Ray counts one: install a "
+                "torch that was built for it, or ask for 0 GPUs a worker."
+            )
+        if self._share.gpus < 1:
+            # A candidate that needs more than its share fails alone, not its neighbours.
+            torch.cuda.set_per_process_memory_fraction(self._share.gpus)
+
+
+def _is_cuda_sound() -> bool:
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _connect(address: str | None, workers: int | None) -> bool:
+    """Make sure that this process is connected to a cluster; say whether it was not before."""
+    if ray.is_initialized():
+        _check_connected_to(address)
+        return False
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        _start_cluster(workers, quiet)
+    else:
+        _join_cluster(address, quiet)
+    return True
+
+
+def _start_cluster(workers: int | None, quiet: dict[str, Any]) -> None:
+    # "local" never joins a cluster that happens to run here or that RAY_ADDRESS names.
+    gpus = torch.cuda.device_count()
+    try:
+        ray.init("local", num_cpus=workers, num_gpus=gpus, include_dashboard=False, **quiet)
+    except Exception as error:
+        raise DeviceError(
+            f"Ray could not start on this machine: {_gist(error)}. Train without it by "
+            "--backend local."
+        ) from error
+
+
+def _join_cluster(address: str, quiet: dict[str, Any]) -> None:
+    try:
+        _probe(address)
+        ray.init(address, **quiet)
+    except Exception as error:
+        raise DeviceError(
+            f"no Ray cluster can be reached at {address!r}: {_gist(error)}. Expected the "
+            "host:port of a running cluster's head node, which `ray start --head` prints."
+        ) from error
+
+
+def _probe(address: str) -> None:
+    """See whether anybody listens; Ray itself keeps trying, and talking, for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
+
+
+def _check_connected_to(address: str | None) -> None:
+    found = ray.get_runtime_context().gcs_address
+    if address not in (None, "auto", found):
+        raise DeviceError(
+            f"this process is connected to the Ray cluster at {found} already and cannot join "
+            f"{address!r} too: call ray.shutdown() first."
+        )
+
+
+def _share_of_cluster(
+    address: str | None, workers: int | None, gpus_per_worker: float | None
+) -> Share:
+    offer = ray.cluster_resources()
+    place = "this machine" if address is None else f"the Ray cluster at {address}"
+    return share_out(
+        cores=int(offer.get("CPU", 0)),
+        gpus=int(offer.get("GPU", 0)),
+        workers=workers,
+        gpus_per_worker=gpus_per_worker,
+        place=place,
+    )
+
+
+def _actor_class(share: Share, *, is_remote: bool) -> Any:
+    """Say what a worker needs: one core, one thread, its share of a GPU, and this package.
+
+    A worker here finds the package where this process found it, installed or not. A cluster that
+    we join is sent our copy, so that it trains with the code that reads its results.
+    """
+    package = Path(nas.__file__).parent
+    paths = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"PYTHONPATH": os.pathsep.join(paths), **dict.fromkeys(_THREADS, "1")}
+    runtime_env: dict[str, Any] = {"env_vars": environment}
+    if is_remote:
+        runtime_env["py_modules"] = [str(package)]
+    resources = {"num_cpus": 1, "num_gpus": share.gpus}
+    return ray.remote(_Worker).options(runtime_env=runtime_env, max_restarts=0, **resources)
+
+
+def _gist(error: BaseException) -> str:
+    """What an error says, without Ray's advice and without the remote traceback."""
+    cause = getattr(error, "cause", None) or error
+    text = str(cause).partition("Worker exit detail:")[2] or str(cause)
+    return text.partition(" Some common causes")[0].strip().rstrip(".") or type(cause).__name__

@@ -1,0 +1,161 @@
+"""A genome's graph as text: values are rails that run down, a dot is an operation.
+
+    q        q = x·W_Q                        tokens[H, d/H]
+    │ k      k = x·W_K                        tokens[H, d/H]
+    │ │ v    v = x·W_V                        tokens[H, d/H]
+    ●─┘ │    scores_0 = dot(q, k)             scores[H]
+    ●   │    weights_1 = softmax(scores_0)    weights[H]
+    ●───┘    tokens_2 = sum(weights_1, v)     tokens[H, d/H]
+    ▼        output = W_O(heads side by side)
+
+One line an operation, in the order in which they run; the names are those of the emitted source.
+A rail ends where its value is read for the last time, and one that passes behind a connection
+breaks it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from nas.genome import STREAMS
+from nas.primitives import get
+from nas.report.table import Column
+from nas.types import infer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nas.genome import Genome, Node, ParamValue, Projections, Ref
+    from nas.types import Type
+
+DOT: Final = "●"
+END: Final = "▼"
+# A rail that is read: (is leftmost, is rightmost, goes on) of the connection.
+JOINTS: Final = {
+    (True, False, True): "├",
+    (True, False, False): "└",
+    (False, True, True): "┤",
+    (False, True, False): "┘",
+    (False, False, True): "┼",
+    (False, False, False): "┴",
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One line: the rails, the value's name, how it is made, and its type if it has one."""
+
+    rails: str
+    value: str
+    expression: str
+    type: str
+
+
+def drawing(genome: Genome) -> list[Drawn]:
+    """The graph of a genome, legal or not, line by line."""
+    typing = infer(genome)
+    names: dict[Ref, str] = {s: s for s in STREAMS}
+    names |= {i: f"{found.kind if found else 'node'}_{i}" for i, found in enumerate(typing.nodes)}
+    streams = [s for s in STREAMS if any(s in node.inputs for node in genome.nodes)]
+    rails = Rails(genome)
+    lines = [
+        Drawn(rails.start(s), s, _stream(genome.projections, s), str(typing.streams[s]))
+        for s in streams
+    ]
+    for index, node in enumerate(genome.nodes):
+        expression = _call(node, names)
+        found = typing.nodes[index]
+        lines.append(Drawn(rails.join(index), names[index], expression, _type(found)))
+    if genome.nodes:
+        lines.append(Drawn(rails.end(), "output", _output(genome.projections), ""))
+    return lines
+
+
+def drawing_columns(lines: Sequence[Drawn]) -> list[Column]:
+    """The drawing as a table without header, which fits any terminal."""
+    return [
+        Column("", tuple(line.rails for line in lines), style="cyan"),
+        Column("", tuple(f"{line.value} = {line.expression}" for line in lines), least=30),
+        Column("", tuple(line.type for line in lines), style="dim", rank=1),
+    ]
+
+
+class Rails:
+    """The left margin: which value runs down in which place."""
+
+    def __init__(self, genome: Genome) -> None:
+        self._nodes = genome.nodes
+        self._places: list[Ref | None] = []
+        self._last = {ref: i for i, node in enumerate(genome.nodes) for ref in node.inputs}
+
+    def start(self, stream: Ref) -> str:
+        """The line on which a stream begins."""
+        self._places.append(stream)
+        return " ".join([*("│" for _ in self._places[:-1]), str(stream)])
+
+    def join(self, index: int) -> str:
+        """The line of a node: its operands' rails meet in its dot."""
+        operands = set(self._nodes[index].inputs)
+        places = [i for i, ref in enumerate(self._places) if ref is not None and ref in operands]
+        dying = [i for i in places if not self._is_read_after(self._places[i], index)]
+        at = dying[0] if dying else self._free()
+        low, high = min([at, *places]), max([at, *places])
+        line = ""
+        for i in range(len(self._places)):
+            if i == at:
+                line += DOT
+            elif i in places:
+                line += JOINTS[i == low, i == high, i not in dying]
+            elif self._places[i] is not None:
+                line += "│"
+            else:
+                line += "─" if low < i < high else " "
+            line += "─" if low <= i < high else " "
+        for i in dying:
+            self._places[i] = None
+        is_output = index == len(self._nodes) - 1
+        self._places[at] = index if index in self._last or is_output else None
+        return line.rstrip()
+
+    def end(self) -> str:
+        """The line of the output."""
+        return "".join(f"{END if ref is not None else ' '} " for ref in self._places).rstrip()
+
+    def _is_read_after(self, ref: Ref | None, index: int) -> bool:
+        return ref is not None and self._last[ref] > index
+
+    def _free(self) -> int:
+        """A free place; the rails grow by one where there is none."""
+        if None not in self._places:
+            self._places.append(None)
+        return self._places.index(None)
+
+
+def _call(node: Node, names: dict[Ref, str]) -> str:
+    operands = [names[ref] for ref in node.inputs]
+    # The block's input reaches some operations beside their operands: gates, and QANA's tail.
+    operands += [name for name in get(node.op).extras if name == "x"]
+    params = [f"{name}={_value(value)}" for name, value in node.params]
+    return f"{node.op}({', '.join([*operands, *params])})"
+
+
+def _value(value: ParamValue) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+def _type(found: Type | None) -> str:
+    return "?" if found is None else str(found)
+
+
+def _stream(projections: Projections, stream: str) -> str:
+    if projections.has_projection(stream):
+        return f"x·W_{stream.upper()}"
+    return "x, cut into heads" if projections.raw == "slice" else "x, whole for every head"
+
+
+def _output(projections: Projections) -> str:
+    merged = "sum of the heads" if projections.merge == "sum" else "heads side by side"
+    return f"W_O({merged})" if projections.has_wo else merged

@@ -1,0 +1,125 @@
+"""Tables that fit: columns are left out, the last one cut, until a row is one line.
+
+On a terminal a row never wraps. In a pipe or a file nothing is left out or cut, so that `grep` and
+`less -S` see all of it, and there are no escape codes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+Line: TypeAlias = str | Text
+
+GAP: Final = "  "
+ELLIPSIS: Final = "…"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        rank: columns of the highest rank are left out first, those of rank 0 never.
+        least: a column that may be cut keeps at least so many characters; 0 is never cut.
+    """
+
+    header: str
+    cells: tuple[str, ...]
+    align: Literal["left", "right"] = "left"
+    style: str = ""
+    rank: int = 0
+    least: int = 0
+
+    @property
+    def width(self) -> int:
+        """Characters of the widest cell."""
+        return max(map(cell_len, (self.header, *self.cells)))
+
+
+def room(console: Console) -> int | None:
+    """Characters a line may have: the terminal's width; None where nobody looks at edges."""
+    return console.width if console.is_terminal else None
+
+
+def say(console: Console, *lines: Line) -> None:
+    """Print lines; on a terminal they wrap between words, in a pipe not at all."""
+    for line in lines:
+        console.print(
+            line, soft_wrap=not console.is_terminal, highlight=False, markup=False, emoji=False
+        )
+
+
+def say_table(console: Console, columns: Sequence[Column]) -> None:
+    """Print a table; see ``table_lines``."""
+    for line in table_lines(columns, room(console)):
+        console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def table_lines(columns: Sequence[Column], width: int | None = None) -> list[Text]:
+    """Header and rows, each a line of at most ``width`` characters as far as rank 0 allows.
+
+    A column of empty cells is left out; so is the header if there is none.
+    """
+    fitted = fit([column for column in columns if any(column.cells)], width)
+    headers = [column.header for column, _ in fitted]
+    rows = zip(*(column.cells for column, _ in fitted), strict=True)
+    lines = [_line(fitted, headers, is_header=True)] if any(headers) else []
+    return lines + [_line(fitted, row, is_header=False) for row in rows]
+
+
+def fit(columns: Sequence[Column], width: int | None) -> list[tuple[Column, int]]:
+    """The columns that stay, each with its width."""
+    kept = list(columns)
+    while width is not None and _least_width(kept) > width:
+        worst = max(column.rank for column in kept)
+        if worst == 0:
+            break
+        kept.remove(next(column for column in reversed(kept) if column.rank == worst))
+    spare = None if width is None else max(0, width - _least_width(kept))
+    fitted = []
+    for column in kept:
+        least = _least(column)
+        given = column.width if spare is None else min(column.width, least + spare)
+        spare = None if spare is None else spare - (given - least)
+        fitted.append((column, given))
+    return fitted
+
+
+def cut(text: str, width: int) -> str:
+    """The text, or its beginning and an ellipsis."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(0, width - 1)).rstrip() + ELLIPSIS
+
+
+def _least(column: Column) -> int:
+    return min(column.width, column.least) if column.least else column.width
+
+
+def _least_width(columns: Sequence[Column]) -> int:
+    return sum(map(_least, columns)) + len(GAP) * (len(columns) - 1)
+
+
+def _line(
+    fitted: Sequence[tuple[Column, int]], cells: Sequence[str], *, is_header: bool
+) -> Text:
+    line = Text(no_wrap=True)
+    for i, ((column, width), cell) in enumerate(zip(fitted, cells, strict=True)):
+        text = cut(cell, width)
+        padding = " " * (width - cell_len(text))
+        is_last = i == len(fitted) - 1
+        line.append(GAP if i else "")
+        line.append(padding if column.align == "right" else "")
+        line.append(text, "bold" if is_header else column.style)
+        line.append(padding if column.align == "left" and not is_last else "")
+    line.rstrip()
+    return line

@@ -1,0 +1,76 @@
+"""The front as plain data: the answer of ``nas front --json``, and front.json in the run folder.
+
+Read from the record alone, without torch or pymoo. front.json is for people and other programs;
+the database stays the truth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.errors import RunError
+from nas.store import front, front_hypervolume
+
+if TYPE_CHECKING:
+    from nas.store import Candidate, Run
+
+FRONT_FILE: Final = "front.json"
+
+
+def front_answer(run: Run) -> dict[str, Any]:
+    """The run's front with objectives, hypervolume and counts; see DESIGN's JSON answers."""
+    with run.snapshot():
+        setup, members, counts = run.setup, front(run), run.counts()
+        names = ("proposed", "evaluated", "replayed", "rejected", "failed")
+        return {
+            "run": run.name,
+            "task": setup.task.name,
+            "seed": setup.seed,
+            "objectives": [
+                {"name": o.name, "direction": o.direction, "unit": o.unit} for o in setup.objectives
+            ],
+            "reference_point": list(setup.reference_point),
+            "hypervolume": front_hypervolume(run, members),
+            "counts": {name: getattr(counts, name) for name in names},
+            "members": [_member(member, run) for member in members],
+            "space": setup.space.name,
+            "algorithm": setup.algorithm,
+            "ideal_point": list(setup.ideal_point),
+            "generations": len(run.generations()),
+        }
+
+
+def write_front(run: Run) -> Path:
+    """Write front.json into the run folder: whole or not at all.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    path = run.folder / FRONT_FILE
+    staging = path.with_name(f".{FRONT_FILE}.{os.getpid()}")
+    text = json.dumps(front_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        staging.write_text(f"{text}\n", encoding="utf-8")
+        staging.replace(path)
+    except OSError as error:
+        staging.unlink(missing_ok=True)
+        raise RunError(
+            f"{path}: cannot be written ({error.strerror}); the record in {run.folder} is whole, "
+            f"`nas resume {run.name}` goes on once there is room."
+        ) from error
+    return path
+
+
+def _member(member: Candidate, run: Run) -> dict[str, Any]:
+    names = [objective.name for objective in run.setup.objectives]
+    return {
+        "id": member.digest,
+        "objectives": {name: member.objectives[name] for name in names},
+        "genome": member.proposal.genome.to_dict(),
+        "formula": member.proposal.formula,
+        "standard_errors": {n: member.standard_errors[n] for n in names if member.standard_errors},
+        "repeats": member.repeats,
+    }

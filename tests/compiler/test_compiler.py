@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from nas.compiler import build_attention, emit, formula
+from nas.errors import GenomeError, ViolationError
+from nas.mechanisms import MECHANISMS
+from nas.space import load_space
+from nas.validation import load_policy
+from nas.variation import Variation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
+
+    from nas.genome import Genome
+
+    Build = Callable[..., Genome]
+
+SIZES = ((32, 8), (48, 4))
+
+
+def random_genomes(name: str, count: int, seed: int) -> list[Genome]:
+    space = load_space(name)
+    variation = Variation(space, load_policy(space.policy))
+    rng = np.random.default_rng(seed)
+    return [variation.mutate(variation.sample(rng), rng, 2)[0] for _ in range(count)]
+
+
+def both(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> list[nn.Module]:
+    """The generated module and the interpreter with the same random weights, in float64."""
+    built = []
+    for reference in (False, True):
+        torch.manual_seed(0)
+        block = build_attention(genome, dim, heads, qkv_bias=qkv_bias, reference=reference)
+        built.append(block.double())
+    generated, reference_block = built
+    assert list(generated.state_dict()) == list(reference_block.state_dict())
+    with torch.no_grad():
+        for weight in generated.parameters():  # zeros at the start hide what they multiply
+            weight.add_(0.1 * torch.randn_like(weight))
+    reference_block.load_state_dict(generated.state_dict())
+    return built
+
+
+def values_and_gradients(block: nn.Module, x: Tensor, **masks: object) -> list[Tensor]:
+    x = x.clone().requires_grad_()
+    out = block(x, **masks)
+    weight = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
+    wanted = [x, *block.parameters()]
+    gradients = torch.autograd.grad((out * weight).sum(), wanted, allow_unused=True)
+    return [out, *(g if g is not None else torch.zeros(()) for g in gradients)]
+
+
+def check_equal(genome: Genome, dim: int, heads: int) -> None:
+    torch.manual_seed(1)
+    x = torch.randn(2, 6, dim, dtype=torch.float64)
+    padding = torch.zeros(2, 6, dtype=torch.bool)
+    padding[1, 4:] = True
+    blocks = both(genome, dim, heads)
+    for masks in ({}, {"key_padding_mask": padding}):
+        ours, theirs = (values_and_gradients(block, x, **masks) for block in blocks)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize(("dim", "heads"), SIZES)
+def test_mechanisms_equal_the_interpreter(name: str, dim: int, heads: int) -> None:
+    check_equal(MECHANISMS[name].genome, dim, heads)
+
+
+@pytest.mark.parametrize("space", ["attention_v1", "attention_v2"])
+def test_random_genomes_equal_the_interpreter(space: str) -> None:
+    for genome in random_genomes(space, 60, seed=0):
+        check_equal(genome, 32, 8)
+
+
+@pytest.mark.slow
+def test_1_000_random_genomes_equal_the_interpreter() -> None:
+    for genome in random_genomes("attention_v2", 1_000, seed=1):
+        check_equal(genome, 32, 8)
+
+
+def test_mha_equals_torchs_own() -> None:
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS["mha"].genome, 32, 4, qkv_bias=True).double()
+    other = torch.nn.MultiheadAttention(32, 4, batch_first=True).double()
+    with torch.no_grad():
+        other.in_proj_weight.copy_(torch.cat([block.wq.weight, block.wk.weight, block.wv.weight]))
+        other.in_proj_bias.copy_(torch.cat([block.wq.bias, block.wk.bias, block.wv.bias]))
+    other.out_proj.load_state_dict(block.wo.state_dict())
+    x = torch.randn(3, 7, 32, dtype=torch.float64)
+    torch.testing.assert_close(block(x), other(x, x, x)[0], rtol=1e-12, atol=1e-12)
+
+
+def test_grouped_heads_are_repeated_in_place_not_tiled() -> None:
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS["gqa"].genome, 64, 8).double()
+    x = torch.randn(2, 5, 64, dtype=torch.float64)
+    q, k, v = (w(x).unflatten(-1, (-1, 8)).transpose(1, 2) for w in (block.wq, block.wk, block.wv))
+    out = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    expected = block.wo(out.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(block(x), expected, rtol=1e-12, atol=1e-12)
+    tiled = F.scaled_dot_product_attention(q, k.repeat(1, 4, 1, 1), v.repeat(1, 4, 1, 1))
+    assert (block.wo(tiled.transpose(1, 2).flatten(2)) - expected).abs().max() > 0.05
+
+
+def test_the_champion_is_its_published_formula() -> None:
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS["champion_2025"].genome, 64, 1, qkv_bias=True).double()
+    x = torch.randn(2, 9, 64, dtype=torch.float64)
+    v = block.wv(x)
+    weights = torch.sigmoid(torch.einsum("bqd,bkd->bqk", v, x) / 8.0)
+    norm = block.layer_norm_3.norm
+    values = F.layer_norm(F.gelu(v), (64,), norm.weight, norm.bias)
+    expected = block.wo(torch.einsum("bqk,bkd->bqd", weights, values))
+    torch.testing.assert_close(block(x), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_patterns_and_messages_equal_multi_head_attention() -> None:
+    """P = W_Q W_K^T and M = W_V W_O, per head, with the scale of the factored head."""
+    dim, heads = 24, 3
+    torch.manual_seed(0)
+    mha = build_attention(MECHANISMS["mha"].genome, dim, heads).double()
+    both_merged = build_attention(MECHANISMS["patterns_and_messages"].genome, dim, heads).double()
+    with torch.no_grad():
+        mha.wo.bias.zero_()
+        wq, wk, wv = (w.weight.view(heads, -1, dim) for w in (mha.wq, mha.wk, mha.wv))
+        wo = mha.wo.weight.view(dim, heads, -1)
+        both_merged.wq.weight.copy_(torch.einsum("hki,hkj->hji", wq, wk).reshape(-1, dim))
+        both_merged.wv.weight.copy_(torch.einsum("ohk,hki->hoi", wo, wv).reshape(-1, dim))
+    x = torch.randn(2, 6, dim, dtype=torch.float64)
+    torch.testing.assert_close(both_merged(x), mha(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_samples_are_independent_and_every_token_matters(name: str) -> None:
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS[name].genome, 32, 4).double()
+    x = torch.randn(2, 6, 32, dtype=torch.float64)
+    before = block(x)
+    for token in range(6):
+        changed = x.clone()
+        changed[0, token] += torch.randn(32, dtype=torch.float64)
+        after = block(changed)
+        assert torch.equal(after[1], before[1])
+        others = [t for t in range(6) if t != token]
+        assert (after[0, others] - before[0, others]).abs().max() > 1e-9
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_causal_mask_hides_what_comes_later(name: str) -> None:
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS[name].genome, 32, 4).double()
+    x = torch.randn(1, 6, 32, dtype=torch.float64)
+    changed = x.clone()
+    changed[0, 4:] += 1.0
+    before, after = block(x, is_causal=True), block(changed, is_causal=True)
+    torch.testing.assert_close(before[0, :4], after[0, :4], rtol=0, atol=0)
+    assert (before[0, 4:] - after[0, 4:]).abs().max() > 1e-6
+
+
+def test_a_mechanism_that_sees_ahead_refuses_to_be_causal(genome: Build) -> None:
+    found = genome(("convolutional_score", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+    for reference in (True, False):
+        block = build_attention(found, 16, 2, reference=reference)
+        with pytest.raises(ValueError, match="convolutional_score"):
+            block(torch.randn(1, 4, 16), is_causal=True)
+
+
+def test_masks_mean_what_torchs_attention_means() -> None:
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS["mha"].genome, 32, 4).double()
+    x = torch.randn(2, 5, 32, dtype=torch.float64)
+    allowed = torch.rand(5, 5) > 0.4
+    allowed.fill_diagonal_(True)
+    padding = torch.tensor([[False] * 5, [False, False, False, True, True]])
+    q, k, v = (w(x).unflatten(-1, (4, 8)).transpose(1, 2) for w in (block.wq, block.wk, block.wv))
+    mask = allowed & ~padding[:, None, None, :]
+    mask[1, 0, 4] = False  # a row that sees nothing gives zeros
+    out = block(x, attn_mask=mask)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).nan_to_num()
+    expected[1, :, 4] = 0.0
+    torch.testing.assert_close(out, block.wo(expected.transpose(1, 2).flatten(2)))
+    kept = block(x, attn_mask=allowed, key_padding_mask=padding)
+    torch.testing.assert_close(kept[1, :3], out[1, :3])
+
+
+@pytest.mark.parametrize("reference", [True, False])
+def test_masks_of_the_wrong_kind_are_explained(reference: bool) -> None:
+    block = build_attention(MECHANISMS["mha"].genome, 16, 2, reference=reference)
+    x = torch.randn(1, 4, 16)
+    with pytest.raises(ValueError, match=r"float32.*torch\.bool"):
+        block(x, attn_mask=torch.zeros(4, 4))
+    with pytest.raises(ValueError, match="True at padding"):
+        block(x, key_padding_mask=torch.zeros(1, 4))
+
+
+@pytest.mark.parametrize(("dim", "heads"), [(30, 4), (0, 1), (16, 0), (-8, 2)])
+@pytest.mark.parametrize("reference", [True, False])
+def test_sizes_that_cannot_be_are_refused(dim: int, heads: int, reference: bool) -> None:
+    with pytest.raises(GenomeError, match=f"dim {dim}"):
+        build_attention(MECHANISMS["mha"].genome, dim, heads, reference=reference)
+
+
+def test_an_ill_typed_genome_is_refused_with_the_place(genome: Build) -> None:
+    with pytest.raises(ViolationError, match=r"node 1 \(softmax\)"):
+        build_attention(genome(("scaled_dot_product", "qk"), ("softmax", "q"),
+                               ("weighted_sum", [1, "v"])), 16, 2)
+
+
+def test_rope_at_an_odd_width_is_refused(genome: Build) -> None:
+    found = genome(("rope", "q"), ("scaled_dot_product", [0, "k"]), ("softmax", [1]),
+                   ("weighted_sum", [2, "v"]))
+    for reference in (True, False):
+        with pytest.raises(GenomeError, match="rope"):
+            build_attention(found, 15, 3, reference=reference)
+
+
+def test_the_source_is_readable_and_carries_the_formula() -> None:
+    source = emit(MECHANISMS["sqa"].genome, 64, 8)
+    assert "class Attention(nn.Module):" in source
+    assert 'share("1/2", heads)' in source
+    assert formula(MECHANISMS["sqa"].genome) in source
+    assert max(len(line) for line in source.splitlines()) <= 110
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mha", "(softmax((Q·Kᵀ)/√d)·V)·W_O"),
+        ("champion_2025", "(sigmoid((V·xᵀ)/√d)·LN(GELU(V)))·W_O"),
+        ("messages", "Σ_heads softmax((Q·Kᵀ)/√d)·V"),
+        ("sqa", "(softmax((Q·Kᵀ)/√d)·V)·W_O   [1/2 H query heads, 1/4 H kv heads]"),
+    ],
+)
+def test_formulas(name: str, text: str) -> None:
+    assert formula(MECHANISMS[name].genome) == text
+
+
+def test_what_is_read_twice_gets_a_name(genome: Build) -> None:
+    found = genome(("gelu", "v"), ("scaled_dot_product", [0, "k"]), ("softmax", [1]),
+                   ("weighted_sum", [2, 0]))
+    assert formula(found).startswith("A1 = GELU(V); ")
+
+
+def test_row_sums_of_sigmoid_grow_with_length_unless_corrected(genome: Build) -> None:
+    """E6: about n/2 as published, about one with the length bias."""
+    for biased, expected in ((False, 128.0), (True, 1.0)):
+        found = genome(("scaled_dot_product", "qk"), ("sigmoid", [0], {"length_bias": biased}),
+                       ("weighted_sum", [1, "v"]), has_wv=False, has_wo=False)
+        block = build_attention(found, 16, 1).double()
+        out = block(torch.ones(1, 256, 16, dtype=torch.float64) * 0.01)
+        assert out[0, 0, 0].item() / 0.01 == pytest.approx(expected, rel=0.05)

@@ -1,0 +1,37 @@
+"""What all tests share: one thread, no colours, genomes written briefly, a recorded run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nas.genome import Genome
+
+pytest_plugins = ("tests.recorded_run",)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def genome() -> Callable[..., Genome]:
+    """Build a genome from ("op", "qk") or ("op", [0, "v"], {params}) tuples and projections."""
+    from nas.genome import Genome
+
+    def build(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:
+        graph = [
+            {"op": op, "inputs": list(inputs), "params": rest[0] if rest else {}}
+            for op, inputs, *rest in nodes
+        ]
+        data = {"graph_def": graph, "proj_config": projections, "placement": placement}
+        return Genome.from_dict(data)
+
+    return build

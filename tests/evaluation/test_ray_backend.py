@@ -1,0 +1,297 @@
+"""Ray's workers: every way in which a candidate can fail, provoked for real, stays its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray  # noqa: TID251 - the cluster that these tests share
+
+from nas.errors import DeviceError
+from nas.evaluation.guard import Train
+from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.record import Evaluation, Job
+from nas.mechanisms import mechanism
+from nas.tasks import ImageData, Task, load_images, load_task
+
+CORES = 5
+NAMES = ("mha", "gqa", "uniform", "additive", "mqa", "sqa")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """One local cluster for all tests here; evaluators find this process connected and use it."""
+    quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
+    ray.init("local", num_cpus=CORES, num_gpus=0, logging_level="ERROR", **quiet)
+    yield ray.get_runtime_context().gcs_address
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    sizes = {"epochs": 1, "train_images": 128, "validation_images": 64, "width": 32}
+    return load_task("vit-cifar10", data="digits", overrides=sizes)
+
+
+@pytest.fixture(scope="module")
+def data(task: Task) -> ImageData:
+    return load_images("digits", task)
+
+
+@pytest.fixture(scope="module")
+def unruly(
+    cluster: str, task: Task, data: ImageData, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RayEvaluator]:
+    train = unruly_training(tmp_path_factory.mktemp("unruly"))
+    with closing(
+        RayEvaluator(task, data, workers=2, time_limit=1.0, grace=0.5, train=train)
+    ) as evaluator:
+        yield evaluator
+
+
+def unruly_training(folder: Path) -> Train:
+    """A training that does what the job's key says.
+
+    A function within a function: Ray sends it by value, for workers cannot import a test.
+    """
+
+    def train(job: Job, task: Task, data: ImageData, **limits: Any) -> Evaluation:
+        import os
+        import re
+        import signal
+        import time
+
+        import torch
+
+        from nas.evaluation.guard import worker_name
+        from nas.evaluation.record import Evaluation
+        from nas.evaluation.trainer import train_candidate
+
+        with (folder / job.key).open("a") as seen:
+            seen.write(f"{os.getpid()}\n")
+        if job.key == "diverged":
+            return train_candidate(job, task.model_copy(update={"learning_rate": 1e30}), data)
+        if job.key == "time_limit":
+            long = task.model_copy(update={"epochs": 1000})
+            return train_candidate(job, long, data, **limits)
+        if job.key == "memory_error":
+            raise MemoryError("no room")
+        if job.key == "huge_tensor":
+            torch.empty(2**55)
+        if job.key == "exception":
+            raise LookupError("a primitive is broken")
+        if job.key == "sleeps":
+            time.sleep(1000)
+        if job.key == "holds_the_interpreter":
+            re.match("(a+)+b", "a" * 60)
+        if job.key == "exits":
+            os._exit(3)
+        if job.key == "is_killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if job.key == "is_killed_once" and (folder / job.key).read_text().count("\n") == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        facts = {
+            "accuracy": 0.5,
+            "threads": float(torch.get_num_threads()),
+            "is_copy": float(data.train.flags.owndata or data.train.flags.writeable),
+        }
+        usage = {"wall_seconds": 0.0, "core_seconds": 0.0, "peak_memory_bytes": 0}
+        return Evaluation(
+            status="ok",
+            reason=None,
+            objectives=facts,
+            curve=(),
+            seed=job.seed,
+            budget=task.budget,
+            worker=worker_name(),
+            error=None,
+            **usage,
+        )
+
+    return train
+
+
+def jobs_named(*keys: str) -> list[Job]:
+    genome = mechanism("mha").genome
+    return [Job(key, genome, seed) for seed, key in enumerate(keys)]
+
+
+@pytest.fixture(scope="module")
+def outcome(unruly: RayEvaluator) -> dict[str, Evaluation]:
+    """All failures in one run, good candidates between them."""
+    bad = list(FAILURES)
+    good = [f"good{n}" for n in range(12)]
+    keys = [key for pair in zip(good, bad, strict=False) for key in pair] + good[len(bad) :]
+    jobs = jobs_named(*keys, "is_killed_once")
+    answers = list(unruly.run(jobs))
+    assert sorted(job.key for job, _ in answers) == sorted(job.key for job in jobs)
+    assert all(evaluation.seed == job.seed for job, evaluation in answers)
+    return {job.key: evaluation for job, evaluation in answers}
+
+
+FAILURES = {
+    "diverged": ("diverged", "loss is"),
+    "time_limit": ("time_limit", "limit of 1 s"),
+    "memory_error": ("out_of_memory", "no room"),
+    "exception": ("error", "LookupError: a primitive is broken"),
+    "sleeps": ("time_limit", "its worker was ended"),
+    "holds_the_interpreter": ("time_limit", "its worker was ended"),
+    "exits": ("worker_lost", "twice"),
+    "is_killed": ("worker_lost", "twice"),
+}
+
+
+@pytest.mark.parametrize("key", FAILURES)
+def test_failure_is_recorded_with_its_reason(outcome: dict[str, Evaluation], key: str) -> None:
+    reason, words = FAILURES[key]
+    evaluation = outcome[key]
+    assert evaluation.reason == reason, evaluation.error
+    assert evaluation.error is not None
+    assert words in evaluation.error
+    assert ":" in evaluation.worker
+    assert evaluation.budget
+    if reason in ("time_limit", "worker_lost"):
+        assert evaluation.wall_seconds < 10
+
+
+def test_failure_of_one_leaves_all_others_alone(outcome: dict[str, Evaluation]) -> None:
+    good = {key: evaluation for key, evaluation in outcome.items() if key not in FAILURES}
+    assert len(good) == 13
+    assert [key for key, evaluation in good.items() if not evaluation.is_ok] == []
+
+
+def test_lost_worker_gives_its_candidate_a_second_try(outcome: dict[str, Evaluation]) -> None:
+    assert outcome["is_killed_once"].is_ok
+
+
+def test_worker_has_one_thread_and_shares_the_data(outcome: dict[str, Evaluation]) -> None:
+    facts = outcome["good0"].objectives
+    assert facts["threads"] == 1
+    assert not facts["is_copy"]
+
+
+def test_run_that_is_abandoned_leaves_the_evaluator_usable(unruly: RayEvaluator) -> None:
+    with closing(unruly.run(jobs_named("a", "b", "sleeps", "sleeps"))) as answers:
+        next(answers)
+    again = dict(unruly.run(jobs_named("c")))
+    assert [evaluation.is_ok for evaluation in again.values()] == [True]
+    assert list(unruly.run([])) == []
+
+
+def test_number_of_workers_changes_no_result(cluster: str, task: Task, data: ImageData) -> None:
+    jobs = [Job(name, mechanism(name).genome, seed=n) for n, name in enumerate(NAMES)]
+    with closing(RayEvaluator(task, data, workers=1)) as one:
+        alone = results(one.run(jobs))
+    with closing(RayEvaluator(task, data, workers=2)) as two:
+        assert two.workers == 2
+        assert results(two.run(jobs)) == alone
+    assert results(LocalEvaluator(task, data).run(jobs)) == alone
+
+
+def results(answers: Iterator[tuple[Job, Evaluation]]) -> dict[str, Any]:
+    """What must not depend on where and when a job ran: all but the time it took."""
+    collected = {}
+    for job, evaluation in answers:
+        assert evaluation.is_ok, evaluation.error
+        objectives = {k: v for k, v in evaluation.objectives.items() if k != "latency_ms"}
+        collected[job.key] = (objectives, evaluation.curve)
+    return collected
+
+
+def test_more_workers_than_the_cluster_has_is_one_sentence(
+    cluster: str, task: Task, data: ImageData
+) -> None:
+    with pytest.raises(DeviceError, match="9 workers need 9 processor cores"):
+        RayEvaluator(task, data, workers=9)
+    with pytest.raises(DeviceError, match="has no GPUs"):
+        RayEvaluator(task, data, workers=1, gpus_per_worker=0.5)
+
+
+def test_second_cluster_is_refused(cluster: str, task: Task, data: ImageData) -> None:
+    with pytest.raises(DeviceError, match=r"connected to the Ray cluster at .* already"):
+        RayEvaluator(task, data, address="127.0.0.1:1")
+
+
+SCRIPT = """
+import os, sys
+from contextlib import closing
+from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.record import Evaluation, Job
+from nas.errors import NasError
+from nas.mechanisms import mechanism
+from nas.tasks import load_images, load_task
+
+def train(job, task, data, **limits):
+    import os, time
+    if job.key == "exits":
+        os._exit(3)
+    if job.key == "sleeps":
+        print("asleep", os.getpid(), file=open(sys.argv[2], "a"))
+        time.sleep(1000)
+    return Evaluation("ok", None, {"accuracy": 0.5}, (), 0, "", 0.0, 0.0, 0, "", None)
+
+def main(address, keys):
+    task = load_task("vit-cifar10", data="digits")
+    jobs = [Job(key, mechanism("mha").genome, 0) for key in keys]
+    data = load_images("digits", task)
+    with closing(RayEvaluator(task, data, workers=1, address=address, train=train)) as evaluator:
+        for job, evaluation in evaluator.run(jobs):
+            assert evaluation.reason == (None if job.key == "good" else "worker_lost"), evaluation
+
+try:
+    main(sys.argv[1] or None, sys.argv[3:])
+except NasError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+except KeyboardInterrupt:
+    sys.exit("stopped")
+"""
+
+
+def start_script(tmp_path: Path, address: str, *keys: str) -> "subprocess.Popen[str]":
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), address, str(tmp_path / "asleep"), *keys]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A session of its own, like a terminal's: an interrupt reaches the driver and all that it
+    # started.
+    return subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes)
+
+
+def test_cluster_is_joined_by_address(cluster: str, tmp_path: Path) -> None:
+    with start_script(tmp_path, cluster, "good", "exits", "good") as process:
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
+    assert ray.cluster_resources()["CPU"] == CORES
+
+
+def test_cluster_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with start_script(tmp_path, "127.0.0.1:1") as process:
+        out, err = process.communicate(timeout=30)
+    assert out == ""
+    assert err.startswith("DeviceError: no Ray cluster can be reached at '127.0.0.1:1'")
+    assert err.count("\n") == 1
+
+
+def test_interrupt_stops_a_cluster_of_our_own_within_seconds(tmp_path: Path) -> None:
+    with start_script(tmp_path, "", "good", "exits", "sleeps") as process:
+        wait_for(tmp_path / "asleep")
+        start = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "stopped\n")
+        assert time.monotonic() - start < 8
+    worker = int((tmp_path / "asleep").read_text().split()[1])
+    assert not Path(f"/proc/{worker}").exists()
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists() or not path.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,65 @@
+"""Resume a run in one process after another, each killed at a random moment, then to its end.
+
+    python killed.py RUN_FOLDER table|real LOG NUM_KILLS MAX_SECONDS
+
+Prints the signal that ended each process. Run by test_killed.py; not a test itself.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from conftest import look_up, small_task
+
+from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.record import Evaluation, Job
+from nas.evaluation.trainer import train_candidate
+from nas.search.driver import resume_search
+from nas.tasks import load_images
+
+
+def train(job: Job, *others: Any, log: Path, mode: str, **named: Any) -> Evaluation:
+    """Train, and write down before it that it is begun."""
+    with log.open("a") as file:
+        file.write(f"{job.key}:{job.seed}\n")
+    if mode == "real":
+        return train_candidate(job, *others, **named)
+    time.sleep(0.002)
+    return look_up(job, *others, **named)
+
+
+def forked(folder: Path, mode: str, log: Path) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        make = partial(LocalEvaluator, train=partial(train, log=log, mode=mode))
+        resume_search(folder, make_evaluator=make)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
+
+
+def main() -> None:
+    folder, mode, log, num_kills, seconds = sys.argv[1:]
+    load_images("digits", small_task())  # slow imports once, before the forks
+    moments = random.Random(0)
+    for _ in range(int(num_kills)):
+        child = forked(Path(folder), mode, Path(log))
+        time.sleep(moments.uniform(0.0, float(seconds)))
+        os.kill(child, signal.SIGKILL)
+        print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
+    _, status = os.waitpid(forked(Path(folder), mode, Path(log)), 0)
+    sys.exit(os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    main()

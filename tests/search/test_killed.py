@@ -1,0 +1,67 @@
+"""Real processes, killed with signal 9 at random moments: nothing is lost, nothing differs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.evaluation.local import LocalEvaluator
+from nas.search.driver import run_search
+from nas.search.setup import Settings
+from nas.store import open_run
+
+KILLED = Path(__file__).with_name("killed.py")
+
+
+@pytest.mark.parametrize(
+    ("mode", "settings", "num_kills", "seconds"),
+    [
+        ("table", Settings(population=10, generations=6, repeats=2, seed=1), 12, 0.6),
+        ("real", Settings(population=4, generations=3, seed=2), 4, 1.5),
+    ],
+)
+def test_killed_and_resumed_is_as_if_it_never_was(
+    kit: Any, task: Any, mode: str, settings: Settings, num_kills: int, seconds: float
+) -> None:
+    make: Any = LocalEvaluator if mode == "real" else partial(LocalEvaluator, train=kit.look_up)
+    start = partial(run_search, kit.space, task, make_evaluator=make, root=kit.root)
+    start(settings, name="whole")
+    first = Settings(**{**_fields(settings), "generations": 1})
+    folder = start(first, name="run").folder
+    with kit.open() as writer:
+        writer.raise_generations(settings.generations)
+    log = kit.root / "trained.log"
+    printed = _run(folder, mode, log, num_kills, seconds)
+    assert printed == [int(signal.SIGKILL)] * num_kills
+    assert kit.recorded() == kit.recorded("whole")
+    per_generation = settings.population * settings.repeats
+    with open_run(folder) as run:
+        assert run.status == "finished"
+        assert len(run.evaluations()) == per_generation * settings.generations
+    # Trained again is only what was under way, or not yet recorded, when the signal came.
+    trained = Counter(log.read_text().split())
+    assert len(trained) == per_generation * (settings.generations - 1)
+    assert sum(trained.values()) <= len(trained) + num_kills
+
+
+def _fields(settings: Settings) -> dict[str, Any]:
+    names = ("algorithm", "population", "generations", "seed", "repeats")
+    return {name: getattr(settings, name) for name in names}
+
+
+def _run(folder: Path, mode: str, log: Path, num_kills: int, seconds: float) -> list[int]:
+    command = [sys.executable, str(KILLED), str(folder), mode, str(log), str(num_kills)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*command, str(seconds)], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]

@@ -1,0 +1,99 @@
+"""Is it better than random? On a landscape whose truth is known, and for how much of our time.
+
+The landscape: each operation, each edge and each path of two edges of a genome has a fixed worth,
+drawn from a hash, as in Kauffman's NK model; accuracy is a squashed sum. Parts matter together, so
+that neighbours resemble each other without being alike. Costs are counted from the projections.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from nas.genome import Genome, share
+from nas.pareto import hypervolume, normalise
+from nas.search.algorithm import make_algorithm
+from nas.search.novelty import new_ones
+from nas.space import load_space
+
+WIDTH, HEADS = 64, 4
+SEEDS = range(6)
+
+
+@cache
+def worth(*parts: object) -> float:
+    """A standard normal number that belongs to these parts."""
+    raw = hashlib.sha256(repr(parts).encode()).digest()
+    u, v = (int.from_bytes(raw[i : i + 7], "big") / 2**56 for i in (0, 7))
+    return math.sqrt(-2 * math.log(u + 1e-12)) * math.cos(2 * math.pi * v)
+
+
+def costs(genome: Genome, salt: int) -> tuple[float, float]:
+    """Negated accuracy, and something like MACs."""
+    names = [node.op for node in genome.nodes]
+
+    def name(ref: str | int) -> str:
+        return ref if isinstance(ref, str) else names[ref]
+
+    total, macs = 0.0, 0.0
+    for node in genome.nodes:
+        total += 0.5 * worth(salt, node.op, node.params)
+        macs += WIDTH * (5 + 20 * abs(worth(node.op, node.params)))
+        for slot, ref in enumerate(node.inputs):
+            total += 0.5 * worth(salt, node.op, slot, name(ref))
+            inner = genome.nodes[ref].inputs if isinstance(ref, int) else ()
+            total += 0.35 * sum(worth(salt, node.op, name(ref), name(r)) for r in inner)
+    p = genome.projections
+    for flag, label in (
+        (p.has_wq, p.q_heads),
+        (p.has_wk, p.kv_heads),
+        (p.has_wv, p.kv_heads),
+        (p.has_wo, "all"),
+    ):
+        part = share(label, HEADS) / HEADS if flag else 0.0
+        macs += WIDTH**2 * part
+        total += 0.6 * part
+    total -= 0.05 * max(0, len(genome.nodes) - 5) ** 2
+    return -0.1 - 0.8 / (1 + math.exp(-0.5 * (total - 1))), macs
+
+
+def found(kit: Any, algorithm: str, seed: int, evaluations: int) -> float:
+    """Hypervolume after so many evaluations, between chance and perfect, and two of mha's costs."""
+    materials = kit.materials(seed=seed, population=50, space=load_space("quickstart"))
+    search = make_algorithm(algorithm, materials)
+    rows: list[tuple[float, float]] = []
+    while len(rows) < evaluations:
+        told = [costs(proposed.genome, seed) for proposed in new_ones(search.ask())]
+        search.tell(told)
+        rows += told
+    return hypervolume(normalise(rows, (-1.0, 0.0), (-0.1, 8.0 * WIDTH**2)), (1.0, 1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["nsga2", "regularized-evolution"])
+def test_search_beats_random_at_600_evaluations(kit: Any, algorithm: str) -> None:
+    gains = [found(kit, algorithm, s, 600) - found(kit, "random", s, 600) for s in SEEDS]
+    error = statistics.stdev(gains) / math.sqrt(len(gains))
+    print(f"{algorithm}: {statistics.mean(gains):+.4f} ± {error:.4f} over random")
+    assert statistics.mean(gains) > 3 * error
+
+
+def test_search_own_time_is_below_two_percent_of_training(
+    kit: Any, make_table: Callable[..., Any]
+) -> None:
+    generations, population, training_seconds = 4, 50, 5.0
+    writer = kit.create(
+        space=load_space("quickstart"), population=population, generations=generations
+    )
+    start = time.process_time()
+    kit.search(writer, make_table())
+    own = (time.process_time() - start) / (generations * population)
+    print(f"own time: {1000 * own:.2f} ms a candidate")
+    assert own < 0.02 * training_seconds

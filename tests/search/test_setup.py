@@ -1,0 +1,60 @@
+"""Settings, and a setup whose frozen copies become the same objects again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nas.errors import ConfigError, SpaceError
+from nas.search.setup import Settings, as_text, from_text, objectives_of
+from nas.space import SearchSpace, load_space
+from nas.store import Document
+from nas.validation import PolicyFile, compile_policy, load_policy
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"population": 0}, "population: found 0; expected at least 1."),
+        ({"generations": -3}, "generations: found -3; expected at least 1."),
+        ({"repeats": 0}, "repeats: found 0; expected at least 1."),
+        ({"seed": -1}, "seed: found -1; expected a number from 0"),
+        ({"seed": 2**63}, "seed: found 9223372036854775808; expected"),
+        ({"algorithm": "nsga-2"}, r"there is no algorithm 'nsga-2' \(did you mean 'nsga2'"),
+    ],
+)
+def test_settings_refuse_what_means_nothing(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Settings(**changes)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "attention_v1", "attention_v2"])
+def test_frozen_copies_become_the_same_space_and_policy(name: str) -> None:
+    space = load_space(name)
+    policy = load_policy(space.policy)
+    assert from_text(Document.of(name, as_text(space)), SearchSpace) == space
+    file = from_text(Document.of(policy.name, as_text(policy.file)), PolicyFile)
+    assert file == policy.file
+    assert compile_policy(file, "a copy") == policy
+
+
+def test_frozen_copy_of_a_later_version_is_an_error() -> None:
+    copy = Document.of("later", "name: later\nnodes: {max: 7}\nprimitives: {}\nlight: on\n")
+    with pytest.raises(ConfigError, match="the run's copy of later"):
+        from_text(copy, SearchSpace)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["accuracy", "mac"], r"no objective 'mac' \(did you mean 'macs'"),
+        (["macs", "macs"], "'macs' stands twice"),
+    ],
+)
+def test_objectives_of_a_space_exist_and_stand_once(
+    kit: Any, names: list[str], message: str
+) -> None:
+    data = kit.space.model_dump() | {"objectives": names}
+    with pytest.raises(SpaceError, match=message):
+        objectives_of(SearchSpace.model_validate(data))

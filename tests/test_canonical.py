@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from nas.canonical import canonicalise, digest, resolved_digest
+from nas.compiler import build_attention
+from nas.genome import Genome, Node
+from nas.mechanisms import MECHANISMS
+from nas.space import load_space
+from nas.validation import load_policy
+from nas.variation import Variation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Build = Callable[..., Genome]
+
+STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+
+
+def same(a: Genome, b: Genome) -> bool:
+    assert (digest(a) == digest(b)) == (canonicalise(a) == canonicalise(b))
+    return digest(a) == digest(b)
+
+
+def test_order_dead_nodes_and_commuting_operands_do_not_matter(genome: Build) -> None:
+    a = genome(("gelu", "v"), ("scaled_dot_product", "qk"), ("softmax", [1]), ("add", ["v", 0]),
+               ("weighted_sum", [2, 3]))
+    b = genome(("scaled_dot_product", "qk"), ("linear", "q"), ("softmax", [0]), ("gelu", "v"),
+               ("add", [3, "v"]), ("weighted_sum", [2, 4]))
+    assert same(a, b)
+
+
+def test_operands_that_do_not_commute_matter(genome: Build) -> None:
+    assert not same(genome(*STANDARD), genome(("scaled_dot_product", "kq"), *STANDARD[1:]))
+
+
+def test_streams_without_projections_are_one_tensor(genome: Build) -> None:
+    off = {"has_wq": False, "has_wk": False}
+    names = ("qk", "kq", "kk", "qq")
+    digests = {digest(genome(("scaled_dot_product", n), *STANDARD[1:], **off)) for n in names}
+    assert len(digests) == 1
+    assert digest(genome(*STANDARD)) not in digests
+
+
+def test_the_values_keep_their_name_where_they_are_raw_too(genome: Build) -> None:
+    raw = genome(*STANDARD, has_wq=False, has_wk=False, has_wv=False)
+    policy = load_policy("score_normalize_aggregate")
+    from nas.validation import validate
+
+    assert not validate(canonicalise(raw), policy)
+
+
+def test_fields_without_effect_go(genome: Build) -> None:
+    off = {"has_wq": False, "has_wk": False, "has_wv": False}
+    plain = genome(*STANDARD, **off)
+    assert same(plain, genome(*STANDARD, **off, q_heads="1/2", kv_heads="1/4"))
+    assert not same(plain, genome(*STANDARD, **off, raw="shared"))
+    assert same(genome(*STANDARD), genome(*STANDARD, raw="shared"))
+    query_less = genome(("scaled_dot_product", "vk"), *STANDARD[1:])
+    unread = genome(("scaled_dot_product", "vk"), *STANDARD[1:], has_wq=False, q_heads="1/2")
+    assert same(query_less, unread)
+
+
+def test_defaults_are_dropped(genome: Build) -> None:
+    named = genome(("qana", "qk", {"hidden": 4, "rope": False}), *STANDARD[1:])
+    assert same(named, genome(("qana", "qk"), *STANDARD[1:]))
+    assert not same(named, genome(("qana", "qk", {"hidden": 2}), *STANDARD[1:]))
+
+
+def test_equal_nodes_merge_only_if_they_learn_nothing(genome: Build) -> None:
+    def doubled(op: str) -> Genome:
+        return genome(("scaled_dot_product", "qk"), ("softmax", [0]), (op, "v"), (op, "v"),
+                      ("add", [2, 3]), ("weighted_sum", [1, 4]))
+
+    def single(op: str) -> Genome:
+        return genome(("scaled_dot_product", "qk"), ("softmax", [0]), (op, "v"),
+                      ("add", [2, 2]), ("weighted_sum", [1, 3]))
+
+    assert same(doubled("gelu"), single("gelu"))
+    assert not same(doubled("linear"), single("linear"))
+
+
+def test_sharing_is_told_apart_from_copies_deep_in_the_graph(genome: Build) -> None:
+    """Two copies a, b of one learned map, read as (a + b) * a or (a + b) * b: the same graph."""
+
+    def build(again: int) -> Genome:
+        return genome(("linear", "v"), ("linear", "v"), ("add", [0, 1]), ("multiply", [2, again]),
+                      ("scaled_dot_product", "qk"), ("softmax", [4]), ("weighted_sum", [5, 3]))
+
+    third = genome(("linear", "v"), ("linear", "v"), ("linear", "v"), ("add", [0, 1]),
+                   ("multiply", [3, 2]), ("scaled_dot_product", "qk"), ("softmax", [5]),
+                   ("weighted_sum", [6, 4]))
+    assert same(build(0), build(1))
+    assert not same(build(0), third)
+
+
+def test_many_interchangeable_nodes_are_no_trap(genome: Build) -> None:
+    nodes = [("linear", "v") for _ in range(16)]
+    sums = [("add", [0, 1])] + [("add", [15 + i, i + 1]) for i in range(1, 15)]
+    found = genome(*nodes, *sums, ("scaled_dot_product", "qk"), ("softmax", [31]),
+                   ("weighted_sum", [32, 30]))
+    assert canonicalise(canonicalise(found)) == canonicalise(found)
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Genome]:
+    space = load_space("attention_v2")
+    variation = Variation(space, load_policy(space.policy))
+    rng = np.random.default_rng(5)
+    return [variation.mutate(variation.sample(rng), rng, 2)[0] for _ in range(150)]
+
+
+def test_canonical_form_is_idempotent_and_blind_to_order(samples: list[Genome]) -> None:
+    rng = np.random.default_rng(6)
+    for sample in samples:
+        canonical = canonicalise(sample)
+        assert canonicalise(canonical) == canonical
+        assert digest(shuffled(sample, rng)) == digest(sample)
+
+
+def shuffled(genome: Genome, rng: np.random.Generator) -> Genome:
+    """The same graph with its nodes in another topological order."""
+    left, place, nodes = set(range(len(genome.nodes) - 1)), {}, []
+    while left:
+        ready = [i for i in sorted(left)
+                 if all(r in place for r in genome.nodes[i].inputs if isinstance(r, int))]
+        pick = ready[int(rng.integers(len(ready)))]
+        left.remove(pick)
+        place[pick] = len(nodes)
+        nodes.append(pick)
+    order = [*nodes, len(genome.nodes) - 1]
+    place[order[-1]] = len(order) - 1
+    written = tuple(
+        Node(genome.nodes[i].op,
+             tuple(place[r] if isinstance(r, int) else r for r in genome.nodes[i].inputs),
+             genome.nodes[i].params)
+        for i in order
+    )
+    return Genome(written, genome.projections, genome.placement)
+
+
+def test_pruning_changes_no_output(genome: Build) -> None:
+    lean = genome(*STANDARD)
+    waste = genome(("gelu", "v"), ("linear", "k"), ("scaled_dot_product", "qk"), ("softmax", [2]),
+                   ("weighted_sum", [3, "v"]))
+    blocks = []
+    for found in (lean, waste):
+        torch.manual_seed(0)
+        blocks.append(build_attention(found, 16, 2))
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(blocks[0](x), blocks[1](x), rtol=0, atol=0)
+
+
+def test_labels_that_mean_the_same_at_a_size_share_a_resolved_digest() -> None:
+    gqa, mqa = MECHANISMS["gqa"].genome, MECHANISMS["mqa"].genome
+    small, large = {"dim": 64, "heads": 4, "depth": 2}, {"dim": 64, "heads": 8, "depth": 2}
+    assert resolved_digest(gqa, **small) == resolved_digest(mqa, **small)
+    assert resolved_digest(gqa, **large) != resolved_digest(mqa, **large)
+
+
+def test_placements_that_mean_the_same_layers_share_a_resolved_digest(genome: Build) -> None:
+    def at(placement: str, depth: int) -> str:
+        return resolved_digest(genome(*STANDARD, placement=placement), dim=8, heads=2, depth=depth)
+
+    assert at("all", 1) == at("first", 1) == at("alternate", 1)
+    assert at("first", 2) == at("alternate", 2)
+    assert at("all", 2) != at("first", 2)
+
+
+def test_one_head_makes_readings_coincide(genome: Build) -> None:
+    def at(heads: int, **projections: object) -> str:
+        return resolved_digest(genome(*STANDARD, **projections), dim=8, heads=heads, depth=1)
+
+    assert at(1, has_wk=False) == at(1, has_wk=False, raw="shared")
+    assert at(2, has_wk=False) != at(2, has_wk=False, raw="shared")
+    assert at(1) == at(1, merge="sum")
+    assert at(2) != at(2, merge="sum")
+
+
+def test_digests_are_stable() -> None:
+    """A changed digest orphans every recorded run: change the version when this must change."""
+    assert digest(MECHANISMS["mha"].genome) == "54e5988706a9b1ad"
+    assert digest(MECHANISMS["champion_2025"].genome) == "4da17d069d038362"

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from nas.compiler import build_attention, make_plan
+from nas.cost import attention_cost, backbone_cost, closed_form_macs
+from nas.errors import GenomeError, NasError
+from nas.mechanisms import MECHANISMS
+from nas.primitives import REGISTRY, Role, primitive
+from nas.space import load_space
+from nas.validation import load_policy
+from nas.variation import Variation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nas.genome import Genome
+
+    Build = Callable[..., Genome]
+
+SIZES = ({"dim": 64, "heads": 8, "tokens": 17}, {"dim": 96, "heads": 4, "tokens": 40})
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("sizes", SIZES)
+def test_the_count_equals_the_closed_formula(name: str, sizes: dict[str, int]) -> None:
+    genome = MECHANISMS[name].genome
+    assert attention_cost(genome, **sizes).macs == closed_form_macs(make_plan(genome), **sizes)
+
+
+def test_the_count_of_multi_head_attention_written_out() -> None:
+    n, d = 65, 64
+    cost = attention_cost(MECHANISMS["mha"].genome, dim=d, heads=4, tokens=n)
+    assert cost.macs == 4 * n * d * d + 2 * n * n * d
+    assert cost.attention_macs == 2 * n * n * d
+    assert cost.params == 4 * d * d + d
+    assert cost.kv_cache_bytes_per_token == 2 * 2 * d
+    # biases, two layer norms and a feed-forward of width 4 d around it
+    assert cost.seed_compatible_macs == cost.macs + 8 * n * d * d + 5 * 2 * n * d
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("mha", 262_400), ("gqa", 164_096), ("mqa", 139_520), ("sqa", 98_560), ("ssqa", 131_328),
+     ("xsqa", 65_792), ("xsmqa", 41_216)],
+)
+def test_parameters_of_the_sparse_query_family(name: str, params: int) -> None:
+    """d = 256, H = 16: d d_h (2 H_q + 2 H_kv) + d, as the authors' code has them."""
+    assert attention_cost(MECHANISMS[name].genome, dim=256, heads=16, tokens=8).params == params
+
+
+@pytest.mark.parametrize(("name", "share"), [("sqa", 2), ("ssqa", 2), ("xsqa", 4), ("gqa", 1)])
+def test_scores_cost_as_many_heads_as_ask(name: str, share: int) -> None:
+    sizes = {"dim": 128, "heads": 8, "tokens": 32}
+    mha = attention_cost(MECHANISMS["mha"].genome, **sizes).attention_macs
+    assert attention_cost(MECHANISMS[name].genome, **sizes).attention_macs * share == mha
+
+
+def test_patterns_and_messages_cost_what_their_table_says() -> None:
+    n, d, heads = 24, 32, 4
+    sizes = {"dim": d, "heads": heads, "tokens": n}
+    table = {
+        "patterns": (n * d * d * (heads + 2), heads * n * n * d + n * n * d),
+        "messages": (n * d * d * (2 + heads), n * n * d + heads * n * n * d),
+        "patterns_and_messages": (2 * heads * n * d * d, 2 * heads * n * n * d),
+    }
+    for name, (projections, attention) in table.items():
+        cost = attention_cost(MECHANISMS[name].genome, **sizes)
+        assert (cost.macs - cost.attention_macs, cost.attention_macs) == (projections, attention)
+
+
+def test_qana_costs_what_its_formula_says() -> None:
+    n, d, heads, h = 16, 32, 4, 4
+    width = d // heads
+    d_q = width + h * width + 2 * h + 1
+    cost = attention_cost(MECHANISMS["qana"].genome, dim=d, heads=heads, tokens=n)
+    scores = n * n * heads * (width * (1 + h) + h)
+    assert cost.macs == n * d * heads * d_q + 3 * n * d * d + scores + n * n * d
+    assert cost.attention_macs == scores + n * n * d
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [("gqa", 2 * 64 // 4), ("mqa", 2 * 8), ("patterns", 64 + 64), ("messages", 64 + 8 * 64),
+     ("champion_2025", 64 + 64)],
+)
+def test_cache_of_a_token(name: str, numbers: int) -> None:
+    cost = attention_cost(MECHANISMS[name].genome, dim=64, heads=8, tokens=8)
+    assert cost.kv_cache_bytes_per_token == 2 * numbers
+
+
+def random_genomes(space_name: str, count: int) -> Iterator[Genome]:
+    space = load_space(space_name)
+    variation = Variation(space, load_policy(space.policy))
+    rng = np.random.default_rng(3)
+    for _ in range(count):
+        yield variation.mutate(variation.sample(rng), rng, 2)[0]
+
+
+@pytest.mark.parametrize("space", ["attention_v1", "attention_v2"])
+def test_random_genomes_count_what_their_formulas_say(space: str) -> None:
+    for genome in random_genomes(space, 40):
+        attention_cost(genome, dim=64, heads=8, tokens=19)  # raises where the two differ
+
+
+def test_counts_are_half_of_torchs_flops(genome: Build) -> None:
+    """On matrix operations, that is; sums over hidden units are no product to torch."""
+    names = [n for n in MECHANISMS if n not in ("additive", "neural_attention")]
+    for name in names:
+        block = build_attention(MECHANISMS[name].genome, 64, 8, reference=True)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            block(torch.randn(1, 17, 64))
+        macs = attention_cost(MECHANISMS[name].genome, dim=64, heads=8, tokens=17).macs
+        assert counter.get_total_flops() == 2 * macs, name
+
+
+def test_convolutions_count_exactly_at_lengths_that_are_not_traced(genome: Build) -> None:
+    found = genome(("convolutional_score", "qk"), ("softmax", [0]), ("short_conv", "v"),
+                   ("weighted_sum", [1, 2]))
+    n, d = 333, 32
+    cost = attention_cost(found, dim=d, heads=4, tokens=n)
+    assert cost.macs == 4 * n * d * d + 2 * n * n * d + 2 * 3 * n * d + 3 * n * d
+
+
+def test_counting_draws_nothing_and_warns_of_nothing() -> None:
+    state = torch.random.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention_cost(MECHANISMS["qana"].genome, dim=32, heads=4, tokens=9)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_the_backbone_sums_layers_with_and_without_the_mechanism() -> None:
+    sizes = {"dim": 64, "heads": 4, "tokens": 65}
+    neural = attention_cost(MECHANISMS["neural_attention"].genome, **sizes)
+    mha = attention_cost(MECHANISMS["mha"].genome, **sizes)
+    total = backbone_cost(MECHANISMS["neural_attention"].genome, depth=3, **sizes)
+    assert total["macs"] == neural.macs + 2 * mha.macs
+    assert total["params"] == neural.params + 2 * mha.params
+
+
+def test_sizes_at_which_a_mechanism_does_not_exist() -> None:
+    with pytest.raises(GenomeError, match="3/4"):
+        attention_cost(MECHANISMS["lsqa"].genome, dim=12, heads=6, tokens=4)
+
+
+@pytest.fixture
+def unlisted() -> Iterator[None]:
+    @primitive("unlisted", "tokens: tokens[h,w] -> tokens[h,w]", role=Role.TRANSFORM,
+               notation="u({tokens})", source="a test")
+    class Unlisted(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(tokens)
+
+    yield
+    del REGISTRY["unlisted"]
+
+
+@pytest.mark.usefixtures("unlisted")
+def test_an_operation_that_nobody_listed_is_an_error_that_names_it(genome: Build) -> None:
+    found = genome(("scaled_dot_product", "qk"), ("softmax", [0]), ("unlisted", "v"),
+                   ("weighted_sum", [1, 2]))
+    with pytest.raises(NasError, match="bessel_j0"):
+        attention_cost(found, dim=16, heads=2, tokens=4)

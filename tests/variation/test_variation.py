@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+from nas.canonical import canonicalise, digest
+from nas.compiler import build_attention
+from nas.errors import GenomeError, SpaceError
+from nas.mechanisms import seeds
+from nas.space import SearchSpace, load_space
+from nas.types import infer
+from nas.validation import PolicyFile, compile_policy, load_policy, validate
+from nas.variation import Variation
+
+if TYPE_CHECKING:
+    from nas.genome import Genome
+    from nas.validation import Policy
+
+SPACES = ("quickstart", "attention_v1", "attention_v2")
+
+
+def setup(name: str) -> tuple[SearchSpace, Policy, Variation]:
+    space = load_space(name)
+    policy = load_policy(space.policy)
+    return space, policy, Variation(space, policy)
+
+
+def population(name: str, count: int, seed: int) -> list[Genome]:
+    """Samples, then mutants and crossover children of what is there, seeds included."""
+    space, policy, variation = setup(name)
+    rng = np.random.default_rng(seed)
+    found = [m.genome for m in seeds(space, policy)]
+    while len(found) < count:
+        a, b = (found[int(rng.integers(len(found)))] for _ in range(2))
+        found.append(variation.sample(rng))
+        found.append(variation.mutate(a, rng, int(rng.integers(1, 4)))[0])
+        found.append(variation.crossover(a, b, rng)[0])
+    return found
+
+
+def check_legal(name: str, count: int) -> None:
+    space, policy, _ = setup(name)
+    for genome in population(name, count, seed=1):
+        assert not validate(genome, policy), genome.to_json()
+        assert not infer(genome).problems, genome.to_json()
+        assert space.excludes(canonicalise(genome)) is None, genome.to_json()
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_nothing_that_variation_makes_is_rejected(name: str) -> None:
+    check_legal(name, 3_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPACES)
+def test_nothing_of_100_000_is_rejected(name: str) -> None:
+    check_legal(name, 100_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPACES)
+def test_1_000_are_built_and_run(name: str) -> None:
+    x = torch.randn(2, 9, 32)
+    for genome in population(name, 1_000, seed=2):
+        out = build_attention(genome, 32, 8)(x)
+        assert out.shape == x.shape
+        assert bool(out.isfinite().all()), genome.to_json()
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_some_are_built_and_run(name: str) -> None:
+    x = torch.randn(2, 5, 16)
+    for genome in population(name, 40, seed=3):
+        assert build_attention(genome, 16, 8)(x).shape == x.shape
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_the_same_seed_gives_the_same_genomes(name: str) -> None:
+    assert population(name, 60, seed=4) == population(name, 60, seed=4)
+    assert population(name, 60, seed=4) != population(name, 60, seed=5)
+
+
+def test_every_primitive_parameter_and_label_of_the_space_turns_up() -> None:
+    space, _, _ = setup("attention_v2")
+    found = population("attention_v2", 6_000, seed=6)
+    seen = {(n.op, k, v) for g in found for n in g.nodes for k, v in n.params}
+    assert {n.op for g in found for n in g.nodes} == set(space.primitives)
+    for op, choices in space.primitives.items():
+        from nas.primitives import get
+
+        for name, values in choices.items():
+            default = get(op).parameters[name].default
+            assert all((op, name, v) in seen for v in values if v != default), (op, name)
+    for field, values in space.projections.items():
+        assert {getattr(g.projections, field) for g in found} == set(values), field
+    assert {g.placement for g in found} == set(space.placement)
+
+
+def test_what_the_published_rules_let_stand_nowhere_never_does() -> None:
+    ops = {n.op for g in population("attention_v1", 2_000, seed=7) for n in g.nodes}
+    assert ops == set(load_space("attention_v1").primitives) - {"topk_filter"}
+
+
+def test_samples_are_of_every_size() -> None:
+    _, _, variation = setup("attention_v2")
+    rng = np.random.default_rng(8)
+    sizes = {len(variation.sample(rng).nodes) for _ in range(800)}
+    assert sizes >= set(range(3, 12))
+
+
+def test_mutants_differ_from_their_parent_and_stay_near() -> None:
+    _, _, variation = setup("attention_v2")
+    rng = np.random.default_rng(9)
+    parents = [variation.sample(rng) for _ in range(200)]
+    children = [variation.mutate(p, rng) for p in parents]
+    changed = sum(digest(c) != digest(p) for p, (c, _) in zip(parents, children, strict=True))
+    assert changed > 170
+    names = {name for _, name in children}
+    assert names >= {"regrow", "rewire", "insert", "remove", "swap", "retune", "project"}
+
+
+def test_crossover_children_carry_nodes_of_both_parents() -> None:
+    _, _, variation = setup("attention_v2")
+    rng = np.random.default_rng(10)
+    mixed = 0
+    for _ in range(200):
+        a, b = variation.sample(rng), variation.sample(rng)
+        child, _ = variation.crossover(a, b, rng)
+        only_a = {n.op for n in a.nodes} - {n.op for n in b.nodes}
+        only_b = {n.op for n in b.nodes} - {n.op for n in a.nodes}
+        ops = {n.op for n in child.nodes}
+        mixed += bool(ops & only_a) and bool(ops & only_b)
+    assert mixed > 60
+
+
+def test_two_stage_attention_grows_where_the_policy_allows_it() -> None:
+    space = load_space("quickstart").model_copy(update={"policy": "two_stage"})
+    policy = load_policy("two_stage")
+    variation, rng = Variation(space, policy), np.random.default_rng(11)
+    found = [variation.sample(rng) for _ in range(1_500)]
+    assert not any(validate(g, policy) for g in found)
+    assert any(sum(n.op == "weighted_sum" for n in g.nodes) > 1 for g in found)
+
+
+def test_a_policy_of_ones_own_is_obeyed_too() -> None:
+    """Values must have passed a layer norm, and nothing may come from k."""
+    file = PolicyFile.model_validate({"name": "own", "rules": [
+        {"name": "o", "to": "output", "from": "input", "match": ".* aggregate"},
+        {"name": "w", "to": "aggregate.weights", "from": "input",
+         "match": "transform* score adjust* normalize"},
+        {"name": "v", "to": "aggregate.values", "from": "input", "match": "gelu* layer_norm"},
+        {"name": "n", "to": "output", "none": "input.k"},
+        {"name": "s", "to": "output", "some": "input.q", "match": "layer_norm aggregate"},
+    ]})
+    space = load_space("quickstart").model_copy(update={"mechanisms": ()})
+    policy = compile_policy(file, "own")
+    variation, rng = Variation(space, policy), np.random.default_rng(12)
+    genome = variation.sample(rng)
+    for _ in range(400):
+        genome = variation.mutate(genome, rng)[0]
+        genome = variation.crossover(genome, variation.sample(rng), rng)[0]
+        assert not validate(genome, policy), genome.to_json()
+
+
+def test_a_space_that_its_policy_leaves_empty_is_refused() -> None:
+    space = load_space("quickstart")
+    bare = {k: v for k, v in space.primitives.items() if k not in ("softmax", "sigmoid", "uniform")}
+    with pytest.raises(SpaceError, match="normalize"):
+        Variation(space.model_copy(update={"primitives": bare}), load_policy(space.policy))
+
+
+def test_a_space_whose_labels_never_fit_says_so() -> None:
+    space = load_space("quickstart").model_copy(
+        update={"projections": {"has_wo": (False,), "q_heads": ("1/2",), "kv_heads": ("1/2",)}})
+    variation = Variation(space, load_policy(space.policy))
+    with pytest.raises(SpaceError, match="projections fit none"):
+        variation.sample(np.random.default_rng(0))
+
+
+def test_a_genome_that_cannot_be_at_a_size_raises_there_only() -> None:
+    from nas.mechanisms import MECHANISMS
+
+    with pytest.raises(GenomeError, match="3/4"):
+        build_attention(MECHANISMS["lsqa"].genome, 12, 6)
