@@ -1,0 +1,39 @@
+"""Neural architecture search that discovers attention mechanisms.
+
+    genome = nas.load_genome("latest/best")
+    block = nas.build_attention(genome, dim=64, heads=4)
+    result = nas.search(space="attention_v2", generations=50, data="digits")
+
+Names are imported when first used, so that ``import nas`` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nas.api import evaluate, resume, search
+    from nas.compiler import build_attention
+    from nas.genome import Genome
+    from nas.sources import load_genome
+
+__all__ = ["Genome", "build_attention", "evaluate", "load_genome", "resume", "search"]
+
+_ROOMS = {
+    "Genome": "nas.genome",
+    "build_attention": "nas.compiler",
+    "evaluate": "nas.api",
+    "load_genome": "nas.sources",
+    "resume": "nas.api",
+    "search": "nas.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'nas' has no attribute {name!r}")
+    found = getattr(import_module(_ROOMS[name]), name)
+    # Kept under the name: `nas.search` must stay the function once the room nas/search is loaded.
+    globals()[name] = found
+    return found

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 # In the order of `nas --help`.
-COMMANDS: Final = ("reading", "judging")
+COMMANDS: Final = ("running", "reading", "judging")
 INTERRUPTED: Final = 130  # 128 and the signal's number, as shells have it
 
 

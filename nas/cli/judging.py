@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nas.cli.app import app
+from nas.cli.console import print_json
 from nas.errors import NasError, TaskError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def validate(
             "policy": rules.name,
             "violations": [violation.to_dict() for violation in violations],
         }
-        typer.echo(json.dumps(answer, indent=2))
+        print_json(answer)
     elif not violations:
         typer.echo(f"{source} is legal under {rules.name} (digest {digest(genome)}).")
     else:
@@ -72,19 +72,21 @@ def cost(
         attention_cost(s.genome, dim=dim, heads=heads, tokens=tokens).to_dict() for s in found
     ]
     if as_json:
-        typer.echo(json.dumps(costs[0] if len(costs) == 1 else costs, indent=2))
+        print_json(costs[0] if len(costs) == 1 else costs)
     else:
         _print_costs(found, costs, f"dim {dim}, heads {heads}, {tokens} tokens, batch 1")
 
 
 def _print_costs(sources: list[Source], costs: list[dict[str, int]], title: str) -> None:
-    from nas.cli.output import table
+    from nas.cli.console import output
+    from nas.report.table import Column, say, say_table
 
-    headings = ["mechanism", "MACs", "attention MACs", "elementwise", "params", "KV bytes/token",
-                "seed-compatible MACs"]
-    rows = [[s.name, *(f"{value:,}" for value in c.values())]
-            for s, c in zip(sources, costs, strict=True)]
-    table(title, headings, rows)
+    columns = [Column("mechanism", tuple(source.name for source in sources))]
+    for name in costs[0]:
+        cells = tuple(f"{one[name]:,}" for one in costs)
+        columns.append(Column(name.replace("_", " "), cells, "right"))
+    say(output(), f"{title}:", "")
+    say_table(output(), columns)
 
 
 @app.command()

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console, Group, RenderableType
-    from rich.text import Text
 
     from nas.cli.progress import Clock, Mark
     from nas.evaluation.record import Evaluation
@@ -39,6 +38,7 @@ SECONDS_BETWEEN_LINES: Final = 30.0
 FRAMES_PER_SECOND: Final = 4
 BARS: Final = "▁▂▃▄▅▆▇█"
 MAX_BARS: Final = 40
+MAX_BAR: Final = 60
 
 
 @contextlib.contextmanager
@@ -183,6 +183,8 @@ def generation_line(progress: Progress) -> str:
 
 def pace(progress: Progress) -> str:
     """Rate and time left."""
+    if not progress.to_go:
+        return "none to go"
     rate, left = progress.per_minute, progress.seconds_left
     if rate is None or left is None:
         return f"{progress.to_go} to go"
@@ -192,13 +194,14 @@ def pace(progress: Progress) -> str:
 def panel(progress: Progress, width: int) -> Group:
     """The panel's lines; none is wider than ``width``."""
     from rich.console import Group
-    from rich.progress_bar import ProgressBar
     from rich.text import Text
 
-    total = max(progress.total, progress.done + progress.to_go)
+    share = progress.done / max(1, progress.done + progress.to_go)
+    length = min(width, MAX_BAR)
+    filled = int(share * length)
     return Group(
         Text(cut(headline(progress), width), "bold"),
-        ProgressBar(total=max(total, 1), completed=progress.done, width=min(width, 60)),
+        Text.assemble(("━" * filled, "green"), ("─" * (length - filled), "dim")),
         *table_lines(_numbers(progress), width),
         Text(),
         *table_lines(_results(progress), width),
@@ -220,8 +223,11 @@ def _numbers(progress: Progress) -> list[Column]:
     latest = f"{progress.hypervolumes[-1]:.4f}" if progress.hypervolumes else "-"
     name = progress.cheap_objective.name if progress.cheap_objective else ""
     rows = [
-        ("generation", f"{min(progress.number + 1, setup.generations)} of {setup.generations}, "
-                       f"{progress.generation_done} of {progress.generation_total} trained"),
+        (
+            "generation",
+            f"{min(progress.number + 1, setup.generations)} of {setup.generations}, "
+            f"{progress.generation_done} of {progress.generation_total} trained",
+        ),
         ("trainings", f"{progress.done} done, {pace(progress)}"),
         ("best", _mark(progress, progress.best, "accuracy")),
         ("cheapest", _mark(progress, progress.cheapest, name)),

@@ -65,7 +65,8 @@ def show(
 ) -> None:
     """Show one genome from all sides.
 
-    Formula, graph, costs, source; of a run's genome also results and lineage. Sizes default to those of the run's task, or to 64, 4 and 65.
+    Formula, graph, costs and source; of a run's genome also results and lineage. Sizes default to
+    those of the run's task, or to 64, 4 and 65.
     """
     from nas.errors import GenomeError
     from nas.report.show import examine, show_answer

@@ -133,8 +133,11 @@ def tally(facts: Facts) -> list[tuple[str, str]]:
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in facts.failures.items())
     wall, core = duration(facts.wall_seconds), duration(facts.core_seconds)
     return [
-        ("proposed", f"{counts.proposed}: {counts.evaluated} evaluated, {counts.replayed} replayed,"
-                     f" {counts.rejected} rejected"),
+        (
+            "proposed",
+            f"{counts.proposed}: {counts.evaluated} evaluated, {counts.replayed} replayed,"
+            f" {counts.rejected} rejected",
+        ),
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),
         ("time", f"{wall}; {core} of core time in training"),
         ("hypervolume", f"{facts.hypervolume:.4f} (reference: {reference(facts)})"),

@@ -74,9 +74,11 @@ def history_of(folder: Path, digest: str) -> History:
     with open_run(folder) as run, run.snapshot():
         found = lineage(run, digest)
         key = found[0].key
-        evaluations = [] if key is None else [
-            run.evaluation(key, repeat) for repeat in range(run.setup.repeats)
-        ]
+        evaluations = (
+            []
+            if key is None
+            else [run.evaluation(key, repeat) for repeat in range(run.setup.repeats)]
+        )
         return History(
             run=run.name,
             proposal=found[0],
@@ -133,8 +135,11 @@ def _trained(evaluations: tuple[Evaluation, ...]) -> list[tuple[str, str]]:
     if evaluations:
         first = evaluations[0]
         rows.append(
-            ("trained", f"{plural(len(evaluations), 'time')}, {first.budget}, "
-                        f"{duration(first.core_seconds)} of core time")
+            (
+                "trained",
+                f"{plural(len(evaluations), 'time')}, {first.budget}, "
+                f"{duration(first.core_seconds)} of core time",
+            )
         )
         rows.append(("memory", f"{human(first.peak_memory_bytes)}B"))
         if len(first.curve) > 1:

@@ -46,9 +46,7 @@ class Box:
 
     def grown(self, margin: float) -> Box:
         """The rectangle with a margin around it."""
-        return Box(
-            self.left - margin, self.bottom - margin, self.right + margin, self.top + margin
-        )
+        return Box(self.left - margin, self.bottom - margin, self.right + margin, self.top + margin)
 
     @property
     def area(self) -> float:

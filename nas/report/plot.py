@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
@@ -80,11 +81,12 @@ def draw(facts: Facts) -> Any:
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with mpl.rc_context({"svg.hashsalt": "nas", "font.size": 9.5}):
-        figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
+        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
+        figure = Figure(figsize=INCHES, dpi=DPI, layout=layout)
         FigureCanvasAgg(figure)
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.06)
         axes = figure.add_subplot()
         _Picture(axes, facts, across, up).draw()
         figure.suptitle(
@@ -127,9 +129,18 @@ class _Picture:
         xs, ys = zip(*(position(c, self.across, self.up) for c in shown), strict=True)
         errors = [_error(c, self.up) for c in shown]
         self.axes.errorbar(
-            xs, ys, yerr=errors if any(errors) else None, fmt=marker, color=colour,
-            markersize=size, markeredgecolor="white", markeredgewidth=0.6, elinewidth=size / 6,
-            capsize=size / 4, label=f"{label} ({len(shown)})", zorder=2 + size / 10,
+            xs,
+            ys,
+            yerr=errors if any(errors) else None,
+            fmt=marker,
+            color=colour,
+            markersize=size,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            elinewidth=size / 6,
+            capsize=size / 4,
+            label=f"{label} ({len(shown)})",
+            zorder=2 + size / 10,
         )
 
     def _staircase(self) -> None:
@@ -230,8 +241,12 @@ def _label(figure: Any, axes: Any, facts: Facts, across: Objective, up: Objectiv
     # Shares of the figure, since a vector format has other pixels.
     share = figure.transFigure
     halo = [withStroke(linewidth=2.0, foreground="white")]
-    texts = [figure.text(0, 0, name, fontsize=8.5, va="bottom", transform=share, color=colour,
-                         path_effects=halo) for name, _, colour in shown]
+    texts = [
+        figure.text(
+            0, 0, name, fontsize=8.5, va="bottom", transform=share, color=colour, path_effects=halo
+        )
+        for name, _, colour in shown
+    ]
     sizes = [(box.width, box.height) for box in (t.get_window_extent(renderer) for t in texts)]
     boxes = place(points, sizes, _frame(axes, renderer), _drawn(axes, facts, across, up, renderer))
     for text, box, point in zip(texts, boxes, points, strict=True):
@@ -258,7 +273,7 @@ def _drawn(axes: Any, facts: Facts, across: Objective, up: Objective, renderer: 
         (left, low), (_, high) = _pixels(axes, (x, y - error)), _pixels(axes, (x, y + error))
         boxes.append(Box(left, low, left, high).grown(5.0))
     corners = [_pixels(axes, corner) for corner in stairs(facts, across, up)]
-    for (x, y), (next_x, next_y) in zip(corners, corners[1:], strict=False):
+    for (x, y), (next_x, next_y) in pairwise(corners):
         boxes.append(Box(x, y, next_x, y).grown(2.0))
         boxes.append(Box(next_x, min(y, next_y), next_x, max(y, next_y)).grown(2.0))
     legend = axes.get_legend().get_window_extent(renderer)

@@ -147,9 +147,7 @@ def show(console: Console, shown: Shown) -> None:
     say(console, "", _next(shown))
 
 
-def _sized(
-    plan: Plan, sizes: Sizes
-) -> tuple[tuple[Cost | None, Cost | None], str | None, str]:
+def _sized(plan: Plan, sizes: Sizes) -> tuple[tuple[Cost | None, Cost | None], str | None, str]:
     """Costs of the mechanism and of standard attention, and source; or why there are none."""
     try:
         costs = tuple(
@@ -183,9 +181,7 @@ def _remarks(shown: Shown) -> list[str]:
     }
     lines = [layers[canonical.placement]]
     if len(canonical.nodes) < len(given.nodes):
-        lines.append(
-            f"The file has {len(given.nodes)} nodes; what has no effect is left out here."
-        )
+        lines.append(f"The file has {len(given.nodes)} nodes; what has no effect is left out here.")
     if shown.plan.unsafe:
         lines.append(f"Not causal: {', '.join(shown.plan.unsafe)} sees later tokens.")
     return ["", *lines]

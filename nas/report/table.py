@@ -109,9 +109,7 @@ def _least_width(columns: Sequence[Column]) -> int:
     return sum(map(_least, columns)) + len(GAP) * (len(columns) - 1)
 
 
-def _line(
-    fitted: Sequence[tuple[Column, int]], cells: Sequence[str], *, is_header: bool
-) -> Text:
+def _line(fitted: Sequence[tuple[Column, int]], cells: Sequence[str], *, is_header: bool) -> Text:
     line = Text(no_wrap=True)
     for i, ((column, width), cell) in enumerate(zip(fitted, cells, strict=True)):
         text = cut(cell, width)

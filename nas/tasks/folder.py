@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -191,7 +192,8 @@ def _save(path: Path, images: NDArray[np.uint8]) -> None:
             np.save(file, images)
         partial_file.replace(path)
     except OSError:
-        partial_file.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial_file.unlink()
 
 
 def _some(names: Sequence[str]) -> str:

@@ -18,15 +18,15 @@ def draw_two(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Indices of two disjoint parts of about ``first`` and ``second`` items.
 
-    Where there are fewer items than both ask for, all are drawn and shared out in proportion, so
-    that each class that has two items is in both parts. The second part does not change with the
-    size of the first where there are enough items of each class.
+    Where there are fewer items than both ask for, all are drawn and shared out in proportion.
+    Where each class has enough, the second part does not change with the size of the first.
 
     Args:
-        labels: (n,), at least one item of every class.
+        labels: (n,), n >= 2.
     """
     order = _interleaved(labels, rng)[: first + second]
-    quotas = _quotas(labels[order], second * len(order) / (first + second))
+    wanted = round(second * len(order) / (first + second))
+    quotas = _quotas(labels[order], min(max(wanted, 1), len(order) - 1))
     in_second = _ranks(labels[order]) < quotas[labels[order]]
     return order[~in_second], order[in_second]
 
@@ -48,14 +48,18 @@ def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     return ranks
 
 
-def _quotas(labels: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:
-    """How many of each class go to a part of ``wanted`` items: largest remainders first."""
+def _quotas(labels: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
+    """How many of each class go to a part of ``wanted`` items: largest remainders first.
+
+    The other part keeps one of each class where that leaves enough.
+    """
     counts = np.bincount(labels)
+    spare = np.maximum(counts - 1, 0)
+    most = spare if spare.sum() >= wanted else counts
     exact = counts * (wanted / len(labels))
-    # At least one, and never all, of a class that can be shared.
-    quotas = np.clip(np.floor(exact).astype(np.int64), np.minimum(counts - 1, 1), counts - 1)
-    missing = round(wanted) - int(quotas.sum())
-    open_classes = np.flatnonzero(quotas < counts - 1)
-    by_remainder = open_classes[np.argsort(-(exact - quotas)[open_classes], kind="stable")]
-    quotas[by_remainder[: max(missing, 0)]] += 1
+    quotas = np.minimum(np.floor(exact).astype(np.int64), most)
+    while missing := wanted - int(quotas.sum()):
+        takers = np.flatnonzero(quotas < most)
+        by_remainder = takers[np.argsort((quotas - exact)[takers], kind="stable")]
+        quotas[by_remainder[:missing]] += 1
     return quotas

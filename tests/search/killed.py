@@ -1,8 +1,9 @@
 """Resume a run in one process after another, each killed at a random moment, then to its end.
 
-    python killed.py RUN_FOLDER table|real LOG NUM_KILLS MAX_SECONDS
+    python killed.py RUN_FOLDER table|real LOG NUM_KILLS
 
-Prints the signal that ended each process. Run by test_killed.py; not a test itself.
+A moment is a number of trainings begun and some milliseconds more. Prints the signal that ended
+each process. Run by test_killed.py; not a test itself.
 """
 
 from __future__ import annotations
@@ -48,13 +49,26 @@ def forked(folder: Path, mode: str, log: Path) -> int:
     os._exit(0)
 
 
+def wait(child: int, log: Path, moments: random.Random) -> None:
+    """Let the child begin a few trainings, or none."""
+    wanted = num_begun(log) + moments.randrange(8)
+    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while num_begun(log) < wanted and not os.waitid(os.P_PID, child, ended):
+        time.sleep(0.001)
+    time.sleep(moments.uniform(0.0, 0.02))
+
+
+def num_begun(log: Path) -> int:
+    return log.read_text().count("\n") if log.exists() else 0
+
+
 def main() -> None:
-    folder, mode, log, num_kills, seconds = sys.argv[1:]
+    folder, mode, log, num_kills = sys.argv[1:]
     load_images("digits", small_task())  # slow imports once, before the forks
     moments = random.Random(0)
     for _ in range(int(num_kills)):
         child = forked(Path(folder), mode, Path(log))
-        time.sleep(moments.uniform(0.0, float(seconds)))
+        wait(child, Path(log), moments)
         os.kill(child, signal.SIGKILL)
         print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
     _, status = os.waitpid(forked(Path(folder), mode, Path(log)), 0)

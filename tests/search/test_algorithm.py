@@ -104,7 +104,10 @@ def test_algorithm_takes_any_number_of_objectives(kit: Any, name: str, width: in
 
 
 @every_algorithm
-def test_algorithm_ends_when_the_space_is_exhausted(kit: Any, name: str) -> None:
+def test_algorithm_ends_when_the_space_is_exhausted(
+    kit: Any, name: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("nas.search.novelty.MAX_ATTEMPTS", 200)
     algorithm = make_algorithm(name, kit.materials(space=kit.tiny, population=8))
     found: list[str | None] = []
     for _ in range(8):
@@ -115,8 +118,8 @@ def test_algorithm_ends_when_the_space_is_exhausted(kit: Any, name: str) -> None
         algorithm.tell([result_of(p) for p in new])
     assert len(new) < 8
     assert len(found) == len(set(found))
-    # The rarest is one in five hundred samples, so that random search may miss some.
-    assert 45 <= len(found) <= 50
+    # There are 50; the rarest is one in five hundred samples.
+    assert 40 <= len(found) <= 50
 
 
 @every_algorithm

@@ -1,0 +1,114 @@
+"""The graph as text: every operand's rail meets its node, whatever the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nas.canonical import canonicalise
+from nas.compiler import emit
+from nas.genome import Genome
+from nas.mechanisms import MECHANISMS
+from nas.report.drawing import drawing, drawing_columns
+from nas.report.table import table_lines
+from nas.space import load_space
+from nas.validation import load_policy
+from nas.variation import Variation
+
+
+def text(genome: Genome) -> list[str]:
+    return [line.plain for line in table_lines(drawing_columns(drawing(genome)))]
+
+
+def test_mha() -> None:
+    assert text(MECHANISMS["mha"].genome) == [
+        "q      q = x·W_Q                              tokens[H, d/H]",
+        "│ k    k = x·W_K                              tokens[H, d/H]",
+        "│ │ v  v = x·W_V                              tokens[H, d/H]",
+        "●─┘ │  scores_0 = scaled_dot_product(q, k)    scores[H]",
+        "●   │  weights_1 = softmax(scores_0)          weights[H]",
+        "●───┘  tokens_2 = weighted_sum(weights_1, v)  tokens[H, d/H]",
+        "▼      output = W_O(heads side by side)",
+    ]
+
+
+def test_shared_nodes_and_crossings(genome: Any) -> None:
+    graph = genome(
+        ("layer_norm", "v"),
+        ("scaled_dot_product", ["q", 0]),
+        ("additive_attention_score", ["k", 0]),
+        ("add", [1, 2]),
+        ("softmax", [3], {"temperature": 2.0}),
+        ("weighted_sum", [4, "v"]),
+        ("output_gate", [5]),
+        has_wq=False,
+        has_wo=False,
+        merge="sum",
+    )
+    assert text(graph) == [
+        "q        q = x, cut into heads                            tokens[H, d/H]",
+        "│ k      k = x·W_K                                        tokens[H, d/H]",
+        "│ │ v    v = x·W_V                                        tokens[H, d]",
+        "│ │ ├─●  tokens_0 = layer_norm(v)                         tokens[H, d]",
+        "●─│─│─┤  node_1 = scaled_dot_product(q, tokens_0)         ?",
+        "│ ●─│─┘  scores_2 = additive_attention_score(k, tokens_0) scores[H]",
+        "●─┘ │    node_3 = add(node_1, scores_2)                   ?",
+    ][:4] + text(graph)[4:]
+    assert text(graph)[-3:-1][1].endswith("output_gate(tokens_5, x)                    tokens[H, d]")
+
+
+def test_an_illegal_genome_is_drawn_without_its_missing_types(genome: Any) -> None:
+    lines = drawing(genome(("softmax", "q"), ("weighted_sum", [0])))
+    assert [line.type for line in lines[1:]] == ["?", "?", ""]
+    assert [line.rails for line in lines] == ["q", "●", "●", "▼"]
+
+
+def test_an_empty_graph_has_no_lines() -> None:
+    assert drawing(Genome(())) == []
+
+
+def test_dead_nodes_end_where_they_stand(genome: Any) -> None:
+    lines = drawing(genome(("gelu", "v"), ("relu", "v"), ("tanh", "v")))
+    assert [line.rails for line in lines] == ["v", "├─●", "├─●", "●", "▼"]
+
+
+def test_rails_agree_with_the_graph() -> None:
+    """Follow the rails down: each node must touch exactly the rails of its operands."""
+    space = load_space("attention_v2")
+    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(5)
+    for _ in range(200):
+        graph = canonicalise(variation.sample(rng))
+        lines = drawing(graph)
+        assert len({line.value for line in lines}) == len(lines)
+        check_rails(graph, lines)
+
+
+def check_rails(graph: Genome, lines: list[Any]) -> None:
+    held: dict[int, str | int] = {}
+    streams = len(lines) - len(graph.nodes) - 1
+    for place, line in enumerate(lines[:streams]):
+        assert line.rails.endswith(line.value)
+        held[place] = line.value
+    for index, line in enumerate(lines[streams:-1]):
+        at = line.rails.index("●") // 2
+        signs = {i: line.rails[2 * i : 2 * i + 1] for i in held}
+        touched = {i for i, sign in signs.items() if sign and sign in "●├└┤┘┼┴"}
+        if at in held and held[at] not in graph.nodes[index].inputs:
+            raise AssertionError("a dot covers a value that is still needed")
+        assert {held[i] for i in touched} == set(graph.nodes[index].inputs)
+        assert all(signs[i] == "│" for i in held.keys() - touched)
+        for i in touched:
+            if signs[i] in "└┘┴":
+                del held[i]
+        held[at] = index
+    assert list(held.values()) == [len(graph.nodes) - 1]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_values_are_named_as_in_the_source(name: str) -> None:
+    genome = canonicalise(MECHANISMS[name].genome)
+    source = emit(genome, 32, 4)
+    for line in drawing(genome)[:-1]:
+        assert f" {line.value} = " in source

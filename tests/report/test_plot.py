@@ -1,0 +1,129 @@
+"""The picture of a front: what it holds, and that it is written whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.errors import RunError
+from nas.evaluation.record import OBJECTIVES
+from nas.report.facts import Facts
+from nas.report.plot import check_plot, draw, plot_front, position, stairs
+
+from .conftest import read
+
+ACCURACY, MACS = OBJECTIVES["accuracy"], OBJECTIVES["macs"]
+
+
+@pytest.fixture(scope="module")
+def figure(facts: Facts) -> Any:
+    return draw(facts)
+
+
+def test_every_named_mechanism_is_labelled(figure: Any, facts: Facts) -> None:
+    labels = {text.get_text() for text in figure.texts}
+    assert {name for name, _ in facts.named} <= labels
+    assert any(label.startswith("best") for label in labels)
+
+
+def test_labels_do_not_overlap_and_stay_inside(figure: Any) -> None:
+    renderer = figure.canvas.get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in figure.texts]
+    assert all(not a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert all(0 <= b.x0 and b.x1 <= 1200 and 0 <= b.y0 and b.y1 <= 800 for b in boxes)
+
+
+def test_axes_have_titles_and_units(figure: Any) -> None:
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "accuracy on held-out training images (%)"
+    assert "multiply-adds" in axes.get_xlabel()
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert [entry.split(" (")[0] for entry in legend] == ["evaluated", "front", "named mechanisms"]
+
+
+def test_caption_says_what_was_searched(figure: Any, facts: Facts) -> None:
+    caption = figure.get_supxlabel()
+    for words in ("attention_v2", "vit-cifar10", "seed 7", "mechanisms evaluated"):
+        assert words in caption
+    assert f"hypervolume {facts.hypervolume:.4f}" in caption
+
+
+def test_stairs_climb_from_left_to_right(facts: Facts) -> None:
+    points = stairs(facts, MACS, ACCURACY)
+    assert points == sorted(points)
+    corners = {position(member, MACS, ACCURACY) for member in facts.members}
+    assert corners == set(points[:-1]) or corners == set(points)
+
+
+def test_error_bars_with_several_seeds(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    facts = read(make_run(tmp_path, repeats=2, generations=1))
+    figure = draw(facts)
+    (axes,) = figure.axes
+    assert all(container.has_yerr for container in axes.containers)
+    assert "standard error over 2 seeds" in figure.get_supxlabel()
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "PNG"])
+def test_the_same_front_gives_the_same_file(facts: Facts, tmp_path: Path, ending: str) -> None:
+    paths = [tmp_path / f"{name}.{ending}" for name in ("a", "b")]
+    for path in paths:
+        plot_front(facts, path)
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_png_is_1200_by_800(facts: Facts, tmp_path: Path) -> None:
+    from PIL import Image
+
+    plot_front(facts, tmp_path / "new" / "front.png")
+    assert Image.open(tmp_path / "new" / "front.png").size == (1200, 800)
+
+
+def test_a_run_of_one_candidate_can_be_drawn(facts: Facts) -> None:
+    alone = facts.members[:1]
+    draw(dataclasses.replace(facts, candidates=alone, members=alone, names={}))
+
+
+def test_costs_over_decades_get_a_logarithmic_axis(facts: Facts) -> None:
+    first = facts.candidates[0]
+    wide = dataclasses.replace(first, objectives={**first.objectives, "macs": 1e10})
+    figure = draw(dataclasses.replace(facts, candidates=(*facts.candidates, wide)))
+    assert figure.axes[0].get_xscale() == "log"
+
+
+def test_three_objectives(facts: Facts) -> None:
+    setup = dataclasses.replace(
+        facts.setup,
+        objectives=(*facts.setup.objectives, OBJECTIVES["params"]),
+        ideal_point=(1.0, 0.0, 0.0),
+        reference_point=(0.1, 1.0, 1.0),
+    )
+    figure = draw(dataclasses.replace(facts, setup=setup))
+    assert "also an objective: params" in figure.get_supxlabel()
+
+
+def test_another_ending_is_refused() -> None:
+    with pytest.raises(RunError, match=r"front\.jpeg.*found the ending '\.jpeg'.*\.png"):
+        check_plot(Path("front.jpeg"))
+    with pytest.raises(RunError, match="'none'"):
+        check_plot(Path("front"))
+
+
+def test_a_place_that_cannot_be_written_is_an_error(facts: Facts, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunError, match="cannot be written"):
+        plot_front(facts, tmp_path / "file" / "front.png")
+
+
+def test_one_objective_is_no_picture(facts: Facts) -> None:
+    setup = dataclasses.replace(
+        facts.setup, objectives=(ACCURACY,), ideal_point=(1.0,), reference_point=(0.1,)
+    )
+    with pytest.raises(RunError, match="one objective, accuracy"):
+        draw(dataclasses.replace(facts, setup=setup))

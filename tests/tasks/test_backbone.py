@@ -1,0 +1,116 @@
+"""The backbone: what it computes, and that its start does not depend on the mechanism."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from nas.tasks import load_task
+from nas.tasks.backbone import Backbone, Dropout, patches
+from nas.tasks.seeds import derive_seed, seeded
+
+
+class Mixing(nn.Module):
+    """Stands where attention stands, with as many random draws as it is told."""
+
+    def __init__(self, dim: int, draws: int = 1) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(dim, dim) for _ in range(draws))
+
+    def forward(self, x):
+        return sum(m(x) for m in self.maps) + x.mean(dim=1, keepdim=True)
+
+
+def build(draws=1, seed=0, **overrides):
+    task = load_task("vit-cifar10", overrides={"image_size": 8, "width": 16} | overrides)
+    return Backbone(
+        task, channels=3, num_classes=7, attention=lambda _: Mixing(16, draws), seed=seed
+    )
+
+
+def trunk(model):
+    return {k: v for k, v in model.state_dict().items() if ".attention." not in k}
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_backbone_gives_logits_and_gradients(depth):
+    model = build(depth=depth)
+    logits = model(torch.randn(5, 3, 8, 8))
+    assert logits.shape == (5, 7)
+    assert len(model.attentions()) == depth
+    logits.sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_backbone_computes_what_its_docstring_says():
+    model = build(depth=1, activation="relu", final_norm=False).double().eval()
+    images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    tokens = F.conv2d(images, model.embed.weight.view(16, 3, 4, 4), model.embed.bias, stride=4)
+    tokens = tokens.flatten(2).transpose(1, 2)
+    x = torch.cat([model.class_token.expand(2, -1, -1), tokens], dim=1) + model.positions
+    (layer,) = model.layers
+    x = x + layer.attention(layer.attention_norm(x))
+    first, _, second = layer.mlp
+    x = x + second(first(layer.mlp_norm(x)).relu())
+    torch.testing.assert_close(model(images), model.head(x[:, 0]))
+
+
+def test_backbone_start_does_not_depend_on_the_mechanism():
+    one, other = trunk(build(draws=1)), trunk(build(draws=4))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_backbone_start_depends_on_the_seed_and_layers_differ():
+    one, other = build(seed=0), build(seed=1)
+    assert not torch.equal(one.embed.weight, other.embed.weight)
+    first, second = (block.maps[0].weight for block in one.attentions())
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, other.attentions()[0].maps[0].weight)
+
+
+def test_backbone_leaves_the_global_generator_alone():
+    before = torch.random.get_rng_state()
+    build()
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_backbone_tokens_start_with_the_deviation_asked_for():
+    wide = build(width=512, heads=1, init_std=0.02)
+    assert wide.positions.std().item() == pytest.approx(0.02, rel=0.1)
+    assert build(width=512, heads=1, init_std=1.0).positions.std().item() == pytest.approx(1, rel=0.1)
+
+
+def test_patches_keeps_rows_and_channels_apart():
+    image = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
+    assert patches(image, 2)[0, 1].tolist() == [2, 3, 6, 7, 18, 19, 22, 23]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_dropout_drops_its_share_and_keeps_the_mean(rate):
+    with seeded(0):
+        out = Dropout(rate)(torch.ones(333, 1001))
+    assert (out == 0).float().mean().item() == pytest.approx(rate, abs=0.003)
+    assert out.mean().item() == pytest.approx(1.0, abs=0.02)
+    kept = out[out != 0]
+    assert torch.all(kept == kept[0])
+
+
+def test_dropout_decides_elements_apart():
+    with seeded(0):
+        dropped = (Dropout(0.5)(torch.ones(4, 100_000)) == 0).float()
+    assert torch.corrcoef(dropped).fill_diagonal_(0).abs().max() < 0.02
+    shifted = torch.stack([dropped.view(-1)[lag:-8 + lag] for lag in range(8)])
+    assert torch.corrcoef(shifted).fill_diagonal_(0).abs().max() < 0.02
+
+
+def test_dropout_is_nothing_when_judging_or_at_rate_zero():
+    x = torch.randn(3, 4)
+    assert Dropout(0.5).eval()(x) is x
+    assert Dropout(0.0)(x) is x
+
+
+def test_derive_seed_differs_by_purpose_and_never_changes():
+    assert derive_seed(0, "order") != derive_seed(0, "noise") != derive_seed(1, "noise")
+    assert derive_seed(0, "order") == 692281616081327507

@@ -1,0 +1,127 @@
+"""Tasks as data: the built-in ones, overriding, and what a wrong one is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from nas.config import dump_yaml, parse_model, parse_yaml
+from nas.errors import ConfigError, TaskError
+from nas.tasks import Task, built_in_tasks, load_task
+
+
+@pytest.mark.parametrize("name", ["vit-cifar10", "published-proxy"])
+def test_load_task_knows_the_built_in_tasks(name):
+    task = load_task(name)
+    assert task.name == name
+    assert name in built_in_tasks()
+    assert task.data == "cifar10"
+
+
+def test_published_proxy_has_the_published_settings():
+    task = load_task("published-proxy")
+    assert task.sizes == (64, 1, 1, 65)
+    assert (task.train_images, task.validation_images, task.epochs) == (4096, 2048, 3)
+    assert (task.batch_size, task.learning_rate, task.weight_decay) == (128, 1e-3, 0.01)
+    assert task.qkv_bias
+    assert not task.final_norm
+
+
+def test_load_task_overrides_win_over_the_file():
+    task = load_task("vit-cifar10", data="digits", overrides={"epochs": 1, "heads": 2})
+    assert (task.data, task.epochs, task.heads) == ("digits", 1, 2)
+    assert task.budget.startswith("1 epoch x ")
+
+
+def test_load_task_takes_what_the_file_says_for_the_data(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("name: own\nepochs: 2\nwidth: 32\nfor_data: {digits: {epochs: 9, width: 16}}\n")
+    assert load_task(str(path)).epochs == 2
+    chosen = load_task(str(path), data="digits", overrides={"width": 8})
+    assert (chosen.epochs, chosen.width) == (9, 8)
+
+
+def test_load_task_makes_a_folder_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_task("vit-cifar10", data="imagefolder:own").data == f"imagefolder:{tmp_path}/own"
+
+
+def test_task_survives_a_frozen_copy():
+    task = load_task("vit-cifar10", data="digits")
+    text = dump_yaml(task.model_dump(mode="json"))
+    again = parse_model(parse_yaml(text, "copy"), Task, "copy")
+    assert again == task
+    assert again.fingerprint() == task.fingerprint()
+
+
+def test_fingerprint_changes_with_every_field_that_changes_a_result():
+    task = load_task("vit-cifar10")
+    changed = {
+        "data": "digits", "image_size": 16, "patch": 8, "width": 32, "depth": 1, "heads": 2,
+        "mlp_ratio": 1.5, "activation": "relu", "dropout": 0.5, "final_norm": False,
+        "qkv_bias": True, "init_std": 1.0, "epochs": 9, "batch_size": 7, "train_images": 9,
+        "validation_images": 9, "curve_images": 9, "data_seed": 9, "learning_rate": 1.0,
+        "weight_decay": 1.0, "schedule": "constant", "precision": "float32",
+    }  # fmt: skip
+    assert set(changed) == set(Task.model_fields) - {"name", "about"}
+    prints = {task.model_copy(update={k: v}).fingerprint() for k, v in changed.items()}
+    assert len(prints | {task.fingerprint()}) == len(changed) + 1
+    assert task.model_copy(update={"name": "x", "about": "y"}).fingerprint() == task.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"epochs": -1}, "epochs"),
+        ({"train_images": 0}, "train_images"),
+        ({"heads": 5}, "heads is 5; expected a divisor of width 64"),
+        ({"patch": 5}, "patch is 5; expected a divisor of image_size 32"),
+        ({"precision": "float16"}, "precision"),
+        ({"learning_rate": "fast"}, "learning_rate"),
+        ({"epoch": 3}, "did you mean 'epochs'?"),
+        ({"data": "cifar"}, "expected cifar10, digits or imagefolder:PATH"),
+        ({"data": "imagefolder:"}, "imagefolder:PATH"),
+        ({"data": "digits:/somewhere"}, "imagefolder:PATH"),
+    ],
+)
+def test_load_task_says_what_cannot_be_trained(overrides, words):
+    with pytest.raises(ConfigError) as error:
+        load_task("vit-cifar10", overrides=overrides)
+    assert words in str(error.value)
+    assert "vit-cifar10.yaml" in str(error.value)
+
+
+def test_load_task_suggests_the_near_name():
+    with pytest.raises(TaskError, match=r"did you mean 'vit-cifar10'\?.*published-proxy"):
+        load_task("vit-cifar")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- 1", "expected a mapping"),
+        ("epochs: 3", "'name' is missing"),
+        ("name: x\nfor_data: 3", "for_data"),
+        ("name: x\nfor_data: {digit: {epochs: 2}}", "did you mean 'digits'?"),
+        ("name: x\ndata: 7", "data"),
+    ],
+)
+def test_load_task_says_where_a_file_is_wrong(tmp_path, text, words):
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_task(str(path))
+    assert words in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_load_task_names_a_missing_file():
+    with pytest.raises(ConfigError, match=r"nowhere/x\.yaml: there is no such file"):
+        load_task("nowhere/x.yaml")
+
+
+def test_tasks_import_without_torch():
+    code = "import nas.tasks, sys; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
