@@ -37,7 +37,7 @@ def canonicalise(genome: Genome) -> Genome:
     """The canonical form; idempotent, and equal for genomes equal by the rules above."""
     read = _used([genome.nodes[i] for i in genome.live()])
     # A stream that nobody reads has no projection, so the flag says that there is none.
-    flags = {f"has_w{stream}": False for stream in STREAMS if stream not in read}
+    flags: dict[str, Any] = {f"has_w{s}": False for s in STREAMS if s not in read}
     projections = replace(genome.projections, **flags)
     nodes = _ordered(_simplified(genome, _stream_names(projections)))
     return Genome(nodes, _effective(projections, nodes), genome.placement)
@@ -200,7 +200,7 @@ def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> l
     tied = min((c for c in classes if len(classes[c]) > 1), default=None)
     if tied is None:
         return [colours]
-    found = []
+    found: list[list[str]] = []
     for index in classes[tied]:
         if found and budget[0] <= 0:
             break

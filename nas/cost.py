@@ -216,7 +216,7 @@ def _trace(module: nn.Module, x: Tensor) -> Counter[str]:
     with warnings.catch_warnings():
         # Tracing announces its own deprecation and asks about branches on shapes.
         warnings.simplefilter("ignore")
-        counts = analysis.by_operator()
+        counts: Counter[str] = analysis.by_operator()
         unknown = analysis.unsupported_ops()
     if unknown:
         raise NasError(

@@ -135,14 +135,14 @@ class Genome:
         """The JSON form on one line; equal genomes give equal text."""
         return json.dumps(self.to_dict(), separators=(", ", ": "), allow_nan=False)
 
-    def graph(self) -> networkx.DiGraph:
+    def graph(self) -> networkx.DiGraph[Ref]:
         """The graph for ancestry, layout and drawing: streams and node indices as vertices.
 
         Each vertex has ``op``; each edge has ``slots``, the input positions that it feeds.
         """
         import networkx as nx
 
-        graph: networkx.DiGraph = nx.DiGraph()
+        graph: networkx.DiGraph[Ref] = nx.DiGraph()
         for index, node in enumerate(self.nodes):
             graph.add_node(index, op=node.op)
             for slot, ref in enumerate(node.inputs):

@@ -92,7 +92,7 @@ def _scored(*score: Any, **keywords: Any) -> Genome:
 _VASWANI = "Vaswani et al. 2017"
 _SQA = "Sparse Query Attention"
 _MESSAGES = "Patterns and Messages"
-_PUBLISHED = {"has_wq": False, "has_wk": False}
+_PUBLISHED: dict[str, Any] = {"has_wq": False, "has_wk": False}
 
 _ALL = (
     Mechanism("mha", _dot_product(), _VASWANI, "multi-head attention"),

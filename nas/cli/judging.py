@@ -123,19 +123,20 @@ def export(
 
         path = output.with_suffix(".safetensors")
         typer.echo(f"Training {found.name} again from its recorded seed, for its weights ...")
-        export_weights(found, layer, path)
-        typer.echo(f"{path}: the trained weights of layer {layer}.")
+        accuracy = export_weights(found, layer, path)
+        typer.echo(f"{path}: the weights of layer {layer}; accuracy {accuracy:.4f} as recorded.")
 
 
 def _task_of(source: Source) -> Any:
     """The task of the run that a source is a member of, or None."""
     if source.run is None:
         return None
-    from nas.search.setup import frozen_task
+    from nas.search.setup import from_text
     from nas.store import open_run
+    from nas.tasks import Task
 
     with open_run(source.run) as run:
-        return frozen_task(run.setup)
+        return from_text(run.setup.task, Task)
 
 
 def _check_weights(source: Source, task: Any, dim: int, heads: int, text: str) -> None:

@@ -7,7 +7,7 @@ comes from the registry or from a fixed list, so a genome can put no code of its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nas.compiler import runtime
 from nas.compiler.formula import formula_of
@@ -32,7 +32,7 @@ def class_source(plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = 
     return "\n".join(lines) + "\n"
 
 
-def functions(plan: Plan) -> tuple[Callable[..., object], ...]:
+def functions(plan: Plan) -> tuple[Callable[..., Any], ...]:
     """The runtime functions that the class calls."""
     text = class_source(plan, 1, 1, False)
     candidates = (share, key_width, runtime.split_heads, runtime.merge_heads,
@@ -42,7 +42,8 @@ def functions(plan: Plan) -> tuple[Callable[..., object], ...]:
 
 def import_lines(plan: Plan) -> list[str]:
     """Imports under which the class runs inside this package."""
-    wanted = [*functions(plan), *{s.primitive.module: None for s in plan.steps}]
+    modules = {step.primitive.module for step in plan.steps}
+    wanted: list[Any] = [*functions(plan), *modules]
     lines = sorted({f"from {item.__module__} import {item.__name__}" for item in wanted})
     return ["from torch import Tensor, nn", "", *lines]
 

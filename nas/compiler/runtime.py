@@ -9,7 +9,8 @@ from torch import Tensor
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Float[Tensor, "b h n w"]:
     """Cut the features into heads."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    batch, tokens, _ = x.shape
+    return x.reshape(batch, tokens, heads, -1).transpose(1, 2)
 
 
 def merge_heads(x: Float[Tensor, "b h n w"]) -> Float[Tensor, "b n hw"]:

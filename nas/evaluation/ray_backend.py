@@ -37,6 +37,7 @@ from nas.evaluation.share import Share, check_counts, share_out
 from nas.evaluation.trainer import train_candidate
 from nas.tasks import ImageData, Task
 
+_PACKAGE: Final = Path(nas.__file__).parent
 _PROBE_SECONDS: Final = 5.0
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -79,7 +80,7 @@ class RayEvaluator:
             self._share = _share_of_cluster(address, workers, gpus_per_worker)
             self._dispatcher = Dispatcher(
                 _ActorPool(
-                    _actor_class(self._share, is_remote=address is not None),
+                    _actor_class(self._share),
                     (task, ray.put(data), train, self._share, time_limit),
                 ),
                 workers=self._share.workers,
@@ -237,7 +238,9 @@ def _start_cluster(workers: int | None, quiet: dict[str, Any]) -> None:
 def _join_cluster(address: str, quiet: dict[str, Any]) -> None:
     try:
         _probe(address)
-        ray.init(address, **quiet)
+        # Our copy of this package goes along: a worker anywhere trains with the code that is to
+        # read its results.
+        ray.init(address, runtime_env={"py_modules": [str(_PACKAGE)]}, **quiet)
     except Exception as error:
         raise DeviceError(
             f"no Ray cluster can be reached at {address!r}: {_gist(error)}. Expected the "
@@ -275,20 +278,12 @@ def _share_of_cluster(
     )
 
 
-def _actor_class(share: Share, *, is_remote: bool) -> Any:
-    """Say what a worker needs: one core, one thread, its share of a GPU, and this package.
-
-    A worker here finds the package where this process found it, installed or not. A cluster that
-    we join is sent our copy, so that it trains with the code that reads its results.
-    """
-    package = Path(nas.__file__).parent
-    paths = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+def _actor_class(share: Share) -> Any:
+    """Say what a worker needs: one core, one thread, its share of a GPU, and this package."""
+    paths = [str(_PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"PYTHONPATH": os.pathsep.join(paths), **dict.fromkeys(_THREADS, "1")}
-    runtime_env: dict[str, Any] = {"env_vars": environment}
-    if is_remote:
-        runtime_env["py_modules"] = [str(package)]
     resources = {"num_cpus": 1, "num_gpus": share.gpus}
-    return ray.remote(_Worker).options(runtime_env=runtime_env, max_restarts=0, **resources)
+    return ray.remote(_Worker).options(runtime_env={"env_vars": environment}, **resources)
 
 
 def _gist(error: BaseException) -> str:

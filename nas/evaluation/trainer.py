@@ -8,6 +8,7 @@ failed evaluation, never an exception.
 from __future__ import annotations
 
 import traceback
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -67,6 +68,7 @@ def train_model(
 ) -> tuple[Evaluation, Backbone | None]:
     """As ``train_candidate``, with the trained model, or None where training failed."""
     place = check_device(device)
+    _load_optimizers()
     meter = Meter(place)
     session = Session(task, place, time_limit, meter)
     objectives: dict[str, float] = {}
@@ -81,6 +83,12 @@ def train_model(
         reason, text = _explain(error)
     evaluation = _record(job, session, objectives, reason, text, len(data.train))
     return evaluation, model
+
+
+@cache
+def _load_optimizers() -> None:
+    """The first optimiser makes torch import its compiler: seconds that no candidate shall pay."""
+    torch.optim.AdamW([torch.zeros(1)])
 
 
 def build_backbone(genome: Genome, task: Task, data: ImageData, seed: int) -> Backbone:

@@ -7,6 +7,7 @@ The only room that knows matplotlib, without a window and without its global sta
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from itertools import pairwise
@@ -31,6 +32,7 @@ DPI: Final = 150
 LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
 LEADER_FROM: Final = 18.0  # pixels between a point and its label
 
+STYLE: Final = {"svg.hashsalt": "nas", "font.size": 9.5}
 GREY, BLUE, ORANGE = "#b8bcc4", "#1f4e9c", "#d9660c"
 AXES: Final = {
     "accuracy": "accuracy on held-out training images (%)",
@@ -66,12 +68,16 @@ def plot_front(facts: Facts, path: Path) -> None:
     kind = path.suffix[1:].lower()
     # Without a date the same front gives the same file.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    import matplotlib as mpl
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(staging, format=kind, dpi=DPI, metadata=metadata)
+        with mpl.rc_context(STYLE):
+            figure.savefig(staging, format=kind, dpi=DPI, metadata=metadata)
         staging.replace(path)
     except OSError as error:
-        staging.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            staging.unlink()
         raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
 
 
@@ -83,7 +89,7 @@ def draw(facts: Facts) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    with mpl.rc_context({"svg.hashsalt": "nas", "font.size": 9.5}):
+    with mpl.rc_context(STYLE):
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
         figure = Figure(figsize=INCHES, dpi=DPI, layout=layout)
         FigureCanvasAgg(figure)

@@ -1,6 +1,7 @@
 """Ray's workers: every way in which a candidate can fail, provoked for real, stays its own."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from typing import Any
 
 import pytest
 import ray  # noqa: TID251 - the cluster that these tests share
+import torch
 
 from nas.errors import DeviceError
-from nas.evaluation.guard import Train
+from nas.evaluation.guard import Train, worker_name
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.record import Evaluation, Job
+from nas.evaluation.trainer import train_candidate
 from nas.mechanisms import mechanism
 from nas.tasks import ImageData, Task, load_images, load_task
 
@@ -63,17 +66,6 @@ def unruly_training(folder: Path) -> Train:
     """
 
     def train(job: Job, task: Task, data: ImageData, **limits: Any) -> Evaluation:
-        import os
-        import re
-        import signal
-        import time
-
-        import torch
-
-        from nas.evaluation.guard import worker_name
-        from nas.evaluation.record import Evaluation
-        from nas.evaluation.trainer import train_candidate
-
         with (folder / job.key).open("a") as seen:
             seen.write(f"{os.getpid()}\n")
         if job.key == "diverged":
@@ -220,7 +212,7 @@ def test_second_cluster_is_refused(cluster: str, task: Task, data: ImageData) ->
 
 
 SCRIPT = """
-import os, sys
+import os, sys, time
 from contextlib import closing
 from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.record import Evaluation, Job
@@ -228,12 +220,14 @@ from nas.errors import NasError
 from nas.mechanisms import mechanism
 from nas.tasks import load_images, load_task
 
+asleep = sys.argv[2]
+
 def train(job, task, data, **limits):
-    import os, time
     if job.key == "exits":
         os._exit(3)
     if job.key == "sleeps":
-        print("asleep", os.getpid(), file=open(sys.argv[2], "a"))
+        with open(asleep, "a") as file:
+            file.write(f"{os.getpid()}\n")
         time.sleep(1000)
     return Evaluation("ok", None, {"accuracy": 0.5}, (), 0, "", 0.0, 0.0, 0, "", None)
 
@@ -286,7 +280,7 @@ def test_interrupt_stops_a_cluster_of_our_own_within_seconds(tmp_path: Path) -> 
         os.killpg(process.pid, signal.SIGINT)
         assert process.communicate(timeout=30) == ("", "stopped\n")
         assert time.monotonic() - start < 8
-    worker = int((tmp_path / "asleep").read_text().split()[1])
+    worker = int((tmp_path / "asleep").read_text())
     assert not Path(f"/proc/{worker}").exists()
 
 

@@ -45,18 +45,20 @@ def test_shared_nodes_and_crossings(genome: Any) -> None:
         ("output_gate", [5]),
         has_wq=False,
         has_wo=False,
-        merge="sum",
     )
     assert text(graph) == [
-        "q        q = x, cut into heads                            tokens[H, d/H]",
-        "│ k      k = x·W_K                                        tokens[H, d/H]",
-        "│ │ v    v = x·W_V                                        tokens[H, d]",
-        "│ │ ├─●  tokens_0 = layer_norm(v)                         tokens[H, d]",
-        "●─│─│─┤  node_1 = scaled_dot_product(q, tokens_0)         ?",
-        "│ ●─│─┘  scores_2 = additive_attention_score(k, tokens_0) scores[H]",
-        "●─┘ │    node_3 = add(node_1, scores_2)                   ?",
-    ][:4] + text(graph)[4:]
-    assert text(graph)[-3:-1][1].endswith("output_gate(tokens_5, x)                    tokens[H, d]")
+        "q        q = x, cut into heads                             tokens[H, d/H]",
+        "│ k      k = x·W_K                                         tokens[H, d/H]",
+        "│ │ v    v = x·W_V                                         tokens[H, d/H]",
+        "│ │ ├─●  tokens_0 = layer_norm(v)                          tokens[H, d/H]",
+        "●─│─│─┤  scores_1 = scaled_dot_product(q, tokens_0)        scores[H]",
+        "│ ●─│─┘  scores_2 = additive_attention_score(k, tokens_0)  scores[H]",
+        "●─┘ │    scores_3 = add(scores_1, scores_2)                scores[H]",
+        "●   │    weights_4 = softmax(scores_3, temperature=2.0)    weights[H]",
+        "●───┘    tokens_5 = weighted_sum(weights_4, v)             tokens[H, d/H]",
+        "●        tokens_6 = output_gate(tokens_5, x)               tokens[H, d/H]",
+        "▼        output = heads side by side",
+    ]
 
 
 def test_an_illegal_genome_is_drawn_without_its_missing_types(genome: Any) -> None:

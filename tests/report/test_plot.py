@@ -68,7 +68,7 @@ def test_error_bars_with_several_seeds(make_run: Callable[..., Path], tmp_path: 
     assert "standard error over 2 seeds" in figure.get_supxlabel()
 
 
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf", "PNG"])
+@pytest.mark.parametrize("ending", ["svg", "pdf", "PNG"])
 def test_the_same_front_gives_the_same_file(facts: Facts, tmp_path: Path, ending: str) -> None:
     paths = [tmp_path / f"{name}.{ending}" for name in ("a", "b")]
     for path in paths:
@@ -82,7 +82,8 @@ def test_png_is_1200_by_800(facts: Facts, tmp_path: Path) -> None:
     from PIL import Image
 
     plot_front(facts, tmp_path / "new" / "front.png")
-    assert Image.open(tmp_path / "new" / "front.png").size == (1200, 800)
+    with Image.open(tmp_path / "new" / "front.png") as image:
+        assert image.size == (1200, 800)
 
 
 def test_a_run_of_one_candidate_can_be_drawn(facts: Facts) -> None:

@@ -1,0 +1,45 @@
+"""Command lines run in this process: what they print, and the status they end with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from nas.cli import main
+
+
+class Result(NamedTuple):
+    """What a command line came to."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def nas(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """Runs a command line, without colours."""
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run(*arguments: str) -> Result:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        printed = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Result(ended.value.code, printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture
+def at_runs(recorded_run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in the folder that holds ``runs/example``."""
+    monkeypatch.chdir(recorded_run.parent.parent)
+    return recorded_run

@@ -1,0 +1,258 @@
+"""The live display: events in, numbers out; plain lines where nobody looks at a terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from nas.cli.live import Lines, Panel, display, panel, sparkline
+from nas.cli.progress import Progress
+from nas.search.listener import (
+    Ended,
+    Evaluated,
+    GenerationDone,
+    GenerationStarted,
+    Listener,
+    Started,
+)
+from nas.search.standing import add
+from nas.store import Counts, open_run
+
+SECONDS = 2.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Replayer:
+    """Tells a recorded run to a listener as it happened; ``replay`` as a resumed one does."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.folder, self.clock = folder, clock
+
+    def events(self, num_replayed: int = 0) -> Iterator[Any]:
+        with open_run(self.folder) as run:
+            setup, evaluations = run.setup, run.evaluations()
+            recorded = {
+                p.key for p in run.proposals() if p.outcome == "new" and p.generation < num_replayed
+            }
+            num_recorded = len(recorded) * setup.repeats
+            yield Started(run.name, self.folder, setup, 2, num_recorded)
+            counts = Counts()
+            for generation in run.generations():
+                proposals = [p for p in run.proposals(generation.number) if p.outcome == "new"]
+                jobs = [(p, r) for p in proposals for r in range(setup.repeats)]
+                is_replayed = generation.number < num_replayed
+                to_train = 0 if is_replayed else len(jobs)
+                yield GenerationStarted(generation.number, to_train, len(jobs) - to_train)
+                for done, (proposal, repeat) in enumerate(jobs[:to_train], 1):
+                    self.clock.now += SECONDS
+                    evaluation = evaluations[str(proposal.key), repeat]
+                    yield Evaluated(
+                        generation.number, proposal, repeat, evaluation, done, to_train
+                    )
+                counts = add(counts, generation.counts)
+                yield GenerationDone(generation, counts, is_replayed)
+            yield Ended(run.name, self.folder, "finished", 3, counts, 0.3, "Done.")
+
+    def tell(self, listener: Listener, num_replayed: int = 0, until: int | None = None) -> None:
+        for number, event in enumerate(self.events(num_replayed)):
+            if until is not None and number >= until:
+                return
+            tell(listener, event)
+
+
+def tell(listener: Listener, event: Any) -> None:
+    {
+        Started: listener.on_start,
+        GenerationStarted: listener.on_generation_start,
+        Evaluated: listener.on_evaluation,
+        GenerationDone: listener.on_generation,
+        Ended: listener.on_end,
+    }[type(event)](event)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def replayer(recorded_run: Path, clock: Clock) -> Replayer:
+    return Replayer(recorded_run, clock)
+
+
+def console(width: int | None = None) -> Console:
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=width is not None,
+        color_system=None,
+        _environ={},
+    )
+
+
+def printed(of: Console) -> str:
+    assert isinstance(of.file, io.StringIO)
+    return of.file.getvalue()
+
+
+def test_plain_lines_say_each_generation_once(replayer: Replayer, clock: Clock) -> None:
+    out = console()
+    replayer.tell(Lines(out, clock))
+    lines = printed(out).splitlines()
+    assert lines[0].startswith("run example · space attention_v2")
+    ends = [line for line in lines if line.startswith("generation ")]
+    assert [line.split(":")[0] for line in ends] == [f"generation {n} of 3" for n in (1, 2, 3)]
+    for words in ("evaluated (1 failed)", "replayed", "hypervolume 0.", "best ", "cheapest "):
+        assert all(words in line for line in ends)
+    assert ends[-1].endswith("none to go")
+    assert "\x1b" not in printed(out)
+
+
+def test_plain_lines_come_at_most_every_30_seconds(replayer: Replayer, clock: Clock) -> None:
+    out = console()
+    listener = Lines(out, clock)
+    moments = []
+    for event in replayer.events():
+        before = len(printed(out))
+        tell(listener, event)
+        if len(printed(out)) > before and isinstance(event, Evaluated):
+            moments.append(clock.now)
+    assert "generation 1: 15 of " not in printed(out) or moments
+    assert all(b - a >= 30 for a, b in zip(moments, moments[1:], strict=False))
+
+
+def test_a_resumed_run_says_what_was_replayed(replayer: Replayer, clock: Clock) -> None:
+    out = console()
+    replayer.tell(Lines(out, clock), num_replayed=2)
+    lines = printed(out).splitlines()
+    assert "recorded already" in lines[0]
+    assert lines[1] == "2 generations replayed from the record"
+    assert lines[-1].startswith("generation 3 of 3")
+
+
+def test_a_run_that_is_replayed_whole_says_so(replayer: Replayer, clock: Clock) -> None:
+    out = console()
+    replayer.tell(Lines(out, clock), num_replayed=3)
+    assert printed(out).splitlines()[-1] == "3 generations replayed from the record"
+
+
+def test_progress_agrees_with_the_record(
+    replayer: Replayer, clock: Clock, recorded_run: Path
+) -> None:
+    watched = Panel(clock, console(100))
+    replayer.tell(watched)
+    progress = watched.progress
+    assert progress is not None
+    with open_run(recorded_run) as run:
+        assert progress.done == len(run.evaluations())
+        assert progress.counts == run.counts()
+        assert progress.hypervolumes[-1] == run.generations()[-1].hypervolume
+        best = run.generations()[-1].best_accuracy
+    assert progress.best is not None
+    assert progress.best.objectives["accuracy"] == best
+    assert progress.failed == 1
+    assert progress.to_go == 0
+
+
+def test_a_resumed_run_knows_what_was_recorded(replayer: Replayer, clock: Clock) -> None:
+    whole, resumed = Panel(clock, console(100)), Panel(clock, console(100))
+    replayer.tell(whole)
+    replayer.tell(resumed, num_replayed=2)
+    assert whole.progress is not None
+    assert resumed.progress is not None
+    for name in ("done", "counts", "failed", "hypervolumes", "best", "cheapest", "to_go"):
+        assert getattr(resumed.progress, name) == getattr(whole.progress, name), name
+
+
+def test_rate_and_time_left(replayer: Replayer, clock: Clock) -> None:
+    watched = Panel(clock, console(100))
+    replayer.tell(watched, until=8)  # six trainings
+    progress = watched.progress
+    assert progress is not None
+    assert progress.done == 6
+    assert progress.per_minute == pytest.approx(30)
+    left = progress.seconds_left
+    assert left == pytest.approx(SECONDS * progress.to_go)
+    clock.now += 5
+    assert progress.seconds_left == pytest.approx(SECONDS * progress.to_go - 5)
+
+
+def test_before_the_first_result_there_is_no_rate(replayer: Replayer, clock: Clock) -> None:
+    watched = Panel(clock, console(100))
+    replayer.tell(watched, until=2)
+    assert watched.progress is not None
+    assert watched.progress.per_minute is None
+    assert watched.progress.seconds_left is None
+    out = console(100)
+    out.print(watched)
+    assert "36 to go" in printed(out)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("until", [1, 2, 20, None])
+def test_the_panel_fits(replayer: Replayer, clock: Clock, width: int, until: int | None) -> None:
+    out = console(width)
+    watched = Panel(clock, out)
+    out.print(watched)
+    replayer.tell(watched, until=until)
+    out.print(watched)
+    lines = printed(out).splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= 18
+    for word in ("generation", "trainings", "best", "cheapest", "hypervolume", "replayed"):
+        assert any(line.startswith(word) for line in lines)
+
+
+def test_repeats_count_as_one_candidate(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    folder, clock = make_run(tmp_path, repeats=3, generations=1), Clock()
+    watched = Panel(clock, console(100))
+    Replayer(folder, clock).tell(watched)
+    progress = watched.progress
+    assert progress is not None
+    assert progress.failed == 1
+    with open_run(folder) as run:
+        assert progress.best is not None
+        assert progress.best.objectives["accuracy"] == run.generations()[0].best_accuracy
+
+
+def test_display_chooses_by_the_console(replayer: Replayer, clock: Clock) -> None:
+    with display(console(), clock) as listener:
+        assert isinstance(listener, Lines)
+    out = console(100)
+    with display(out, clock) as listener:
+        assert isinstance(listener, Panel)
+        replayer.tell(listener)
+    # The cursor is shown again, whatever happened.
+    assert printed(out).rstrip().endswith("\x1b[2K") or "\x1b[?25h" in printed(out)
+
+
+def test_display_lets_go_of_the_terminal_on_an_error(clock: Clock) -> None:
+    out = console(100)
+    with pytest.raises(KeyboardInterrupt), display(out, clock):
+        raise KeyboardInterrupt
+    assert "\x1b[?25h" in printed(out)
+
+
+def test_sparkline() -> None:
+    assert sparkline(()) == sparkline((0.5,)) == ""
+    assert sparkline((0.0, 0.5, 1.0)) == "▁▅█"
+    assert sparkline((0.5, 0.5)) == "▁▁"
+
+
+def test_panel_takes_plain_progress(replayer: Replayer, clock: Clock) -> None:
+    started = next(replayer.events())
+    out = console(100)
+    out.print(panel(Progress(started, clock), 100))
+    assert "run example" in printed(out)
