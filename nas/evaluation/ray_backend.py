@@ -171,6 +171,9 @@ class _Worker:
             DeviceError: the GPU that Ray gives is none that torch can use.
         """
         torch.set_num_threads(1)
+        # The first optimizer makes torch load its compiler, some seconds; not on a candidate's
+        # account.
+        torch.optim.SGD([torch.zeros(1, requires_grad=True)])
         if self._share.gpus:
             self._prepare_gpu()
         return worker_name()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.report.facts import id_length
 from nas.report.table import Column
-from nas.report.units import duration, human, measured, percent, plural
+from nas.report.units import HEADERS, duration, human, measured, percent, plural
 from nas.store import find_candidate, lineage, open_run
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _measured(history: History) -> list[tuple[str, str]]:
         return []
     errors = found.standard_errors
     return [
-        (name, measured(name, value, errors.get(name)) + (" %" if name == "accuracy" else ""))
+        (HEADERS.get(name, name), measured(name, value, errors.get(name)))
         for name, value in found.objectives.items()
     ]
 

@@ -114,8 +114,7 @@ class _Picture:
     def draw(self) -> None:
         facts = self.facts
         self._style()
-        is_plain = [c for c in facts.candidates if not facts.names_of(c)]
-        self._points(is_plain, "evaluated", "o", GREY, size=4)
+        self._points(facts.candidates, "evaluated", "o", GREY, size=4)
         self._staircase()
         self._points(facts.members, "front", "o", BLUE, size=6.5)
         named = [candidate for _, candidate in facts.named]

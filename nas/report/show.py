@@ -199,7 +199,7 @@ def _cost_columns(cost: Cost, standard: Cost) -> list[Column]:
     return [
         Column("", tuple(COST_NAMES.values())),
         Column("", tuple(human(own[name]) for name in COST_NAMES), "right"),
-        Column("", tuple(_relative(own[name], whole[name]) for name in COST_NAMES), style="dim"),
+        Column("", tuple(_relative(own[n], whole[n]) for n in COST_NAMES), style="dim", rank=1),
     ]
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nas.search.novelty import Proposed
     from nas.store import Counts, RunWriter
 
-    Task: TypeAlias = tuple[Proposal, int]
+    Repeat: TypeAlias = tuple[Proposal, int]
 
 
 class Loop:
@@ -89,7 +89,7 @@ class Loop:
     def _evaluate(self, number: int, proposals: Sequence[Proposal]) -> dict[str, list[Evaluation]]:
         """All repeats of the new proposals by key, from the record or trained now."""
         found: dict[str, dict[int, Evaluation]] = {}
-        jobs: dict[Job, Task] = {}
+        jobs: dict[Job, Repeat] = {}
         for proposal in proposals:
             if proposal.outcome != "new":
                 continue
@@ -109,7 +109,7 @@ class Loop:
         return {key: [repeats[i] for i in sorted(repeats)] for key, repeats in found.items()}
 
     def _train(
-        self, jobs: Mapping[Job, Task], found: Mapping[str, dict[int, Evaluation]]
+        self, jobs: Mapping[Job, Repeat], found: Mapping[str, dict[int, Evaluation]]
     ) -> None:
         """Train the jobs, recording each result before anything else is done with it."""
         done = 0

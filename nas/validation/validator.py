@@ -212,5 +212,13 @@ def _arity(
 
 
 def _typed(genome: Genome, problem: Problem) -> Violation:
-    path = () if problem.node is None else _names(genome, [problem.node])
+    path = () if problem.node is None else _names(genome, _origin(genome, problem.node))
     return Violation(problem.rule, path, problem.found, problem.expected)
+
+
+def _origin(genome: Genome, node: int) -> list[Ref]:
+    """A path to a node, from a stream along first operands."""
+    path: list[Ref] = [node]
+    while isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
+        path.append(genome.nodes[path[-1]].inputs[0])
+    return path[::-1]

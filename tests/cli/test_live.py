@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from nas.search.listener import (
 from nas.search.standing import add
 from nas.store import Counts, open_run
 
-SECONDS = 2.0
+SECONDS = 4.0
 
 
 class Clock:
@@ -58,17 +59,13 @@ class Replayer:
                 for done, (proposal, repeat) in enumerate(jobs[:to_train], 1):
                     self.clock.now += SECONDS
                     evaluation = evaluations[str(proposal.key), repeat]
-                    yield Evaluated(
-                        generation.number, proposal, repeat, evaluation, done, to_train
-                    )
+                    yield Evaluated(generation.number, proposal, repeat, evaluation, done, to_train)
                 counts = add(counts, generation.counts)
                 yield GenerationDone(generation, counts, is_replayed)
             yield Ended(run.name, self.folder, "finished", 3, counts, 0.3, "Done.")
 
     def tell(self, listener: Listener, num_replayed: int = 0, until: int | None = None) -> None:
-        for number, event in enumerate(self.events(num_replayed)):
-            if until is not None and number >= until:
-                return
+        for event in islice(self.events(num_replayed), until):
             tell(listener, event)
 
 
@@ -129,8 +126,8 @@ def test_plain_lines_come_at_most_every_30_seconds(replayer: Replayer, clock: Cl
         tell(listener, event)
         if len(printed(out)) > before and isinstance(event, Evaluated):
             moments.append(clock.now)
-    assert "generation 1: 15 of " not in printed(out) or moments
-    assert all(b - a >= 30 for a, b in zip(moments, moments[1:], strict=False))
+    assert moments
+    assert all(b - a >= 30 for a, b in pairwise(moments))
 
 
 def test_a_resumed_run_says_what_was_replayed(replayer: Replayer, clock: Clock) -> None:
@@ -182,7 +179,7 @@ def test_rate_and_time_left(replayer: Replayer, clock: Clock) -> None:
     progress = watched.progress
     assert progress is not None
     assert progress.done == 6
-    assert progress.per_minute == pytest.approx(30)
+    assert progress.per_minute == pytest.approx(60 / SECONDS)
     left = progress.seconds_left
     assert left == pytest.approx(SECONDS * progress.to_go)
     clock.now += 5
@@ -197,7 +194,7 @@ def test_before_the_first_result_there_is_no_rate(replayer: Replayer, clock: Clo
     assert watched.progress.seconds_left is None
     out = console(100)
     out.print(watched)
-    assert "36 to go" in printed(out)
+    assert f"0 done, {watched.progress.to_go} to go" in printed(out)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

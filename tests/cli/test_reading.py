@@ -118,7 +118,7 @@ def test_show_of_an_illegal_genome_is_1(nas: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("mah", "did you mean 'mha'"),
+        ("champion", "did you mean 'champion_2025'"),
         ("missing.json", "no such file"),
         ("example/zz", "'zz' names no member"),
         ("nowhere/best", "no such run"),

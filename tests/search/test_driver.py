@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from nas.errors import ConfigError, RunError, SpaceError
+from nas.evaluation.backends import make_evaluator
 from nas.evaluation.local import LocalEvaluator
 from nas.search.driver import reference_costs, resume_search, run_search
 from nas.search.listener import Ended, Evaluated, GenerationDone, Started
 from nas.search.setup import Settings
 from nas.space import SearchSpace, load_space
 from nas.store import find_run, open_run, open_writer
+from nas.tasks import load_images
 
 SMALL = Settings(population=6, generations=3, seed=4)
 
@@ -208,10 +210,11 @@ def test_reference_costs_measure_latency_only_where_it_is_an_objective(
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("nothing is to be trained")
 
-    counted = reference_costs(task, ("accuracy", "macs"), LocalEvaluator(task, None, train=refuse), 0)
+    evaluator = LocalEvaluator(task, load_images(task.data, task), train=refuse)
+    counted = reference_costs(task, ("accuracy", "macs"), evaluator, 0)
     assert set(counted) >= {"macs", "params", "kv_cache_bytes_per_token"}
     with pytest.raises(RunError, match=r"standard attention.*cannot be trained \(error: Assert"):
-        reference_costs(task, ("latency_ms",), LocalEvaluator(task, None, train=refuse), 0)
+        reference_costs(task, ("latency_ms",), evaluator, 0)
 
 
 def test_search_with_latency_as_an_objective(kit: Any, task: Any) -> None:
@@ -222,3 +225,19 @@ def test_search_with_latency_as_an_objective(kit: Any, task: Any) -> None:
     ended = run_search(space, task, settings, make_evaluator=LocalEvaluator, root=kit.root)
     with open_run(ended.folder) as run:
         assert 0.001 < run.setup.reference_point[1] < 1000.0
+
+
+@pytest.mark.slow
+def test_search_same_seed_same_front_on_every_backend(kit: Any, task: Any) -> None:
+    begin = partial(
+        run_search, load_space("quickstart"), task, Settings(population=8, generations=3, seed=3)
+    )
+    for name, backend, workers in (("a", "local", 1), ("b", "ray", 1), ("c", "ray", 2)):
+        make = partial(make_evaluator, backend, workers=workers)
+        begin(make_evaluator=make, root=kit.root, name=name)
+    found = [kit.recorded(name) for name in "abc"]
+    for run in found:
+        assert len(run["proposals"]) >= 24
+    assert [run["generations"] for run in found] == [found[0]["generations"]] * 3
+    assert [run["proposals"] for run in found] == [found[0]["proposals"]] * 3
+    assert [run["evaluations"] for run in found] == [found[0]["evaluations"]] * 3

@@ -1,0 +1,1 @@
+"""The performance harness: ``python -m tests.benchmarks [validator] [trainings]``."""

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nas.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHAMPION = {
+    "graph_def": [
+        {"op": "scaled_dot_product", "inputs": ["v", "k"]},
+        {"op": "sigmoid", "inputs": [0]},
+        {"op": "gelu", "inputs": ["v"]},
+        {"op": "layer_norm", "inputs": [2]},
+        {"op": "weighted_sum", "inputs": [1, 3]},
+    ],
+    "proj_config": {"has_wq": False, "has_wk": False, "has_wv": True, "has_wo": True},
+}
+
+
+class Nas:
+    """Runs the command line in this process, from an empty folder."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+        self.capsys, self.folder = capsys, folder
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main([str(a) for a in arguments])
+        out, err = self.capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    def file(self, name: str, content: Any) -> Path:
+        path = self.folder / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+
+@pytest.fixture
+def nas(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Nas:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    return Nas(capsys, tmp_path)
+
+
+@pytest.mark.parametrize("policy", ["score_normalize_aggregate", "published_2025"])
+def test_the_published_champion_is_legal_under_both_policies(nas: Nas, policy: str) -> None:
+    path = nas.file("champion.json", CHAMPION)
+    status, out, _ = nas("validate", path, "--policy", policy, "--json")
+    assert status == 0
+    answer = json.loads(out)
+    assert answer["valid"] is True
+    assert answer["violations"] == []
+    assert answer["policy"] == policy
+    assert answer["digest"] == "4da17d069d038362"
+
+
+def test_yaml_is_read_as_json_is(nas: Nas) -> None:
+    text = (
+        "graph_def:\n- {op: scaled_dot_product, inputs: [q, k]}\n- {op: softmax, inputs: [0]}\n"
+        "- {op: weighted_sum, inputs: [1, v]}\nproj_config: {q_heads: 1/2, kv_heads: 1/4}\n"
+    )
+    status, out, _ = nas("validate", nas.file("sqa.yaml", text))
+    assert status == 0
+    assert "08863f70c285595e" in out
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        [],
+        [{"op": "softmax", "inputs": []}],
+        [{"op": "scaled_dot_product", "inputs": ["q", "k"]},
+         {"op": "weighted_sum", "inputs": [0, "v"]}],
+    ],
+)
+def test_violations_are_explained_with_a_repair(nas: Nas, graph: list[object]) -> None:
+    path = nas.file("bad.json", {"graph_def": graph})
+    status, out, _ = nas("validate", path, "--json")
+    assert status == 1
+    answer = json.loads(out)
+    assert answer["valid"] is False
+    repair = nas.file("repaired.json", answer["violations"][0]["repair"])
+    assert nas("validate", repair)[0] == 0
+    status, out, _ = nas("validate", path)
+    assert status == 1
+    assert "nearest legal genome" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "empty"),
+        ("{", "line 1"),
+        ("[" * 100_000, "nested too deep"),
+        ('{"graph_def": []', "not JSON"),
+        ('{"graph_deff": []}', "'graph_deff'"),
+        ({"graph_def": [{"op": "sofmax", "inputs": ["q"]}]}, "did you mean 'softmax'"),
+        ({"graph_def": [{"op": "softmax", "inputs": [3]}]}, "node 0"),
+        ({"graph_def": [{"op": "qana", "inputs": ["q", "k"], "params": {"hidden": 0}}]},
+         "from 1 to 64"),
+        ({"graph_def": [{"op": "qana", "inputs": ["q", "k"], "params": {"hiden": 2}}]},
+         "did you mean 'hidden'"),
+        ({"graph_def": [{"op": "neural_attention", "inputs": ["q", "k"],
+                         "params": {"reduced_dim": 1}}]}, "reduced_dim"),
+        ({"graph_def": [{"op": "qana", "inputs": ["q", "k"], "params": {"skip": False}}]}, "random"),
+    ],
+)
+def test_bad_files_give_one_sentence_and_status_2(nas: Nas, content: object, words: str) -> None:
+    path = nas.file("bad.json", content)
+    for command in ("validate", "show", "cost"):
+        status, out, err = nas(command, path)
+        assert status == 2
+        assert not out
+        assert len(err.strip().splitlines()) == 1
+        assert "bad.json" in err
+        assert words in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("validate", "mha", "--policy", "nope"), "score_normalize_aggregate"),
+        (("validate", "mhaa"), "did you mean 'mha'"),
+        (("validate", "missing.json"), "no such file"),
+        (("validate", "nowhere/best"), "nowhere"),
+        (("cost", "mha", "--dim", "30", "--heads", "4"), "dim 30 and heads 4"),
+        (("cost", "lsqa", "--dim", "12", "--heads", "6"), "3/4"),
+        (("cost", "mha", "--tokens", "-3"), "--tokens"),
+        (("export", "mha", "-o", "x.py", "--format", "exe"), "module"),
+        (("export", "mha", "-o", "x.py", "--weights"), "latest/best"),
+        (("frnt",), "frnt"),
+        (("cost", "mha", "--dimm", "3"), "--dimm"),
+    ],
+)
+def test_wrong_usage_gives_a_message_and_status_2(
+    nas: Nas, arguments: tuple[str, ...], words: str
+) -> None:
+    status, _, err = nas(*arguments)
+    assert status == 2
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_cost_of_one_and_of_several(nas: Nas) -> None:
+    status, out, _ = nas("cost", "mha", "--dim", 64, "--heads", 1, "--tokens", 65, "--json")
+    one = json.loads(out)
+    assert status == 0
+    assert one["macs"] == 1_605_760
+    assert one["seed_compatible_macs"] == 3_777_280
+    assert set(one) == {"macs", "attention_macs", "elementwise", "params",
+                        "kv_cache_bytes_per_token", "seed_compatible_macs"}
+    _, out, _ = nas("cost", "mha", "sqa", "--json")
+    assert [type(c) for c in json.loads(out)] == [dict, dict]
+    _, out, _ = nas("cost", "mha", "sqa")
+    assert "1,605,760" in out
+
+
+def test_export_writes_a_file_that_tests_itself(nas: Nas) -> None:
+    path = nas.file("champion.json", CHAMPION)
+    status, out, _ = nas("export", path, "-o", "out/champion.py", "--dim", 32, "--heads", 2)
+    assert status == 0
+    assert "dim=32" in out
+    exported = nas.folder / "out" / "champion.py"
+    done = subprocess.run([sys.executable, "-I", exported], capture_output=True, check=False)
+    assert done.returncode == 0
