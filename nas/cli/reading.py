@@ -38,10 +38,10 @@ def front(
         from nas.report.plot import check_plot, plot_front
 
         check_plot(plot)
-    with open_run(find_run(run)) as opened:
+    with open_run(find_run(run)) as opened, opened.snapshot():
         facts = gather(opened)
         if as_json:
-            print_json(answer(opened))
+            print_json(answer(opened, facts))
     if not facts.members:
         complain(no_front(facts, run))
         raise typer.Exit(1)

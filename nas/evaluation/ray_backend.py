@@ -70,7 +70,7 @@ class RayEvaluator:
         gpus_per_worker: float | None = None,
         address: str | None = None,
         time_limit: float | None = None,
-        grace: float = 10.0,
+        grace: float = 30.0,
         train: Train = train_candidate,
     ) -> None:
         check_counts(workers, gpus_per_worker)
@@ -171,9 +171,6 @@ class _Worker:
             DeviceError: the GPU that Ray gives is none that torch can use.
         """
         torch.set_num_threads(1)
-        # The first optimizer makes torch load its compiler, some seconds; not on a candidate's
-        # account.
-        torch.optim.SGD([torch.zeros(1, requires_grad=True)])
         if self._share.gpus:
             self._prepare_gpu()
         return worker_name()

@@ -60,7 +60,7 @@ def share_out(
     """Say how many workers there are and what each one gets.
 
     Args:
-        cores: processor cores on offer, >= 1.
+        cores: processor cores on offer.
         gpus: GPUs on offer.
         workers: as asked for; None takes every core, or `WORKERS_PER_GPU` for each GPU.
         gpus_per_worker: as asked for; None shares the GPUs, if there are any, evenly.
@@ -71,6 +71,8 @@ def share_out(
         DeviceError: there are too few cores or GPUs for what was asked.
     """
     check_counts(workers, gpus_per_worker)
+    if cores < 1:
+        raise DeviceError(f"{place} has no processor core, and each worker needs one.")
     if workers is not None and workers > cores:
         raise DeviceError(
             f"{workers} workers need {workers} processor cores and {place} has {cores}: ask for "
@@ -101,7 +103,7 @@ def _asked_share(
     if fitting < (workers or 1):
         raise DeviceError(
             f"{workers or 1} workers with {gpus_per_worker:g} GPUs each do not fit: {place} has "
-            f"{gpus or 'no'} GPUs. Ask for fewer workers or a smaller share, or for 0 GPUs a "
+            f"{gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller share, or for 0 GPUs a "
             "worker to train on processor cores."
         )
     return Share(workers or min(cores, fitting), gpus_per_worker)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.report.facts import gather, headline, tally
+from nas.report.facts import headline, tally
 from nas.report.table import Column, say, say_table
 from nas.report.units import HEADERS, measured, plural
-from nas.search.front_file import front_answer, write_front
+from nas.search.front_file import front_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,29 +20,25 @@ if TYPE_CHECKING:
     from nas.report.facts import Facts
     from nas.store import Candidate, Run
 
-__all__ = ["answer", "front_columns", "next_commands", "no_front", "show_front", "write_front"]
-
 # Shown beside the objectives where they were measured.
 EXTRAS: Final = ("params", "kv_cache_bytes_per_token")
 MAX_NAMES: Final = 2
 MIN_FORMULA: Final = 20
 
 
-def answer(run: Run) -> dict[str, Any]:
-    """The JSON answer of ``nas front``.
+def answer(run: Run, facts: Facts) -> dict[str, Any]:
+    """The JSON answer of ``nas front``, from a run and its facts of the same moment.
 
-    DESIGN's keys as in front.json; and status, times in seconds, and the names of mechanisms that
-    a member is or dominates, by its id.
+    The keys of front.json; and status, times in seconds, and the names of mechanisms that a member
+    is or dominates, by its id.
     """
-    with run.snapshot():
-        facts = gather(run)
-        return front_answer(run) | {
-            "status": facts.summary.status,
-            "wall_seconds": facts.wall_seconds,
-            "core_seconds": facts.core_seconds,
-            "named": {m.digest: list(facts.names_of(m)) for m in facts.members},
-            "dominates": {m.digest: list(facts.beaten_by(m)) for m in facts.members},
-        }
+    return front_answer(run) | {
+        "status": facts.summary.status,
+        "wall_seconds": facts.wall_seconds,
+        "core_seconds": facts.core_seconds,
+        "named": {m.digest: list(facts.names_of(m)) for m in facts.members},
+        "dominates": {m.digest: list(facts.beaten_by(m)) for m in facts.members},
+    }
 
 
 def show_front(console: Console, facts: Facts, label: str) -> None:

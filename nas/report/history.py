@@ -153,7 +153,7 @@ def _trained(evaluations: tuple[Evaluation, ...]) -> list[tuple[str, str]]:
 
 
 def _maker(proposal: Proposal) -> str:
-    return proposal.origin.replace("_", " ")
+    return proposal.origin.replace(":", " ")
 
 
 def _accuracy(ancestor: Ancestor) -> str:

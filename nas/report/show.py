@@ -136,7 +136,7 @@ def show(console: Console, shown: Shown) -> None:
     else:
         say(console, shown.problem)
     if shown.history:
-        _section(console, f"In run {shown.history.run}")
+        _section(console, f"In run {shown.history.run}, all attention layers together")
         say_table(console, results(shown.history))
         _section(console, "Lineage, nearest first")
         say_table(console, lineage_columns(shown.history))

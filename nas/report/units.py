@@ -15,7 +15,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "macs": "MACs",
     "params": "params",
     "kv_cache_bytes_per_token": "KV B/token",
-    "latency_ms": "ms",
+    "latency_ms": "latency ms",
 }
 
 

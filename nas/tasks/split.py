@@ -57,7 +57,7 @@ def _quotas(labels: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
     spare = np.maximum(counts - 1, 0)
     most = spare if spare.sum() >= wanted else counts
     exact = counts * (wanted / len(labels))
-    quotas = np.minimum(np.floor(exact).astype(np.int64), most)
+    quotas: NDArray[np.int64] = np.minimum(np.floor(exact).astype(np.int64), most)
     while missing := wanted - int(quotas.sum()):
         takers = np.flatnonzero(quotas < most)
         by_remainder = takers[np.argsort((quotas - exact)[takers], kind="stable")]

@@ -41,6 +41,7 @@ def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome 
 
     One change is tried before two; None where no choice of the space within two changes will do.
     """
+    genome = replace(genome, projections=_inside(genome.projections, space))
     if not infer(genome).problems:
         return genome
     singles = _changes(genome.projections, space, rng)
@@ -54,6 +55,15 @@ def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome 
             if not infer(fitted).problems:
                 return fitted
     return None
+
+
+def _inside(projections: Projections, space: SearchSpace) -> Projections:
+    """The same projections, with a choice of the space where a field has another value.
+
+    A canonical genome has no projection for a stream that nobody read; now somebody may.
+    """
+    outside = {n: space.choices(n) for n in FIELDS if getattr(projections, n) not in space.choices(n)}
+    return replace(projections, **{name: choices[0] for name, choices in outside.items()})
 
 
 def _changes(

@@ -91,7 +91,9 @@ def test_train_model_gives_the_model_that_was_judged(data):
         images = torch.tensor(data.validation).float()
         mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (data.mean, data.std))
         right = model((images - mean) / std).argmax(-1) == torch.tensor(data.validation_labels)
-    assert right.float().mean().item() == pytest.approx(evaluation.objectives["accuracy"], abs=0.011)
+    assert right.float().mean().item() == pytest.approx(
+        evaluation.objectives["accuracy"], abs=0.011
+    )
 
 
 def test_build_backbone_gives_mechanisms_the_same_start(data):

@@ -28,9 +28,9 @@ KEYS = {
 }
 
 
-def test_answer_has_the_stable_keys(recorded_run: Path) -> None:
+def test_answer_has_the_stable_keys(recorded_run: Path, facts: Facts) -> None:
     with open_run(recorded_run) as run:
-        data = json.loads(json.dumps(answer(run), allow_nan=False))
+        data = json.loads(json.dumps(answer(run, facts), allow_nan=False))
     assert {key: type(data[key]) for key in KEYS} == KEYS
     assert set(data["objectives"][0]) == {"name", "direction", "unit"}
     assert set(data["counts"]) == {"proposed", "evaluated", "replayed", "rejected", "failed"}
@@ -40,9 +40,9 @@ def test_answer_has_the_stable_keys(recorded_run: Path) -> None:
         Genome.from_dict(member["genome"])
 
 
-def test_answer_adds_status_times_and_names(recorded_run: Path) -> None:
+def test_answer_adds_status_times_and_names(recorded_run: Path, facts: Facts) -> None:
     with open_run(recorded_run) as run:
-        data = answer(run)
+        data = answer(run, facts)
     assert data["status"] == "finished"
     assert data["wall_seconds"] == 180
     assert data["core_seconds"] == 3 * data["counts"]["evaluated"]

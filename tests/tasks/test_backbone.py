@@ -79,7 +79,9 @@ def test_backbone_leaves_the_global_generator_alone():
 def test_backbone_tokens_start_with_the_deviation_asked_for():
     wide = build(width=512, heads=1, init_std=0.02)
     assert wide.positions.std().item() == pytest.approx(0.02, rel=0.1)
-    assert build(width=512, heads=1, init_std=1.0).positions.std().item() == pytest.approx(1, rel=0.1)
+    assert build(width=512, heads=1, init_std=1.0).positions.std().item() == pytest.approx(
+        1, rel=0.1
+    )
 
 
 def test_patches_keeps_rows_and_channels_apart():
@@ -101,7 +103,7 @@ def test_dropout_decides_elements_apart():
     with seeded(0):
         dropped = (Dropout(0.5)(torch.ones(4, 100_000)) == 0).float()
     assert torch.corrcoef(dropped).fill_diagonal_(0).abs().max() < 0.02
-    shifted = torch.stack([dropped.view(-1)[lag:-8 + lag] for lag in range(8)])
+    shifted = torch.stack([dropped.view(-1)[lag : -8 + lag] for lag in range(8)])
     assert torch.corrcoef(shifted).fill_diagonal_(0).abs().max() < 0.02
 
 

@@ -75,8 +75,13 @@ def test_image_folder_is_read_as_written(image_folder, test_name):
     data = load_folder(root)
     assert data.classes == ("cat", "dog")
     assert data.train.shape == (6, 3, 8, 8)
-    files = {split: [np.asarray(Image.open(p)).transpose(2, 0, 1).tobytes()
-                     for p in root.glob(f"{split}/cat/*.png")] for split in ("train", test_name)}
+    files = {
+        split: [
+            np.asarray(Image.open(p)).transpose(2, 0, 1).tobytes()
+            for p in root.glob(f"{split}/cat/*.png")
+        ]
+        for split in ("train", test_name)
+    }
     assert rows(data.train[data.train_labels == 0]) <= set(files["train"])
     test = load_test(f"imagefolder:{root}", task())
     assert rows(test.images[test.labels == 0]) == set(files[test_name])

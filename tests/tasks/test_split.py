@@ -28,7 +28,11 @@ def test_draw_two_beginnings_are_balanced_too():
 
 
 def test_draw_two_is_the_same_for_the_same_seed_alone():
-    one, same, other = draw(BALANCED, 50, 50), draw(BALANCED, 50, 50), draw(BALANCED, 50, 50, seed=1)
+    one, same, other = (
+        draw(BALANCED, 50, 50),
+        draw(BALANCED, 50, 50),
+        draw(BALANCED, 50, 50, seed=1),
+    )
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
     assert not np.array_equal(one[0], other[0])
 
@@ -50,7 +54,9 @@ def test_draw_two_takes_a_rare_class_whole_and_keeps_some_to_train_on():
     assert np.bincount(labels[first])[2] == np.bincount(labels[second])[2] == 2
 
 
-@pytest.mark.parametrize(("first", "second"), [(1, 1), (5, 3), (1, 9), (9, 1), (1, 10**6), (10**6, 1)])
+@pytest.mark.parametrize(
+    ("first", "second"), [(1, 1), (5, 3), (1, 9), (9, 1), (1, 10**6), (10**6, 1)]
+)
 def test_draw_two_leaves_neither_part_empty(first, second):
     labels = np.repeat(np.arange(10), 2)
     parts = draw(labels, first, second)

@@ -180,6 +180,17 @@ def test_a_space_whose_labels_never_fit_says_so() -> None:
         variation.sample(np.random.default_rng(0))
 
 
+def test_a_narrow_space_is_never_left() -> None:
+    """Canonical genomes have flags off for streams that nobody reads; mutants may read them."""
+    narrow = {"has_wq": (True,), "has_wk": (True,), "has_wv": (True,), "has_wo": (True,)}
+    space = load_space("quickstart").model_copy(update={"projections": narrow})
+    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(13)
+    genome = variation.sample(rng)
+    for _ in range(500):
+        genome = canonicalise(variation.mutate(genome, rng)[0])
+        assert space.excludes(genome) is None, genome.to_json()
+
+
 def test_a_genome_that_cannot_be_at_a_size_raises_there_only() -> None:
     from nas.mechanisms import MECHANISMS
 

@@ -1,0 +1,89 @@
+"""Cores and GPUs are shared out as asked, or the sentence says what is missing."""
+
+import math
+
+import pytest
+
+from nas.errors import ConfigError, DeviceError
+from nas.evaluation.share import Share, share_out
+
+
+def share(
+    cores: int, gpus: int, workers: int | None = None, gpus_per_worker: float | None = None
+) -> Share:
+    return share_out(
+        cores=cores,
+        gpus=gpus,
+        workers=workers,
+        gpus_per_worker=gpus_per_worker,
+        place="this machine",
+    )
+
+
+@pytest.mark.parametrize(
+    ("offer", "asked", "expected"),
+    [
+        ((8, 0), (None, None), Share(8, 0.0)),
+        ((8, 0), (3, None), Share(3, 0.0)),
+        ((8, 1), (None, None), Share(4, 0.25)),
+        ((2, 1), (None, None), Share(2, 0.5)),
+        ((64, 2), (None, None), Share(8, 0.25)),
+        ((8, 1), (3, None), Share(3, 0.3333)),
+        ((8, 2), (3, None), Share(3, 0.5)),
+        ((8, 4), (2, None), Share(2, 1.0)),
+        ((8, 1), (None, 0.0), Share(8, 0.0)),
+        ((8, 2), (None, 0.5), Share(4, 0.5)),
+        ((8, 4), (None, 2.0), Share(2, 2.0)),
+        ((8, 2), (3, 0.5), Share(3, 0.5)),
+    ],
+)
+def test_share_out(
+    offer: tuple[int, int], asked: tuple[int | None, float | None], expected: Share
+) -> None:
+    found = share(*offer, *asked)
+    assert found == expected
+    assert found.device == ("cuda" if expected.gpus else "cpu")
+
+
+@pytest.mark.parametrize(("workers", "gpus"), [(n, g) for n in (1, 3, 7, 16) for g in (1, 2, 3)])
+def test_even_share_fits_the_gpus(workers: int, gpus: int) -> None:
+    found = share(64, gpus, workers)
+    workers_per_gpu = math.floor(1 / found.gpus)
+    assert found.workers == workers
+    assert workers_per_gpu * gpus >= workers
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ((0, None), "workers: found 0, expected 1 or more"),
+        ((-2, None), "workers: found -2"),
+        ((None, -0.5), "found -0.5"),
+        ((None, 1.5), "found 1.5"),
+        ((None, math.nan), "found nan"),
+        ((None, math.inf), "found inf"),
+        ((None, 1e-9), "found 1e-09"),
+    ],
+)
+def test_counts_without_meaning_are_refused(
+    asked: tuple[int | None, float | None], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        share(8, 4, *asked)
+
+
+@pytest.mark.parametrize(
+    ("offer", "asked", "words"),
+    [
+        ((4, 0), (5, None), "5 workers need 5 processor cores and this machine has 4"),
+        ((0, 0), (None, None), "this machine has no processor core"),
+        ((4, 0), (None, 0.5), "this machine has no GPUs"),
+        ((4, 1), (3, 0.5), "3 workers with 0.5 GPUs each do not fit: this machine has 1 GPU"),
+        ((4, 2), (2, 2.0), "2 workers with 2 GPUs each do not fit"),
+    ],
+)
+def test_missing_hardware_is_named(
+    offer: tuple[int, int], asked: tuple[int | None, float | None], words: str
+) -> None:
+    with pytest.raises(DeviceError, match=words):
+        share(*offer, *asked)
