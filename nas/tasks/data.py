@@ -148,7 +148,7 @@ def _digest(classes: tuple[str, ...], *arrays: NDArray[np.generic]) -> str:
 def _source(spec: str, task: Task, part: Part) -> _Source:
     kind, _, path = spec.partition(":")
     if kind == "imagefolder":
-        return _folder(Path(path), task.image_size, part)
+        return _folder(Path(path).expanduser(), task.image_size, part)
     return {"cifar10": _cifar10, "digits": _digits}[kind](task.image_size, part)
 
 

@@ -92,10 +92,11 @@ class Task(Frozen):
                 f"found {value!r}{near(kind, DATA_KINDS)}; "
                 "expected cifar10, digits or imagefolder:PATH"
             )
-        if not path:
+        # A run that is resumed from another folder must find the same images; a path from the
+        # home folder stays one, so that it also holds on another machine.
+        if not path or path.startswith("~"):
             return value
-        # A run that is resumed elsewhere must find the same images.
-        return f"{kind}:{os.path.abspath(os.path.expanduser(path))}"
+        return f"{kind}:{os.path.abspath(path)}"
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Task:
