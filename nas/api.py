@@ -92,9 +92,7 @@ def resume(
     """Go on with a run, or add generations to it; arguments as for ``search``."""
     return resume_search(
         find_run(run, Path(runs)),
-        make_evaluator=_evaluator_maker(
-            backend, workers, gpus_per_worker, ray_address, time_limit
-        ),
+        make_evaluator=_evaluator_maker(backend, workers, gpus_per_worker, ray_address, time_limit),
         generations=generations,
         listener=listener,
         command=command,

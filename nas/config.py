@@ -237,7 +237,11 @@ def _bounded(data: Any, where: str) -> Any:
             child
             for value in level
             for child in (
-                value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+                value.values()
+                if isinstance(value, dict)
+                else value
+                if isinstance(value, list)
+                else ()
             )
         ]
         if not level:

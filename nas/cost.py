@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from nas.compiler import make_plan
 from nas.compiler.interpreter import ReferenceAttention
-from nas.compiler.plan import rank
 from nas.errors import NasError
 from nas.genome import layers_with_mechanism
 from nas.mechanisms import mechanism
@@ -41,13 +40,73 @@ with warnings.catch_warnings():
 ELEMENTWISE: Final = "elementwise"
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 
-_POINTWISE: Final = (
-    "abs add amax clamp clamp_min cos cumsum div elu eq erf exp ge gelu gt le leaky_relu log "
-    "log_softmax logsumexp lt masked_fill max maximum mean minimum mul native_layer_norm ne neg "
-    "pow reciprocal relu rsqrt rsub sigmoid silu sin softmax softplus sort sqrt square sub sum "
-    "tanh topk where layer_norm rms_norm group_norm batch_norm bitwise_not __and__"
-).split()
-_SHAPE: Final = "unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu".split()
+_POINTWISE: Final = [
+    "abs",
+    "add",
+    "amax",
+    "clamp",
+    "clamp_min",
+    "cos",
+    "cumsum",
+    "div",
+    "elu",
+    "eq",
+    "erf",
+    "exp",
+    "ge",
+    "gelu",
+    "gt",
+    "le",
+    "leaky_relu",
+    "log",
+    "log_softmax",
+    "logsumexp",
+    "lt",
+    "masked_fill",
+    "max",
+    "maximum",
+    "mean",
+    "minimum",
+    "mul",
+    "native_layer_norm",
+    "ne",
+    "neg",
+    "pow",
+    "reciprocal",
+    "relu",
+    "rsqrt",
+    "rsub",
+    "sigmoid",
+    "silu",
+    "sin",
+    "softmax",
+    "softplus",
+    "sort",
+    "sqrt",
+    "square",
+    "sub",
+    "sum",
+    "tanh",
+    "topk",
+    "where",
+    "layer_norm",
+    "rms_norm",
+    "group_norm",
+    "batch_norm",
+    "bitwise_not",
+    "__and__",
+]
+_SHAPE: Final = [
+    "unflatten",
+    "pad",
+    "repeat_interleave",
+    "expand_as",
+    "numel",
+    "alias",
+    "lift_fresh",
+    "tril",
+    "triu",
+]
 
 
 @dataclass(frozen=True)
@@ -117,7 +176,7 @@ def backbone_cost(
     own = len(layers_with_mechanism(genome.placement, depth))
     sizes = {"dim": dim, "heads": heads, "tokens": tokens, "qkv_bias": qkv_bias}
     cost = attention_cost(genome, **sizes).to_dict()  # type: ignore[arg-type]
-    rest = {name: 0 for name in cost}
+    rest = dict.fromkeys(cost, 0)
     if own < depth:
         rest = attention_cost(mechanism("mha").genome, **sizes).to_dict()  # type: ignore[arg-type]
     names = ("macs", "params", "kv_cache_bytes_per_token", "elementwise")
@@ -181,7 +240,9 @@ def _count(
     plan: Plan, dim: int, heads: int, tokens: int, qkv_bias: bool
 ) -> tuple[Counter[str], int]:
     """Operations by kind, and parameters. Nothing is computed: tensors have shapes alone."""
-    has_convolution = any(isinstance(m, nn.Conv1d) for m in _build("meta", plan, dim, heads).modules())
+    has_convolution = any(
+        isinstance(m, nn.Conv1d) for m in _build("meta", plan, dim, heads).modules()
+    )
     params = sum(p.numel() for p in _build("meta", plan, dim, heads, qkv_bias).parameters())
     if not has_convolution:
         module = _build("meta", plan, dim, heads, qkv_bias)
@@ -237,7 +298,9 @@ def _seed_compatible(plan: Plan, dim: int, heads: int, tokens: int, macs: int) -
     for step in plan.steps:
         sizes = _sizes(step, dim, heads, tokens)
         if step.primitive.name == "convolutional_score":
-            hidden += step.primitive.macs(sizes, step.params) - sizes.heads * tokens**2 * sizes.width
+            hidden += (
+                step.primitive.macs(sizes, step.params) - sizes.heads * tokens**2 * sizes.width
+            )
         if step.primitive.name == "layer_norm":
             norms += sizes.heads * tokens * sizes.width
     return macs - hidden + 5 * norms + 8 * tokens * dim**2
@@ -252,6 +315,30 @@ def _product(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     """A matrix product, broadcast or not: each output sums over the last axis of the left."""
     left = inputs[0].type().sizes()
     return Counter({"matmul": _numel(outputs[0]) * left[-1]})
+
+
+def _einsum(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """A product of two operands: one multiply-add for each value of all indices together."""
+    equation = inputs[0].toIValue()
+    operands = [value.type().sizes() for value in inputs[1].node().inputs()]
+    terms = equation.partition("->")[0].replace(" ", "").split(",")
+    if "." in equation or len(terms) != 2:
+        raise NasError(
+            f"einsum {equation!r} cannot be counted; expected two operands and no ellipsis."
+        )
+    sizes = {
+        i: n
+        for term, own in zip(terms, operands, strict=True)
+        for i, n in zip(term, own, strict=True)
+    }
+    return Counter({"einsum": math.prod(sizes.values())})
+
+
+def _fused_attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """Fused attention: scores and aggregation, n² of each head's two widths."""
+    query, key, value = (v.type().sizes() for v in inputs[:3])
+    pairs = math.prod(query[:-1]) * key[-2]
+    return Counter({"attention": pairs * (query[-1] + value[-1])})
 
 
 def _addcmul(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
@@ -273,7 +360,8 @@ _HANDLES: Final[dict[str, Any]] = (
     {f"aten::{name}": _elementwise for name in _POINTWISE}
     | {f"aten::{name}": None for name in _SHAPE}
     | {"aten::matmul": _product, "aten::mm": _product, "aten::bmm": _product}
-    | {"aten::addcmul": _addcmul}
+    | {"aten::addcmul": _addcmul, "aten::einsum": _einsum}
+    | {"aten::scaled_dot_product_attention": _fused_attention}
 )
 
 # fvcore logs what it skips; we raise instead.

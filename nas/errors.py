@@ -54,7 +54,7 @@ class ExportError(NasError):
     """A mechanism cannot be written in the form asked for."""
 
 
-class SpaceExhausted(NasError):
+class SpaceExhausted(NasError):  # noqa: N818 - an end, not a fault
     """The space holds no further mechanism that was not seen before."""
 
 

@@ -85,8 +85,9 @@ def _dot_product(**projections: Any) -> Genome:
 
 def _scored(*score: Any, **keywords: Any) -> Genome:
     """Standard attention with another score in place of the dot product."""
-    return _graph((score[0], "qk", *score[1:]), ("softmax", [0]), ("weighted_sum", [1, "v"]),
-                  **keywords)
+    return _graph(
+        (score[0], "qk", *score[1:]), ("softmax", [0]), ("weighted_sum", [1, "v"]), **keywords
+    )
 
 
 _VASWANI = "Vaswani et al. 2017"
@@ -96,46 +97,108 @@ _PUBLISHED: dict[str, Any] = {"has_wq": False, "has_wk": False}
 
 _ALL = (
     Mechanism("mha", _dot_product(), _VASWANI, "multi-head attention"),
-    Mechanism("gqa", _dot_product(kv_heads="1/4"), "Ainslie et al. 2023",
-              "a quarter of the key and value heads"),
+    Mechanism(
+        "gqa",
+        _dot_product(kv_heads="1/4"),
+        "Ainslie et al. 2023",
+        "a quarter of the key and value heads",
+    ),
     Mechanism("mqa", _dot_product(kv_heads="one"), "Shazeer 2019", "one key and value head"),
-    Mechanism("sqa", _dot_product(q_heads="1/2", kv_heads="1/4"), _SQA,
-              "half the query heads, a quarter of the key and value heads"),
-    Mechanism("ssqa", _dot_product(q_heads="1/2", kv_heads="1/2"), _SQA,
-              "symmetric: half of all heads"),
-    Mechanism("xsqa", _dot_product(q_heads="1/4", kv_heads="1/4"), _SQA,
-              "extreme: a quarter of all heads"),
-    Mechanism("xsmqa", _dot_product(q_heads="1/4", kv_heads="one"), _SQA,
-              "extreme: a quarter of the query heads, one key and value head"),
-    Mechanism("lsqa", _dot_product(q_heads="3/4", kv_heads="1/4"), _SQA,
-              "light: three quarters of the query heads"),
-    Mechanism("rsqa", _dot_product(q_heads="1/4", kv_heads="1/2"), _SQA,
-              "reverse: fewer query heads than key and value heads"),
-    Mechanism("qana", _scored("qana"), "Vermillion 2025 (QANA)",
-              "each query is a small network that scores the keys"),
-    Mechanism("neural_attention", _scored("neural_attention", placement="first"),
-              "Neural Attention", "a shared network scores each pair; first layer only"),
-    Mechanism("additive", _scored("additive_attention_score"), "Bahdanau et al. 2015",
-              "one hidden tanh layer over the sum of query and key"),
-    Mechanism("patterns", _dot_product(has_wk=False, raw="shared"), _MESSAGES,
-              "queries and keys merged: every head matches patterns against the whole token"),
-    Mechanism("messages", _dot_product(has_wo=False, merge="sum"), _MESSAGES,
-              "values and outputs merged: heads send messages that are summed"),
-    Mechanism("patterns_and_messages",
-              _dot_product(has_wk=False, has_wo=False, raw="shared", merge="sum"), _MESSAGES,
-              "both merged: two matrices a head"),
-    Mechanism("uniform",
-              _graph(("scaled_dot_product", "kk"), ("uniform", [0]), ("weighted_sum", [1, "v"]),
-                     **_PUBLISHED),
-              "control", "the mean of all values: no attention"),
-    Mechanism("champion_2025",
-              _graph(("scaled_dot_product", "vk"), ("sigmoid", [0]), ("gelu", "v"),
-                     ("layer_norm", [2]), ("weighted_sum", [1, 3]), **_PUBLISHED),
-              "Evolving Attention", "the published champion, query-less"),
-    Mechanism("champion_control",
-              _graph(("scaled_dot_product", "vk"), ("softmax", [0]), ("weighted_sum", [1, "v"]),
-                     **_PUBLISHED),
-              "control", "standard attention with the champion's two projections"),
+    Mechanism(
+        "sqa",
+        _dot_product(q_heads="1/2", kv_heads="1/4"),
+        _SQA,
+        "half the query heads, a quarter of the key and value heads",
+    ),
+    Mechanism(
+        "ssqa", _dot_product(q_heads="1/2", kv_heads="1/2"), _SQA, "symmetric: half of all heads"
+    ),
+    Mechanism(
+        "xsqa", _dot_product(q_heads="1/4", kv_heads="1/4"), _SQA, "extreme: a quarter of all heads"
+    ),
+    Mechanism(
+        "xsmqa",
+        _dot_product(q_heads="1/4", kv_heads="one"),
+        _SQA,
+        "extreme: a quarter of the query heads, one key and value head",
+    ),
+    Mechanism(
+        "lsqa",
+        _dot_product(q_heads="3/4", kv_heads="1/4"),
+        _SQA,
+        "light: three quarters of the query heads",
+    ),
+    Mechanism(
+        "rsqa",
+        _dot_product(q_heads="1/4", kv_heads="1/2"),
+        _SQA,
+        "reverse: fewer query heads than key and value heads",
+    ),
+    Mechanism(
+        "qana",
+        _scored("qana"),
+        "Vermillion 2025 (QANA)",
+        "each query is a small network that scores the keys",
+    ),
+    Mechanism(
+        "neural_attention",
+        _scored("neural_attention", placement="first"),
+        "Neural Attention",
+        "a shared network scores each pair; first layer only",
+    ),
+    Mechanism(
+        "additive",
+        _scored("additive_attention_score"),
+        "Bahdanau et al. 2015",
+        "one hidden tanh layer over the sum of query and key",
+    ),
+    Mechanism(
+        "patterns",
+        _dot_product(has_wk=False, raw="shared"),
+        _MESSAGES,
+        "queries and keys merged: every head matches patterns against the whole token",
+    ),
+    Mechanism(
+        "messages",
+        _dot_product(has_wo=False, merge="sum"),
+        _MESSAGES,
+        "values and outputs merged: heads send messages that are summed",
+    ),
+    Mechanism(
+        "patterns_and_messages",
+        _dot_product(has_wk=False, has_wo=False, raw="shared", merge="sum"),
+        _MESSAGES,
+        "both merged: two matrices a head",
+    ),
+    Mechanism(
+        "uniform",
+        _graph(
+            ("scaled_dot_product", "kk"), ("uniform", [0]), ("weighted_sum", [1, "v"]), **_PUBLISHED
+        ),
+        "control",
+        "the mean of all values: no attention",
+    ),
+    Mechanism(
+        "champion_2025",
+        _graph(
+            ("scaled_dot_product", "vk"),
+            ("sigmoid", [0]),
+            ("gelu", "v"),
+            ("layer_norm", [2]),
+            ("weighted_sum", [1, 3]),
+            **_PUBLISHED,
+        ),
+        "Evolving Attention",
+        "the published champion, query-less",
+    ),
+    Mechanism(
+        "champion_control",
+        _graph(
+            ("scaled_dot_product", "vk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **_PUBLISHED
+        ),
+        "control",
+        "standard attention with the champion's two projections",
+    ),
 )
 
 MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType({m.name: m for m in _ALL})

@@ -1,9 +1,9 @@
 """SOURCE strings: what a person types to name a genome.
 
-    mha                     a named mechanism
-    path/to/genome.json     a genome file, JSON or YAML
-    latest/best             a member of a run: RUN/ID, with RUN a name, a path or "latest" and ID
-                            the beginning of a digest, or best, knee, cheapest
+mha                     a named mechanism
+path/to/genome.json     a genome file, JSON or YAML
+latest/best             a member of a run: RUN/ID, with RUN a name, a path or "latest" and ID
+                        the beginning of a digest, or best, knee, cheapest
 """
 
 from __future__ import annotations

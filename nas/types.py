@@ -170,8 +170,12 @@ class _Inference:
                 continue
             met = operand.heads if heads is None else MEET[heads, operand.heads]
             if met is None:
-                self._problem("heads", index, f"operands with {heads} and {operand.heads} heads",
-                              "head counts of which one divides the other")
+                self._problem(
+                    "heads",
+                    index,
+                    f"operands with {heads} and {operand.heads} heads",
+                    "head counts of which one divides the other",
+                )
                 return
             heads = met
             if port.width is not None and operand.width is not None:
@@ -180,9 +184,12 @@ class _Inference:
                     widths[port.width] = operand.width
                 elif not self._unify(known, operand.width):
                     self._problem(
-                        "widths", index,
+                        "widths",
+                        index,
                         f"operands of widths {_width(self._find(known))} and "
-                        f"{_width(self._find(operand.width))}", "operands of one width")
+                        f"{_width(self._find(operand.width))}",
+                        "operands of one width",
+                    )
                     return
         self._result(signature, heads, widths)
 
@@ -249,8 +256,14 @@ class _Inference:
         if wanted != "all" and free[0] in STREAMS and self._is_projected(free):
             stream = free[0]
             self.problems.append(
-                Problem("widths", None, f"qk_dim: {wanted}, with {stream} scored against a stream "
-                        f"of width {_width(width)}", "qk_dim: all"))
+                Problem(
+                    "widths",
+                    None,
+                    f"qk_dim: {wanted}, with {stream} scored against a stream "
+                    f"of width {_width(width)}",
+                    "qk_dim: all",
+                )
+            )
         return width
 
     def _is_projected(self, free: str) -> bool:
@@ -292,7 +305,9 @@ def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem |
     if merged_is_model:
         return None
     return Problem(
-        "output", None, f"heads merged from {output} by {projections.merge}, without W_O",
+        "output",
+        None,
+        f"heads merged from {output} by {projections.merge}, without W_O",
         "the model width d, or has_wo: true",
     )
 

@@ -105,9 +105,9 @@ class _Recorder:
                     parent = self._known[self._rng.integers(len(self._known))]
                     genome, origin = operators.mutate(parent.genome, self._rng)
                     made.append((genome, origin, (parent.digest,)))
-            self._generation(number, [
-                self._proposal(number, i, *parts) for i, parts in enumerate(made)
-            ])
+            self._generation(
+                number, [self._proposal(number, i, *parts) for i, parts in enumerate(made)]
+            )
 
     def _proposal(
         self, number: int, position: int, genome: Genome, origin: str, parents: tuple[str, ...]
@@ -139,7 +139,10 @@ class _Recorder:
         accuracy = float(0.45 - 0.35 / (nodes + sum(flags)) + self._rng.normal(0, 0.02))
         assert proposal.key is not None
         objectives = {
-            "accuracy": accuracy, "macs": macs, "params": macs / 64, "kv_cache_bytes_per_token": 256
+            "accuracy": accuracy,
+            "macs": macs,
+            "params": macs / 64,
+            "kv_cache_bytes_per_token": 256,
         }
         return Evaluation(
             status="failed" if fails else "ok",

@@ -28,10 +28,21 @@ def same(a: Genome, b: Genome) -> bool:
 
 
 def test_order_dead_nodes_and_commuting_operands_do_not_matter(genome: Build) -> None:
-    a = genome(("gelu", "v"), ("scaled_dot_product", "qk"), ("softmax", [1]), ("add", ["v", 0]),
-               ("weighted_sum", [2, 3]))
-    b = genome(("scaled_dot_product", "qk"), ("linear", "q"), ("softmax", [0]), ("gelu", "v"),
-               ("add", [3, "v"]), ("weighted_sum", [2, 4]))
+    a = genome(
+        ("gelu", "v"),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [1]),
+        ("add", ["v", 0]),
+        ("weighted_sum", [2, 3]),
+    )
+    b = genome(
+        ("scaled_dot_product", "qk"),
+        ("linear", "q"),
+        ("softmax", [0]),
+        ("gelu", "v"),
+        ("add", [3, "v"]),
+        ("weighted_sum", [2, 4]),
+    )
     assert same(a, b)
 
 
@@ -74,12 +85,23 @@ def test_defaults_are_dropped(genome: Build) -> None:
 
 def test_equal_nodes_merge_only_if_they_learn_nothing(genome: Build) -> None:
     def doubled(op: str) -> Genome:
-        return genome(("scaled_dot_product", "qk"), ("softmax", [0]), (op, "v"), (op, "v"),
-                      ("add", [2, 3]), ("weighted_sum", [1, 4]))
+        return genome(
+            ("scaled_dot_product", "qk"),
+            ("softmax", [0]),
+            (op, "v"),
+            (op, "v"),
+            ("add", [2, 3]),
+            ("weighted_sum", [1, 4]),
+        )
 
     def single(op: str) -> Genome:
-        return genome(("scaled_dot_product", "qk"), ("softmax", [0]), (op, "v"),
-                      ("add", [2, 2]), ("weighted_sum", [1, 3]))
+        return genome(
+            ("scaled_dot_product", "qk"),
+            ("softmax", [0]),
+            (op, "v"),
+            ("add", [2, 2]),
+            ("weighted_sum", [1, 3]),
+        )
 
     assert same(doubled("gelu"), single("gelu"))
     assert not same(doubled("linear"), single("linear"))
@@ -89,12 +111,26 @@ def test_sharing_is_told_apart_from_copies_deep_in_the_graph(genome: Build) -> N
     """Two copies a, b of one learned map, read as (a + b) * a or (a + b) * b: the same graph."""
 
     def build(again: int) -> Genome:
-        return genome(("linear", "v"), ("linear", "v"), ("add", [0, 1]), ("multiply", [2, again]),
-                      ("scaled_dot_product", "qk"), ("softmax", [4]), ("weighted_sum", [5, 3]))
+        return genome(
+            ("linear", "v"),
+            ("linear", "v"),
+            ("add", [0, 1]),
+            ("multiply", [2, again]),
+            ("scaled_dot_product", "qk"),
+            ("softmax", [4]),
+            ("weighted_sum", [5, 3]),
+        )
 
-    third = genome(("linear", "v"), ("linear", "v"), ("linear", "v"), ("add", [0, 1]),
-                   ("multiply", [3, 2]), ("scaled_dot_product", "qk"), ("softmax", [5]),
-                   ("weighted_sum", [6, 4]))
+    third = genome(
+        ("linear", "v"),
+        ("linear", "v"),
+        ("linear", "v"),
+        ("add", [0, 1]),
+        ("multiply", [3, 2]),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [5]),
+        ("weighted_sum", [6, 4]),
+    )
     assert same(build(0), build(1))
     assert not same(build(0), third)
 
@@ -102,8 +138,9 @@ def test_sharing_is_told_apart_from_copies_deep_in_the_graph(genome: Build) -> N
 def test_many_interchangeable_nodes_are_no_trap(genome: Build) -> None:
     nodes = [("linear", "v") for _ in range(16)]
     sums = [("add", [0, 1])] + [("add", [15 + i, i + 1]) for i in range(1, 15)]
-    found = genome(*nodes, *sums, ("scaled_dot_product", "qk"), ("softmax", [31]),
-                   ("weighted_sum", [32, 30]))
+    found = genome(
+        *nodes, *sums, ("scaled_dot_product", "qk"), ("softmax", [31]), ("weighted_sum", [32, 30])
+    )
     assert canonicalise(canonicalise(found)) == canonicalise(found)
 
 
@@ -127,8 +164,11 @@ def shuffled(genome: Genome, rng: np.random.Generator) -> Genome:
     """The same graph with its nodes in another topological order."""
     left, place, nodes = set(range(len(genome.nodes) - 1)), {}, []
     while left:
-        ready = [i for i in sorted(left)
-                 if all(r in place for r in genome.nodes[i].inputs if isinstance(r, int))]
+        ready = [
+            i
+            for i in sorted(left)
+            if all(r in place for r in genome.nodes[i].inputs if isinstance(r, int))
+        ]
         pick = ready[int(rng.integers(len(ready)))]
         left.remove(pick)
         place[pick] = len(nodes)
@@ -136,9 +176,11 @@ def shuffled(genome: Genome, rng: np.random.Generator) -> Genome:
     order = [*nodes, len(genome.nodes) - 1]
     place[order[-1]] = len(order) - 1
     written = tuple(
-        Node(genome.nodes[i].op,
-             tuple(place[r] if isinstance(r, int) else r for r in genome.nodes[i].inputs),
-             genome.nodes[i].params)
+        Node(
+            genome.nodes[i].op,
+            tuple(place[r] if isinstance(r, int) else r for r in genome.nodes[i].inputs),
+            genome.nodes[i].params,
+        )
         for i in order
     )
     return Genome(written, genome.projections, genome.placement)
@@ -146,8 +188,13 @@ def shuffled(genome: Genome, rng: np.random.Generator) -> Genome:
 
 def test_pruning_changes_no_output(genome: Build) -> None:
     lean = genome(*STANDARD)
-    waste = genome(("gelu", "v"), ("linear", "k"), ("scaled_dot_product", "qk"), ("softmax", [2]),
-                   ("weighted_sum", [3, "v"]))
+    waste = genome(
+        ("gelu", "v"),
+        ("linear", "k"),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [2]),
+        ("weighted_sum", [3, "v"]),
+    )
     blocks = []
     for found in (lean, waste):
         torch.manual_seed(0)

@@ -47,8 +47,15 @@ def test_the_count_of_multi_head_attention_written_out() -> None:
 
 @pytest.mark.parametrize(
     ("name", "params"),
-    [("mha", 262_400), ("gqa", 164_096), ("mqa", 139_520), ("sqa", 98_560), ("ssqa", 131_328),
-     ("xsqa", 65_792), ("xsmqa", 41_216)],
+    [
+        ("mha", 262_400),
+        ("gqa", 164_096),
+        ("mqa", 139_520),
+        ("sqa", 98_560),
+        ("ssqa", 131_328),
+        ("xsqa", 65_792),
+        ("xsmqa", 41_216),
+    ],
 )
 def test_parameters_of_the_sparse_query_family(name: str, params: int) -> None:
     """d = 256, H = 16: d d_h (2 H_q + 2 H_kv) + d, as the authors' code has them."""
@@ -87,8 +94,13 @@ def test_qana_costs_what_its_formula_says() -> None:
 
 @pytest.mark.parametrize(
     ("name", "numbers"),
-    [("gqa", 2 * 64 // 4), ("mqa", 2 * 8), ("patterns", 64 + 64), ("messages", 64 + 8 * 64),
-     ("champion_2025", 64 + 64)],
+    [
+        ("gqa", 2 * 64 // 4),
+        ("mqa", 2 * 8),
+        ("patterns", 64 + 64),
+        ("messages", 64 + 8 * 64),
+        ("champion_2025", 64 + 64),
+    ],
 )
 def test_cache_of_a_token(name: str, numbers: int) -> None:
     cost = attention_cost(MECHANISMS[name].genome, dim=64, heads=8, tokens=8)
@@ -121,8 +133,12 @@ def test_counts_are_half_of_torchs_flops(genome: Build) -> None:
 
 
 def test_convolutions_count_exactly_at_lengths_that_are_not_traced(genome: Build) -> None:
-    found = genome(("convolutional_score", "qk"), ("softmax", [0]), ("short_conv", "v"),
-                   ("weighted_sum", [1, 2]))
+    found = genome(
+        ("convolutional_score", "qk"),
+        ("softmax", [0]),
+        ("short_conv", "v"),
+        ("weighted_sum", [1, 2]),
+    )
     n, d = 333, 32
     cost = attention_cost(found, dim=d, heads=4, tokens=n)
     assert cost.macs == 4 * n * d * d + 2 * n * n * d + 2 * 3 * n * d + 3 * n * d
@@ -150,10 +166,33 @@ def test_sizes_at_which_a_mechanism_does_not_exist() -> None:
         attention_cost(MECHANISMS["lsqa"].genome, dim=12, heads=6, tokens=4)
 
 
+@pytest.mark.parametrize("form", ["matmul", "einsum", "fused"])
+def test_one_attention_counts_the_same_however_it_is_spelt(form: str) -> None:
+    from nas.cost import _trace
+
+    class Spelt(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = x.view(1, 19, 4, 8).transpose(1, 2)
+            if form == "fused":
+                return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            if form == "einsum":
+                scores = torch.einsum("bhqd,bhkd->bhqk", q, q)
+                return torch.einsum("bhqk,bhkd->bhqd", scores.softmax(-1), q)
+            return (q @ q.transpose(-2, -1)).softmax(-1) @ q
+
+    counts = _trace(Spelt(), torch.empty(1, 19, 32, device="meta"))
+    assert sum(n for name, n in counts.items() if name != "elementwise") == 2 * 19 * 19 * 32
+
+
 @pytest.fixture
 def unlisted() -> Iterator[None]:
-    @primitive("unlisted", "tokens: tokens[h,w] -> tokens[h,w]", role=Role.TRANSFORM,
-               notation="u({tokens})", source="a test")
+    @primitive(
+        "unlisted",
+        "tokens: tokens[h,w] -> tokens[h,w]",
+        role=Role.TRANSFORM,
+        notation="u({tokens})",
+        source="a test",
+    )
     class Unlisted(torch.nn.Module):
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
             return torch.special.bessel_j0(tokens)
@@ -164,7 +203,8 @@ def unlisted() -> Iterator[None]:
 
 @pytest.mark.usefixtures("unlisted")
 def test_an_operation_that_nobody_listed_is_an_error_that_names_it(genome: Build) -> None:
-    found = genome(("scaled_dot_product", "qk"), ("softmax", [0]), ("unlisted", "v"),
-                   ("weighted_sum", [1, 2]))
+    found = genome(
+        ("scaled_dot_product", "qk"), ("softmax", [0]), ("unlisted", "v"), ("weighted_sum", [1, 2])
+    )
     with pytest.raises(NasError, match="bessel_j0"):
         attention_cost(found, dim=16, heads=2, tokens=4)

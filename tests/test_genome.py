@@ -113,11 +113,13 @@ def test_placements_name_layers() -> None:
 
 
 def test_live_nodes_are_those_that_reach_the_output() -> None:
-    data = {"graph_def": [
-        {"op": "gelu", "inputs": ["v"]},
-        {"op": "linear", "inputs": ["v"]},
-        {"op": "gelu", "inputs": [1]},
-    ]}
+    data = {
+        "graph_def": [
+            {"op": "gelu", "inputs": ["v"]},
+            {"op": "linear", "inputs": ["v"]},
+            {"op": "gelu", "inputs": [1]},
+        ]
+    }
     assert Genome.from_dict(data).live() == (1, 2)
 
 

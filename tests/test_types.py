@@ -60,8 +60,14 @@ def test_inference(
 
 def test_a_free_width_is_decided_by_what_it_meets_later(genome: Build) -> None:
     # q passes through a gelu before it meets the raw, shared k.
-    found = genome(("gelu", "q"), ("scaled_dot_product", [0, "k"]), ("softmax", [1]),
-                   ("weighted_sum", [2, "v"]), has_wk=False, raw="shared")
+    found = genome(
+        ("gelu", "q"),
+        ("scaled_dot_product", [0, "k"]),
+        ("softmax", [1]),
+        ("weighted_sum", [2, "v"]),
+        has_wk=False,
+        raw="shared",
+    )
     streams, nodes = shown(found)
     assert streams[0] == nodes[0] == "tokens[H, d]"
 
@@ -78,11 +84,24 @@ def test_a_free_width_is_decided_by_what_it_meets_later(genome: Build) -> None:
         (STANDARD, {"has_wo": False, "q_heads": "1/2", "kv_heads": "1/2"}, "output", "1/2 H"),
         (STANDARD, {"has_wo": False, "merge": "sum", "has_wv": False}, "output", "sum"),
         (STANDARD, {"has_wk": False, "qk_dim": "1/2"}, "widths", "qk_dim: 1/2"),
-        ((("scaled_dot_product", "vk"), *STANDARD[1:]), {"has_wk": False, "raw": "shared"},
-         "widths", "d/H and d"),
+        (
+            (("scaled_dot_product", "vk"), *STANDARD[1:]),
+            {"has_wk": False, "raw": "shared"},
+            "widths",
+            "d/H and d",
+        ),
         # One head is whole tokens, whatever the head count: not the same width at every size.
-        ((("add", "vk"), ("scaled_dot_product", "qk"), ("softmax", [1]), ("weighted_sum", [2, 0])),
-         {"has_wk": False, "raw": "shared"}, "widths", "d/H and d"),
+        (
+            (
+                ("add", "vk"),
+                ("scaled_dot_product", "qk"),
+                ("softmax", [1]),
+                ("weighted_sum", [2, 0]),
+            ),
+            {"has_wk": False, "raw": "shared"},
+            "widths",
+            "d/H and d",
+        ),
     ],
 )
 def test_problems(
@@ -99,8 +118,9 @@ def test_a_problem_is_reported_once_where_it_arises(genome: Build) -> None:
 
 
 def test_unread_nodes_are_typed_too(genome: Build) -> None:
-    found = genome(("softmax", "q"), ("scaled_dot_product", "qk"), ("softmax", [1]),
-                   ("weighted_sum", [2, "v"]))
+    found = genome(
+        ("softmax", "q"), ("scaled_dot_product", "qk"), ("softmax", [1]), ("weighted_sum", [2, "v"])
+    )
     assert [p.node for p in infer(found).problems] == [0]
 
 
@@ -119,8 +139,14 @@ def test_heads_meet_symmetrically_and_the_fewer_divide() -> None:
 
 
 def test_roles_depend_on_what_is_added(genome: Build) -> None:
-    found = genome(("scaled_dot_product", "qk"), ("bilinear", "qk"), ("add", [0, 1]),
-                   ("softmax", [2]), ("add", "vq"), ("weighted_sum", [3, 4]))
+    found = genome(
+        ("scaled_dot_product", "qk"),
+        ("bilinear", "qk"),
+        ("add", [0, 1]),
+        ("softmax", [2]),
+        ("add", "vq"),
+        ("weighted_sum", [3, 4]),
+    )
     typing = infer(found)
     assert typing.role(2).value == "adjust"
     assert typing.role(4).value == "transform"

@@ -68,9 +68,7 @@ def cost(
     from nas.sources import resolve
 
     found = [resolve(source) for source in sources]
-    costs = [
-        attention_cost(s.genome, dim=dim, heads=heads, tokens=tokens).to_dict() for s in found
-    ]
+    costs = [attention_cost(s.genome, dim=dim, heads=heads, tokens=tokens).to_dict() for s in found]
     if as_json:
         print_json(costs[0] if len(costs) == 1 else costs)
     else:
@@ -93,7 +91,9 @@ def _print_costs(sources: list[Source], costs: list[dict[str, int]], title: str)
 def export(
     source: SourceArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
-    format_: Annotated[str, typer.Option("--format", help="module: one torch-only file.")] = "module",
+    format_: Annotated[
+        str, typer.Option("--format", help="module: one torch-only file.")
+    ] = "module",
     dim: Annotated[int | None, typer.Option(min=1, help="Default width of the class.")] = None,
     heads: Annotated[int | None, typer.Option(min=1, help="Default heads of the class.")] = None,
     weights: Annotated[
@@ -142,7 +142,8 @@ def _task_of(source: Source) -> Any:
 def _check_weights(source: Source, task: Any, dim: int, heads: int, text: str) -> None:
     if task is None:
         raise NasError(
-            f"{text}: has no trained weights; --weights wants a member of a run, such as latest/best."
+            f"{text}: has no trained weights; --weights wants a member of a run, such as "
+            "latest/best."
         )
     if (dim, heads) != (task.width, task.heads):
         raise TaskError(
@@ -162,10 +163,10 @@ def _origin(source: Source) -> Any:
     with open_run(source.run) as run:
         candidate = find_candidate(run, source.digest or "")
         setup = run.setup
-        measured = None if candidate is None else ", ".join(
-            f"{name} {value:.6g}" for name, value in candidate.objectives.items()
+        measured = (
+            None
+            if candidate is None
+            else ", ".join(f"{name} {value:.6g}" for name, value in candidate.objectives.items())
         )
         about = f"{run.name} (space {setup.space.name}, task {setup.task.name}, seed {setup.seed})"
         return Origin(source.digest or source.text, about, measured)
-
-

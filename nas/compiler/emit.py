@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 def class_source(plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = "") -> str:
     """The source of the class alone; ``dim`` and ``heads`` are the defaults it gets."""
     lines = ["class Attention(nn.Module):"]
-    lines += _indent([f'"""{formula_of(plan)}', "", "(b, n, dim) to (b, n, dim).",
-                      *([about] if about else []), '"""', ""])
+    lines += _indent(
+        [
+            f'"""{formula_of(plan)}',
+            "",
+            "(b, n, dim) to (b, n, dim).",
+            *([about] if about else []),
+            '"""',
+            "",
+        ]
+    )
     lines += _indent([f"def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:"])
     lines += _indent(_constructor(plan, qkv_bias), 2)
     lines += ["", *_indent(_signature())]
@@ -35,8 +43,14 @@ def class_source(plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = 
 def functions(plan: Plan) -> tuple[Callable[..., Any], ...]:
     """The runtime functions that the class calls."""
     text = class_source(plan, 1, 1, False)
-    candidates = (share, key_width, runtime.split_heads, runtime.merge_heads,
-                  runtime.repeat_heads, runtime.visible_keys)
+    candidates = (
+        share,
+        key_width,
+        runtime.split_heads,
+        runtime.merge_heads,
+        runtime.repeat_heads,
+        runtime.visible_keys,
+    )
     return tuple(f for f in candidates if f"{f.__name__}(" in text)
 
 
@@ -96,8 +110,10 @@ def _signature() -> list[str]:
 def _forward(plan: Plan) -> list[str]:
     lines = []
     if plan.unsafe:
-        lines += ["if is_causal:",
-                  f'    raise ValueError("{", ".join(plan.unsafe)} sees later tokens: not causal")']
+        lines += [
+            "if is_causal:",
+            f'    raise ValueError("{", ".join(plan.unsafe)} sees later tokens: not causal")',
+        ]
     if plan.needs_mask:
         lines.append("mask = visible_keys(x, attn_mask, key_padding_mask, is_causal)")
     lines += [_read(stream) for stream in plan.streams]
@@ -105,8 +121,10 @@ def _forward(plan: Plan) -> list[str]:
     out = plan.steps[-1].variable
     is_sum = plan.genome.projections.merge == "sum"
     merged = f"{out}.sum(dim=1)" if is_sum else f"merge_heads({out})"
-    return [*lines, f"return self.wo({merged})" if plan.genome.projections.has_wo
-            else f"return {merged}"]
+    return [
+        *lines,
+        f"return self.wo({merged})" if plan.genome.projections.has_wo else f"return {merged}",
+    ]
 
 
 def _read(stream: Stream) -> str:
@@ -143,8 +161,11 @@ def _times(count: str, width: str) -> str:
         return width
     if (count, width) == ("heads", "dim // heads"):
         return "dim"
-    return f"{count} * ({width})" if "//" in width and not width.startswith("key") else (
-        f"{count} * {width}")
+    return (
+        f"{count} * ({width})"
+        if "//" in width and not width.startswith("key")
+        else (f"{count} * {width}")
+    )
 
 
 def _merged(plan: Plan) -> str:

@@ -53,8 +53,9 @@ def _written(step: Step, text: dict[Ref, str]) -> str:
     params = {k: _value(v) for k, v in step.params.items()}
     written = step.primitive.notation.format(**(params | operands))
     defaults = step.primitive.defaults()
-    rest = [f"{k}={_value(v)}" for k, v in step.params.items()
-            if k not in names and v != defaults[k]]
+    rest = [
+        f"{k}={_value(v)}" for k, v in step.params.items() if k not in names and v != defaults[k]
+    ]
     return f"{written}[{', '.join(rest)}]" if rest else written
 
 

@@ -25,7 +25,7 @@ def check_sizes(dim: int, heads: int) -> None:
     """
     if dim < 1 or heads < 1 or dim % heads:
         raise GenomeError(
-            f"dim {dim} and heads {heads}: expected positive numbers, the second dividing the first."
+            f"dim {dim} and heads {heads}: expected positive numbers, of which heads divides dim."
         )
 
 

@@ -135,8 +135,9 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
     for ref in node.inputs:
         found = typing.of(ref)
         operands.append(Operand(ref, _variable(ref, found), found.heads != result.heads))
-    scores = [before[r] for r in node.inputs if isinstance(r, int)
-              and typing.of(r).kind is Kind.SCORES]
+    scores = [
+        before[r] for r in node.inputs if isinstance(r, int) and typing.of(r).kind is Kind.SCORES
+    ]
     return Step(
         index,
         f"{node.op}_{index}",
@@ -152,4 +153,3 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
 
 def _variable(ref: Ref, found: Type) -> str:
     return ref if isinstance(ref, str) else f"{found.kind.value}_{ref}"
-

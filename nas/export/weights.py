@@ -57,7 +57,9 @@ def export_weights(source: Source, layer: int, path: Path) -> float:
     found, model = train_model(job, task, load_images(task.data, task))
     _check(source, found, recorded)
     assert model is not None, "a training that ended well has a model"
-    tensors = {k: v.detach().contiguous() for k, v in model.attentions()[layer].state_dict().items()}
+    tensors = {
+        k: v.detach().contiguous() for k, v in model.attentions()[layer].state_dict().items()
+    }
     metadata = {
         "genome": source.genome.to_json(),
         "digest": digest(source.genome),

@@ -11,9 +11,9 @@ Sizes reach ``__init__`` by name, as far as it asks for them: ``dim`` (model wid
 (of the operands), ``width`` (of the operands bound to ``w``; ``head_width`` says the same where
 a parameter is called width), ``rank`` (the width that scores are scaled by: that of the operands,
 but the head width where they hold whole tokens, as patterns do), ``bias`` (the task's
-``qkv_bias``), ``filtered`` (whether a filter before it may have excluded keys). Beside its operands ``forward`` may ask by name for ``x`` (the block's input,
-shape b n d) and ``mask`` (bool, broadcastable to b h q k, True where attention is allowed, or
-None).
+``qkv_bias``), ``filtered`` (whether a filter before it may have excluded keys). Beside its
+operands ``forward`` may ask by name for ``x`` (the block's input, shape b n d) and ``mask``
+(bool, broadcastable to b h q k, True where attention is allowed, or None).
 """
 
 from __future__ import annotations
@@ -218,7 +218,9 @@ def parse_signature(text: str, role: Role) -> Signature:
     left, arrow, right = text.partition("->")
     ports = [_port(match) for match in _PORT.finditer(left)]
     result = _PORT.fullmatch(right.strip())
-    assert arrow and ports and result, f"not a signature: {text}"
+    assert arrow, f"no arrow in the signature {text}"
+    assert ports, f"no operands in the signature {text}"
+    assert result, f"no result in the signature {text}"
     return Signature(tuple(ports), _port(result), role)
 
 

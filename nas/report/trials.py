@@ -35,8 +35,16 @@ def trial_line(trial: Trial, done: int, total: int) -> str:
 def trial_table(console: Console, trials: Sequence[Trial]) -> None:
     """A row a mechanism: means, standard errors, costs, and failures where there are any."""
     rows = [_row(name, [t for t in trials if t.name == name]) for name in _names(trials)]
-    headers = ("mechanism", HEADERS["accuracy"], HEADERS["macs"], HEADERS["params"],
-               HEADERS["kv_cache_bytes_per_token"], "core s", "trained", "failed")
+    headers = (
+        "mechanism",
+        HEADERS["accuracy"],
+        HEADERS["macs"],
+        HEADERS["params"],
+        HEADERS["kv_cache_bytes_per_token"],
+        "core s",
+        "trained",
+        "failed",
+    )
     columns = [
         Column(header, tuple(cells), "left" if number == 0 else "right")
         for number, (header, cells) in enumerate(zip(headers, zip(*rows, strict=True), strict=True))
@@ -47,8 +55,11 @@ def trial_table(console: Console, trials: Sequence[Trial]) -> None:
     for trial in trials:
         if not trial.evaluation.is_ok:
             reason = (trial.evaluation.error or "").strip().splitlines()
-            say(console, f"{trial.name}, seed {trial.repeat}: {trial.evaluation.reason}: "
-                f"{reason[-1] if reason else ''}")
+            say(
+                console,
+                f"{trial.name}, seed {trial.repeat}: {trial.evaluation.reason}: "
+                f"{reason[-1] if reason else ''}",
+            )
 
 
 def _entry(trial: Trial) -> dict[str, Any]:

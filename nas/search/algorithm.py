@@ -54,9 +54,7 @@ class Operators(Protocol):
         """Change a genome ``strength`` times; give it and the operators' names."""
         ...
 
-    def crossover(
-        self, a: Genome, b: Genome, rng: np.random.Generator
-    ) -> tuple[Genome, str]:
+    def crossover(self, a: Genome, b: Genome, rng: np.random.Generator) -> tuple[Genome, str]:
         """Join two genomes; give the child and the operator's name."""
         ...
 
@@ -110,9 +108,7 @@ class Materials:
         """A fresh sample of the space."""
         return Attempt(self.operators.sample(rng), "sample")
 
-    def mutant(
-        self, parent: Proposed, rng: np.random.Generator, num_failed: int
-    ) -> Attempt:
+    def mutant(self, parent: Proposed, rng: np.random.Generator, num_failed: int) -> Attempt:
         """A mutant, stronger and at last half the time a sample, the more attempts have failed."""
         if num_failed >= SAMPLE_AFTER and rng.random() < 0.5:
             return self.sample(rng)

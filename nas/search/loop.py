@@ -126,9 +126,7 @@ class Loop:
             )
         assert done == len(jobs), f"the evaluator answered {done} of {len(jobs)} jobs"
 
-    def _record(
-        self, number: int, started: datetime, counts: Counts, *, is_recorded: bool
-    ) -> None:
+    def _record(self, number: int, started: datetime, counts: Counts, *, is_recorded: bool) -> None:
         standing = self.standing
         generation = Generation(
             number=number,

@@ -17,7 +17,6 @@ from nas.store.folder import (
     find_run,
     list_runs,
     split_member,
-    weights_path,
 )
 from nas.store.front import (
     as_costs,
@@ -75,5 +74,4 @@ __all__ = [
     "split_member",
     "summarise",
     "this_session",
-    "weights_path",
 ]

@@ -117,11 +117,6 @@ def split_member(source: str) -> tuple[str, str]:
     return run, member
 
 
-def weights_path(folder: Path, digest: str) -> Path:
-    """Where the trained weights of a front member are kept; the file need not exist."""
-    return folder / "weights" / f"{digest}.safetensors"
-
-
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     staging = root / f"{STAGING}{uuid.uuid4().hex}"

@@ -174,18 +174,18 @@ class _Parser:
         return begin, end
 
     def _atom(self) -> Fragment:
-        token = self.tokens[self.at]
+        sign = self.tokens[self.at]
         self.at += 1
-        if token == "(":
+        if sign == "(":
             inside = self._alternatives()
             if self._peek() != ")":
                 raise ValueError("a parenthesis is not closed")
             self.at += 1
             return inside
-        if token != "." and token not in self.words:
+        if sign != "." and sign not in self.words:
             raise ValueError(
-                f"{token!r} is neither a role nor a primitive{near(token, sorted(self.words))}"
+                f"{sign!r} is neither a role nor a primitive{near(sign, sorted(self.words))}"
             )
         begin, end = self.nfa.state(), self.nfa.state()
-        self.nfa.edges[begin].append((token, end))
+        self.nfa.edges[begin].append((sign, end))
         return begin, end

@@ -131,9 +131,7 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
 @cache
 def alphabet() -> tuple[Letter, ...]:
     """Every letter a path can hold: each primitive in each of its roles."""
-    return tuple(
-        sorted({Letter(n, s.role.value) for n in names() for s in get(n).signatures})
-    )
+    return tuple(sorted({Letter(n, s.role.value) for n in names() for s in get(n).signatures}))
 
 
 @cache
@@ -175,8 +173,13 @@ def _place(to: str, where: str) -> tuple[str | None, str | None]:
             f"{near(word, words())}."
         )
     ports = sorted(
-        {p.name for n in names() for s in get(n).signatures if word in (n, s.role.value)
-         for p in s.inputs}
+        {
+            p.name
+            for n in names()
+            for s in get(n).signatures
+            if word in (n, s.role.value)
+            for p in s.inputs
+        }
     )
     if port not in ports:
         raise PolicyError(

@@ -50,7 +50,7 @@ def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
         genome: one whose primitives exist.
     """
     found = _searched(genome, policy) if 0 < len(genome.nodes) <= MAX_NODES else None
-    for candidate in ([found] if found else _rebuilt(genome)):
+    for candidate in [found] if found else _rebuilt(genome):
         if _is_sound(candidate, policy):
             return candidate
     return None
@@ -95,8 +95,10 @@ def _pruned(genome: Genome) -> Genome:
     live = genome.live()
     place = {old: new for new, old in enumerate(live)}
     nodes = tuple(
-        replace(genome.nodes[i], inputs=tuple(
-            place[r] if isinstance(r, int) else r for r in genome.nodes[i].inputs))
+        replace(
+            genome.nodes[i],
+            inputs=tuple(place[r] if isinstance(r, int) else r for r in genome.nodes[i].inputs),
+        )
         for i in live
     )
     return replace(genome, nodes=nodes)
@@ -106,8 +108,9 @@ def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
     """Genomes one edit away, gentle edits first: labels where labels are what is wrong."""
     rules = {violation.rule for violation in validate(genome, policy)}
     labels = _relabelled(genome)
-    others = chain(_inserted(genome), _renamed(genome), _rewired(genome), _extended(genome),
-                   _bypassed(genome))
+    others = chain(
+        _inserted(genome), _renamed(genome), _rewired(genome), _extended(genome), _bypassed(genome)
+    )
     return chain(labels, others) if rules & {"heads", "widths"} else chain(others, labels)
 
 

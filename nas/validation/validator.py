@@ -167,7 +167,9 @@ def _violation(
     words = [letters[ref].role for ref in path if isinstance(ref, int)]
     if rule.quantifier == "none":
         expected = f"no path from {rule.source} to {rule.place}"
-        expected += "" if rule.automaton.pattern == ".*" else f" that reads {rule.automaton.pattern}"
+        expected += (
+            "" if rule.automaton.pattern == ".*" else f" that reads {rule.automaton.pattern}"
+        )
     else:
         expected = rule.automaton.pattern
     return Violation(
@@ -193,9 +195,7 @@ def _end(genome: Genome, rule: Rule, node: int | None) -> list[Ref]:
 
 
 def _names(genome: Genome, path: Sequence[Ref]) -> tuple[str, ...]:
-    return tuple(
-        f"{ref}:{genome.nodes[ref].op}" if isinstance(ref, int) else ref for ref in path
-    )
+    return tuple(f"{ref}:{genome.nodes[ref].op}" if isinstance(ref, int) else ref for ref in path)
 
 
 def _arity(

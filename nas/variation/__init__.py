@@ -89,7 +89,10 @@ class Variation:
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
         """One change of the kind drawn, or of the graph where that kind has nothing to offer."""
         mark = rng.random()
-        for kind in ("place" if mark < PLACE else "project" if mark < PROJECT else "graph", "graph"):
+        for kind in (
+            "place" if mark < PLACE else "project" if mark < PROJECT else "graph",
+            "graph",
+        ):
             for _ in range(TRIES):
                 name, child = self._propose(kind, genome, rng)
                 fitted = None if child is None else self._fitted(child, rng)

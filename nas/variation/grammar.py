@@ -109,31 +109,36 @@ class Grammar:
     def advance(self, letter: Letter, states: Sequence[State]) -> State:
         """Where paths arrive with a node, given where they arrive with its operands."""
         return State(
-            tuple(_advanced(r, letter, [s.allowed[i] for s in states])
-                  for i, r in enumerate(self.bound)),
-            tuple(_advanced(r, letter, [s.owed[i] for s in states])
-                  for i, r in enumerate(self.owing)),
+            tuple(
+                _advanced(r, letter, [s.allowed[i] for s in states])
+                for i, r in enumerate(self.bound)
+            ),
+            tuple(
+                _advanced(r, letter, [s.owed[i] for s in states]) for i, r in enumerate(self.owing)
+            ),
         )
 
     def operand_goals(self, goal: Goal, reading: Reading) -> list[tuple[Goal, ...]]:
         """The goals at the operands; several where different operands can carry a debt."""
         letter = reading.letter
-        allowed = [rule.automaton.retreat(mask, letter)
-                   for rule, mask in zip(self.bound, goal.allowed, strict=True)]
+        allowed = [
+            rule.automaton.retreat(mask, letter)
+            for rule, mask in zip(self.bound, goal.allowed, strict=True)
+        ]
         columns = [self._debts(i, rule, goal, reading) for i, rule in enumerate(self.owing)]
         found = []
         for debts in itertools.product(*columns):
             goals = []
             for slot, port in enumerate(reading.signature.inputs):
-                here = tuple(mask & _place_mask(rule, letter, slot)
-                             for rule, mask in zip(self.bound, allowed, strict=True))
+                here = tuple(
+                    mask & _place_mask(rule, letter, slot)
+                    for rule, mask in zip(self.bound, allowed, strict=True)
+                )
                 goals.append(Goal(port.kind, here, tuple(debt[slot] for debt in debts)))
             found.append(tuple(goals))
         return found
 
-    def _debts(
-        self, index: int, rule: Rule, goal: Goal, reading: Reading
-    ) -> list[tuple[int, ...]]:
+    def _debts(self, index: int, rule: Rule, goal: Goal, reading: Reading) -> list[tuple[int, ...]]:
         """For one rule, the ways to share its debts among the operands."""
         letter, ports = reading.letter, len(reading.signature.inputs)
         place = rule.slot(letter)

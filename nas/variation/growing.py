@@ -33,7 +33,11 @@ REUSE: Final = 0.2  # how often a goal is met by a node that is there already
 
 
 def grow(
-    draft: Draft, goal: Goal, budget: int, space: SearchSpace, rng: np.random.Generator,
+    draft: Draft,
+    goal: Goal,
+    budget: int,
+    space: SearchSpace,
+    rng: np.random.Generator,
     port: str = "",
 ) -> Ref:
     """Meet a goal with at most ``budget`` new nodes; returns the stream or node that meets it.
@@ -112,5 +116,3 @@ def choose(weights: list[float], rng: np.random.Generator) -> int:
         if mark < 0:
             return index
     return len(weights) - 1
-
-

@@ -14,8 +14,6 @@ from nas.variation.grammar import Goal
 from nas.variation.growing import draw_params, grow, is_allowed, pick_production
 
 if TYPE_CHECKING:
-
-
     import numpy as np
 
     from nas.genome import Ref
@@ -107,7 +105,9 @@ def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | 
     ways = []
     for reading in draft.grammar.readings:
         signature = reading.signature
-        has_kind = signature.output.kind is goal.kind and len(signature.inputs) == len(vertex.inputs)
+        has_kind = signature.output.kind is goal.kind and len(signature.inputs) == len(
+            vertex.inputs
+        )
         if reading.op != vertex.reading.op and has_kind:
             choices = draft.grammar.operand_goals(goal, reading)
             if any(all(map(draft.fits, vertex.inputs, operands)) for operands in choices):
@@ -137,9 +137,7 @@ def retune(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     at, params = ways[int(rng.integers(len(ways)))]
     fresh = Draft(draft.grammar, [_copy(v) for v in draft.vertices])
     defaults = get(fresh.vertices[at].reading.op).defaults()
-    fresh.vertices[at].params = tuple(
-        sorted((k, v) for k, v in params.items() if v != defaults[k])
-    )
+    fresh.vertices[at].params = tuple(sorted((k, v) for k, v in params.items() if v != defaults[k]))
     return fresh
 
 
@@ -203,5 +201,3 @@ def _rest(draft: Draft, fresh: Draft, start: int, shift: int = 0) -> Draft:
         inputs = [r + shift if isinstance(r, int) and r >= first else r for r in vertex.inputs]
         fresh.add(vertex.reading, inputs, vertex.params)
     return fresh
-
-

@@ -62,7 +62,9 @@ def _inside(projections: Projections, space: SearchSpace) -> Projections:
 
     A canonical genome has no projection for a stream that nobody read; now somebody may.
     """
-    outside = {n: space.choices(n) for n in FIELDS if getattr(projections, n) not in space.choices(n)}
+    outside = {
+        n: space.choices(n) for n in FIELDS if getattr(projections, n) not in space.choices(n)
+    }
     return replace(projections, **{name: choices[0] for name, choices in outside.items()})
 
 

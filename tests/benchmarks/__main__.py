@@ -14,6 +14,7 @@ import argparse
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import mean, stdev
 
 import numpy as np
@@ -22,10 +23,11 @@ import torch
 from nas.canonical import digest
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.study import study
+from nas.genome import Genome
 from nas.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.tasks import load_images, load_task
-from nas.validation import load_policy, validate
+from nas.validation import Policy, load_policy, validate
 from nas.variation import Variation
 
 
@@ -37,8 +39,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, "
-          f"torch {torch.__version__}")
+    print(
+        f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, "
+        f"torch {torch.__version__}"
+    )
     for name in options.names or BENCHMARKS:
         BENCHMARKS[name](options)
 
@@ -46,7 +50,9 @@ def main() -> None:
 def validator(options: argparse.Namespace, count: int = 5_000, rounds: int = 5) -> None:
     """Types plus policy on distinct parsed genomes; nothing is kept from one to the next."""
     print("\ngenomes a core-second, best of", rounds, "rounds over distinct genomes")
-    print(f"{'space':16}{'genomes':>9}{'nodes':>7}{'judged/s':>11}{'sampled/s':>11}{'digests/s':>11}")
+    print(
+        f"{'space':16}{'genomes':>9}{'nodes':>7}{'judged/s':>11}{'sampled/s':>11}{'digests/s':>11}"
+    )
     for name in ("quickstart", "attention_v1", "attention_v2"):
         space = load_space(name)
         policy = load_policy(space.policy)
@@ -55,11 +61,13 @@ def validator(options: argparse.Namespace, count: int = 5_000, rounds: int = 5) 
         drawn = [variation.mutate(variation.sample(rng), rng)[0] for _ in range(count)]
         sampled = count / (time.process_time() - start)
         genomes = list({digest(g): g for g in drawn}.values())
-        best = min(_seconds(lambda: [validate(g, policy) for g in genomes]) for _ in range(rounds))
-        digested = min(_seconds(lambda: [digest(g) for g in genomes]) for _ in range(2))
+        best = min(_seconds(partial(_judge, genomes, policy)) for _ in range(rounds))
+        digested = min(_seconds(partial(_digest, genomes)) for _ in range(2))
         nodes = mean(len(g.nodes) for g in genomes)
-        print(f"{name:16}{len(genomes):9,}{nodes:7.1f}{len(genomes) / best:11,.0f}{sampled:11,.0f}"
-              f"{len(genomes) / digested:11,.0f}")
+        print(
+            f"{name:16}{len(genomes):9,}{nodes:7.1f}{len(genomes) / best:11,.0f}{sampled:11,.0f}"
+            f"{len(genomes) / digested:11,.0f}"
+        )
 
 
 def trainings(options: argparse.Namespace) -> None:
@@ -75,11 +83,23 @@ def trainings(options: argparse.Namespace) -> None:
             own = [t.evaluation for t in trials if t.name == mechanism]
             scores[mechanism] = [100 * e.objectives["accuracy"] for e in own]
             seconds = [e.core_seconds for e in own]
-            print(f"  {mechanism:8} accuracy {_spread(scores[mechanism])} %   core-seconds "
-                  f"{min(seconds):.2f} to {max(seconds):.2f}")
+            print(
+                f"  {mechanism:8} accuracy {_spread(scores[mechanism])} %   core-seconds "
+                f"{min(seconds):.2f} to {max(seconds):.2f}"
+            )
         gap = mean(scores["mha"]) - mean(scores["uniform"])
         error = sum(stdev(s) ** 2 / len(s) for s in scores.values()) ** 0.5
         print(f"  mha - uniform: {gap:.2f} points, {gap / error:.1f} standard errors")
+
+
+def _judge(genomes: list[Genome], policy: Policy) -> None:
+    for genome in genomes:
+        validate(genome, policy)
+
+
+def _digest(genomes: list[Genome]) -> None:
+    for genome in genomes:
+        digest(genome)
 
 
 def _seconds(work: Callable[[], object]) -> float:

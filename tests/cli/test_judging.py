@@ -43,9 +43,7 @@ class Nas:
 
 
 @pytest.fixture
-def nas(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Nas:
+def nas(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nas:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     return Nas(capsys, tmp_path)
@@ -78,8 +76,10 @@ def test_yaml_is_read_as_json_is(nas: Nas) -> None:
     [
         [],
         [{"op": "softmax", "inputs": []}],
-        [{"op": "scaled_dot_product", "inputs": ["q", "k"]},
-         {"op": "weighted_sum", "inputs": [0, "v"]}],
+        [
+            {"op": "scaled_dot_product", "inputs": ["q", "k"]},
+            {"op": "weighted_sum", "inputs": [0, "v"]},
+        ],
     ],
 )
 def test_violations_are_explained_with_a_repair(nas: Nas, graph: list[object]) -> None:
@@ -105,13 +105,26 @@ def test_violations_are_explained_with_a_repair(nas: Nas, graph: list[object]) -
         ('{"graph_deff": []}', "'graph_deff'"),
         ({"graph_def": [{"op": "sofmax", "inputs": ["q"]}]}, "did you mean 'softmax'"),
         ({"graph_def": [{"op": "softmax", "inputs": [3]}]}, "node 0"),
-        ({"graph_def": [{"op": "qana", "inputs": ["q", "k"], "params": {"hidden": 0}}]},
-         "from 1 to 64"),
-        ({"graph_def": [{"op": "qana", "inputs": ["q", "k"], "params": {"hiden": 2}}]},
-         "did you mean 'hidden'"),
-        ({"graph_def": [{"op": "neural_attention", "inputs": ["q", "k"],
-                         "params": {"reduced_dim": 1}}]}, "reduced_dim"),
-        ({"graph_def": [{"op": "qana", "inputs": ["q", "k"], "params": {"skip": False}}]}, "random"),
+        (
+            {"graph_def": [{"op": "qana", "inputs": ["q", "k"], "params": {"hidden": 0}}]},
+            "from 1 to 64",
+        ),
+        (
+            {"graph_def": [{"op": "qana", "inputs": ["q", "k"], "params": {"hiden": 2}}]},
+            "did you mean 'hidden'",
+        ),
+        (
+            {
+                "graph_def": [
+                    {"op": "neural_attention", "inputs": ["q", "k"], "params": {"reduced_dim": 1}}
+                ]
+            },
+            "reduced_dim",
+        ),
+        (
+            {"graph_def": [{"op": "qana", "inputs": ["q", "k"], "params": {"skip": False}}]},
+            "random",
+        ),
     ],
 )
 def test_bad_files_give_one_sentence_and_status_2(nas: Nas, content: object, words: str) -> None:
@@ -156,8 +169,14 @@ def test_cost_of_one_and_of_several(nas: Nas) -> None:
     assert status == 0
     assert one["macs"] == 1_605_760
     assert one["seed_compatible_macs"] == 3_777_280
-    assert set(one) == {"macs", "attention_macs", "elementwise", "params",
-                        "kv_cache_bytes_per_token", "seed_compatible_macs"}
+    assert set(one) == {
+        "macs",
+        "attention_macs",
+        "elementwise",
+        "params",
+        "kv_cache_bytes_per_token",
+        "seed_compatible_macs",
+    }
     _, out, _ = nas("cost", "mha", "sqa", "--json")
     assert [type(c) for c in json.loads(out)] == [dict, dict]
     _, out, _ = nas("cost", "mha", "sqa")

@@ -212,13 +212,20 @@ def test_sizes_that_cannot_be_are_refused(dim: int, heads: int, reference: bool)
 
 def test_an_ill_typed_genome_is_refused_with_the_place(genome: Build) -> None:
     with pytest.raises(ViolationError, match=r"node 1 \(softmax\)"):
-        build_attention(genome(("scaled_dot_product", "qk"), ("softmax", "q"),
-                               ("weighted_sum", [1, "v"])), 16, 2)
+        build_attention(
+            genome(("scaled_dot_product", "qk"), ("softmax", "q"), ("weighted_sum", [1, "v"])),
+            16,
+            2,
+        )
 
 
 def test_rope_at_an_odd_width_is_refused(genome: Build) -> None:
-    found = genome(("rope", "q"), ("scaled_dot_product", [0, "k"]), ("softmax", [1]),
-                   ("weighted_sum", [2, "v"]))
+    found = genome(
+        ("rope", "q"),
+        ("scaled_dot_product", [0, "k"]),
+        ("softmax", [1]),
+        ("weighted_sum", [2, "v"]),
+    )
     for reference in (True, False):
         with pytest.raises(GenomeError, match="rope"):
             build_attention(found, 15, 3, reference=reference)
@@ -246,16 +253,22 @@ def test_formulas(name: str, text: str) -> None:
 
 
 def test_what_is_read_twice_gets_a_name(genome: Build) -> None:
-    found = genome(("gelu", "v"), ("scaled_dot_product", [0, "k"]), ("softmax", [1]),
-                   ("weighted_sum", [2, 0]))
+    found = genome(
+        ("gelu", "v"), ("scaled_dot_product", [0, "k"]), ("softmax", [1]), ("weighted_sum", [2, 0])
+    )
     assert formula(found).startswith("A1 = GELU(V); ")
 
 
 def test_row_sums_of_sigmoid_grow_with_length_unless_corrected(genome: Build) -> None:
     """E6: about n/2 as published, about one with the length bias."""
     for biased, expected in ((False, 128.0), (True, 1.0)):
-        found = genome(("scaled_dot_product", "qk"), ("sigmoid", [0], {"length_bias": biased}),
-                       ("weighted_sum", [1, "v"]), has_wv=False, has_wo=False)
+        found = genome(
+            ("scaled_dot_product", "qk"),
+            ("sigmoid", [0], {"length_bias": biased}),
+            ("weighted_sum", [1, "v"]),
+            has_wv=False,
+            has_wo=False,
+        )
         block = build_attention(found, 16, 1).double()
         out = block(torch.ones(1, 256, 16, dtype=torch.float64) * 0.01)
         assert out[0, 0, 0].item() / 0.01 == pytest.approx(expected, rel=0.05)

@@ -94,7 +94,8 @@ def test_a_clean_interpreter_runs_the_file(tmp_path: Path) -> None:
     genome = MECHANISMS["champion_2025"].genome
     write_module(export_module(genome, 32, 4, Origin("champion_2025")), path)
     done = subprocess.run(
-        [sys.executable, "-I", str(path)], cwd=tmp_path, capture_output=True, text=True, check=False)
+        [sys.executable, "-I", str(path)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "largest difference" in done.stdout
 

@@ -82,8 +82,9 @@ def test_entmax15_lies_between_softmax_and_sparsemax() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [Softmax(filtered=True), SoftmaxOne(), Sparsemax(), Entmax15(), TopkSoftmax(k=3), Uniform(),
-               Sigmoid(), Sigmoid(length_bias=True), ReluSquared()],
+    "module",
+    [Softmax(filtered=True), SoftmaxOne(), Sparsemax(), Entmax15(), TopkSoftmax(k=3), Uniform(),
+     Sigmoid(), Sigmoid(length_bias=True), ReluSquared()],
     ids=lambda module: type(module).__name__,
 )  # fmt: skip
 def test_a_mask_equals_fewer_keys(module: torch.nn.Module) -> None:
@@ -187,7 +188,14 @@ def test_topk_softmax_equals_softmax_after_the_filter() -> None:
 def test_two_filters_that_exclude_each_other_leave_zeros() -> None:
     z = scores().requires_grad_()
     both = TopkFilter(k=2)(z) + TopkFilter(k=2)(-z)
-    for module in (Softmax(filtered=True), SoftmaxOne(), Sparsemax(), Entmax15(), Sigmoid(), ReluSquared()):
+    for module in (
+        Softmax(filtered=True),
+        SoftmaxOne(),
+        Sparsemax(),
+        Entmax15(),
+        Sigmoid(),
+        ReluSquared(),
+    ):
         weights = module(both)
         assert not weights.any()
         (gradient,) = torch.autograd.grad(weights.sum(), z, retain_graph=True)

@@ -158,9 +158,7 @@ class Kit:
             seed=seed,
         )
 
-    def create(
-        self, name: str = "run", space: SearchSpace = SPACE, **settings: Any
-    ) -> RunWriter:
+    def create(self, name: str = "run", space: SearchSpace = SPACE, **settings: Any) -> RunWriter:
         chosen = Settings(**{"population": 8, "generations": 4, **settings})
         task = Document("toy", "name: toy\n", "0123456789abcdef")
         setup = make_setup(space, task, chosen, num_classes=10, mha=MHA)
@@ -176,7 +174,6 @@ class Kit:
         with writer:
             algorithm = frozen_algorithm(writer.run.setup, **SIZES)
             return Loop(writer, algorithm, table or Table(), listener or Silent()).run()
-
 
     def recorded(self, name: str = "run") -> dict[str, Any]:
         """All of a run that must not depend on workers and interruptions."""

@@ -104,9 +104,7 @@ def test_algorithm_takes_any_number_of_objectives(kit: Any, name: str, width: in
 
 
 @every_algorithm
-def test_algorithm_ends_when_the_space_is_exhausted(
-    kit: Any, name: str, monkeypatch: Any
-) -> None:
+def test_algorithm_ends_when_the_space_is_exhausted(kit: Any, name: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("nas.search.novelty.MAX_ATTEMPTS", 200)
     algorithm = make_algorithm(name, kit.materials(space=kit.tiny, population=8))
     found: list[str | None] = []

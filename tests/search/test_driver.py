@@ -61,9 +61,7 @@ def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: A
         assert run.setup.reference_point == (0.1, 2 * evaluation.objectives["macs"])
 
 
-def test_search_closes_its_evaluator_whatever_happens(
-    kit: Any, task: Any, make_table: Any
-) -> None:
+def test_search_closes_its_evaluator_whatever_happens(kit: Any, task: Any, make_table: Any) -> None:
     made = [make_table(), make_table(stop_after=3), make_table()]
     waiting = list(made)
     search = partial(
@@ -204,9 +202,7 @@ def test_search_a_space_with_a_fault_makes_no_folder(kit: Any, task: Any, table:
     assert not kit.root.exists()
 
 
-def test_reference_costs_measure_latency_only_where_it_is_an_objective(
-    kit: Any, task: Any
-) -> None:
+def test_reference_costs_measure_latency_only_where_it_is_an_objective(kit: Any, task: Any) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("nothing is to be trained")
 

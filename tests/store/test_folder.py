@@ -21,7 +21,6 @@ from nas.store import (
     list_runs,
     open_writer,
     split_member,
-    weights_path,
 )
 
 NewRun = Callable[..., RunWriter]
@@ -192,7 +191,3 @@ def test_split_member() -> None:
     for source in ("latest", "latest/", "/best", ""):
         with pytest.raises(RunError, match="expected RUN/ID, for example latest/best"):
             split_member(source)
-
-
-def test_weights_path_is_inside_the_run() -> None:
-    assert weights_path(Path("runs/a"), "0f") == Path("runs/a/weights/0f.safetensors")

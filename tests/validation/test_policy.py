@@ -24,8 +24,10 @@ def test_shipped_policies_compile(name: str) -> None:
         ("[{name: r, to: output, from: input, match: 'scor'}]", ["'r'", "did you mean 'score'"]),
         ("[{name: r, to: output, from: input, match: 'score (gate'}]", ["'r'", "not closed"]),
         ("[{name: r, to: outptu, from: input, match: score}]", ["'outptu'"]),
-        ("[{name: r, to: aggregate.weight, from: input, match: score}]",
-         ["port 'weight'", "did you mean 'weights'"]),
+        (
+            "[{name: r, to: aggregate.weight, from: input, match: score}]",
+            ["port 'weight'", "did you mean 'weights'"],
+        ),
         ("[{name: r, to: output, from: inputs, match: score}]", ["'inputs'", "input.v"]),
         ("[{name: r, to: output}]", ["exactly one of"]),
         ("[{name: r, to: output, from: input}]", ["needs 'match'"]),

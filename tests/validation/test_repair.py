@@ -30,8 +30,7 @@ SUM = ("weighted_sum", [1, "v"])
         ((("scaled_dot_product", "q"), NORM, SUM), (SCORE, NORM, SUM)),
         ((SCORE, NORM, ("weighted_sum", [1, "k"])), (SCORE, NORM, SUM)),
         ((), (SCORE, NORM, SUM)),
-        ((("linear", "v"),),
-         (("linear", "v"), SCORE, ("softmax", [1]), ("weighted_sum", [2, 0]))),
+        ((("linear", "v"),), (("linear", "v"), SCORE, ("softmax", [1]), ("weighted_sum", [2, 0]))),
     ],
 )
 def test_the_nearest_legal_genome(
@@ -79,5 +78,6 @@ def test_a_policy_that_forbids_everything_has_no_repair(genome: Build) -> None:
     from nas.validation import PolicyFile, compile_policy
 
     file = PolicyFile.model_validate(
-        {"name": "no", "rules": [{"name": "r", "to": "output", "none": "input"}]})
+        {"name": "no", "rules": [{"name": "r", "to": "output", "none": "input"}]}
+    )
     assert nearest_legal(genome(SCORE, NORM, SUM), compile_policy(file, "no")) is None

@@ -147,14 +147,28 @@ def test_two_stage_attention_grows_where_the_policy_allows_it() -> None:
 
 def test_a_policy_of_ones_own_is_obeyed_too() -> None:
     """Values must have passed a layer norm, and nothing may come from k."""
-    file = PolicyFile.model_validate({"name": "own", "rules": [
-        {"name": "o", "to": "output", "from": "input", "match": ".* aggregate"},
-        {"name": "w", "to": "aggregate.weights", "from": "input",
-         "match": "transform* score adjust* normalize"},
-        {"name": "v", "to": "aggregate.values", "from": "input", "match": "gelu* layer_norm"},
-        {"name": "n", "to": "output", "none": "input.k"},
-        {"name": "s", "to": "output", "some": "input.q", "match": "layer_norm aggregate"},
-    ]})
+    file = PolicyFile.model_validate(
+        {
+            "name": "own",
+            "rules": [
+                {"name": "o", "to": "output", "from": "input", "match": ".* aggregate"},
+                {
+                    "name": "w",
+                    "to": "aggregate.weights",
+                    "from": "input",
+                    "match": "transform* score adjust* normalize",
+                },
+                {
+                    "name": "v",
+                    "to": "aggregate.values",
+                    "from": "input",
+                    "match": "gelu* layer_norm",
+                },
+                {"name": "n", "to": "output", "none": "input.k"},
+                {"name": "s", "to": "output", "some": "input.q", "match": "layer_norm aggregate"},
+            ],
+        }
+    )
     space = load_space("quickstart").model_copy(update={"mechanisms": ()})
     policy = compile_policy(file, "own")
     variation, rng = Variation(space, policy), np.random.default_rng(12)
@@ -174,7 +188,8 @@ def test_a_space_that_its_policy_leaves_empty_is_refused() -> None:
 
 def test_a_space_whose_labels_never_fit_says_so() -> None:
     space = load_space("quickstart").model_copy(
-        update={"projections": {"has_wo": (False,), "q_heads": ("1/2",), "kv_heads": ("1/2",)}})
+        update={"projections": {"has_wo": (False,), "q_heads": ("1/2",), "kv_heads": ("1/2",)}}
+    )
     variation = Variation(space, load_policy(space.policy))
     with pytest.raises(SpaceError, match="projections fit none"):
         variation.sample(np.random.default_rng(0))
