@@ -39,6 +39,13 @@ from nas.tasks import ImageData, Task
 
 _PACKAGE: Final = Path(nas.__file__).parent
 _PROBE_SECONDS: Final = 5.0
+_IF_ABSENT: Final = (
+    "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
+)
+_IF_REFUSED: Final = (
+    "It asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if ~/.ray/auth_token does "
+    "not hold the cluster's."
+)
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -53,7 +60,8 @@ class RayEvaluator:
         address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this machine,
             or uses the one that this process is connected to already.
         time_limit: seconds that one training may take; None for no limit.
-        grace: seconds beyond it after which a worker that did not answer is ended.
+        grace: seconds beyond it after which a worker that did not answer is ended; a new worker
+            needs some of them to load what torch loads only when it first trains.
         train: the training function.
 
     Raises:
@@ -242,9 +250,10 @@ def _join_cluster(address: str, quiet: dict[str, Any]) -> None:
         # read its results.
         ray.init(address, runtime_env={"py_modules": [str(_PACKAGE)]}, **quiet)
     except Exception as error:
+        is_refused = "Authentication" in f"{error} {error.__cause__}"
         raise DeviceError(
-            f"no Ray cluster can be reached at {address!r}: {_gist(error)}. Expected the "
-            "host:port of a running cluster's head node, which `ray start --head` prints."
+            f"no Ray cluster can be reached at {address!r}: {_gist(error)}. "
+            + (_IF_REFUSED if is_refused else _IF_ABSENT)
         ) from error
 
 
@@ -287,7 +296,9 @@ def _actor_class(share: Share) -> Any:
 
 
 def _gist(error: BaseException) -> str:
-    """What an error says, without Ray's advice and without the remote traceback."""
-    cause = getattr(error, "cause", None) or error
-    text = str(cause).partition("Worker exit detail:")[2] or str(cause)
-    return text.partition(" Some common causes")[0].strip().rstrip(".") or type(cause).__name__
+    """One line of what an error of Ray's says: the error that a worker met, or how it ended."""
+    text = str(getattr(error, "cause", None) or error)
+    lines = text.partition("Worker exit detail:")[2] or text
+    is_remote_trace = "traceback" in text.lower()
+    line = lines.strip().splitlines()[-1 if is_remote_trace else 0] if lines.strip() else text
+    return line.partition(" Some common causes")[0].strip().rstrip(".") or type(error).__name__

@@ -103,7 +103,7 @@ def _asked_share(
     if fitting < (workers or 1):
         raise DeviceError(
             f"{workers or 1} workers with {gpus_per_worker:g} GPUs each do not fit: {place} has "
-            f"{gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller share, or for 0 GPUs a "
-            "worker to train on processor cores."
+            f"{gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller "
+            "share, or for 0 GPUs a worker to train on processor cores."
         )
     return Share(workers or min(cores, fitting), gpus_per_worker)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,12 @@ NAMES = ("mha", "gqa", "uniform", "sqa")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """One local cluster for all tests here; evaluators find this process connected and use it."""
+    """One local cluster for all tests here; evaluators find this process connected and use it.
+
+    Ray believes what it is told about GPUs.
+    """
     quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
-    ray.init("local", num_cpus=CORES, num_gpus=0, logging_level="ERROR", **quiet)
+    ray.init("local", num_cpus=CORES, num_gpus=1, logging_level="ERROR", **quiet)
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
 
@@ -53,9 +56,8 @@ def unruly(
     cluster: str, task: Task, data: ImageData, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayEvaluator]:
     train = unruly_training(tmp_path_factory.mktemp("unruly"))
-    with closing(
-        RayEvaluator(task, data, workers=2, time_limit=1.0, grace=3.0, train=train)
-    ) as evaluator:
+    limits = {"workers": 2, "gpus_per_worker": 0, "time_limit": 1.0, "grace": 11.0}
+    with closing(RayEvaluator(task, data, train=train, **limits)) as evaluator:
         yield evaluator
 
 
@@ -77,6 +79,8 @@ def unruly_training(folder: Path) -> Train:
             raise MemoryError("no room")
         if job.key == "exception":
             raise LookupError("a primitive is broken")
+        if job.key == "sleeps":
+            time.sleep(1000)
         if job.key == "holds_the_interpreter":
             re.match("(a+)+b", "a" * 60)
         if job.key == "exits":
@@ -123,11 +127,11 @@ def outcome(unruly: RayEvaluator) -> dict[str, Evaluation]:
 
 
 FAILURES = {
-    "diverged": ("diverged", "loss is"),
+    "holds_the_interpreter": ("time_limit", "its worker was ended"),
+    "diverged": ("diverged", "loss is|not finite"),
     "time_limit": ("time_limit", "limit of 1 s"),
     "memory_error": ("out_of_memory", "no room"),
     "exception": ("error", "LookupError: a primitive is broken"),
-    "holds_the_interpreter": ("time_limit", "its worker was ended"),
     "exits": ("worker_lost", "twice"),
 }
 
@@ -138,11 +142,11 @@ def test_failure_is_recorded_with_its_reason(outcome: dict[str, Evaluation], key
     evaluation = outcome[key]
     assert evaluation.reason == reason, evaluation.error
     assert evaluation.error is not None
-    assert words in evaluation.error
+    assert re.search(words, evaluation.error)
     assert ":" in evaluation.worker
     assert evaluation.budget
     if reason in ("time_limit", "worker_lost"):
-        assert evaluation.wall_seconds < 10
+        assert evaluation.wall_seconds < 30
 
 
 def test_failure_of_one_leaves_all_others_alone(outcome: dict[str, Evaluation]) -> None:
@@ -162,7 +166,7 @@ def test_worker_has_one_thread_and_shares_the_data(outcome: dict[str, Evaluation
 
 
 def test_run_that_is_abandoned_leaves_the_evaluator_usable(unruly: RayEvaluator) -> None:
-    with closing(unruly.run(jobs_named("a", "b", "holds_the_interpreter"))) as answers:
+    with closing(unruly.run(jobs_named("a", "b", "sleeps"))) as answers:
         next(answers)
     again = dict(unruly.run(jobs_named("c")))
     assert [evaluation.is_ok for evaluation in again.values()] == [True]
@@ -171,9 +175,9 @@ def test_run_that_is_abandoned_leaves_the_evaluator_usable(unruly: RayEvaluator)
 
 def test_number_of_workers_changes_no_result(cluster: str, task: Task, data: ImageData) -> None:
     jobs = [Job(name, mechanism(name).genome, seed=n) for n, name in enumerate(NAMES)]
-    with closing(RayEvaluator(task, data, workers=1)) as one:
+    with closing(RayEvaluator(task, data, workers=1, gpus_per_worker=0)) as one:
         alone = results(one.run(jobs))
-    with closing(RayEvaluator(task, data, workers=2)) as two:
+    with closing(RayEvaluator(task, data, workers=2, gpus_per_worker=0)) as two:
         assert two.workers == 2
         assert results(two.run(jobs)) == alone
     assert results(LocalEvaluator(task, data).run(jobs)) == alone
@@ -194,8 +198,19 @@ def test_more_workers_than_the_cluster_has_is_one_sentence(
 ) -> None:
     with pytest.raises(DeviceError, match="9 workers need 9 processor cores"):
         RayEvaluator(task, data, workers=9)
-    with pytest.raises(DeviceError, match="has no GPUs"):
-        RayEvaluator(task, data, workers=1, gpus_per_worker=0.5)
+    with pytest.raises(DeviceError, match=r"3 workers with 0\.5 GPUs each do not fit"):
+        RayEvaluator(task, data, workers=3, gpus_per_worker=0.5)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_gpu_that_torch_cannot_use_is_no_candidates_fault(
+    cluster: str, task: Task, data: ImageData
+) -> None:
+    with (
+        closing(RayEvaluator(task, data, workers=2)) as evaluator,
+        pytest.raises(DeviceError, match=r"torch sees no GPU on .*, where Ray counts one"),
+    ):
+        list(evaluator.run(jobs_named("a", "b", "c")))
 
 
 def test_second_cluster_is_refused(cluster: str, task: Task, data: ImageData) -> None:
@@ -228,7 +243,8 @@ def main(address, keys):
     task = load_task("vit-cifar10", data="digits")
     jobs = [Job(key, mechanism("mha").genome, 0) for key in keys]
     data = load_images("digits", task)
-    with closing(RayEvaluator(task, data, workers=1, address=address, train=train)) as evaluator:
+    asked = dict(workers=1, gpus_per_worker=0, address=address, train=train)
+    with closing(RayEvaluator(task, data, **asked)) as evaluator:
         for job, evaluation in evaluator.run(jobs):
             assert evaluation.is_ok, evaluation
 
@@ -241,25 +257,30 @@ except KeyboardInterrupt:
 """
 
 
-def start_script(tmp_path: Path, address: str, *keys: str) -> "subprocess.Popen[str]":
+@contextmanager
+def started_script(tmp_path: Path, address: str, *keys: str) -> "Iterator[subprocess.Popen[str]]":
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), address, str(tmp_path / "asleep"), *keys]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     # A session of its own, like a terminal's: an interrupt reaches the driver and all that it
     # started.
-    return subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes)
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_cluster_is_joined_by_address(cluster: str, tmp_path: Path) -> None:
-    with start_script(tmp_path, cluster, "good") as process:
+    with started_script(tmp_path, cluster, "good") as process:
         assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == 0
     assert ray.cluster_resources()["CPU"] == CORES
 
 
 def test_interrupt_stops_a_cluster_of_our_own_within_seconds(tmp_path: Path) -> None:
-    with start_script(tmp_path, "", "exits", "sleeps") as process:
+    with started_script(tmp_path, "", "exits", "sleeps") as process:
         wait_for(tmp_path / "asleep")
         start = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
