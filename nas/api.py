@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import ConfigError
 from nas.evaluation.backends import make_evaluator
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from nas.space import SearchSpace
     from nas.tasks import ImageData, Task
 
+TIME_LIMIT: Final = 1800.0
+
 
 def search(
     space: str,
@@ -40,7 +42,7 @@ def search(
     workers: int | None = None,
     gpus_per_worker: float | None = None,
     ray_address: str | None = None,
-    time_limit: float | None = None,
+    time_limit: float | None = TIME_LIMIT,
     listener: Listener | None = None,
     command: str = "nas.search",
 ) -> Ended:
@@ -56,7 +58,8 @@ def search(
         runs: the folder that the run's folder goes into.
         backend: ``ray``, or ``local`` for this process alone.
         workers: trainings at once; by default one a core.
-        time_limit: seconds that one training may take.
+        time_limit: seconds that one training may take; None for no limit, so that one that
+            hangs is never ended.
 
     Raises:
         NasError: something given cannot be used; the message says what and why.
@@ -85,7 +88,7 @@ def resume(
     workers: int | None = None,
     gpus_per_worker: float | None = None,
     ray_address: str | None = None,
-    time_limit: float | None = None,
+    time_limit: float | None = TIME_LIMIT,
     listener: Listener | None = None,
     command: str = "nas.resume",
 ) -> Ended:
@@ -112,7 +115,7 @@ def evaluate(
     workers: int | None = None,
     gpus_per_worker: float | None = None,
     ray_address: str | None = None,
-    time_limit: float | None = None,
+    time_limit: float | None = TIME_LIMIT,
 ) -> Iterator[Trial]:
     """Train mechanisms without a search; trials come as they finish.
 

@@ -19,7 +19,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Trainings at once; one
 Gpus = Annotated[float | None, typer.Option(min=0, help="GPUs a worker; fractions share one.")]
 Address = Annotated[str | None, typer.Option(help="A Ray cluster to join; else one is started.")]
 Backend = Annotated[str, typer.Option(help="ray, or local: in this process.")]
-Limit = Annotated[float | None, typer.Option(help="Seconds that one training may take.")]
+Limit = Annotated[float, typer.Option(help="Seconds that one training may take.")]
 Data = Annotated[str | None, typer.Option(help="cifar10, digits or imagefolder:PATH.")]
 Runs = Annotated[Path, typer.Option(help="The folder that runs are in.")]
 
@@ -40,7 +40,7 @@ def search(
     algorithm: Annotated[
         str, typer.Option(help="nsga2, random or regularized-evolution.")
     ] = "nsga2",
-    time_limit: Limit = None,
+    time_limit: Limit = 1800,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: Runs = Path("runs"),
 ) -> None:
@@ -81,7 +81,7 @@ def resume(
     gpus_per_worker: Gpus = None,
     ray_address: Address = None,
     backend: Backend = "ray",
-    time_limit: Limit = None,
+    time_limit: Limit = 1800,
     runs: Runs = Path("runs"),
 ) -> None:
     """Go on with a run that was stopped, or add generations to a finished one."""
@@ -117,7 +117,7 @@ def evaluate(
     gpus_per_worker: Gpus = None,
     ray_address: Address = None,
     backend: Backend = "ray",
-    time_limit: Limit = None,
+    time_limit: Limit = 1800,
     as_json: Annotated[bool, typer.Option("--json", help="Print the JSON answer.")] = False,
 ) -> None:
     """Train mechanisms under a task, with several seeds, without a search."""
