@@ -20,7 +20,7 @@ def ended(run: Run, status: EndStatus) -> Ended:
         "finished": f"Done: {num_done} generations, {num_trained} mechanisms.",
         "exhausted": f"The space is exhausted: {MAX_ATTEMPTS} attempts in a row gave no mechanism "
         f"that was new; {num_trained} were trained.",
-        "interrupted": f"Interrupted in generation {num_done} (they count from 0); every finished "
+        "interrupted": f"Interrupted in generation {num_done + 1}; every finished "
         f"training is kept. `nas resume {_source(run)}` goes on.",
     }[status]
     return _event(run, status, message)
