@@ -9,7 +9,9 @@ Names are imported when first used, so that ``import nas`` is quick.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,7 +35,25 @@ _ROOMS = {
 def __getattr__(name: str) -> Any:
     if name not in _ROOMS:
         raise AttributeError(f"module 'nas' has no attribute {name!r}")
-    found = getattr(import_module(_ROOMS[name]), name)
-    # Kept under the name: `nas.search` must stay the function once the room nas/search is loaded.
-    globals()[name] = found
-    return found
+    return getattr(import_module(_ROOMS[name]), name)
+
+
+class _SearchRoom(ModuleType):
+    """The room nas/search, which can be called as the function of its name."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        from nas.api import search as begin
+
+        return begin(*arguments, **options)
+
+
+class _Package(ModuleType):
+    """This package. Importing from nas/search binds that room to ``nas.search``."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "search" and isinstance(value, ModuleType):
+            value.__class__ = _SearchRoom
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -5,23 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import ConfigError
+from nas.compiler import make_plan
+from nas.errors import ConfigError, ViolationError
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.study import Trial, study
 from nas.search.driver import resume_search, run_search
-from nas.search.setup import Settings
+from nas.search.setup import Settings, check_count
 from nas.sources import resolve
 from nas.space import load_space
 from nas.store import RUNS, find_run
 from nas.tasks import load_images, load_task
+from nas.validation import load_policy, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from nas.evaluation.record import Evaluator
     from nas.search.listener import Ended, Listener
+    from nas.sources import Source
     from nas.space import SearchSpace
     from nas.tasks import ImageData, Task
+    from nas.validation import Policy
 
 TIME_LIMIT: Final = 1800.0
 
@@ -110,6 +114,7 @@ def evaluate(
     overrides: dict[str, Any] | None = None,
     seeds: int = 1,
     seed: int = 0,
+    policy: str = "score_normalize_aggregate",
     runs: str | Path = RUNS,
     backend: str = "ray",
     workers: int | None = None,
@@ -123,13 +128,18 @@ def evaluate(
         sources: SOURCE strings; see ``nas.sources``.
         overrides: fields of the task to set.
         seeds: trainings of each.
+        policy: what genomes must obey; members of a run have passed that run's own.
 
     Raises:
+        ViolationError: a genome is not legal.
         NasError: something given cannot be used; the message says what and why.
     """
-    if seeds < 1:
-        raise ConfigError(f"seeds: found {seeds}; expected at least 1.")
-    found = [(source, resolve(source, Path(runs)).genome) for source in sources]
+    check_count("seeds", seeds)
+    rules = load_policy(policy)
+    resolved = [resolve(source, Path(runs)) for source in sources]
+    for one in resolved:
+        _check_legal(one, rules)
+    found = [(source, one.genome) for source, one in zip(sources, resolved, strict=True)]
     chosen = load_task(task, data=data, overrides=overrides)
     images = load_images(chosen.data, chosen)
     make = _evaluator_maker(backend, workers, gpus_per_worker, ray_address, time_limit)
@@ -138,6 +148,16 @@ def evaluate(
         yield from study(found, chosen, evaluator, repeats=seeds, seed=seed)
     finally:
         evaluator.close()
+
+
+def _check_legal(source: Source, policy: Policy) -> None:
+    """Refuse to train what no policy has passed; what types forbid, no policy allows."""
+    make_plan(source.genome)
+    violations = () if source.run is not None else validate(source.genome, policy)
+    if violations:
+        raise ViolationError(
+            f"{source.text} is not legal under {policy.name}: {violations[0].message}", violations
+        )
 
 
 def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
@@ -156,7 +176,7 @@ def _evaluator_maker(
     time_limit: float | None,
 ) -> Callable[[Task, ImageData], Evaluator]:
     for name, value in (("workers", workers), ("time-limit", time_limit)):
-        if value is not None and value <= 0:
+        if value is not None and not value > 0:  # NaN is not above 0 either
             raise ConfigError(f"{name}: found {value}; expected a number above 0.")
 
     def make(task: Task, data: ImageData) -> Evaluator:

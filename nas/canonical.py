@@ -103,7 +103,8 @@ def _simplified(genome: Genome, names: dict[str, str]) -> list[Node]:
     for index in sorted(alive):
         node = genome.nodes[index]
         primitive = get(node.op)
-        params = primitive.effective(primitive.full(node.param_dict()))
+        given = {k: primitive.parameters[k].accept(v) for k, v in node.params}
+        params = primitive.effective(primitive.full(given))
         inputs = tuple(names[r] if isinstance(r, str) else place[r] for r in node.inputs)
         # The output stays a node: a graph whose last operation is neutral still has to end.
         if len(inputs) == 1 and primitive.is_neutral(params) and index != last:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import stat
 import typing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import pydantic
 import yaml
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 MAX_BYTES = 4_000_000
+MAX_YAML_BYTES = 500_000  # YAML is read fifty times slower than JSON
 MAX_DEPTH = 64
 PACKAGE = Path(__file__).resolve().parent
 
@@ -30,6 +32,9 @@ class Frozen(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=False)
 
+
+# What people call a space, policy or task: one line that can stand in a path and a sentence.
+Name = Annotated[str, pydantic.StringConstraints(pattern=r"^\w[\w .+-]*$", max_length=80)]
 
 M = TypeVar("M", bound=pydantic.BaseModel)
 
@@ -131,9 +136,14 @@ def named_files(folder: str) -> list[str]:
 
 def describe(value: Any) -> str:
     """A short description of a found value for an error message."""
-    text = repr(value)
+    text = f"a number of {value.bit_length()} bits" if _is_huge(value) else repr(value)
     kind = "nothing" if value is None else f"{type(value).__name__} {text}"
     return kind if len(kind) <= 80 else kind[:77] + "..."
+
+
+def _is_huge(value: Any) -> bool:
+    """Python refuses to write out integers of thousands of digits."""
+    return isinstance(value, int) and value.bit_length() > 256
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -145,6 +155,10 @@ class _PlainLoader(yaml.SafeLoader):
             raise yaml.composer.ComposerError(
                 None, None, "aliases are not allowed here", event.start_mark
             )
+        tag = getattr(self.peek_event(), "tag", None)  # type: ignore[no-untyped-call]
+        if tag is not None:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, f"the tag {tag!r} is not allowed", mark)
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -163,6 +177,18 @@ class _PlainLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def _yaml_int(loader: _PlainLoader, node: yaml.ScalarNode) -> int:
+    """Whole numbers as in JSON; text such as 0x1F or 1:30 is no number here."""
+    if not node.value.lstrip("+-").isdigit():
+        mark = node.start_mark
+        raise yaml.constructor.ConstructorError(
+            None, None, f"{node.value[:40]!r} is no number", mark
+        )
+    return _short_int(node.value)
+
+
+_PlainLoader.add_constructor("tag:yaml.org,2002:int", _yaml_int)
+
 # A name such as 2025-11-20 stays text; nothing of ours is a date.
 _PlainLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -171,27 +197,35 @@ _PlainLoader.yaml_implicit_resolvers = {
 
 
 def _read_text(path: Path) -> str:
+    raw = _read_bytes(path)
     try:
-        if path.is_dir():
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ConfigError(f"{path}: is binary; expected YAML or JSON text in UTF-8.")
+    if not text.strip():
+        raise ConfigError(f"{path}: is empty.")
+    return text
+
+
+def _read_bytes(path: Path) -> bytes:
+    most = MAX_BYTES if path.suffix == ".json" else MAX_YAML_BYTES
+    try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
             raise ConfigError(f"{path}: is a folder; expected a YAML or JSON file.")
-        raw = path.read_bytes()
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigError(f"{path}: is no regular file; expected a YAML or JSON file.")
+        if found.st_size > most:
+            raise ConfigError(f"{path}: has {found.st_size} bytes; expected at most {most}.")
+        return path.read_bytes()
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file.") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from None
     except ValueError:
         raise ConfigError(f"{str(path)!r} is no path.") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: has {len(raw)} bytes; expected at most {MAX_BYTES}.")
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: is binary; expected YAML or JSON text in UTF-8.") from None
-    if not text.strip():
-        raise ConfigError(f"{path}: is empty.")
-    if "\0" in text:
-        raise ConfigError(f"{path}: is binary; expected YAML or JSON text in UTF-8.")
-    return text
 
 
 def _is_file(path: Path) -> bool:
@@ -224,8 +258,8 @@ def _no_constant(name: str) -> Any:
 
 
 def _short_int(digits: str) -> int:
-    if len(digits) > 20:
-        raise ValueError(f"found a number of {len(digits)} digits; expected at most 20.")
+    if len(digits) > 19:
+        raise ValueError(f"found a number of {len(digits)} digits; expected at most 18.")
     return int(digits)
 
 

@@ -198,36 +198,39 @@ def closed_form_macs(plan: Plan, dim: int, heads: int, tokens: int) -> int:
 
 
 def kv_cache_bytes_per_token(plan: Plan, dim: int, heads: int) -> int:
-    """What causal decoding keeps of each token: the streams that keys and values come from.
+    """What causal decoding keeps of each token for the keys and values of later ones.
 
-    Projected streams are kept projected; streams without projection share the token itself.
+    Streams that they come from are kept projected; those without projection share the token
+    itself. What is computed from more than its own token's streams is kept as it is.
     """
-    kept: set[str] = set()
-    cached = {p.name for p in plan.streams}
-    needed = _past_streams(plan)
-    numbers = 0
-    for stream in plan.streams:
-        if stream.name in needed & cached:
-            if stream.is_projected:
-                numbers += stream.type.head_count(heads) * stream.type.channels(dim, heads)
-            else:
-                kept.add("x")
-    return BYTES_PER_NUMBER * (numbers + dim * len(kept))
+    types: dict[Any, Type] = {stream.name: stream.type for stream in plan.streams}
+    for step in plan.steps:
+        types[step.index] = Type(Kind.TOKENS, step.heads, step.width)
+    raw = {stream.name for stream in plan.streams if not stream.is_projected}
+    kept = _kept_for_later(plan)
+    numbers = dim if kept & raw else 0
+    for ref in kept - raw:
+        numbers += types[ref].head_count(heads) * types[ref].channels(dim, heads)
+    return BYTES_PER_NUMBER * numbers
 
 
-def _past_streams(plan: Plan) -> set[str]:
-    """The streams that reach a ``key`` or ``values`` port."""
-    reaches: dict[Any, set[str]] = {s.name: {s.name} for s in plan.streams}
-    needed: set[str] = set()
+def _kept_for_later(plan: Plan) -> set[Any]:
+    """The streams, and the nodes, from which every ``key`` and ``values`` operand follows."""
+    sources: dict[Any, set[Any]] = {s.name: {s.name} for s in plan.streams}
+    kept: set[Any] = set()
     for step in plan.steps:
         ports = step.primitive.signatures[0].inputs
         for port, operand in zip(ports, step.operands, strict=True):
             if port.name in ("key", "values"):
-                needed |= reaches[operand.ref]
-        has_tokens = ports[0].kind is Kind.TOKENS
-        operands = [reaches[operand.ref] for operand in step.operands]
-        reaches[step.index] = set().union(*operands) if has_tokens else set()
-    return needed
+                kept |= sources[operand.ref]
+        reads_tokens_alone = all(port.kind is Kind.TOKENS for port in ports)
+        if step.variable.startswith(Kind.TOKENS) and (
+            not reads_tokens_alone or "x" in step.primitive.extras
+        ):
+            sources[step.index] = {step.index}
+        else:
+            sources[step.index] = set().union(*(sources[o.ref] for o in step.operands))
+    return kept
 
 
 def _sizes(step: Step, dim: int, heads: int, tokens: int) -> Sizes:

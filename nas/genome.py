@@ -184,7 +184,7 @@ def share(label: str, whole: int) -> int:
 
 def key_width(label: str, head_dim: int) -> int:
     """A share of the head width, rounded to an even number of at least two; "all" is all of it."""
-    if label == "all":
+    if label == "all" or head_dim < 2:
         return head_dim
     top, bottom = (int(part) for part in label.split("/"))
     return max(2, 2 * round(top * head_dim / (2 * bottom)))

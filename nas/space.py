@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from nas.config import Frozen, find_named, near, read_model
+from nas.config import Frozen, Name, find_named, near, read_model
 from nas.errors import GenomeError
 from nas.genome import FLAGS, LABELS, PLACEMENTS, ParamValue, Projections
 from nas.primitives import check_params, get
@@ -45,7 +45,7 @@ class TaskChoice(Frozen):
 class SearchSpace(Frozen):
     """A search space; see the module docstring and search_spaces/."""
 
-    name: str
+    name: Name
     about: str = ""
     policy: str = "score_normalize_aggregate"
     nodes: Nodes

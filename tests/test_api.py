@@ -8,27 +8,40 @@ import pytest
 import torch
 
 import nas
-from nas.errors import ConfigError, NasError
+from nas.errors import ConfigError, NasError, ViolationError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TINY = {"width": 16, "depth": 1, "heads": 2, "epochs": 1, "train_images": 200,
-        "validation_images": 100, "image_size": 8, "patch": 2}
+TINY = {
+    "width": 16,
+    "depth": 1,
+    "heads": 2,
+    "epochs": 1,
+    "train_images": 200,
+    "validation_images": 100,
+    "image_size": 8,
+    "patch": 2,
+}
 
 
 def test_the_names_that_programs_call() -> None:
     genome = nas.load_genome("champion_2025")
     block = nas.build_attention(genome, dim=64, heads=4)
     assert block(torch.randn(2, 5, 64)).shape == (2, 5, 64)
-    assert callable(nas.search)
     with pytest.raises(AttributeError, match="nothing"):
         nas.nothing  # noqa: B018
 
 
-def test_search_stays_the_function_after_its_room_is_loaded() -> None:
-    code = "import nas; f = nas.search; import nas.search.loop; assert nas.search is f"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+@pytest.mark.parametrize("first", ["", "import nas.search.loop; ", "nas.load_genome('mha'); "])
+def test_search_can_be_called_whatever_was_imported_before(first: str) -> None:
+    code = (
+        f"import nas; {first}import nas.search.setup; from nas.errors import NasError\n"
+        "try: nas.search('no such space')\n"
+        "except NasError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "quickstart" in done.stdout
 
 
 def test_importing_nas_and_the_command_line_loads_no_torch() -> None:
@@ -53,9 +66,7 @@ def test_evaluate_trains_and_repeats_exactly() -> None:
 
 def test_two_names_of_one_mechanism_are_trained_once() -> None:
     """At two heads gqa and mqa have one key and value head both."""
-    trials = list(
-        nas.evaluate(["gqa", "mqa"], data="digits", overrides=TINY, backend="local")
-    )
+    trials = list(nas.evaluate(["gqa", "mqa"], data="digits", overrides=TINY, backend="local"))
     assert {t.name for t in trials} == {"gqa", "mqa"}
     assert trials[0].evaluation is trials[1].evaluation
 
@@ -95,6 +106,16 @@ def test_what_cannot_be_is_said_before_a_folder_is_made(
     with pytest.raises(NasError, match=words):
         nas.search(runs=tmp_path / "runs", **arguments)  # type: ignore[arg-type]
     assert not (tmp_path / "runs").exists()
+
+
+def test_nothing_illegal_is_trained(tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(
+        '{"graph_def": [{"op": "scaled_dot_product", "inputs": ["q", "k"]}, '
+        '{"op": "softmax", "inputs": [0]}, {"op": "weighted_sum", "inputs": [1, "k"]}]}'
+    )
+    with pytest.raises(ViolationError, match="values_from"):
+        list(nas.evaluate([str(path)], data="digits", backend="local"))
 
 
 def test_a_count_of_seeds_below_one_is_refused() -> None:

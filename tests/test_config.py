@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +37,11 @@ class Outer(Frozen):
         ("a.yaml", b"a: 1\na: 2", ["'a'", "twice"]),
         ("a.yaml", b"a: &x [1]\nb: *x", ["aliases"]),
         ("a.yaml", b"a: !!python/object/apply:os.system [echo]", ["not YAML"]),
+        ("a.yaml", b"a: !!set {x, y}", ["tag"]),
+        ("a.yaml", b"a: !!bool maybe", ["tag"]),
+        ("a.yaml", b"a: 0xff", ["0xff", "no number"]),
+        ("a.yaml", b"a: 1" + b"0" * 5000, ["digits"]),
+        ("a.yaml", b"- a\n" * 200_000, ["bytes"]),
         ("a.json", b'{"a": NaN}', ["NaN"]),
         ("a.json", b'{"a": 1' + b"0" * 6000 + b"}", ["digits"]),
         ("a.json", b'{"a": "\xff"}', ["binary"]),
@@ -60,6 +66,13 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         read_document(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="folder"):
         read_document(tmp_path)
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match="no regular file"):
+        read_document(pipe)
 
 
 def test_dates_and_fractions_stay_text(tmp_path: Path) -> None:

@@ -107,6 +107,27 @@ def test_cache_of_a_token(name: str, numbers: int) -> None:
     assert cost.kv_cache_bytes_per_token == 2 * numbers
 
 
+def test_cache_of_what_streams_alone_do_not_give(genome: Build) -> None:
+    """A second attention over the first one's result keeps that; a gate on keys its outcome."""
+    twice = genome(
+        ("scaled_dot_product", "qk"),
+        ("softmax", [0]),
+        ("weighted_sum", [1, "v"]),
+        ("scaled_dot_product", ["q", 2]),
+        ("softmax", [3]),
+        ("weighted_sum", [4, "v"]),
+    )
+    sizes = {"dim": 64, "heads": 8, "tokens": 8}
+    assert attention_cost(twice, **sizes).kv_cache_bytes_per_token == 2 * 3 * 64
+    gated = genome(
+        ("output_gate", "k"),
+        ("scaled_dot_product", ["q", "k"]),
+        ("softmax", [1]),
+        ("weighted_sum", [2, 0]),
+    )
+    assert attention_cost(gated, **sizes).kv_cache_bytes_per_token == 2 * 2 * 64
+
+
 def random_genomes(space_name: str, count: int) -> Iterator[Genome]:
     space = load_space(space_name)
     variation = Variation(space, load_policy(space.policy))

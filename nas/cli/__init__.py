@@ -6,6 +6,7 @@ Importing this package loads neither torch nor any command.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -33,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     _tolerate_narrow_encodings()
     status = 0
     try:
-        app(args=arguments, prog_name="nas")
+        try:
+            app(args=arguments, prog_name="nas")
+        finally:
+            sys.stdout.flush()
     except NasError as error:
         complain(str(error))
         status = error.exit_status
@@ -42,6 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         _leave_pipe()
         status = 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EBADF):
+            raise
+        _leave_pipe()
+        complain(f"the output cannot be written ({error.strerror}).")
+        status = 2
     sys.exit(status)
 
 

@@ -58,9 +58,9 @@ def validate(
 @app.command()
 def cost(
     sources: Annotated[list[str], typer.Argument(help="Genome files, mechanisms, RUN/ID.")],
-    dim: Annotated[int, typer.Option(min=1, help="Model width.")] = 64,
-    heads: Annotated[int, typer.Option(min=1, help="Heads of the backbone.")] = 4,
-    tokens: Annotated[int, typer.Option(min=1, help="Sequence length.")] = 65,
+    dim: Annotated[int, typer.Option(min=1, max=65_536, help="Model width.")] = 64,
+    heads: Annotated[int, typer.Option(min=1, max=65_536, help="Heads of the backbone.")] = 4,
+    tokens: Annotated[int, typer.Option(min=1, max=2**20, help="Sequence length.")] = 65,
     as_json: Annotated[bool, typer.Option("--json", help="Print the JSON answer.")] = False,
 ) -> None:
     """Count multiply-adds, parameters and cache of one attention block at batch 1."""
@@ -105,17 +105,18 @@ def export(
 
     Sizes default to those of the run's task, or to 64 and 4.
     """
-    from nas.export import export_module, write_module
+    from nas.export import check_target, export_module, write_module
     from nas.sources import resolve
 
     if format_ != "module":
         raise NasError(f"--format {format_}: expected module.")
+    check_target(output)
     found = resolve(source)
     task = _task_of(found)
     dim, heads = dim or (task.width if task else 64), heads or (task.heads if task else 4)
     bias = bool(task and task.qkv_bias)
     if weights:
-        _check_weights(found, task, dim, heads, source)
+        _check_weights(found, task, dim, heads, layer, source)
     write_module(export_module(found.genome, dim, heads, _origin(found), qkv_bias=bias), output)
     typer.echo(f"{output}: Attention(dim={dim}, heads={heads}); `python {output}` tests it.")
     if weights:
@@ -139,7 +140,9 @@ def _task_of(source: Source) -> Any:
         return from_text(run.setup.task, Task)
 
 
-def _check_weights(source: Source, task: Any, dim: int, heads: int, text: str) -> None:
+def _check_weights(source: Source, task: Any, dim: int, heads: int, layer: int, text: str) -> None:
+    from nas.genome import layers_with_mechanism
+
     if task is None:
         raise NasError(
             f"{text}: has no trained weights; --weights wants a member of a run, such as "
@@ -149,6 +152,12 @@ def _check_weights(source: Source, task: Any, dim: int, heads: int, text: str) -
         raise TaskError(
             f"--weights: the weights were trained at dim {task.width} and heads {task.heads}, "
             f"not {dim} and {heads}; leave --dim and --heads out."
+        )
+    own = layers_with_mechanism(source.genome.placement, task.depth)
+    if layer not in own:
+        raise TaskError(
+            f"--layer {layer}: does not hold the mechanism; expected one of "
+            f"{', '.join(map(str, own))}."
         )
 
 

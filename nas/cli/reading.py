@@ -59,9 +59,11 @@ def show(
     only_source: Annotated[
         bool, typer.Option("--source", help="Print the Python source alone.")
     ] = False,
-    dim: Annotated[int | None, typer.Option(min=1, help="Model width.")] = None,
-    heads: Annotated[int | None, typer.Option(min=1, help="Heads of the backbone.")] = None,
-    tokens: Annotated[int | None, typer.Option(min=1, help="Sequence length.")] = None,
+    dim: Annotated[int | None, typer.Option(min=1, max=65_536, help="Model width.")] = None,
+    heads: Annotated[
+        int | None, typer.Option(min=1, max=65_536, help="Heads of the backbone.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, max=2**20, help="Sequence length.")] = None,
 ) -> None:
     """Show one genome from all sides.
 
@@ -106,9 +108,9 @@ def runs(as_json: AsJson = False) -> None:
 
 @app.command()
 def mechanisms(
-    dim: Annotated[int, typer.Option(min=1, help="Model width.")] = 64,
-    heads: Annotated[int, typer.Option(min=1, help="Heads of the backbone.")] = 4,
-    tokens: Annotated[int, typer.Option(min=1, help="Sequence length.")] = 65,
+    dim: Annotated[int, typer.Option(min=1, max=65_536, help="Model width.")] = 64,
+    heads: Annotated[int, typer.Option(min=1, max=65_536, help="Heads of the backbone.")] = 4,
+    tokens: Annotated[int, typer.Option(min=1, max=2**20, help="Sequence length.")] = 65,
     as_json: AsJson = False,
 ) -> None:
     """List the named mechanisms.

@@ -113,6 +113,9 @@ def evaluate(
     data: Data = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with other seeds.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="What the training seeds derive from.")] = 0,
+    policy: Annotated[
+        str, typer.Option(help="What genomes must obey, by name or path.")
+    ] = "score_normalize_aggregate",
     workers: Workers = None,
     gpus_per_worker: Gpus = None,
     ray_address: Address = None,
@@ -133,6 +136,7 @@ def evaluate(
         data=data,
         seeds=seeds,
         seed=seed,
+        policy=policy,
         backend=backend,
         workers=workers,
         gpus_per_worker=gpus_per_worker,

@@ -32,26 +32,29 @@ def visible_keys(
     """One mask, True where attention is allowed, broadcastable to (b, h, n, n); None for all.
 
     Args:
-        attn_mask: bool, (n, n) or (b or 1, h or 1, n, n), True where attention is allowed.
+        attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed; heads
+            share it, since a mechanism may have other numbers of heads than its backbone.
         key_padding_mask: bool, (b, n), True at padding.
         is_causal: token i sees tokens 0 to i only.
     """
-    mask = attn_mask
-    if mask is not None and (mask.dtype != torch.bool or mask.dim() not in (2, 4)):
+    batch, n = x.shape[0], x.shape[1]
+    shapes = ((n, n), (1, 1, n, n), (batch, 1, n, n))
+    if attn_mask is not None and (attn_mask.dtype != torch.bool or attn_mask.shape not in shapes):
         raise ValueError(
-            f"attn_mask is {mask.dtype} of shape {tuple(mask.shape)}; expected torch.bool, "
-            "(n, n) or (b, h, n, n), True where attention is allowed"
+            f"attn_mask is {attn_mask.dtype} of shape {tuple(attn_mask.shape)}; expected "
+            f"torch.bool, ({n}, {n}) or ({batch}, 1, {n}, {n}), True where attention is allowed"
         )
+    padding = key_padding_mask
+    if padding is not None and (padding.dtype != torch.bool or padding.shape != (batch, n)):
+        raise ValueError(
+            f"key_padding_mask is {padding.dtype} of shape {tuple(padding.shape)}; expected "
+            f"torch.bool, ({batch}, {n}), True at padding"
+        )
+    mask = attn_mask
     if is_causal:
-        n = x.shape[1]
         past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
         mask = past if mask is None else mask & past
-    if key_padding_mask is not None:
-        if key_padding_mask.dtype != torch.bool:
-            raise ValueError(
-                f"key_padding_mask is {key_padding_mask.dtype}; expected torch.bool, "
-                "(b, n), True at padding"
-            )
-        kept = ~key_padding_mask[:, None, None, :]
+    if padding is not None:
+        kept = ~padding[:, None, None, :]
         mask = kept if mask is None else mask & kept
     return mask

@@ -6,10 +6,12 @@ genome, digest and run; run as a program the file compares itself with numbers c
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -44,7 +46,6 @@ def export_module(
         GenomeError, ViolationError: the mechanism does not exist at this size.
     """
     plan = make_plan(genome)
-    expected = _expected(plan.genome, dim, heads, qkv_bias)
     body = [
         *inlined([*functions(plan), *(step.primitive.module for step in plan.steps)]),
         class_source(plan, dim, heads, qkv_bias),
@@ -53,7 +54,21 @@ def export_module(
     if any(re.search(r"\bF\.", source) for source in body):
         imports.append("from torch.nn import functional as F")
     parts = [_docstring(plan, dim, heads, origin), "\n".join(imports) + "\n", *body]
-    return "\n\n".join([*parts, _self_test(expected)])
+    text = "\n\n".join([*parts, _self_test(*_expected(plan.genome, dim, heads, qkv_bias))])
+    ast.parse(text)  # what is written can be read, whatever names went into it
+    return text
+
+
+def check_target(path: Path) -> None:
+    """Refuse a place where no module can be written, before any work is done.
+
+    Raises:
+        ExportError: the name does not end in .py, or something else than a file is there.
+    """
+    if path.suffix != ".py":
+        raise ExportError(f"{str(path)!r}: expected the name of a file that ends in .py.")
+    if path.exists() and not path.is_file():
+        raise ExportError(f"{path}: is there already and is no file.")
 
 
 def write_module(text: str, path: Path) -> None:
@@ -62,41 +77,46 @@ def write_module(text: str, path: Path) -> None:
     Raises:
         ExportError: the place cannot be written.
     """
+    check_target(path)
+    partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise ExportError(f"{path}: cannot be written ({error.strerror}).") from None
 
 
-def fill(block: torch.nn.Module) -> None:
-    """Set every weight to a fixed pattern, so that outputs can be compared without a file."""
-    with torch.no_grad():
-        for number, weight in enumerate(block.parameters()):
-            pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
-            weight.copy_(0.3 * pattern.cos().view_as(weight))
+def _expected(genome: Genome, dim: int, heads: int, qkv_bias: bool) -> tuple[float, list[float]]:
+    """Outputs of the interpreter on fixed weights and input, and the size of those weights.
 
-
-def probe(dim: int) -> torch.Tensor:
-    """A fixed input: 2 samples of 7 tokens, float64."""
-    return (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin().view(2, 7, dim)
-
-
-def _expected(genome: Genome, dim: int, heads: int, qkv_bias: bool) -> list[float]:
-    """The first outputs of the interpreter, which the exported class is to reproduce."""
+    Raises:
+        ExportError: they are not finite, however small the weights.
+    """
     with torch.random.fork_rng(devices=[]):
         block = build_attention(genome, dim, heads, qkv_bias=qkv_bias, reference=True)
     block = block.double().eval()
-    fill(block)
-    with torch.no_grad():
-        out: Any = block(probe(dim))
-    return [float(f"{v:.12g}") for v in out.flatten()[: 2 * dim : max(1, dim // 4)].tolist()]
+    x = (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin().view(2, 7, dim)
+    for scale in (0.3, 0.03, 0.003):
+        with torch.no_grad():
+            for number, weight in enumerate(block.parameters()):
+                pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
+                weight.copy_(scale * pattern.cos().view_as(weight))
+            out = block(x).flatten()[: 2 * dim : max(1, dim // 4)]
+        if bool(out.isfinite().all()):
+            return scale, [float(f"{value:.12g}") for value in out.tolist()]
+    raise ExportError("the mechanism's outputs are not finite, so no self-test can be written.")
+
+
+def _plain(text: str) -> str:
+    """Text that can stand in a docstring: what could end or escape it becomes a question mark."""
+    return "".join(c if c.isprintable() and c not in '\\"' else "?" for c in text)
 
 
 def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
-    genome = json.dumps(plan.genome.to_dict(), indent=2).replace("\\", "\\\\")
+    genome = json.dumps(plan.genome.to_dict(), indent=2)
     lines = [
         f'"""{formula_of(plan)}',
         "",
@@ -109,9 +129,9 @@ def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
         "padding. Run as a program, this file tests itself.",
         "",
         f"Digest: {digest(plan.genome)}",
-        f"Source: {origin.source}",
-        *([f"Run: {origin.run}"] if origin.run else []),
-        *([f"Measured: {origin.results}"] if origin.results else []),
+        f"Source: {_plain(origin.source)}",
+        *([f"Run: {_plain(origin.run)}"] if origin.run else []),
+        *([f"Measured: {_plain(origin.results)}"] if origin.results else []),
         "Genome:",
         genome,
         '"""',
@@ -119,7 +139,7 @@ def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _self_test(expected: list[float]) -> str:
+def _self_test(scale: float, expected: list[float]) -> str:
     rows = [", ".join(repr(v) for v in expected[i : i + 4]) for i in range(0, len(expected), 4)]
     numbers = "\n".join(f"        {row}," for row in rows)
     return f'''def self_test() -> float:
@@ -128,7 +148,7 @@ def _self_test(expected: list[float]) -> str:
     with torch.no_grad():
         for number, weight in enumerate(block.parameters()):
             pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
-            weight.copy_(0.3 * pattern.cos().view_as(weight))
+            weight.copy_({scale} * pattern.cos().view_as(weight))
         x = (torch.arange(2 * 7 * block.dim, dtype=torch.float64) * 0.37).sin()
         out = block(x.view(2, 7, block.dim)).flatten()[: 2 * block.dim : max(1, block.dim // 4)]
     expected = [

@@ -15,7 +15,6 @@ from nas.canonical import digest
 from nas.errors import ExportError
 from nas.evaluation.record import Job, training_seed
 from nas.evaluation.trainer import train_model
-from nas.genome import layers_with_mechanism
 from nas.search.setup import from_text
 from nas.store import find_candidate, open_run
 from nas.tasks import Task, load_images
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def export_weights(source: Source, layer: int, path: Path) -> float:
-    """Write the weights of one layer of a member's backbone as safetensors.
+    """Write the weights of one layer that holds the mechanism as safetensors.
 
     The keys are those of the exported class; the metadata hold genome, digest, run and layer.
 
@@ -36,8 +35,8 @@ def export_weights(source: Source, layer: int, path: Path) -> float:
         The accuracy reached, equal to the recorded one.
 
     Raises:
-        ExportError: the layer has standard attention or is not there, the member was not trained,
-            the training does not give what was recorded, or the place cannot be written.
+        ExportError: the member was not trained, the training does not give what was recorded,
+            or the place cannot be written.
     """
     assert source.run is not None, "only a member of a run has trained weights"
     with open_run(source.run) as run:
@@ -46,12 +45,6 @@ def export_weights(source: Source, layer: int, path: Path) -> float:
         task, seed, name = from_text(run.setup.task, Task), run.setup.seed, run.name
     if candidate is None or recorded is None or not recorded.is_ok:
         raise ExportError(f"{source.text}: was not trained, so it has no weights.")
-    own = layers_with_mechanism(source.genome.placement, task.depth)
-    if layer not in own:
-        raise ExportError(
-            f"{source.text}: layer {layer} does not hold the mechanism; expected one of "
-            f"{', '.join(map(str, own))}."
-        )
     key = candidate.proposal.key or ""
     job = Job(key, candidate.proposal.genome, training_seed(seed, key, 0))
     found, model = train_model(job, task, load_images(task.data, task))

@@ -16,7 +16,7 @@ from nas.primitives.domains import Real
     role=Role.ADJUST,
     notation="softcap_{cap}({scores})",
     source="Bello et al. 2016, eq. 16; Gemma 2, section 2",
-    parameters={"cap": Real(default=50.0, low=0.0, high=1e6)},
+    parameters={"cap": Real(default=50.0, low=1e-3, high=1e6)},
 )
 class Softcap(nn.Module):
     """Scores pressed into an interval, nearly unchanged where they are small.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nas.search.algorithm import Algorithm
 
 MAX_SEED: Final = 2**63
+MAX_COUNT: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,13 @@ class Settings:
 
 
 def check_count(name: str, number: int) -> None:
-    """Refuse a count below one.
+    """Refuse a count below one, or above what any run can do.
 
     Raises:
         ConfigError: names what it counts.
     """
-    if number < 1:
-        raise ConfigError(f"{name}: found {number}; expected at least 1.")
+    if not 1 <= number <= MAX_COUNT:
+        raise ConfigError(f"{name}: found {number}; expected a number from 1 to {MAX_COUNT:,}.")
 
 
 def objectives_of(space: SearchSpace) -> tuple[Objective, ...]:

@@ -148,8 +148,15 @@ def _digest(classes: tuple[str, ...], *arrays: NDArray[np.generic]) -> str:
 def _source(spec: str, task: Task, part: Part) -> _Source:
     kind, _, path = spec.partition(":")
     if kind == "imagefolder":
-        return _folder(Path(path).expanduser(), task.image_size, part)
+        return _folder(_expanded(path), task.image_size, part)
     return {"cifar10": _cifar10, "digits": _digits}[kind](task.image_size, part)
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"{path}: there is no such user or home folder.") from None
 
 
 def _folder(root: Path, size: int, part: Part) -> _Source:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
-from nas.config import Frozen, describe, near, parse_model, read_document
+from nas.config import Frozen, Name, describe, near, parse_model, read_document
 from nas.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Task(Frozen):
             instructions for it.
     """
 
-    name: str = Field(min_length=1)
+    name: Name
     about: str = ""
     data: str = "cifar10"
     image_size: int = Field(default=32, ge=1, le=1024)
@@ -162,6 +162,7 @@ def load_task(
     spec = data or changed.get("data") or fields.get("data") or Task.model_fields["data"].default
     fields["data"] = spec
     where = f"{path} with data {spec}" if data else str(path)
+    where += f" and {', '.join(overrides)} as overridden" if overrides else ""
     special = _special(for_data, spec, str(path))
     if data:
         changed["data"] = data

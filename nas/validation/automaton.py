@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nas.config import near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence, Set
+
+
+MAX_STATES: Final = 1_000
 
 
 class Letter(NamedTuple):
@@ -73,6 +76,8 @@ def compile_pattern(pattern: str, letters: Sequence[Letter], words: Set[str]) ->
     states: dict[frozenset[int], int] = {start: 0}
     queue, table = [start], []
     for subset in queue:
+        if len(states) > MAX_STATES:
+            raise ValueError(f"more than {MAX_STATES} states; expected a simpler expression")
         row = []
         for letter in letters:
             after = nfa.closure(nfa.move(subset, letter))

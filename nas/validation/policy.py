@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from nas.config import Frozen, find_named, near, read_model
+from nas.config import Frozen, Name, find_named, near, read_model
 from nas.errors import PolicyError
 from nas.genome import STREAMS
 from nas.primitives import Role, get, names
@@ -57,10 +57,10 @@ class RuleFile(Frozen):
 class PolicyFile(Frozen):
     """A policy as written; ``arity`` demands exact input counts of roles or primitives."""
 
-    name: str
+    name: Name
     about: str = ""
     types: bool = True
-    arity: dict[str, int] = {}
+    arity: dict[str, Annotated[int, Field(ge=0)]] = {}
     rules: tuple[RuleFile, ...]
 
 
@@ -149,7 +149,7 @@ def _compile(rule: RuleFile, where: str) -> Rule:
         )
     word, port = _place(rule.to, where)
     try:
-        automaton = compile_pattern(rule.match or ".*", alphabet(), words())
+        automaton = compile_pattern(".*" if rule.match is None else rule.match, alphabet(), words())
     except ValueError as error:
         raise PolicyError(f"{where}, match {rule.match!r}: {error}.") from None
     return Rule(rule.name, rule.to, word, port, quantifier, source, automaton)

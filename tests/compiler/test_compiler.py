@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler import build_attention, emit, formula
@@ -17,7 +18,7 @@ from nas.variation import Variation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor, nn
+    from torch import nn
 
     from nas.genome import Genome
 
@@ -194,13 +195,21 @@ def test_masks_mean_what_torchs_attention_means() -> None:
 
 
 @pytest.mark.parametrize("reference", [True, False])
-def test_masks_of_the_wrong_kind_are_explained(reference: bool) -> None:
+@pytest.mark.parametrize(
+    "masks",
+    [
+        {"attn_mask": torch.zeros(4, 4)},
+        {"attn_mask": torch.ones(4, 5, dtype=torch.bool)},
+        {"attn_mask": torch.ones(2, 4, 4, dtype=torch.bool)},
+        {"attn_mask": torch.ones(2, 2, 4, 4, dtype=torch.bool)},
+        {"key_padding_mask": torch.zeros(2, 4)},
+        {"key_padding_mask": torch.zeros(2, 5, dtype=torch.bool)},
+    ],
+)
+def test_masks_of_the_wrong_kind_are_explained(masks: dict[str, Tensor], reference: bool) -> None:
     block = build_attention(MECHANISMS["mha"].genome, 16, 2, reference=reference)
-    x = torch.randn(1, 4, 16)
-    with pytest.raises(ValueError, match=r"float32.*torch\.bool"):
-        block(x, attn_mask=torch.zeros(4, 4))
-    with pytest.raises(ValueError, match="True at padding"):
-        block(x, key_padding_mask=torch.zeros(1, 4))
+    with pytest.raises(ValueError, match=r"of shape .*; expected torch\.bool, \("):
+        block(torch.randn(2, 4, 16), **masks)
 
 
 @pytest.mark.parametrize(("dim", "heads"), [(30, 4), (0, 1), (16, 0), (-8, 2)])

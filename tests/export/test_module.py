@@ -3,7 +3,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,9 +21,6 @@ from nas.validation import load_policy
 from nas.variation import Variation
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
     from nas.genome import Genome
 
 
@@ -104,6 +102,37 @@ def test_the_self_test_can_fail() -> None:
     text = export_module(MECHANISMS["mha"].genome, 32, 4, Origin("mha"))
     scope = loaded(text.replace("self.scale = rank**-0.5", "self.scale = 0.9 * rank**-0.5"))
     assert scope["self_test"]() > 1e-6
+
+
+def test_no_name_can_put_code_into_the_file() -> None:
+    evil = 'x"""\nimport os\n"""\\N \udcff'
+    text = export_module(MECHANISMS["mha"].genome, 16, 2, Origin(evil, evil, evil))
+    statements = ast.parse(text).body
+    assert ast.get_docstring(ast.parse(text))
+    names = [a.name for n in statements if isinstance(n, ast.Import) for a in n.names]
+    assert names == ["torch"]
+    text.encode("utf-8")
+
+
+def test_outputs_too_large_for_a_self_test_shrink_the_weights(genome: Any) -> None:
+    squared = [("multiply", ["k", "k"]), *(("multiply", [i, i]) for i in range(7))]
+    found = genome(
+        *squared, ("scaled_dot_product", ["q", 7]), ("softmax", [8]), ("weighted_sum", [9, "v"])
+    )
+    assert loaded(export_module(found, 16, 2, Origin("x")))["self_test"]() < 1e-8
+
+
+@pytest.mark.parametrize("name", ["", ".", "out", "out.txt", "weights.safetensors"])
+def test_only_a_python_file_is_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ExportError, match=r"ends in \.py"):
+        write_module("text", tmp_path / name if name else Path())
+
+
+def test_a_folder_of_that_name_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out.py").mkdir()
+    with pytest.raises(ExportError, match="no file"):
+        write_module("text", tmp_path / "out.py")
+    assert [p.name for p in tmp_path.iterdir()] == ["out.py"]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_resume_of_no_run_is_an_error(kit: Any, table: Any) -> None:
 
 
 def test_resume_with_a_negative_count_is_an_error(kit: Any, table: Any) -> None:
-    with pytest.raises(ConfigError, match="generations: found -1; expected at least 1"):
+    with pytest.raises(ConfigError, match="generations: found -1; expected a number from 1 to"):
         resume_search(kit.root, make_evaluator=table, generations=-1)
 
 

@@ -16,9 +16,9 @@ from nas.validation import PolicyFile, compile_policy, load_policy
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"population": 0}, "population: found 0; expected at least 1."),
-        ({"generations": -3}, "generations: found -3; expected at least 1."),
-        ({"repeats": 0}, "repeats: found 0; expected at least 1."),
+        ({"population": 0}, "population: found 0; expected a number from 1 to."),
+        ({"generations": -3}, "generations: found -3; expected a number from 1 to."),
+        ({"repeats": 0}, "repeats: found 0; expected a number from 1 to."),
         ({"seed": -1}, "seed: found -1; expected a number from 0"),
         ({"seed": 2**63}, "seed: found 9223372036854775808; expected"),
         ({"algorithm": "nsga-2"}, r"there is no algorithm 'nsga-2' \(did you mean 'nsga2'"),

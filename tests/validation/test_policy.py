@@ -5,10 +5,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nas.errors import ConfigError, PolicyError
-from nas.validation import load_policy
+from nas.validation import is_legal, load_policy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from nas.genome import Genome
+
+    Build = Callable[..., Genome]
 
 RULE = "{name: r, to: output, from: input, match: '.* aggregate'}"
 
@@ -33,6 +38,10 @@ def test_shipped_policies_compile(name: str) -> None:
         ("[{name: r, to: output, from: input}]", ["needs 'match'"]),
         ("[{name: r, to: output, some: input.v, none: input.q}]", ["exactly one of"]),
         (f"[{RULE}, {RULE}]", ["two rules", "'r'"]),
+        (
+            "[{name: r, to: output, from: input, match: '.* softmax" + " ." * 40 + "'}]",
+            ["'r'", "states"],
+        ),
         ("[{name: r, too: output}]", ["'too'", "did you mean 'to'"]),
     ],
 )
@@ -50,4 +59,22 @@ def test_an_unknown_word_in_arity_is_named(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(f"name: mine\narity: {{softmx: 1}}\nrules: [{RULE}]\n")
     with pytest.raises(PolicyError, match="did you mean 'softmax'"):
+        load_policy(str(path))
+
+
+def test_an_empty_expression_matches_the_empty_path_only(genome: Build, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "name: mine\nrules: [{name: bare, to: aggregate.values, from: input, match: ''}]\n"
+    )
+    policy = load_policy(str(path))
+    score, norm = ("scaled_dot_product", "qk"), ("softmax", [0])
+    assert is_legal(genome(score, norm, ("weighted_sum", [1, "v"])), policy)
+    assert not is_legal(genome(score, norm, ("gelu", "v"), ("weighted_sum", [1, 2])), policy)
+
+
+def test_a_name_is_one_plain_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f'name: "a\\n\\"\\"\\""\nrules: [{RULE}]\n')
+    with pytest.raises(ConfigError, match="name"):
         load_policy(str(path))
