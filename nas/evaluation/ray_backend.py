@@ -28,7 +28,6 @@ import ray
 import ray.exceptions
 import torch
 
-import nas
 from nas.errors import DeviceError, NasError
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
 from nas.evaluation.guard import Train, train_guarded, worker_name
@@ -37,7 +36,7 @@ from nas.evaluation.share import Share, check_counts, share_out
 from nas.evaluation.trainer import train_candidate
 from nas.tasks import ImageData, Task
 
-_PACKAGE: Final = Path(nas.__file__).parent
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 _PROBE_SECONDS: Final = 5.0
 _IF_ABSENT: Final = (
     "Expected the host:port of a running cluster's head node, which `ray start --head` prints."

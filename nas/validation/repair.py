@@ -109,7 +109,7 @@ def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
     rules = {violation.rule for violation in validate(genome, policy)}
     labels = _relabelled(genome)
     others = chain(
-        _inserted(genome), _renamed(genome), _rewired(genome), _extended(genome), _bypassed(genome)
+        _inserted(genome), _renamed(genome), _bypassed(genome), _extended(genome), _rewired(genome)
     )
     return chain(labels, others) if rules & {"heads", "widths"} else chain(others, labels)
 

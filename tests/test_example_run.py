@@ -1,0 +1,90 @@
+"""The recorded run in runs/example: what README says of it, and that one can try things on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+import nas
+from nas.canonical import canonicalise, resolved_digest
+from nas.cli import main
+from nas.search.setup import from_text
+from nas.space import SearchSpace
+from nas.store import front, open_run
+from nas.tasks import Task
+from nas.validation import PolicyFile, compile_policy, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.store import Run
+
+FOLDER = Path(__file__).resolve().parent.parent / "runs" / "example"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A copy, since reading a database may leave files beside it."""
+    folder = tmp_path_factory.mktemp("runs") / "example"
+    shutil.copytree(FOLDER, folder)
+    with open_run(folder) as opened:
+        yield opened
+
+
+def test_every_counter_that_should_be_zero_is(run: Run) -> None:
+    """Nothing illegal was trained, nothing twice, nothing was lost, nothing failed."""
+    setup = run.setup
+    task, policy = (
+        from_text(setup.task, Task),
+        compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name),
+    )
+    space = from_text(setup.space, SearchSpace)
+    trained = [p for p in run.proposals() if p.outcome == "new"]
+    dim, heads, depth, _ = task.sizes
+    keys = [resolved_digest(p.genome, dim=dim, heads=heads, depth=depth) for p in trained]
+    assert len(trained) >= 200
+    assert len(set(keys)) == len(keys) == len(run.outcomes())
+    assert keys == [p.key for p in trained]
+    assert not any(validate(p.genome, policy) for p in trained)
+    assert not any(space.excludes(canonicalise(p.genome)) for p in trained)
+    counts = run.counts()
+    assert (counts.rejected, counts.failed) == (0, 0)
+    assert counts.evaluated == setup.population * setup.generations
+
+
+def test_it_holds_nothing_of_the_machine_it_was_made_on() -> None:
+    for path in FOLDER.iterdir():
+        content = path.read_bytes()
+        for word in (b"/home/", b"/root/", b"/Users/", b"/tmp/", b"/work/"):
+            assert word not in content, (path.name, word)
+
+
+def test_its_front_is_told_alike_by_file_and_database(run: Run) -> None:
+    recorded = json.loads((FOLDER / "front.json").read_text())
+    assert [m["id"] for m in recorded["members"]] == [c.digest for c in front(run)]
+
+
+@pytest.mark.parametrize("member", ["best", "knee", "cheapest"])
+def test_its_members_can_be_built(run: Run, member: str) -> None:
+    block = nas.build_attention(nas.load_genome(f"{run.folder}/{member}"), dim=64, heads=4)
+    assert block(torch.randn(2, 9, 64)).shape == (2, 9, 64)
+
+
+def test_front_show_and_export_can_be_tried_on_it(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (
+        ["front", str(run.folder)],
+        ["show", f"{run.folder}/best"],
+        ["export", f"{run.folder}/best", "-o", str(tmp_path / "champion.py")],
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert not caught.value.code
+    assert front(run)[0].digest[:8] in capsys.readouterr().out
+    assert "attention_v2" in (tmp_path / "champion.py").read_text()
