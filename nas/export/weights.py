@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from nas.canonical import digest
@@ -62,8 +63,8 @@ def export_weights(source: Source, layer: int, path: Path) -> float:
     }
     try:
         save_file(tensors, path, metadata=metadata)
-    except OSError as error:
-        raise ExportError(f"{path}: cannot be written ({error.strerror}).") from None
+    except (OSError, SafetensorError) as error:
+        raise ExportError(f"{path}: cannot be written ({error}).") from None
     return found.objectives["accuracy"]
 
 
