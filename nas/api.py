@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from nas.evaluation.record import Evaluator
+    from nas.genome import Genome
     from nas.search.listener import Ended, Listener
     from nas.sources import Source
     from nas.space import SearchSpace
@@ -136,16 +137,28 @@ def evaluate(
     """
     check_count("seeds", seeds)
     rules = load_policy(policy)
-    resolved = [resolve(source, Path(runs)) for source in sources]
+    resolved = [resolve(source, Path(runs)) for source in dict.fromkeys(sources)]
     for one in resolved:
         _check_legal(one, rules)
-    found = [(source, one.genome) for source, one in zip(sources, resolved, strict=True)]
     chosen = load_task(task, data=data, overrides=overrides)
     images = load_images(chosen.data, chosen)
     make = _evaluator_maker(backend, workers, gpus_per_worker, ray_address, time_limit)
-    evaluator = make(chosen, images)
+    named = [(source.text, source.genome) for source in resolved]
+    return _trials(named, chosen, images, make, seeds, seed)
+
+
+def _trials(
+    named: Sequence[tuple[str, Genome]],
+    task: Task,
+    images: ImageData,
+    make: Callable[[Task, ImageData], Evaluator],
+    seeds: int,
+    seed: int,
+) -> Iterator[Trial]:
+    """The trials of a study; workers are there while somebody iterates."""
+    evaluator = make(task, images)
     try:
-        yield from study(found, chosen, evaluator, repeats=seeds, seed=seed)
+        yield from study(named, task, evaluator, repeats=seeds, seed=seed)
     finally:
         evaluator.close()
 

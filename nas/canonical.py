@@ -1,9 +1,9 @@
 """The canonical form of a genome, and digests that equal mechanisms share.
 
 Only rewrites that keep values, gradients and the distribution at initialisation are made here:
-dead nodes go, streams that are the same tensor get one name, operations that return their
-operand go, parameters without effect fall back to their defaults, equal nodes that learn
-nothing become one, commuting operands and nodes are put in order. Weaker equalities are for a
+dead nodes go, streams that are the same tensor get one name, defaults are dropped, fields of the
+projections without effect too, equal nodes that learn nothing become one, commuting operands and
+nodes are put in order. Weaker equalities are for a
 person to see, never a reason to replay a result.
 
 The order is the least one: nodes are coloured by what they compute and by who reads them until
@@ -94,25 +94,19 @@ def _stream_names(projections: Projections) -> dict[str, str]:
 
 
 def _simplified(genome: Genome, names: dict[str, str]) -> list[Node]:
-    """Live nodes with effective parameters; neutral operations and equal nodes merged."""
+    """Live nodes without defaults; equal ones that learn nothing merged."""
     alive = set(genome.live())
     known: dict[Node, int] = {}
     place: dict[int, Ref] = {}
     nodes: list[Node] = []
-    last = len(genome.nodes) - 1
     for index in sorted(alive):
         node = genome.nodes[index]
         primitive = get(node.op)
         given = {k: primitive.parameters[k].accept(v) for k, v in node.params}
-        params = primitive.effective(primitive.full(given))
         inputs = tuple(names[r] if isinstance(r, str) else place[r] for r in node.inputs)
-        # The output stays a node: a graph whose last operation is neutral still has to end.
-        if len(inputs) == 1 and primitive.is_neutral(params) and index != last:
-            place[index] = inputs[0]
-            continue
         if primitive.commutes and len(inputs) == 2:
             inputs = tuple(sorted(inputs, key=str))
-        changed = {k: v for k, v in params.items() if v != primitive.parameters[k].default}
+        changed = {k: v for k, v in given.items() if v != primitive.parameters[k].default}
         kept = Node(node.op, inputs, tuple(sorted(changed.items())))
         if not primitive.is_parametric and kept in known:
             place[index] = known[kept]
@@ -139,7 +133,12 @@ def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections
         result = replace(result, qk_dim=default.qk_dim)
     if projected == used:
         result = replace(result, raw=default.raw)
-    if result.merge == "sum" and "v" not in projected and _is_one_head(Genome(nodes, result)):
+    if (
+        nodes
+        and result.merge == "sum"
+        and "v" not in projected
+        and _is_one_head(Genome(nodes, result))
+    ):
         result = replace(result, merge=default.merge)
     return result
 

@@ -132,8 +132,14 @@ def infer(genome: Genome) -> Typing:
         GenomeError: a node names a primitive that does not exist.
     """
     inference = _Inference(genome)
-    for index in range(len(genome.nodes)):
+    live = genome.live()
+    for index in live:
         inference.visit(index)
+    # What reaches no output must be well typed too, but decides no width.
+    inference.settle()
+    if len(live) < len(genome.nodes):
+        for index in sorted(set(range(len(genome.nodes))) - set(live)):
+            inference.visit(index)
     return inference.finish()
 
 
@@ -144,9 +150,10 @@ class _Inference:
         self.genome = genome
         self.streams = stream_types(genome.projections)
         self.bound: dict[str, str] = {}
-        self.types: list[Type | None] = []
-        self.widths: list[str | None] = []
-        self.signatures: list[Signature] = []
+        count = len(genome.nodes)
+        self.types: list[Type | None] = [None] * count
+        self.widths: list[str | None] = [None] * count
+        self.signatures: list[Signature] = [get(n.op).signatures[0] for n in genome.nodes]
         self.problems: list[Problem] = []
 
     def visit(self, index: int) -> None:
@@ -156,10 +163,9 @@ class _Inference:
         operands = [streams[r] if isinstance(r, str) else types[r] for r in node.inputs]
         signature = _reading(primitive, operands)
         if signature is None:
-            self.signatures.append(primitive.signatures[0])
             self._fail(index, primitive, operands)
         else:
-            self.signatures.append(signature)
+            self.signatures[index] = signature
             self._apply(index, signature, operands)
 
     def _apply(self, index: int, signature: Signature, operands: list[Type | None]) -> None:
@@ -191,15 +197,15 @@ class _Inference:
                         "operands of one width",
                     )
                     return
-        self._result(signature, heads, widths)
+        self._result(index, signature, heads, widths)
 
-    def _result(self, signature: Signature, heads: str | None, widths: dict[str, str]) -> None:
+    def _result(
+        self, index: int, signature: Signature, heads: str | None, widths: dict[str, str]
+    ) -> None:
         width = widths.get(signature.output.width or "")
-        if heads is None or (signature.output.width is not None and width is None):
-            self.types.append(None)
-        else:
-            self.types.append(Type(signature.output.kind, heads, width))
-        self.widths.append(widths.get("w"))
+        if heads is not None and (signature.output.width is None or width is not None):
+            self.types[index] = Type(signature.output.kind, heads, width)
+        self.widths[index] = widths.get("w")
 
     def _find(self, width: str) -> str:
         while width in self.bound:
@@ -236,14 +242,20 @@ class _Inference:
 
     def _problem(self, rule: str, index: int, found: str, expected: str) -> None:
         self.problems.append(Problem(rule, index, found, expected))
-        self.types.append(None)
-        self.widths.append(None)
+
+    def settle(self) -> None:
+        """Decide the widths that are still free."""
+        widths = {free: self._settle(free) for free in (FREE_Q, FREE_K)}
+        for free, width in widths.items():
+            if self._find(free).endswith("?"):
+                self.bound[self._find(free)] = width
 
     def finish(self) -> Typing:
-        free = {FREE_Q: self._settle(FREE_Q), FREE_K: self._settle(FREE_K)}
+        free = {FREE_Q: self._find(FREE_Q), FREE_K: self._find(FREE_K)}
         streams = {s: _settled(t, free) for s, t in self.streams.items()}
         nodes = tuple(None if t is None else _settled(t, free) for t in self.types)
         widths = tuple(None if w is None else free.get(w, w) for w in self.widths)
+        self.problems.sort(key=lambda p: -1 if p.node is None else p.node)
         output = _output_problem(self.genome, nodes)
         problems = (*self.problems, *([output] if output else []))
         return Typing(streams, nodes, widths, tuple(self.signatures), problems)

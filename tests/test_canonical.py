@@ -83,6 +83,10 @@ def test_defaults_are_dropped(genome: Build) -> None:
     assert not same(named, genome(("qana", "qk", {"hidden": 2}), *STANDARD[1:]))
 
 
+def test_an_empty_graph_has_a_canonical_form(genome: Build) -> None:
+    assert canonicalise(genome(merge="sum", raw="shared")).nodes == ()
+
+
 def test_equal_nodes_merge_only_if_they_learn_nothing(genome: Build) -> None:
     def doubled(op: str) -> Genome:
         return genome(

@@ -124,6 +124,20 @@ def test_unread_nodes_are_typed_too(genome: Build) -> None:
     assert [p.node for p in infer(found).problems] == [0]
 
 
+def test_unread_nodes_decide_no_width(genome: Build) -> None:
+    """A dead score of q with a wider stream must not widen q: it is not in the mechanism."""
+    dead = genome(
+        ("scaled_dot_product", "qv"),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [1]),
+        ("weighted_sum", [2, "v"]),
+        merge="sum",
+    )
+    typing = infer(dead)
+    assert str(typing.streams["q"]) == "tokens[H, d/H]"
+    assert [(p.rule, p.node) for p in typing.problems] == [("widths", 0)]
+
+
 def test_an_unknown_primitive_is_an_error_with_the_near_name(genome: Build) -> None:
     with pytest.raises(GenomeError, match="did you mean 'softmax'"):
         infer(genome(("sofmax", "q")))

@@ -128,6 +128,7 @@ def evaluate(
     from nas.cli.console import output, print_json
     from nas.report.trials import trial_answer, trial_line, trial_table
 
+    sources = list(dict.fromkeys(sources))
     trials: list[Trial] = []
     progress = output(is_error=True)
     for trial in api.evaluate(
@@ -177,3 +178,5 @@ def _show_end(ended: Ended) -> None:
         show_front(console, facts, label)
         say(console, "")
     say(console, ended.message)
+    if not facts.members:
+        raise typer.Exit(1)

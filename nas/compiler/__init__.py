@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import linecache
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,7 @@ def emit_plan(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> str:
 @lru_cache(maxsize=512)
 def _load(source: str) -> Any:
     """Execute generated source; tracebacks and ``inspect`` find its lines."""
-    name = f"<nas attention {abs(hash(source)):x}>"
+    name = f"<nas attention {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
     exec(compile(source, name, "exec"), scope)  # noqa: S102 - our own text, see emit.py

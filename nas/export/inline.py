@@ -44,7 +44,8 @@ def _visit(item: Any, order: dict[str, str], path: tuple[str, ...]) -> None:
         if used in PROVIDED or used not in scope:
             continue
         found = scope[used]
-        is_ours = getattr(found, "__module__", "").split(".")[0] == item.__module__.split(".")[0]
+        roots = {"nas", item.__module__.split(".")[0]}
+        is_ours = getattr(found, "__module__", "").split(".")[0] in roots
         can_be_copied = is_ours and (inspect.isclass(found) or inspect.isfunction(found))
         assert can_be_copied, f"{item.__module__}.{name} uses {used}, which cannot be inlined"
         _visit(found, order, (*path, name))

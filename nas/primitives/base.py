@@ -87,16 +87,8 @@ def _no_macs(sizes: Sizes, params: Params) -> int:
     return 0
 
 
-def _never(params: Params) -> bool:
-    return False
-
-
 def _always(params: Params) -> bool:
     return True
-
-
-def _as_given(params: Params) -> Params:
-    return params
 
 
 @dataclass(frozen=True)
@@ -107,8 +99,6 @@ class Primitive:
         notation: mathematics with port names and parameters in braces, "softmax({scores})".
         commutes: whether the operands of the first two ports may change places.
         is_causal_safe: whether, given the causal mask, no output depends on a later token.
-        is_neutral: whether the operation with these parameters returns its operand unchanged.
-        effective: the parameters with those that have no effect set to their defaults.
         check: raises ``ValueError`` for parameters that exclude each other.
         macs: multiply-adds of one call at batch 1, in closed form.
     """
@@ -121,8 +111,6 @@ class Primitive:
     source: str
     commutes: bool
     is_causal_safe: Callable[[Params], bool]
-    is_neutral: Callable[[Params], bool]
-    effective: Callable[[Params], Params]
     check: Callable[[Params], None]
     macs: Callable[[Sizes, Params], int]
     sizes: tuple[str, ...] = field(init=False)
@@ -162,6 +150,9 @@ class Primitive:
         return self.defaults() | dict(params)
 
 
+# The stream that a port is usually fed with, by the port's name.
+STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
+
 REGISTRY: Final[dict[str, Primitive]] = {}
 
 
@@ -174,8 +165,6 @@ def primitive(
     parameters: Mapping[str, Domain] | None = None,
     commutes: bool = False,
     is_causal_safe: Callable[[Params], bool] = _always,
-    is_neutral: Callable[[Params], bool] = _never,
-    effective: Callable[[Params], Params] = _as_given,
     check: Callable[[Params], None] | None = None,
     macs: Callable[[Sizes, Params], int] = _no_macs,
 ) -> Callable[[type[nn.Module]], type[nn.Module]]:
@@ -189,6 +178,9 @@ def primitive(
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
         assert name not in REGISTRY, f"two primitives are named {name}"
+        # Generated sources know a class by its name alone.
+        taken = {known.module.__name__ for known in REGISTRY.values()}
+        assert module.__name__ not in taken, f"two primitives have a class {module.__name__}"
         roles = role if isinstance(role, tuple) else (role,) * len(signatures)
         parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
         REGISTRY[name] = Primitive(
@@ -200,8 +192,6 @@ def primitive(
             source=source,
             commutes=commutes,
             is_causal_safe=is_causal_safe,
-            is_neutral=is_neutral,
-            effective=effective,
             check=check or (lambda params: None),
             macs=macs,
         )

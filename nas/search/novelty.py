@@ -87,7 +87,8 @@ class Novelty:
         """Judge an attempt; a new one is known from now on."""
         genome = canonicalise(attempt.genome)
         name = digest(genome)
-        violations = validate(genome, self._policy)
+        # As made, not as named: streams without projections share one name in canonical form.
+        violations = validate(attempt.genome, self._policy)
         if violations:
             return _rejected(attempt, genome, name, ILLEGAL + violations[0].message)
         try:

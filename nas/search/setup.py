@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from nas.canonical import resolved_digest
 from nas.config import M, dump_yaml, near, parse_model, parse_yaml
 from nas.errors import ConfigError, SpaceError
@@ -98,7 +100,7 @@ def check_space(space: SearchSpace) -> None:
     objectives_of(space)
     policy = load_policy(space.policy)
     seeds(space, policy)
-    Variation(space, policy)
+    Variation(space, policy).sample(np.random.default_rng(0))
 
 
 def ends(

@@ -4,8 +4,8 @@
     x = x + attention(norm(x));  x = x + W_2 act(W_1 norm(x))        for each layer
     logits = W · norm(x_class)
 
-(Dosovitskiy et al. 2021, eqs. 1 to 4.) All but the attention is drawn from a seed of its own, so
-that mechanisms are compared on the same start.
+(Dosovitskiy et al. 2021, eqs. 1 to 4.) All but the attention is drawn from a seed of its own: what
+a mechanism draws moves nothing else.
 """
 
 from __future__ import annotations

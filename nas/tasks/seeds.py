@@ -1,8 +1,8 @@
 """Seeds for the separate chances in one training, so that none of them moves another.
 
 Backbone, mechanism, data order and noise each draw from a stream of their own, derived from the
-training's one recorded seed: two mechanisms trained under one seed start from the same backbone
-and see the same images in the same order, however many numbers each of them draws.
+training's one recorded seed, however many numbers each of them draws. (Training seeds themselves
+derive from the mechanism too, so that no two mechanisms share a lucky start.)
 """
 
 from __future__ import annotations
@@ -25,8 +25,16 @@ def derive_seed(seed: int, purpose: str) -> int:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Within, torch's global CPU generator starts at ``seed``; afterwards it is as it was."""
-    with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed, which would also move the generators of every GPU.
+    """Within, torch's global generators start at ``seed``; afterwards they are as they were.
+
+    Those of GPUs too, where this process sees any: dropout draws on the device.
+    """
+    devices: range = range(0)
+    if torch.cuda.is_available():
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(seed)
+        for device in devices:
+            torch.cuda.default_generators[device].manual_seed(seed)
         yield

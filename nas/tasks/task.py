@@ -115,11 +115,6 @@ class Task(Frozen):
         return TaskSizes(self.width, self.heads, self.depth, tokens)
 
     @property
-    def data_kind(self) -> str:
-        """The data without a path: cifar10, digits or imagefolder."""
-        return self.data.partition(":")[0]
-
-    @property
     def budget(self) -> str:
         """The training budget in words."""
         return budget_text(self.epochs, self.train_images)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.genome import FLAGS, LABELS, STREAMS, Genome, Node, Projections
 from nas.primitives import get, names
+from nas.primitives.base import STREAM_OF_PORT
 from nas.types import infer
 from nas.validation.validator import Violation, validate
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 MAX_EDITS: Final = 4
 BEAM: Final = 6
 MAX_NODES: Final = 24  # a larger graph has too many neighbours to look at
-STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
 # What is tried first where several repairs are equally near: the usual operation of a role.
 USUAL: Final = ("scaled_dot_product", "softmax", "weighted_sum", "linear", "gelu", "layer_norm")
 

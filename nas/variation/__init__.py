@@ -77,14 +77,13 @@ class Variation:
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
-        name = "crossover" if grafted is not None else "crossover_projections"
-        for graph in (grafted, a):
+        for graph, name in ((grafted, "crossover"), (a, "crossover_projections")):
             if graph is not None:
                 drawn = replace(graph, projections=mixed, placement=placement)
                 child = self._fitted(drawn, rng)
                 if child is not None:
                     return child, name
-        return a, name
+        return a, "crossover_projections"
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
         """One change of the kind drawn, or of the graph where that kind has nothing to offer."""

@@ -53,11 +53,6 @@ class Reading:
     signature: Signature
     letter: Letter
 
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of the operands."""
-        return tuple(port.kind for port in self.signature.inputs)
-
 
 class Production(NamedTuple):
     """A reading with the goals at its operands, and the fewest nodes that it takes."""

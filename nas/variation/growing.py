@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
+from nas.errors import SpaceError
 from nas.primitives import get
-from nas.primitives.base import Role
+from nas.primitives.base import STREAM_OF_PORT, Role
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,9 +28,9 @@ ROLE_WEIGHTS: Final = {
     Role.POSITION: 1.0,
 }
 # A port prefers the stream of its name: "query" reads q three times as often as k or v.
-STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
 PREFERENCE: Final = 3.0
 STOP: Final = 0.65  # how often a token goal ends in a stream where one may stand
+DRAWS: Final = 20  # of parameters, before all combinations are looked at
 REUSE: Final = 0.2  # how often a goal is met by a node that is there already
 
 
@@ -82,21 +84,39 @@ def pick_production(ways: list[Production], rng: np.random.Generator) -> Product
 
 
 def draw_params(
-    op: str, space: SearchSpace, rng: np.random.Generator, tries: int = 20
+    op: str, space: SearchSpace, rng: np.random.Generator
 ) -> tuple[tuple[str, ParamValue], ...]:
-    """Parameters drawn from the space's choices; combinations that exclude each other are not."""
+    """Parameters drawn from the space's choices; combinations that exclude each other are not.
+
+    Raises:
+        SpaceError: all of the space's combinations exclude each other.
+    """
     primitive = get(op)
-    for _ in range(tries):
-        drawn = {
-            name: choices[int(rng.integers(len(choices)))]
-            for name in primitive.parameters
-            for choices in [space.param_choices(op, name)]
-        }
+    choices = {name: space.param_choices(op, name) for name in primitive.parameters}
+    for _ in range(DRAWS):
+        drawn = {name: own[int(rng.integers(len(own)))] for name, own in choices.items()}
         if is_allowed(op, drawn):
             break
     else:
-        drawn = primitive.defaults()
+        drawn = _any_allowed(op, choices, space, rng)
     return tuple(sorted((k, v) for k, v in drawn.items() if v != primitive.parameters[k].default))
+
+
+def _any_allowed(
+    op: str,
+    choices: dict[str, tuple[ParamValue, ...]],
+    space: SearchSpace,
+    rng: np.random.Generator,
+) -> dict[str, ParamValue]:
+    """One of the combinations that go together, found by looking at all."""
+    every = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
+    allowed = [drawn for drawn in every if is_allowed(op, drawn)]
+    if not allowed:
+        raise SpaceError(
+            f"space {space.name}, primitives: no combination of {op}'s parameters goes together; "
+            "expected choices that do not exclude each other."
+        )
+    return allowed[int(rng.integers(len(allowed)))]
 
 
 def is_allowed(op: str, params: dict[str, ParamValue]) -> bool:

@@ -179,6 +179,21 @@ def test_a_policy_of_ones_own_is_obeyed_too() -> None:
         assert not validate(genome, policy), genome.to_json()
 
 
+def test_parameters_never_leave_the_space_however_rarely_they_go_together() -> None:
+    space = load_space("quickstart")
+    rare = {"skip": (False,), "init": ("zero_out",) * 60 + ("random",)}
+    ops = {**space.primitives, "qana": rare}
+    found = Variation(space.model_copy(update={"primitives": ops}), load_policy(space.policy))
+    rng = np.random.default_rng(14)
+    qanas = [n for _ in range(300) for n in found.sample(rng).nodes if n.op == "qana"]
+    assert qanas
+    assert all(n.params == (("init", "random"), ("skip", False)) for n in qanas)
+    ops = {**ops, "qana": {"skip": (False,), "init": ("zero_out",)}}
+    none = Variation(space.model_copy(update={"primitives": ops}), load_policy(space.policy))
+    with pytest.raises(SpaceError, match="qana's parameters"):
+        [none.sample(rng) for _ in range(300)]
+
+
 def test_a_space_that_its_policy_leaves_empty_is_refused() -> None:
     space = load_space("quickstart")
     bare = {k: v for k, v in space.primitives.items() if k not in ("softmax", "sigmoid", "uniform")}
