@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from jaxtyping import install_import_hook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nas.genome import Genome
+
+PRIMITIVES = Path(__file__).parent.parent / "nas" / "primitives"
+
+# The shapes that annotations give are checked at every call of a primitive or runtime function.
+install_import_hook(
+    [
+        "nas.compiler.runtime",
+        *(
+            f"nas.primitives.{p.stem}"
+            for p in PRIMITIVES.glob("*.py")
+            if p.stem not in {"__init__", "base", "domains"}
+        ),
+    ],
+    "beartype.beartype",
+)
 
 pytest_plugins = ("tests.recorded_run",)
 

@@ -25,8 +25,8 @@ def repeat_heads(x: Float[Tensor, "b g ..."], heads: int) -> Float[Tensor, "b h 
 
 def visible_keys(
     x: Float[Tensor, "b n d"],
-    attn_mask: Bool[Tensor, "..."] | None,
-    key_padding_mask: Bool[Tensor, "b n"] | None,
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
     is_causal: bool,
 ) -> Bool[Tensor, "..."] | None:
     """One mask, True where attention is allowed, broadcastable to (b, h, n, n); None for all.
