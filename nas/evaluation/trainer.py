@@ -75,9 +75,11 @@ def train_model(
     model, reason, text = None, None, None
     try:
         with one_thread(), seeded(derive_seed(job.seed, "noise")):
+            # Before the training: what cannot be counted is not worth its time.
+            costs = _costs(job.genome, task)
             built = build_backbone(job.genome, task, data, job.seed)
             accuracy = session.fit(built, data, derive_seed(job.seed, "order"))
-            objectives = _objectives(job.genome, built, task, accuracy)
+            objectives = {"accuracy": accuracy} | costs | _latency(built, task)
             model = built
     except Exception as error:  # a candidate's fault is a result
         reason, text = _explain(error)
@@ -113,17 +115,19 @@ def build_backbone(genome: Genome, task: Task, data: ImageData, seed: int) -> Ba
     )
 
 
-def _objectives(genome: Genome, model: Backbone, task: Task, accuracy: float) -> dict[str, float]:
+def _costs(genome: Genome, task: Task) -> dict[str, float]:
+    """What all attention layers of the backbone cost together."""
     dim, heads, depth, tokens = task.sizes
     cost = backbone_cost(
         genome, dim=dim, heads=heads, depth=depth, tokens=tokens, qkv_bias=task.qkv_bias
     )
     names = ("macs", "params", "kv_cache_bytes_per_token")
-    return {
-        "accuracy": accuracy,
-        **{name: float(cost[name]) for name in names},
-        "latency_ms": attention_latency_ms(model, tokens=tokens, dim=dim),
-    }
+    return {name: float(cost[name]) for name in names}
+
+
+def _latency(model: Backbone, task: Task) -> dict[str, float]:
+    dim, _, _, tokens = task.sizes
+    return {"latency_ms": attention_latency_ms(model, tokens=tokens, dim=dim)}
 
 
 def _explain(error: Exception) -> tuple[Reason, str]:
