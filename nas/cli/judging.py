@@ -175,7 +175,10 @@ def _origin(source: Source) -> Any:
         measured = (
             None
             if candidate is None
-            else ", ".join(f"{name} {value:.6g}" for name, value in candidate.objectives.items())
+            else ", ".join(
+                f"{name} {value:,.4g}" if value < 1000 else f"{name} {value:,.0f}"
+                for name, value in candidate.objectives.items()
+            )
         )
         about = f"{run.name} (space {setup.space.name}, task {setup.task.name}, seed {setup.seed})"
-        return Origin(source.digest or source.text, about, measured)
+        return Origin(source.text, about, measured)

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from nas.cli.progress import Progress
+from nas.report.facts import task_and_data
 from nas.report.table import Column, cut, room, say, table_lines
 from nas.report.units import duration, human, measured, plural
 from nas.search.listener import Silent
@@ -160,7 +161,7 @@ def headline(progress: Progress) -> str:
     """What is searched, in one line."""
     setup = progress.setup
     return (
-        f"run {progress.run} · space {setup.space.name} · task {setup.task.name} · "
+        f"run {progress.run} · space {setup.space.name} · task {task_and_data(setup)} · "
         f"seed {setup.seed} · {setup.algorithm} · {plural(progress.workers, 'worker')}"
     )
 

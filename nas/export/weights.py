@@ -63,6 +63,7 @@ def export_weights(source: Source, layer: int, path: Path) -> float:
     }
     try:
         save_file(tensors, path, metadata=metadata)
+        path.chmod(0o644)  # as the module beside it, not for its owner alone
     except (OSError, SafetensorError) as error:
         raise ExportError(f"{path}: cannot be written ({error}).") from None
     return found.objectives["accuracy"]

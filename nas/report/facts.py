@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from nas.config import parse_yaml
 from nas.errors import RunError
 from nas.pareto import dominates
 from nas.report.units import duration, human, percent, plural
@@ -117,12 +118,20 @@ def id_length(digests: Sequence[str]) -> int:
     return max(ID_LENGTH, shared + 1)
 
 
+def task_and_data(setup: RunSetup) -> str:
+    """The task's name and, from the run's frozen copy, what it was trained on."""
+    copy = parse_yaml(setup.task.text, setup.task.name)
+    data = copy.get("data") if isinstance(copy, dict) else None
+    # A folder's path says little to a reader, and may say more than its owner would.
+    return f"{setup.task.name} on {str(data).partition(':')[0]}" if data else setup.task.name
+
+
 def headline(facts: Facts) -> str:
     """Which run this is and how it stands, in one line."""
     summary = facts.summary
     return (
-        f"run {summary.name} · space {summary.space} · task {summary.task} · seed {summary.seed} · "
-        f"{summary.algorithm} · {summary.status}, "
+        f"run {summary.name} · space {summary.space} · task {task_and_data(facts.setup)} · "
+        f"seed {summary.seed} · {summary.algorithm} · {summary.status}, "
         f"{summary.generations_done} of {plural(summary.generations, 'generation')}"
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
 from nas.pareto import non_dominated
+from nas.report.facts import task_and_data
 from nas.report.labels import Box, nearest, place
 from nas.report.units import plural
 
@@ -96,7 +97,10 @@ def draw(facts: Facts) -> Any:
         axes = figure.add_subplot()
         _Picture(axes, facts, across, up).draw()
         figure.suptitle(
-            f"{facts.summary.space} on {facts.summary.task}", x=0.02, ha="left", weight="bold"
+            f"{facts.summary.space} · {task_and_data(facts.setup)}",
+            x=0.02,
+            ha="left",
+            weight="bold",
         )
         figure.supxlabel(_caption(facts, across, up), x=0.02, ha="left", size=8, color="#555555")
         figure.canvas.draw()
@@ -219,7 +223,7 @@ def _caption(facts: Facts, across: Objective, up: Objective) -> str:
     setup, summary = facts.setup, facts.summary
     parts = [
         f"space {summary.space}",
-        f"task {summary.task}",
+        f"task {task_and_data(setup)}",
         f"seed {summary.seed}",
         f"{plural(summary.counts.evaluated, 'mechanism')} evaluated",
         f"hypervolume {facts.hypervolume:.4f}",

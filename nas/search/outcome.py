@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 def ended(run: Run, status: EndStatus) -> Ended:
     """The event that ends this process's work, as the record stands."""
     num_trained, num_done = run.counts().evaluated, len(run.generations())
+    generations = "1 generation" if num_done == 1 else f"{num_done} generations"
     message = {
-        "finished": f"Done: {num_done} generations, {num_trained} mechanisms.",
+        "finished": f"Done: {generations}, {num_trained} mechanisms.",
         "exhausted": f"The space is exhausted: {MAX_ATTEMPTS} attempts in a row gave no mechanism "
         f"that was new; {num_trained} were trained.",
         "interrupted": f"Interrupted in generation {num_done + 1}; every finished "

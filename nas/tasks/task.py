@@ -66,7 +66,7 @@ class Task(Frozen):
     width: int = Field(default=64, ge=1, le=8192)
     depth: int = Field(default=2, ge=1, le=128)
     heads: int = Field(default=4, ge=1)
-    mlp_ratio: float = Field(default=4.0, gt=0, le=64)
+    mlp_ratio: float = Field(default=2.0, gt=0, le=64)
     activation: Literal["gelu", "relu"] = "gelu"
     dropout: float = Field(default=0.0, ge=0, lt=1)
     final_norm: bool = True
@@ -74,7 +74,7 @@ class Task(Frozen):
     init_std: float = Field(default=0.02, ge=0, le=100)
     epochs: int = Field(default=3, ge=1)
     batch_size: int = Field(default=64, ge=1)
-    train_images: int = Field(default=4096, ge=1)
+    train_images: int = Field(default=2880, ge=1)
     validation_images: int = Field(default=5000, ge=1)
     curve_images: int = Field(default=1000, ge=1)
     data_seed: int = Field(default=0, ge=0, lt=2**63)
@@ -157,7 +157,7 @@ def load_task(
     spec = data or changed.get("data") or fields.get("data") or Task.model_fields["data"].default
     fields["data"] = spec
     where = f"{path} with data {spec}" if data else str(path)
-    where += f" and {', '.join(overrides)} as overridden" if overrides else ""
+    where += f" (with {', '.join(overrides)} set by the space or caller)" if overrides else ""
     special = _special(for_data, spec, str(path))
     if data:
         changed["data"] = data
