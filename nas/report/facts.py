@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from nas.config import parse_yaml
@@ -122,8 +123,11 @@ def task_and_data(setup: RunSetup) -> str:
     """The task's name and, from the run's frozen copy, what it was trained on."""
     copy = parse_yaml(setup.task.text, setup.task.name)
     data = copy.get("data") if isinstance(copy, dict) else None
-    # A folder's path says little to a reader, and may say more than its owner would.
-    return f"{setup.task.name} on {str(data).partition(':')[0]}" if data else setup.task.name
+    if not data:
+        return setup.task.name
+    # A folder's whole path may say more than its owner would.
+    kind, _, path = str(data).partition(":")
+    return f"{setup.task.name} on {f'folder {PurePath(path).name}' if path else kind}"
 
 
 def headline(facts: Facts) -> str:
