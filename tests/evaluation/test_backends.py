@@ -1,6 +1,5 @@
 """Every backend is found by its name, and what it cannot do is refused in one sentence."""
 
-import time
 from contextlib import closing
 from typing import Any
 
@@ -70,7 +69,5 @@ def test_ray_backend_counts_are_checked_before_ray_starts(task: Task, data: Imag
 def test_ray_backend_says_that_a_cluster_is_not_there(
     task: Task, data: ImageData, address: str, words: str
 ) -> None:
-    start = time.monotonic()
     with pytest.raises(DeviceError, match=f"can be reached at '{address}': .*({words}).*Expected"):
         make_evaluator("ray", task, data, ray_address=address)
-    assert time.monotonic() - start < 10
