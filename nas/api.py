@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nas.compiler import make_plan
 from nas.errors import ConfigError, ViolationError
 from nas.evaluation.backends import make_evaluator
+from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import Trial, study
 from nas.search.driver import resume_search, run_search
 from nas.search.setup import Settings, check_count
@@ -116,6 +117,7 @@ def evaluate(
     seeds: int = 1,
     seed: int = 0,
     policy: str = "score_normalize_aggregate",
+    record: str | Path | None = None,
     runs: str | Path = RUNS,
     backend: str = "ray",
     workers: int | None = None,
@@ -130,6 +132,8 @@ def evaluate(
         overrides: fields of the task to set.
         seeds: trainings of each.
         policy: what genomes must obey; members of a run have passed that run's own.
+        record: a file that every finished training is written to; those that it holds already
+            are not repeated.
 
     Raises:
         ViolationError: a genome is not legal.
@@ -144,7 +148,7 @@ def evaluate(
     images = load_images(chosen.data, chosen)
     make = _evaluator_maker(backend, workers, gpus_per_worker, ray_address, time_limit)
     named = [(source.text, source.genome) for source in resolved]
-    return _trials(named, chosen, images, make, seeds, seed)
+    return _trials(named, chosen, images, make, seeds, seed, record)
 
 
 def _trials(
@@ -154,10 +158,13 @@ def _trials(
     make: Callable[[Task, ImageData], Evaluator],
     seeds: int,
     seed: int,
+    record: str | Path | None,
 ) -> Iterator[Trial]:
     """The trials of a study; workers are there while somebody iterates."""
     evaluator = make(task, images)
     try:
+        if record is not None:
+            evaluator = JournaledEvaluator(evaluator, Path(record), task, images)
         yield from study(named, task, evaluator, repeats=seeds, seed=seed)
     finally:
         evaluator.close()

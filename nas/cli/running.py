@@ -116,6 +116,10 @@ def evaluate(
     policy: Annotated[
         str, typer.Option(help="What genomes must obey, by name or path.")
     ] = "score_normalize_aggregate",
+    record: Annotated[
+        Path | None,
+        typer.Option(help="A file that keeps finished trainings; what it holds is not repeated."),
+    ] = None,
     workers: Workers = None,
     gpus_per_worker: Gpus = None,
     ray_address: Address = None,
@@ -138,6 +142,7 @@ def evaluate(
         seeds=seeds,
         seed=seed,
         policy=policy,
+        record=record,
         backend=backend,
         workers=workers,
         gpus_per_worker=gpus_per_worker,

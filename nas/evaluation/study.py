@@ -37,7 +37,9 @@ def study(
 ) -> Iterator[Trial]:
     """Train every mechanism ``repeats`` times; trials come as they finish.
 
-    Training seeds derive from ``seed``, the mechanism and the repeat, as they do in a search.
+    Training seeds derive from ``seed`` and the repeat alone: mechanisms meet the same start of the
+    backbone and the same order of images, so that what differs is the mechanism. (A search, where
+    the best of many is taken, gives every candidate a start of its own.)
 
     Raises:
         GenomeError: a mechanism does not exist at the task's sizes.
@@ -48,7 +50,7 @@ def study(
     for repeat in range(repeats):
         for name, genome in mechanisms:
             key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
-            job = Job(key, canonicalise(genome), training_seed(seed, key, repeat))
+            job = Job(key, canonicalise(genome), training_seed(seed, "study", repeat))
             if (key, job.seed) not in meaning:
                 jobs.append(job)
             # Two names of one mechanism at this size are trained once and reported twice.
