@@ -17,7 +17,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.genome import STREAMS, Genome, Node, Projections, layers_with_mechanism
+from nas.genome import STREAMS, Genome, Node, Projections, Visibility, layers_with_mechanism
 from nas.primitives import get
 from nas.types import infer
 
@@ -40,7 +40,8 @@ def canonicalise(genome: Genome) -> Genome:
     flags: dict[str, Any] = {f"has_w{s}": False for s in STREAMS if s not in read}
     projections = replace(genome.projections, **flags)
     nodes = _ordered(_simplified(genome, _stream_names(projections)))
-    return Genome(nodes, _effective(projections, nodes), genome.placement)
+    visibility = genome.visibility if genome.visibility.window else Visibility()
+    return Genome(nodes, _effective(projections, nodes), genome.placement, visibility)
 
 
 def digest(genome: Genome) -> str:
@@ -71,7 +72,10 @@ def resolved_digest(genome: Genome, *, dim: int, heads: int, depth: int) -> str:
     merged = _sizes(output, dim, heads) if output and output.width else []
     merge = genome.projections.merge if merged and merged[0] > 1 else "concat"
     layers = layers_with_mechanism(genome.placement, depth)
-    parts = [genome.to_dict()["graph_def"], streams, merged, merge, genome.projections.has_wo]
+    whole = genome.to_dict()
+    parts = [whole["graph_def"], streams, merged, merge, genome.projections.has_wo]
+    if "visibility" in whole:
+        parts.append(whole["visibility"])
     return _hash([VERSION, "resolved", dim, heads, depth, list(layers), parts])
 
 

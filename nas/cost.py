@@ -13,16 +13,17 @@ import logging
 import math
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from nas.compiler import make_plan
+from nas.compiler.decoding import kept_for_later
 from nas.compiler.interpreter import ReferenceAttention
 from nas.errors import NasError
-from nas.genome import layers_with_mechanism
+from nas.genome import Visibility, layers_with_mechanism
 from nas.mechanisms import mechanism
 from nas.primitives.base import Kind, Sizes
 from nas.types import Type
@@ -39,6 +40,7 @@ with warnings.catch_warnings():
 
 ELEMENTWISE: Final = "elementwise"
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
+_TRACED_LENGTHS: Final = (8, 12, 16)
 
 _POINTWISE: Final = [
     "abs",
@@ -115,7 +117,8 @@ class Cost:
 
     Attributes:
         macs: multiply-adds of the whole block, projections included.
-        attention_macs: those of them that grow with pairs of tokens: scores and aggregation.
+        attention_macs: those of them that grow with pairs of tokens: scores and aggregation. A
+            window and global tokens count the pairs that they allow; causality is not discounted.
         elementwise: elements that pointwise operations, reductions and norms touch.
         params: learned numbers.
         kv_cache_bytes_per_token: what decoding keeps of a token, at 16 bits a number.
@@ -145,24 +148,39 @@ def attention_cost(
         NasError: it uses an operation whose cost nobody has stated.
     """
     plan = make_plan(genome)
-    counts, params = _count(plan, dim, heads, tokens, qkv_bias)
+    # The reference form computes every pair; a mask of the mechanism's own is discounted after.
+    dense = make_plan(replace(plan.genome, visibility=Visibility()))
+    counts, params = _count(dense, dim, heads, tokens, qkv_bias)
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
-    expected = closed_form_macs(plan, dim, heads, tokens)
+    expected = closed_form_macs(dense, dim, heads, tokens)
     if macs != expected:
         raise NasError(
             f"the MACs counted, {macs}, differ from the closed formulas of "
             f"{', '.join(sorted({s.primitive.name for s in plan.steps}))}: {expected}; "
             "expected a primitive's macs to state what its module computes."
         )
-    twice = closed_form_macs(plan, dim, heads, 2 * tokens)
+    elementwise = counts[ELEMENTWISE]
+    if plan.is_windowed:
+        hidden = tokens**2 - plan.genome.visibility.allowed_pairs(tokens)
+        elementwise -= hidden * _elementwise_per_pair(dense, dim, heads, qkv_bias)
+    allowed = closed_form_macs(plan, dim, heads, tokens)
     return Cost(
-        macs=macs,
-        attention_macs=(twice - 2 * macs) // 2,
-        elementwise=counts[ELEMENTWISE],
+        macs=allowed,
+        attention_macs=allowed - closed_form_macs(plan, dim, heads, tokens, pairs=0),
+        elementwise=elementwise,
         params=params,
         kv_cache_bytes_per_token=kv_cache_bytes_per_token(plan, dim, heads),
-        seed_compatible_macs=_seed_compatible(plan, dim, heads, tokens, macs),
+        seed_compatible_macs=_seed_compatible(dense, dim, heads, tokens, macs),
     )
+
+
+def _elementwise_per_pair(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> int:
+    """What each pair of query and key adds to the elementwise count, exactly (see ``_count``)."""
+    few, more, most = (
+        _count(plan, dim, heads, n, qkv_bias)[0][ELEMENTWISE] for n in _TRACED_LENGTHS
+    )
+    step = _TRACED_LENGTHS[1] - _TRACED_LENGTHS[0]
+    return (few - 2 * more + most) // (2 * step**2)
 
 
 def backbone_cost(
@@ -183,15 +201,24 @@ def backbone_cost(
     return {name: own * cost[name] + (depth - own) * rest[name] for name in names}
 
 
-def closed_form_macs(plan: Plan, dim: int, heads: int, tokens: int) -> int:
-    """The MACs of a block by the formulas that its primitives state; equal to the count."""
+def closed_form_macs(
+    plan: Plan, dim: int, heads: int, tokens: int, *, pairs: int | None = None
+) -> int:
+    """The MACs of a block by the formulas that its primitives state; equal to the count.
+
+    Args:
+        pairs: of query and key that have a score; by default those that the genome allows. A
+            causal mask is not discounted.
+    """
     total = 0
+    allowed = plan.genome.visibility.allowed_pairs(tokens) if pairs is None else pairs
     for stream in plan.streams:
         if stream.is_projected:
             width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
             total += tokens * dim * width
     for step in plan.steps:
-        total += step.primitive.macs(_sizes(step, dim, heads, tokens), step.params)
+        sizes = replace(_sizes(step, dim, heads, tokens), allowed=allowed)
+        total += step.primitive.macs(sizes, step.params)
     if plan.genome.projections.has_wo:
         total += tokens * dim * plan.merged_width(dim, heads)
     return total
@@ -207,30 +234,11 @@ def kv_cache_bytes_per_token(plan: Plan, dim: int, heads: int) -> int:
     for step in plan.steps:
         types[step.index] = Type(Kind.TOKENS, step.heads, step.width)
     raw = {stream.name for stream in plan.streams if not stream.is_projected}
-    kept = _kept_for_later(plan)
+    kept = kept_for_later(plan)
     numbers = dim if kept & raw else 0
     for ref in kept - raw:
         numbers += types[ref].head_count(heads) * types[ref].channels(dim, heads)
     return BYTES_PER_NUMBER * numbers
-
-
-def _kept_for_later(plan: Plan) -> set[Any]:
-    """The streams, and the nodes, from which every ``key`` and ``values`` operand follows."""
-    sources: dict[Any, set[Any]] = {s.name: {s.name} for s in plan.streams}
-    kept: set[Any] = set()
-    for step in plan.steps:
-        ports = step.primitive.signatures[0].inputs
-        for port, operand in zip(ports, step.operands, strict=True):
-            if port.name in ("key", "values"):
-                kept |= sources[operand.ref]
-        reads_tokens_alone = all(port.kind is Kind.TOKENS for port in ports)
-        if step.variable.startswith(Kind.TOKENS) and (
-            not reads_tokens_alone or "x" in step.primitive.extras
-        ):
-            sources[step.index] = {step.index}
-        else:
-            sources[step.index] = set().union(*(sources[o.ref] for o in step.operands))
-    return kept
 
 
 def _sizes(step: Step, dim: int, heads: int, tokens: int) -> Sizes:
@@ -253,7 +261,7 @@ def _count(
     # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
     # length, so three short traces give the long one exactly.
     module = _build("cpu", plan, dim, heads, qkv_bias)
-    lengths = (8, 12, 16)
+    lengths = _TRACED_LENGTHS
     traces = [_trace(module, torch.zeros(1, n, dim)) for n in lengths]
     names = set().union(*traces)
     return Counter(

@@ -29,6 +29,7 @@ ParamValue = bool | int | float | str | None
 
 STREAMS: Final = ("q", "k", "v")
 MAX_NODES: Final = 512
+MAX_WINDOW: Final = 2**20
 PLACEMENTS: Final = ("all", "first", "alternate")
 FLAGS: Final = ("has_wq", "has_wk", "has_wv", "has_wo")
 LABELS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -82,12 +83,39 @@ class Projections:
 
 
 @dataclass(frozen=True, slots=True)
+class Visibility:
+    """Which keys a query may see at all; a mask that belongs to the mechanism.
+
+    With a window of w tokens, query i sees key j if |i - j| <= w // 2, or under a causal mask if
+    0 <= i - j < w (SW-SQA; Sparse Query Attention, sections 2.5 and 6). The first ``global_tokens`` see
+    every key and are seen by every query (Flex-SQA; Beltagy et al. 2020, section 3.1).
+
+    Attributes:
+        window: tokens, at least 1; None for all.
+        global_tokens: number of them; without effect where there is no window.
+    """
+
+    window: int | None = None
+    global_tokens: int = 0
+
+    def allowed_pairs(self, tokens: int) -> int:
+        """How many of the tokens² pairs may be seen, without a causal mask."""
+        if self.window is None:
+            return tokens**2
+        reached = min(self.global_tokens, tokens)
+        rest = tokens - reached
+        reach = min(self.window // 2, rest)
+        return reached * (tokens + rest) + rest * (2 * reach + 1) - reach * (reach + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Genome:
     """A mechanism as data. Equal genomes are equal as written; ``nas.canonical`` knows more."""
 
     nodes: tuple[Node, ...]
     projections: Projections = field(default_factory=Projections)
     placement: str = "all"
+    visibility: Visibility = Visibility()
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "genome") -> Genome:
@@ -97,7 +125,7 @@ class Genome:
             GenomeError: unknown key, wrong kind of value, unknown label, a reference to
                 nowhere. An empty graph can be read: it is the validator that refuses it.
         """
-        keys = _mapping(data, where, {"graph_def", "proj_config", "placement"})
+        keys = _mapping(data, where, {"graph_def", "proj_config", "placement", "visibility"})
         if "graph_def" not in keys:
             raise GenomeError(f"{where}: the key 'graph_def' is missing.")
         graph = keys["graph_def"]
@@ -113,7 +141,8 @@ class Genome:
         projections = _projections(keys.get("proj_config", {}), f"{where}, proj_config")
         placement = keys.get("placement", "all")
         _one_of(placement, PLACEMENTS, f"{where}, placement")
-        return cls(nodes, projections, placement)
+        visibility = _visibility(keys.get("visibility", {}), f"{where}, visibility")
+        return cls(nodes, projections, placement, visibility)
 
     def to_dict(self) -> dict[str, Any]:
         """DESIGN's JSON form; what has its default is left out, but never a flag."""
@@ -129,7 +158,13 @@ class Genome:
             if f.name in FLAGS or getattr(self.projections, f.name) != getattr(default, f.name)
         }
         placement = {} if self.placement == "all" else {"placement": self.placement}
-        return {"graph_def": graph, "proj_config": config} | placement
+        seen = {
+            f.name: getattr(self.visibility, f.name)
+            for f in fields(Visibility)
+            if getattr(self.visibility, f.name) != f.default
+        }
+        visibility = {"visibility": seen} if seen else {}
+        return {"graph_def": graph, "proj_config": config} | placement | visibility
 
     def to_json(self) -> str:
         """The JSON form on one line; equal genomes give equal text."""
@@ -266,3 +301,27 @@ def _projections(data: Any, where: str) -> Projections:
         else:
             _one_of(value, LABELS[name], f"{where}, {name}")
     return Projections(**keys)
+
+
+def check_visibility(name: str, value: Any, where: str) -> None:
+    """Refuse what a field of the visibility cannot be.
+
+    Raises:
+        GenomeError: the value; the range is in the message.
+    """
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    least = 1 if name == "window" else 0
+    if (value is None and name == "window") or (is_whole and least <= value <= MAX_WINDOW):
+        return
+    null = " or null" if name == "window" else ""
+    raise GenomeError(
+        f"{where}, {name}: found {describe(value)}; expected a whole number from {least} to "
+        f"{MAX_WINDOW}{null}."
+    )
+
+
+def _visibility(data: Any, where: str) -> Visibility:
+    keys = _mapping(data, where, {f.name for f in fields(Visibility)})
+    for name, value in keys.items():
+        check_visibility(name, value, where)
+    return Visibility(**keys)

@@ -1,6 +1,7 @@
 """SOURCE strings: what a person types to name a genome.
 
 mha                     a named mechanism
+qana:hidden=8,qk_dim=1/4    one with other parameters, projections, placement or window
 path/to/genome.json     a genome file, JSON or YAML
 latest/best             a member of a run: RUN/ID, with RUN a name, a path or "latest" and ID
                         the beginning of a digest, or best, knee, cheapest
@@ -8,18 +9,21 @@ latest/best             a member of a run: RUN/ID, with RUN a name, a path or "l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from nas.config import near, read_document
+from nas.config import near, parse_yaml, read_document
 from nas.errors import GenomeError
-from nas.genome import Genome
+from nas.genome import Genome, Projections, Visibility
 from nas.mechanisms import MECHANISMS
-from nas.primitives import check_vocabulary
+from nas.primitives import check_vocabulary, get
 from nas.store import RUNS, find_proposal, find_run, open_run, split_member
 
 SUFFIXES: Final = {".json", ".yaml", ".yml"}
+_GROUPS: Final = {f.name: "proj_config" for f in fields(Projections)} | {
+    f.name: "visibility" for f in fields(Visibility)
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Source:
         """A short name: the mechanism's, the file's stem, or the member's digest."""
         if self.digest is not None:
             return self.digest[:8]
-        return self.text if self.text in MECHANISMS else Path(self.text).stem
+        return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
 
 
 def resolve(text: str, runs: Path = RUNS) -> Source:
@@ -52,18 +56,48 @@ def resolve(text: str, runs: Path = RUNS) -> Source:
         GenomeError, ConfigError: a file cannot be read, or holds no genome of known primitives.
         RunError: there is no such run or member.
     """
-    if text in MECHANISMS:
-        return Source(text, MECHANISMS[text].genome)
+    name, colon, changes = text.partition(":")
+    if name in MECHANISMS:
+        genome = MECHANISMS[name].genome
+        return Source(text, _changed(genome, changes, text) if colon else genome)
     if _is_file(text):
         document = read_document(Path(text))
         return Source(text, check_vocabulary(Genome.from_dict(document, text), text))
-    if "/" in text:
+    if "/" in text and "=" not in changes:
         return _member(text, runs)
     known = sorted(MECHANISMS)
     raise GenomeError(
         f"{text!r} is no mechanism{near(text, known)}, no genome file and no RUN/ID; "
         "`nas mechanisms` lists the mechanisms, `nas runs` the runs."
     )
+
+
+def _changed(genome: Genome, changes: str, text: str) -> Genome:
+    """The genome with fields set: "name=value", with commas between several.
+
+    A name is a parameter of its nodes (set on each that has it), a field of its projections or of
+    its visibility, or the placement.
+    """
+    data = genome.to_dict()
+    for change in changes.split(","):
+        name, equals, value = (part.strip() for part in change.partition("="))
+        if not equals:
+            raise GenomeError(f"{text}: {change!r} is no change; expected NAME=VALUE, ...")
+        holders = [node for node in data["graph_def"] if name in get(node["op"]).parameters]
+        for node in holders:
+            node.setdefault("params", {})[name] = parse_yaml(value, text)
+        group = _GROUPS.get(name)
+        if group is not None:
+            data.setdefault(group, {})[name] = parse_yaml(value, text)
+        elif name == "placement":
+            data[name] = value
+        elif not holders:
+            known = sorted({p for n in genome.nodes for p in get(n.op).parameters} | {*_GROUPS})
+            raise GenomeError(
+                f"{text}: there is no {name!r} to change{near(name, known)}; expected placement or "
+                f"one of {', '.join(known)}."
+            )
+    return check_vocabulary(Genome.from_dict(data, text), text)
 
 
 def load_genome(source: str | Path, runs: str | Path = RUNS) -> Genome:

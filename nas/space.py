@@ -1,19 +1,29 @@
 """The search space: what a search may combine, as data.
 
 A space names primitives with the parameter values to choose from, choices for the projections,
-placements, the policy that genomes must obey, the mechanisms that seed the first population,
-objectives and task. A genome file may use more than a space offers; the space binds the search.
+placements and windows, the policy that genomes must obey, the mechanisms that seed the first
+population, objectives and task. A genome file may use more than a space offers; the space binds
+the search.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from nas.config import Frozen, Name, find_named, near, read_model
 from nas.errors import GenomeError
-from nas.genome import FLAGS, LABELS, PLACEMENTS, ParamValue, Projections
+from nas.genome import (
+    FLAGS,
+    LABELS,
+    PLACEMENTS,
+    ParamValue,
+    Projections,
+    Visibility,
+    check_visibility,
+)
 from nas.primitives import check_params, get
 
 if TYPE_CHECKING:
@@ -52,6 +62,7 @@ class SearchSpace(Frozen):
     primitives: dict[str, dict[str, tuple[ParamValue, ...]]]
     projections: dict[str, tuple[bool | str, ...]] = {}
     placement: tuple[str, ...] = ("all",)
+    visibility: dict[str, tuple[int | None, ...]] = {}
     mechanisms: tuple[str, ...] = ()
     objectives: tuple[str, ...] = Field(default=("accuracy", "macs"), min_length=1)
     task: TaskChoice = TaskChoice()
@@ -91,6 +102,24 @@ class SearchSpace(Frozen):
         _check_choices("placement", value, PLACEMENTS)
         return value
 
+    @field_validator("visibility")
+    @classmethod
+    def _visibilities_exist(
+        cls, value: dict[str, tuple[int | None, ...]]
+    ) -> dict[str, tuple[int | None, ...]]:
+        known = [f.name for f in fields(Visibility)]
+        for name, choices in value.items():
+            if name not in known:
+                raise ValueError(f"unknown visibility field {name!r}{near(name, known)}")
+            if not choices:
+                raise ValueError(f"{name} has no choices; expected at least one")
+            try:
+                for choice in choices:
+                    check_visibility(name, choice, "visibility")
+            except GenomeError as error:
+                raise ValueError(str(error)) from None
+        return value
+
     @model_validator(mode="after")
     def _is_not_empty(self) -> SearchSpace:
         if not self.primitives:
@@ -100,6 +129,10 @@ class SearchSpace(Frozen):
     def choices(self, field: str) -> tuple[Any, ...]:
         """What a field of the projections may be; its default alone where the space is silent."""
         return self.projections.get(field, (getattr(Projections(), field),))
+
+    def visibility_choices(self, field: str) -> tuple[int | None, ...]:
+        """What a field of the visibility may be; its default alone where the space is silent."""
+        return self.visibility.get(field, (getattr(Visibility(), field),))
 
     def excludes(self, genome: Genome) -> str | None:
         """Why a canonical genome is not a point of this space; None if it is one."""
@@ -114,6 +147,12 @@ class SearchSpace(Frozen):
                     return f"uses {node.op} with {name} {value!r}; the space has {list(allowed)}"
         if genome.placement not in self.placement:
             return f"has placement {genome.placement!r}; the space has {list(self.placement)}"
+        for name in (f.name for f in fields(Visibility)):
+            seen, allowed_sight = getattr(genome.visibility, name), self.visibility_choices(name)
+            if seen not in allowed_sight and not (
+                name != "window" and genome.visibility == Visibility()
+            ):
+                return f"has {name} {seen!r}; the space has {list(allowed_sight)}"
         return self._excludes_projections(genome)
 
     def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:

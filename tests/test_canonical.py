@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 
 from nas.canonical import canonicalise, digest, resolved_digest
 from nas.compiler import build_attention
-from nas.genome import Genome, Node
+from nas.genome import Genome, Node, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.validation import load_policy
@@ -237,3 +238,12 @@ def test_digests_are_stable() -> None:
     """A changed digest orphans every recorded run: change the version when this must change."""
     assert digest(MECHANISMS["mha"].genome) == "54e5988706a9b1ad"
     assert digest(MECHANISMS["champion_2025"].genome) == "4da17d069d038362"
+
+
+def test_windows_make_another_mechanism_and_global_tokens_need_one() -> None:
+    genome = MECHANISMS["mha"].genome
+    seen = [replace(genome, visibility=Visibility(w, g)) for w, g in ((8, 0), (8, 1), (16, 0))]
+    assert len({digest(g) for g in (genome, *seen)}) == 4
+    sizes = {"dim": 32, "heads": 4, "depth": 2}
+    assert len({resolved_digest(g, **sizes) for g in (genome, *seen)}) == 4
+    assert same(genome, replace(genome, visibility=Visibility(None, 5)))

@@ -5,7 +5,15 @@ import json
 import pytest
 
 from nas.errors import GenomeError
-from nas.genome import MAX_NODES, Genome, Projections, key_width, layers_with_mechanism, share
+from nas.genome import (
+    MAX_NODES,
+    Genome,
+    Projections,
+    Visibility,
+    key_width,
+    layers_with_mechanism,
+    share,
+)
 
 CHAMPION = {
     "graph_def": [
@@ -128,3 +136,30 @@ def test_as_a_networkx_graph() -> None:
     assert set(graph.nodes) == {0, 1, 2, 3, 4, "v", "k"}
     assert graph.edges[3, 4]["slots"] == (1,)
     assert graph.nodes[1]["op"] == "sigmoid"
+
+
+def test_visibility_is_read_and_written() -> None:
+    data = CHAMPION | {"visibility": {"window": 16, "global_tokens": 2}}
+    genome = Genome.from_dict(data)
+    assert genome.visibility == Visibility(16, 2)
+    assert genome.to_dict()["visibility"] == {"window": 16, "global_tokens": 2}
+    assert "visibility" not in Genome.from_dict(CHAMPION).to_dict()
+    assert Genome.from_dict(genome.to_dict()) == genome
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ({"window": 0}, "expected a whole number from 1 to"),
+        ({"window": True}, "window: found bool True"),
+        ({"window": "8"}, "window: found str '8'"),
+        ({"global_tokens": -1}, "expected a whole number from 0 to"),
+        ({"global_tokens": None}, "global_tokens: found"),
+        ({"widow": 8}, "'widow'"),
+        (8, "visibility: found int 8"),
+    ],
+)
+def test_visibility_that_cannot_be_is_named(seen: object, words: str) -> None:
+    with pytest.raises(GenomeError) as caught:
+        Genome.from_dict(CHAMPION | {"visibility": seen})
+    assert words in str(caught.value)

@@ -108,28 +108,38 @@ def runs(as_json: AsJson = False) -> None:
 
 @app.command()
 def mechanisms(
+    name: Annotated[str | None, typer.Argument(help="One of them; all if none is given.")] = None,
     dim: Annotated[int, typer.Option(min=1, max=65_536, help="Model width.")] = 64,
     heads: Annotated[int, typer.Option(min=1, max=65_536, help="Heads of the backbone.")] = 4,
     tokens: Annotated[int, typer.Option(min=1, max=2**20, help="Sequence length.")] = 65,
     as_json: AsJson = False,
 ) -> None:
-    """List the named mechanisms.
+    """List the named mechanisms, or explain one.
 
-    With the costs of one attention block at batch 1.
+    A list gives the costs of one attention block at batch 1; a NAME also gives the equations, the
+    shapes, and how the paper was read.
     """
-    from nas.report.mechanisms import mechanisms_answer, mechanisms_columns, priced
+    from nas.report.mechanisms import (
+        mechanism_answer,
+        mechanisms_answer,
+        price,
+        priced,
+        show_mechanism,
+        show_mechanisms,
+    )
     from nas.report.show import Sizes
-    from nas.report.table import say, say_table
 
     sizes = Sizes(dim, heads, tokens)
-    found = priced(sizes)
-    if as_json:
-        print_json(mechanisms_answer(found, sizes))
-        return
-    console = output()
-    say(console, f"One attention block at dim {dim}, {heads} heads, {tokens} tokens:", "")
-    say_table(console, mechanisms_columns(found))
-    say(console, "", "next: nas show NAME · nas evaluate NAME mha · nas export NAME -o FILE")
+    if name is not None:
+        found = price(name, sizes)
+        if as_json:
+            print_json(mechanism_answer(found, sizes))
+        else:
+            show_mechanism(output(), found, sizes)
+    elif as_json:
+        print_json(mechanisms_answer(priced(sizes), sizes))
+    else:
+        show_mechanisms(output(), priced(sizes), sizes)
 
 
 def _sizes(source: Source, dim: int | None, heads: int | None, tokens: int | None) -> Sizes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import warnings
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nas.compiler.emit import class_source, import_lines
 from nas.compiler.formula import formula, formula_of
@@ -22,41 +23,56 @@ __all__ = ["Plan", "build_attention", "emit", "formula", "formula_of", "make_pla
 
 
 def build_attention(
-    genome: Genome, dim: int, heads: int, *, qkv_bias: bool = False, reference: bool = False
+    genome: Genome,
+    dim: int,
+    heads: int,
+    *,
+    qkv_bias: bool = False,
+    reference: bool = False,
+    fuse: bool = True,
 ) -> nn.Module:
     """A mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
 
     ``x`` and the result are (batch, tokens, dim). Weights are drawn from torch's global
-    generator, in the same order by both back ends.
+    generator, in the same order by both back ends. The module keeps its canonical ``genome``, and
+    ``dim`` and ``heads``.
 
     Args:
         qkv_bias: give W_Q, W_K and W_V a bias.
         reference: interpret the graph instead of running the generated source.
+        fuse: let dot products, softmax and aggregation be one call.
+
+    Warns:
+        UserWarning: a part of it can never train.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
         ViolationError: the genome does not type-check.
     """
     plan = make_plan(genome)
+    for caution in plan.cautions:
+        warnings.warn(caution, stacklevel=2)
     if reference:
         return ReferenceAttention(plan, dim, heads, qkv_bias)
     check_sizes(dim, heads)
     try:
-        block: nn.Module = _load(emit_plan(plan, dim, heads, qkv_bias))(dim, heads)
+        block: Any = _load(emit_plan(plan, dim, heads, qkv_bias, fuse))(dim, heads)
     except ValueError as error:
         raise GenomeError(f"dim {dim}, heads {heads}: {error}.") from None
-    return block
+    block.genome = plan.genome
+    return cast("nn.Module", block)
 
 
-def emit(genome: Genome, dim: int, heads: int, *, qkv_bias: bool = False) -> str:
+def emit(genome: Genome, dim: int, heads: int, *, qkv_bias: bool = False, fuse: bool = True) -> str:
     """The Python source that ``build_attention`` runs."""
-    return emit_plan(make_plan(genome), dim, heads, qkv_bias)
+    return emit_plan(make_plan(genome), dim, heads, qkv_bias, fuse)
 
 
-def emit_plan(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> str:
+def emit_plan(plan: Plan, dim: int, heads: int, qkv_bias: bool, fuse: bool = True) -> str:
     """The Python source of a plan; see ``emit``."""
-    lines = "\n".join(import_lines(plan))
-    return f"{lines}\n\n\n{class_source(plan, dim, heads, qkv_bias)}"
+    text = class_source(plan, dim, heads, qkv_bias, fuse=fuse)
+    lines = "\n".join(import_lines(plan, text))
+    return f"{lines}\n\n\n{text}"
 
 
 @lru_cache(maxsize=512)

@@ -7,11 +7,13 @@ comes from the registry or from a fixed list, so a genome can put no code of its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler import runtime
+from nas.compiler import runtime, windows
 from nas.compiler.formula import formula_of
 from nas.genome import key_width, share
+from nas.primitives.base import STREAM_OF_PORT, Kind
 from nas.types import MODEL
 
 if TYPE_CHECKING:
@@ -19,9 +21,23 @@ if TYPE_CHECKING:
 
     from nas.compiler.plan import Operand, Plan, Step, Stream
 
+    # The steps whose call is fused, each with its dot product and its softmax.
+    Fused = dict[int, tuple[Step, Step]]
 
-def class_source(plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = "") -> str:
-    """The source of the class alone; ``dim`` and ``heads`` are the defaults it gets."""
+
+# Characters of a statement in a method, so that a line has at most a hundred.
+LINE: Final = 92
+
+
+def class_source(
+    plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = "", *, fuse: bool = True
+) -> str:
+    """The source of the class alone; ``dim`` and ``heads`` are the defaults it gets.
+
+    Args:
+        fuse: let dot products, softmax and aggregation be one call where the graph has them so.
+    """
+    fused = plan.fused() if fuse else {}
     lines = ["class Attention(nn.Module):"]
     lines += _indent(
         [
@@ -34,35 +50,37 @@ def class_source(plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = 
         ]
     )
     lines += _indent([f"def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:"])
-    lines += _indent(_constructor(plan, qkv_bias), 2)
+    lines += _indent(_constructor(plan, qkv_bias, fused), 2)
     lines += ["", *_indent(_signature())]
-    lines += _indent(_forward(plan), 2)
+    lines += _indent(_forward(plan, fused), 2)
     return "\n".join(lines) + "\n"
 
 
-def functions(plan: Plan) -> tuple[Callable[..., Any], ...]:
-    """The runtime functions that the class calls."""
-    text = class_source(plan, 1, 1, False)
-    candidates = (
+def parts(plan: Plan, text: str) -> tuple[Any, ...]:
+    """The runtime functions and the primitives' classes that a source of a plan uses."""
+    candidates: tuple[Callable[..., Any], ...] = (
         share,
         key_width,
         runtime.split_heads,
         runtime.merge_heads,
         runtime.repeat_heads,
         runtime.visible_keys,
+        runtime.dot_product_attention,
+        windows.windowed_keys,
+        windows.window_blocks,
+        *(step.primitive.module for step in plan.steps),
     )
-    return tuple(f for f in candidates if f"{f.__name__}(" in text)
+    called = [f for f in candidates if re.search(rf"\b{f.__name__}\(", text)]
+    return tuple(dict.fromkeys(called))
 
 
-def import_lines(plan: Plan) -> list[str]:
-    """Imports under which the class runs inside this package."""
-    modules = {step.primitive.module for step in plan.steps}
-    wanted: list[Any] = [*functions(plan), *modules]
-    lines = sorted({f"from {item.__module__} import {item.__name__}" for item in wanted})
-    return ["from torch import Tensor, nn", "", *lines]
+def import_lines(plan: Plan, text: str) -> list[str]:
+    """Imports under which a source of a plan runs inside this package."""
+    lines = {f"from {item.__module__} import {item.__name__}" for item in parts(plan, text)}
+    return ["import torch", "from torch import Tensor, nn", "", *sorted(lines)]
 
 
-def _constructor(plan: Plan, qkv_bias: bool) -> list[str]:
+def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
     lines = [
         "super().__init__()",
         "if dim < 1 or heads < 1 or dim % heads:",
@@ -74,10 +92,20 @@ def _constructor(plan: Plan, qkv_bias: bool) -> list[str]:
         if stream.is_projected:
             width = _times(_heads(stream.type.heads), _width(stream.type.width))
             lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
-    lines += [_build(step, bias) for step in plan.steps]
+    hidden = {part.index for pair in fused.values() for part in pair}
+    for step in plan.steps:
+        if step.index in fused:
+            lines.append(f"self.scale_{step.index} = {_scale(fused[step.index][0])}")
+        elif step.index not in hidden:
+            lines.append(_build(step, bias))
     if plan.genome.projections.has_wo:
         lines.append(f"self.wo = nn.Linear({_merged(plan)}, dim)")
     return lines
+
+
+def _scale(score: Step) -> str:
+    width = _width("all" if score.width == MODEL else score.width)
+    return f"({width}) ** -0.5"
 
 
 def _build(step: Step, bias: str) -> str:
@@ -107,24 +135,93 @@ def _signature() -> list[str]:
     ]
 
 
-def _forward(plan: Plan) -> list[str]:
+def _forward(plan: Plan, fused: Fused) -> list[str]:
     lines = []
     if plan.unsafe:
         lines += [
             "if is_causal:",
             f'    raise ValueError("{", ".join(plan.unsafe)} sees later tokens: not causal")',
         ]
-    if plan.needs_mask:
-        lines.append("mask = visible_keys(x, attn_mask, key_padding_mask, is_causal)")
-    lines += [_read(stream) for stream in plan.streams]
-    lines += [_call(step) for step in plan.steps]
+    body = _windowed(plan, fused) if plan.is_windowed else _plain(plan, fused)
     out = plan.steps[-1].variable
     is_sum = plan.genome.projections.merge == "sum"
     merged = f"{out}.sum(dim=1)" if is_sum else f"merge_heads({out})"
     return [
         *lines,
+        *body,
         f"return self.wo({merged})" if plan.genome.projections.has_wo else f"return {merged}",
     ]
+
+
+def _plain(plan: Plan, fused: Fused) -> list[str]:
+    """Every call on the whole sequence."""
+    hidden = {part.index for pair in fused.values() for part in pair}
+    asking = [s for s in plan.steps if "mask" in s.primitive.extras and s.index not in hidden]
+    # Fused attention is quicker under "causal" as a word than as a mask.
+    causal = "is_causal" if asking or not fused else "False"
+    lines = []
+    if asking or fused:
+        lines.append(f"mask = visible_keys(x, attn_mask, key_padding_mask, {causal})")
+    lines += [_read(stream) for stream in plan.streams]
+    for step in plan.steps:
+        if step.index in fused:
+            score = fused[step.index][0]
+            call = _fused_call(step, score, [] if asking else ["is_causal"])
+            lines += _written(step.variable, *call)
+        elif step.index not in hidden:
+            lines += _written(step.variable, *_call(step))
+    return lines
+
+
+def _windowed(plan: Plan, fused: Fused) -> list[str]:
+    """Calls about tokens on the whole sequence; those about pairs block by block if they can."""
+    seen = plan.genome.visibility
+    masks = ["x", "attn_mask", "key_padding_mask", "is_causal"]
+    limits = [*masks, f"window={seen.window}", f"global_tokens={seen.global_tokens}"]
+    lines = []
+    if any("mask" in s.primitive.extras and not s.is_paired for s in plan.steps):
+        lines += _written("seen", "visible_keys", masks)
+    if not plan.is_blockwise:
+        lines += _written("mask", "windowed_keys", limits)
+    lines += [_read(stream) for stream in plan.streams]
+    for stage in range(max(step.stage for step in plan.steps) + 1):
+        own = [step for step in plan.steps if step.stage == stage]
+        pairs = [step for step in own if step.is_paired]
+        for step in own:
+            if not step.is_paired or not plan.is_blockwise:
+                call = _call(step, "mask" if step.is_paired else "seen")
+                lines += _written(step.variable, *call)
+        if pairs and plan.is_blockwise:
+            lines += _blocks(pairs, fused, limits)
+    return lines
+
+
+def _blocks(steps: list[Step], fused: Fused, limits: list[str]) -> list[str]:
+    """A loop over blocks of queries, and what it aggregates put together again."""
+    hidden = {part.index for pair in fused.values() for part in pair}
+    sums = [step.variable for step in steps if step.variable.startswith(Kind.TOKENS)]
+    lines = [f"{name}_blocks = []" for name in sums]
+    lines += _written("blocks", "window_blocks", limits)
+    lines.append("for rows, keys, mask in blocks:")
+    for step in steps:
+        if step.index in fused:
+            call = _fused_call(step, fused[step.index][0], [], is_block=True)
+        elif step.index not in hidden:
+            call = _call(step, "mask", is_block=True)
+        else:
+            continue
+        lines += _indent(_written(step.variable, *call))
+        if step.variable in sums:
+            lines.append(f"    {step.variable}_blocks.append({step.variable})")
+    return lines + [f"{name} = torch.cat({name}_blocks, dim=2)" for name in sums]
+
+
+def _written(target: str, function: str, arguments: list[str]) -> list[str]:
+    """A call, on one line where that is short."""
+    line = f"{target} = {function}({', '.join(arguments)})"
+    if len(line) <= LINE:
+        return [line]
+    return [f"{target} = {function}(", *(f"    {a}," for a in arguments), ")"]
 
 
 def _read(stream: Stream) -> str:
@@ -132,16 +229,41 @@ def _read(stream: Stream) -> str:
     return f"{stream.name} = split_heads({source}, {_heads(stream.type.heads, 'self.heads')})"
 
 
-def _call(step: Step) -> str:
-    arguments = [_operand(operand, step) for operand in step.operands]
-    arguments += [f"{name}={name}" for name in step.primitive.extras]
-    return f"{step.variable} = self.{step.module}({', '.join(arguments)})"
+def _call(step: Step, mask: str = "mask", *, is_block: bool = False) -> tuple[str, list[str]]:
+    """The function that a step calls, and its arguments."""
+    arguments = _arguments(step, is_block)
+    given = {"x": "x[:, rows]" if is_block else "x", "mask": mask}
+    arguments += [f"{name}={given[name]}" for name in step.primitive.extras]
+    if is_block and step.primitive.is_positional:
+        arguments.append("start=rows.start - keys.start")
+    return f"self.{step.module}", arguments
 
 
-def _operand(operand: Operand, step: Step) -> str:
+def _fused_call(
+    step: Step, score: Step, rest: list[str], *, is_block: bool = False
+) -> tuple[str, list[str]]:
+    """The same for an aggregation that is fused with its dot product and softmax."""
+    values = _arguments(step, is_block)[1]
+    arguments = [*_arguments(score, is_block), values, "mask", f"self.scale_{step.index}"]
+    return "dot_product_attention", arguments + rest
+
+
+def _arguments(step: Step, is_block: bool) -> list[str]:
+    ports = step.primitive.signatures[0].inputs
+    return [
+        _operand(operand, step, port.name if is_block else None)
+        for operand, port in zip(step.operands, ports, strict=True)
+    ]
+
+
+def _operand(operand: Operand, step: Step, port: str | None) -> str:
+    """What a call reads; of a block the queries' rows or the keys' where it reads tokens."""
+    text = operand.variable
+    if port in STREAM_OF_PORT:
+        text += "[:, :, rows]" if port == "query" else "[:, :, keys]"
     if not operand.is_repeated:
-        return operand.variable
-    return f"repeat_heads({operand.variable}, {_heads(step.heads, 'self.heads')})"
+        return text
+    return f"repeat_heads({text}, {_heads(step.heads, 'self.heads')})"
 
 
 def _heads(label: str, whole: str = "heads") -> str:

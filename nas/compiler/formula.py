@@ -70,7 +70,7 @@ def _output(plan: Plan, text: str) -> str:
 
 
 def _labels(plan: Plan) -> str:
-    """Head counts, key width and placement where they are not the usual ones."""
+    """Head counts, key width, window and placement where they are not the usual ones."""
     projections, used = plan.genome.projections, {s.name for s in plan.streams if s.is_projected}
     labels = []
     if "q" in used and projections.q_heads != "all":
@@ -79,6 +79,11 @@ def _labels(plan: Plan) -> str:
         labels.append(f"{_heads(projections.kv_heads)} kv heads")
     if projections.qk_dim != "all":
         labels.append(f"d_k = {projections.qk_dim} d_h")
+    seen = plan.genome.visibility
+    if seen.window is not None:
+        labels.append(f"window {seen.window}")
+        if seen.global_tokens:
+            labels.append(f"{seen.global_tokens} global tokens")
     if plan.genome.placement != "all":
         layers = {"first": "first layer only", "alternate": "every other layer"}
         labels.append(layers[plan.genome.placement])

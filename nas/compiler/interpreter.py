@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from nas.compiler.runtime import merge_heads, repeat_heads, split_heads, visible_keys
+from nas.compiler.windows import windowed_keys
 from nas.errors import GenomeError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class ReferenceAttention(nn.Module):
     def __init__(self, plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> None:
         super().__init__()
         check_sizes(dim, heads)
-        self.plan, self.dim, self.heads = plan, dim, heads
+        self.plan, self.genome, self.dim, self.heads = plan, plan.genome, dim, heads
         for stream in plan.streams:
             if stream.is_projected:
                 width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
@@ -67,7 +68,11 @@ class ReferenceAttention(nn.Module):
         """Attend; masks as in ``nas.compiler.runtime.visible_keys``."""
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
-        extras = {"x": x, "mask": visible_keys(x, attn_mask, key_padding_mask, is_causal)}
+        seen = visible_keys(x, attn_mask, key_padding_mask, is_causal)
+        mask, sight = seen, self.genome.visibility
+        if sight.window is not None:
+            limits = (is_causal, sight.window, sight.global_tokens)
+            mask = windowed_keys(x, attn_mask, key_padding_mask, *limits)
         values = {stream.name: self._stream(stream, x) for stream in self.plan.streams}
         for step in self.plan.steps:
             operands = []
@@ -76,6 +81,8 @@ class ReferenceAttention(nn.Module):
                 if operand.is_repeated:
                     value = repeat_heads(value, self._count(step.heads))
                 operands.append(value)
+            # What mixes neighbours is not bound by the mechanism's own window.
+            extras = {"x": x, "mask": mask if step.is_paired else seen}
             wanted = {name: extras[name] for name in step.primitive.extras}
             values[step.variable] = self.get_submodule(step.module)(*operands, **wanted)
         out = values[self.plan.steps[-1].variable]

@@ -39,7 +39,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Step:
-    """One call: ``variable = self.module(operands, extras)``."""
+    """One call: ``variable = self.module(operands, extras)``.
+
+    Attributes:
+        stage: how many aggregations lie between the input and this call, its own not counted.
+    """
 
     index: int
     module: str
@@ -50,6 +54,12 @@ class Step:
     width: str | None
     operands: tuple[Operand, ...]
     is_filtered: bool
+    stage: int
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the call is about pairs of query and key, not about tokens alone."""
+        return any(_is_pair(name) for name in (self.variable, *(o.variable for o in self.operands)))
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,57 @@ class Plan:
     def needs_mask(self) -> bool:
         """Whether any call asks for the mask."""
         return any("mask" in step.primitive.extras for step in self.steps)
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a person should know before they train this."""
+        found = (step.primitive.caution(step.params) for step in self.steps)
+        return tuple(dict.fromkeys(text for text in found if text))
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether the mechanism has a mask of its own."""
+        return self.genome.visibility.window is not None
+
+    @property
+    def is_blockwise(self) -> bool:
+        """Whether the calls about pairs may be made for some queries at a time."""
+        stages: dict[Ref, int] = {step.index: step.stage for step in self.steps}
+        has_gaps = self.genome.visibility.global_tokens > 0
+        for step in self.steps:
+            if not step.is_paired:
+                continue
+            if step.primitive.needs_all_tokens or (step.primitive.is_positional and has_gaps):
+                return False
+            # Weights of an earlier stage are gone with their block.
+            if any(_is_pair(o.variable) and stages[o.ref] != step.stage for o in step.operands):
+                return False
+        return True
+
+    def fused(self) -> dict[int, tuple[Step, Step]]:
+        """Aggregations that end in fused attention: for each its dot product and its softmax.
+
+        That is weighted_sum(softmax(scaled_dot_product(q, k)), v) where nobody else reads the
+        scores or the weights.
+        """
+        readers: dict[Ref, int] = {}
+        for step in self.steps:
+            for operand in step.operands:
+                readers[operand.ref] = readers.get(operand.ref, 0) + 1
+        found: dict[int, tuple[Step, Step]] = {}
+        for step in self.steps:
+            softmax = self._only(step, "weighted_sum", readers)
+            score = softmax and self._only(softmax, "softmax", readers)
+            if softmax and score and score.primitive.name == "scaled_dot_product":
+                found[step.index] = score, softmax
+        return found
+
+    def _only(self, step: Step, name: str, readers: dict[Ref, int]) -> Step | None:
+        """What a step of that name reads first, if it reads it alone, with as many heads."""
+        first = step.operands[0]
+        if step.primitive.name != name or not isinstance(first.ref, int) or step.is_filtered:
+            return None
+        return self.steps[first.ref] if readers[first.ref] == 1 and not first.is_repeated else None
 
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
         """The size arguments that a step's module asks for."""
@@ -148,7 +209,17 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
         typing.widths[index],
         tuple(operands),
         any(s.is_filtered or getattr(s.primitive.module, "is_filter", False) for s in scores),
+        max((_available(before[r]) for r in node.inputs if isinstance(r, int)), default=0),
     )
+
+
+def _available(step: Step) -> int:
+    """The stage of those who read a call: after the blocks of its own, if it aggregates."""
+    return step.stage + int(step.is_paired and step.variable.startswith(Kind.TOKENS))
+
+
+def _is_pair(variable: str) -> bool:
+    return variable.startswith((Kind.SCORES, Kind.WEIGHTS))
 
 
 def _variable(ref: Ref, found: Type) -> str:

@@ -61,7 +61,7 @@ class JournaledEvaluator:
         self._evaluator.close()
 
     def _append(self, job: Job, evaluation: Evaluation) -> None:
-        entry = {"mechanism": job.key} | self._place
+        entry: dict[str, Any] = {"mechanism": job.key, **self._place}
         entry |= {"genome": job.genome.to_dict(), "evaluation": evaluation.to_dict()}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")

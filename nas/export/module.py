@@ -17,7 +17,7 @@ import torch
 
 from nas.canonical import digest
 from nas.compiler import build_attention, formula_of, make_plan
-from nas.compiler.emit import class_source, functions
+from nas.compiler.emit import class_source, parts
 from nas.errors import ExportError
 from nas.export.inline import inlined
 
@@ -46,15 +46,13 @@ def export_module(
         GenomeError, ViolationError: the mechanism does not exist at this size.
     """
     plan = make_plan(genome)
-    body = [
-        *inlined([*functions(plan), *(step.primitive.module for step in plan.steps)]),
-        class_source(plan, dim, heads, qkv_bias),
-    ]
+    attention = class_source(plan, dim, heads, qkv_bias)
+    body = [*inlined(parts(plan, attention)), attention]
     imports = ["import torch", "from torch import Tensor, nn"]
     if any(re.search(r"\bF\.", source) for source in body):
         imports.append("from torch.nn import functional as F")
-    parts = [_docstring(plan, dim, heads, origin), "\n".join(imports) + "\n", *body]
-    text = "\n\n".join([*parts, _self_test(*_expected(plan.genome, dim, heads, qkv_bias))])
+    head = [_docstring(plan, dim, heads, origin), "\n".join(imports) + "\n"]
+    text = "\n\n".join([*head, *body, _self_test(*_expected(plan.genome, dim, heads, qkv_bias))])
     ast.parse(text)  # what is written can be read, whatever names went into it
     return text
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
@@ -103,7 +104,7 @@ def check_vocabulary(genome: Genome, where: str = "genome") -> Genome:
         GenomeError: unknown primitive or parameter, or a value outside its domain.
     """
     nodes = tuple(_check_node(node, f"{where}, node {i}") for i, node in enumerate(genome.nodes))
-    return type(genome)(nodes, genome.projections, genome.placement)
+    return replace(genome, nodes=nodes)
 
 
 def _check_node(node: Node, where: str) -> Node:

@@ -11,7 +11,7 @@ from nas.primitives.hidden_units import reduce_units
 
 def _macs(sizes: Sizes, params: Params) -> int:
     n, w = sizes.tokens, sizes.width
-    return sizes.heads * (2 * n * w**2 + n**2 * w)
+    return sizes.heads * (2 * n * w**2 + sizes.pairs * w)
 
 
 @primitive(

@@ -13,7 +13,10 @@ a parameter is called width), ``rank`` (the width that scores are scaled by: tha
 but the head width where they hold whole tokens, as patterns do), ``bias`` (the task's
 ``qkv_bias``), ``filtered`` (whether a filter before it may have excluded keys). Beside its
 operands ``forward`` may ask by name for ``x`` (the block's input, shape b n d) and ``mask``
-(bool, broadcastable to b h q k, True where attention is allowed, or None).
+(bool, broadcastable to b h q k, True where attention is allowed, or None), and take ``start``, the
+position of its first token (of its first query, counted from the first key), where it is called
+with a part of the sequence. A class whose result at one token needs all others at once (it mixes
+neighbours, or knows places by number) says ``needs_all_tokens = True`` and is given no parts.
 """
 
 from __future__ import annotations
@@ -75,12 +78,22 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes at which a node runs: what its closed formula for MACs is written in."""
+    """The sizes at which a node runs: what its closed formula for MACs is written in.
+
+    Attributes:
+        allowed: pairs of query and key that a structural mask leaves; None for all.
+    """
 
     dim: int
     heads: int
     width: int
     tokens: int
+    allowed: int | None = None
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of query and key that have a score."""
+        return self.tokens**2 if self.allowed is None else self.allowed
 
 
 def _no_macs(sizes: Sizes, params: Params) -> int:
@@ -100,6 +113,7 @@ class Primitive:
         commutes: whether the operands of the first two ports may change places.
         is_causal_safe: whether, given the causal mask, no output depends on a later token.
         check: raises ``ValueError`` for parameters that exclude each other.
+        caution: what a person should know before they train these parameters; None for nothing.
         macs: multiply-adds of one call at batch 1, in closed form.
     """
 
@@ -112,10 +126,13 @@ class Primitive:
     commutes: bool
     is_causal_safe: Callable[[Params], bool]
     check: Callable[[Params], None]
+    caution: Callable[[Params], str | None]
     macs: Callable[[Sizes, Params], int]
     sizes: tuple[str, ...] = field(init=False)
     extras: tuple[str, ...] = field(init=False)
     is_parametric: bool = field(init=False)
+    is_positional: bool = field(init=False)
+    needs_all_tokens: bool = field(init=False)
 
     def __post_init__(self) -> None:
         wanted = inspect.signature(self.module.__init__).parameters
@@ -130,6 +147,10 @@ class Primitive:
         sized = bool(set(sizes) - {"rank", "filtered"})
         learns = bool(getattr(self.module, "has_parameters", sized))
         object.__setattr__(self, "is_parametric", learns)
+        object.__setattr__(self, "is_positional", "start" in called)
+        object.__setattr__(
+            self, "needs_all_tokens", bool(getattr(self.module, "needs_all_tokens", False))
+        )
 
     @property
     def about(self) -> str:
@@ -166,6 +187,7 @@ def primitive(
     commutes: bool = False,
     is_causal_safe: Callable[[Params], bool] = _always,
     check: Callable[[Params], None] | None = None,
+    caution: Callable[[Params], str | None] | None = None,
     macs: Callable[[Sizes, Params], int] = _no_macs,
 ) -> Callable[[type[nn.Module]], type[nn.Module]]:
     """Register a module class as a primitive; see the module docstring and ``Primitive``.
@@ -193,6 +215,7 @@ def primitive(
             commutes=commutes,
             is_causal_safe=is_causal_safe,
             check=check or (lambda params: None),
+            caution=caution or (lambda params: None),
             macs=macs,
         )
         return module

@@ -10,7 +10,7 @@ from nas.primitives.base import Params, Role, Sizes, primitive
 
 def _macs(sizes: Sizes, params: Params) -> int:
     n, w = sizes.tokens, sizes.width
-    return sizes.heads * (n * w**2 + n**2 * w)
+    return sizes.heads * (n * w**2 + sizes.pairs * w)
 
 
 @primitive(

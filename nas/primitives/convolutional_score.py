@@ -11,7 +11,7 @@ from nas.primitives.masks import drop_padding
 
 def _macs(sizes: Sizes, params: Params) -> int:
     n, w = sizes.tokens, sizes.width
-    return sizes.heads * (2 * n * w * 3 + n**2 * w)
+    return sizes.heads * (2 * n * w * 3 + sizes.pairs * w)
 
 
 def _never_safe(params: Params) -> bool:
@@ -34,6 +34,8 @@ class ConvolutionalScore(nn.Module):
     same for both operands and all heads; zeros beyond the edges and at padding. A token sees
     its right neighbour, so a causal mask does not make it causal.
     """
+
+    needs_all_tokens = True
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from nas.primitives.base import Params, Role, Sizes, primitive
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    return sizes.heads * sizes.tokens**2 * sizes.width
+    return sizes.heads * sizes.pairs * sizes.width
 
 
 @primitive(

@@ -1,8 +1,25 @@
 """Neural Attention: a small network scores every pair of query and key.
 
-"Neural Attention", eq. 3-9. Readings where the paper is silent or inconsistent: the weights
-W_h[i,j] are shared by all positions, as its parameter counts and generation demand; biases are
-present; the scale 1/sqrt(d) of eq. 7 is an option, off by default as in the authors' code.
+"Neural Attention", section 1.2 (eq. 3 and 4, the score of one pair) and section 3 (eq. 5-9, of a
+sequence). Where the paper is silent or contradicts itself, this is read:
+
+- One network scores all pairs. Eq. 8 gives each pair of positions weights of its own, W_h[i,j]
+  and W_a[i,j], but table 1 has room for one network only (47.052, 47.055 and 47.062 million for
+  d' of 2, 16 and 64), the code has one, and no sequence could be longer than those of the
+  training. ``neural_attention_per_position`` is eq. 8 to the letter.
+- Biases are present: eq. 5-9 leave them out "for simplicity".
+- One hidden layer, as in eq. 3-4 and 8; the authors' code has two
+  (``neural_attention_authors``).
+- The scale 1/sqrt(d) of eq. 9 is an option, off by default: the code has none.
+- The activation is open in eq. 3 and 8 and ReLU in the code. The default is GELU, under which no
+  unit is dead. The identity is no choice: it makes scores a_i + b_j, of which softmax keeps b_j,
+  and attention no longer depends on the query.
+
+Two statements of the paper to read with care. Additive attention is no sum of two scalars, each
+from one vector (section 2): Bahdanau's score is eq. 4 with tanh and without biases, so that this
+mechanism is additive attention of any width and activation. And O(n²) is the dot product's time
+too (section 3.2), but a head takes n² (2d'm + m) multiply-adds as published, n² m here, against
+n² d.
 """
 
 from __future__ import annotations
@@ -20,7 +37,7 @@ def _macs(sizes: Sizes, params: Params) -> int:
     n, w, hidden = sizes.tokens, sizes.width, params["width"]
     inner = params["reduced_dim"] or w
     reduction = 2 * n * w * inner if params["reduced_dim"] else 0
-    return int(sizes.heads * (reduction + 2 * n * inner * hidden + n**2 * hidden))
+    return int(sizes.heads * (reduction + 2 * n * inner * hidden + sizes.pairs * hidden))
 
 
 @primitive(
@@ -41,15 +58,27 @@ def _macs(sizes: Sizes, params: Params) -> int:
 class NeuralAttention(nn.Module):
     """A network with one hidden layer over the query and the key side by side.
 
-    scores_ij = s (a · act(W [q'_i; k'_j] + b) + c), with q' = q and k' = k, or both reduced by a
-    linear map to ``reduced_dim``; s = 1, or under ``scale`` that of the scaled dot product. One
-    network for all heads, or one each under ``per_head``. W [q; k] is computed as W_q q + W_k k:
-    no tensor of all pairs and features exists.
+    Q' = Q W_q + b_q, K' = K W_k + b_k                          (n x d'; eq. 5 and 6)
+    h_ij = act(W_h [q'_i; k'_j] + b_h)                          (m; eq. 3 and 7)
+    A_ij = w_a · h_ij + b_a                                     (eq. 4 and 8)
+    scores = A, or under ``scale`` A / sqrt(d)                  (inside the softmax of eq. 9)
+
+    W_h is m x 2d', w_a has m numbers: one network for all heads, or one each under ``per_head``.
+    W_h [q'; k'] is computed as its two halves, W_hq q' + W_hk k', once a token and not once a
+    pair: no tensor of all pairs and features exists.
 
     With ReLU the first unit starts at bias 2, in reach of every pair: no score is a dead
     constant at the start (the authors' start, for 40 % of seeds at d' = 2, is).
 
-    MACs are those of the mechanism: the linear maps, and h n² m for a, whatever form the sum has.
+    MACs are those of the mechanism: the linear maps, and h n² m for w_a, whatever form the sum
+    has.
+
+    Args:
+        rank: d, the width whose root divides the scores under ``scale``.
+        reduced_dim: d', two or more; None leaves out W_q and W_k (eq. 5 and 6), d' is then the
+            head width.
+        width: m, units of the hidden layer, one or more.
+        activation: act; gelu, relu, silu or tanh.
     """
 
     def __init__(

@@ -1,9 +1,31 @@
 """Query-As-Network Attention: every query is a small network that scores the keys.
 
-Vermillion 2025. Readings where the paper is silent or inconsistent: the slices stand in the
-order of section 3.2 (s, U, V, b, c); keys are rotated where RoPE is on (eq. 3.1 omits it); the
-tail U, V, b, c is projected from the block's input, per head, by one map of its own, so that it
-exists where the query itself is not projected.
+Vermillion 2025 (QANA). For a head with keys of width D_K and h hidden units the query vector has
+D_Q = D_K + h D_K + 2h + 1 numbers, cut in the order of section 3.2 into
+
+    s (D_K), U (h, D_K), V (h), b (h), c (1)
+
+    score_ij = s_i·k_j / sqrt(D_K) + alpha (sum_l V_il act(U_il·k_j + b_il) + c_i)     (eq. 3.1)
+
+Readings, where the paper is silent or inconsistent:
+
+- Section 4 lists the slices as U, b, V, c; the order of section 3.2 holds.
+- s is the query stream. The tail U, V, b, c is projected from the block's input x, per head, by one
+  map of its own (together W_Q of section 3.2, head by head), so that it exists where the query
+  itself is not projected.
+- With RoPE the keys of eq. 3.1 are rotated too: U~_il·k~_j = U_il^T R_{j-i} k_j. That is U_il·k_j,
+  as the paper's "key property" has it, only for i = j; what holds is that scores depend on
+  positions through j - i alone. Every row of U turns with its token.
+- act is unspecified: GELU. The identity is no choice: it collapses to a dot product with the query
+  s / sqrt(D_K) + U^T V.
+- Only s·k is divided by sqrt(D_K); ``mlp_scale: sqrt`` divides U·k too, whose deviation is
+  otherwise sqrt(D_K).
+- alpha is a number for each head. c is constant in j, which a shift-invariant normaliser does not
+  see; it is kept for D_Q, and matters under sigmoid.
+- The all-zero tail of section 4 never trains: at V = 0, U = 0 the gradients of U and b are V act'
+  = 0, and those of V and c, act(0) and 1, are constant in j, which softmax annihilates. So the
+  default start zeroes V, b and c alone: equal to the dot product, with a gradient for V at once and
+  for U from the second step.
 """
 
 from __future__ import annotations
@@ -19,20 +41,33 @@ from nas.primitives.rotary import rotate
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    hidden, width = params["hidden"], sizes.width
-    tail = sizes.tokens * sizes.dim * sizes.heads * (hidden * width + 2 * hidden + 1)
-    skip = width if params["skip"] else 0
-    return tail + sizes.heads * sizes.tokens**2 * (skip + hidden * width + hidden)
+    """Tail, then rows or keys through the basis, then each pair: skip, hidden units, their sum."""
+    hidden, basis, width = params["hidden"], params["basis"], sizes.width
+    tail = sizes.tokens * sizes.dim * (hidden * (basis or width) + 2 * hidden + 1)
+    mixed = sizes.tokens * width * (basis or 0) * (hidden if params["rope"] else 1)
+    inner = width if basis is None or params["rope"] else basis
+    pair = (width if params["skip"] else 0) + hidden * inner + hidden
+    return sizes.heads * (tail + mixed + sizes.pairs * pair)
 
 
 def _check(params: Params) -> None:
-    if not params["skip"] and params["init"] != "random":
+    if not params["skip"] and (params["init"] != "random" or params["gate"] == "warmup"):
         raise ValueError(
-            f"skip: false with init: {params['init']} scores every key alike at the start; "
-            "expected init: random"
+            f"skip: false with init: {params['init']} and gate: {params['gate']} scores every key "
+            "alike at the start; expected init: random, and gate: none or learned"
         )
-    if params["gate"] == "none" and params["init"] == "gate":
+    if params["gate"] != "learned" and params["init"] == "gate":
         raise ValueError("init: gate starts from a closed gate; expected gate: learned")
+
+
+def _caution(params: Params) -> str | None:
+    if params["init"] != "paper_zero":
+        return None
+    return (
+        "qana, init: paper_zero never trains under a shift-invariant normaliser such as softmax: "
+        "every gradient of its tail is exactly zero; zero_out starts from the same function, and "
+        "trains"
+    )
 
 
 @primitive(
@@ -40,29 +75,40 @@ def _check(params: Params) -> None:
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
     role=Role.SCORE,
     notation="QANA_{hidden}({query}, {key})",
-    source="Vermillion 2025 (QANA), section 3.1",
+    source="Vermillion 2025 (QANA), eq. 3.1",
     parameters={
         "hidden": Integer(default=4, low=1, high=64),
         "activation": Choice(default="gelu", values=("gelu", "relu", "silu", "tanh")),
         "init": Choice(default="zero_out", values=("zero_out", "paper_zero", "gate", "random")),
         "mlp_scale": Choice(default="none", values=("none", "sqrt")),
         "skip": Flag(default=True),
-        "gate": Choice(default="none", values=("none", "learned")),
+        "gate": Choice(default="none", values=("none", "learned", "warmup")),
+        "warmup": Integer(default=100, low=1, high=1_000_000),
+        "basis": Integer(default=None, low=1, high=4096, nullable=True),
         "rope": Flag(default=False),
     },
     check=_check,
+    caution=_caution,
     macs=_macs,
 )
 class Qana(nn.Module):
     """A dot product plus a hidden layer whose weights are the query.
 
-    scores_ij = s_i·k_j / sqrt(r) + alpha (sum_l V_il act(U_il·k_j m + b_il) + c_i),
+    scores_ij = s_i·k_j / sqrt(r) + alpha (sum_l V_il act(m U_il·k_j + b_il) + c_i),
     with r the key width, m = 1 or 1/sqrt(r), and U, V, b, c linear in the block's input x_i.
 
-    Initialisations: ``zero_out`` (V, b, c zero: equal to the dot product at the start, and it
-    trains), ``gate`` (alpha zero), ``random``, and the paper's ``paper_zero`` (all zero), which
-    under a shift-invariant normaliser has exactly zero gradients and never trains.
+    Args:
+        init: ``zero_out`` (V, b, c zero: equal to the dot product at the start, and it trains),
+            ``gate`` (alpha zero), ``random``, or the paper's ``paper_zero`` (all zero), which
+            under a shift-invariant normaliser has exactly zero gradients and never trains.
+        gate: alpha is 1 (``none``), ``learned``, or rises from 0 to 1 over the first ``warmup``
+            passes in training mode (the gating schedule of section 6.2).
+        basis: U_il = sum_r a_ilr B_r, with that many rows B shared by all queries of a head
+            (section 6.2, shared basis): D_Q shrinks to D_K + h basis + 2h + 1.
+        rope: rotate s, k and the rows of U by their tokens' positions.
     """
+
+    passes: Tensor | None
 
     def __init__(
         self,
@@ -78,49 +124,85 @@ class Qana(nn.Module):
         mlp_scale: str = "none",
         skip: bool = True,
         gate: str = "none",
+        warmup: int = 100,
+        basis: int | None = None,
         rope: bool = False,
     ) -> None:
         super().__init__()
         if rope and width % 2:
             raise ValueError(f"qana: the key width is {width}; expected an even number for rope")
         self.heads, self.hidden, self.skip, self.rope = heads, hidden, skip, rope
-        self.activation = activation
+        self.activation, self.warmup = activation, warmup
         self.skip_scale = rank**-0.5
         self.scale = self.skip_scale if mlp_scale == "sqrt" else 1.0
-        self.parts = (hidden * width, hidden, hidden, 1)
+        self.parts = (hidden * (basis or width), hidden, hidden, 1)
         self.tail = nn.Linear(dim, heads * sum(self.parts), bias=bias)
-        self.alpha = None
+        self.basis = self.alpha = None
+        if basis is not None:
+            self.basis = nn.Parameter(torch.empty(heads, basis, width).normal_(std=basis**-0.5))
         if gate == "learned":
             self.alpha = nn.Parameter(torch.full((heads,), 0.0 if init == "gate" else 1.0))
+        # A count of passes is a state: it is saved with the weights.
+        self.register_buffer("passes", torch.zeros(()) if gate == "warmup" else None)
         self._start(init)
 
     def _start(self, init: str) -> None:
         """Zero the rows of the tail that the initialisation wants zero."""
         kept = {"zero_out": self.parts[0], "paper_zero": 0}.get(init)
-        if kept is None:
-            return
-        with torch.no_grad():
-            for tensor in self.tail.parameters():
-                tensor.view(self.heads, sum(self.parts), -1)[:, kept:] = 0.0
+        if kept is not None:
+            with torch.no_grad():
+                for tensor in self.tail.parameters():
+                    tensor.view(self.heads, sum(self.parts), -1)[:, kept:] = 0.0
 
     def forward(
         self,
         query: Float[Tensor, "b h q w"],
         key: Float[Tensor, "b h k w"],
         x: Float[Tensor, "b q d"],
+        start: int = 0,
     ) -> Float[Tensor, "b h q k"]:
-        width = query.shape[-1]
+        rows, *rest = self.units(x)
+        if self.rope:
+            query, key, rows = rotate(query, start), rotate(key), rotate(rows, start)
+        return self.score(query, key, (rows, *rest))
+
+    def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
+        """The queries' networks: U (b, h, q, l, w), V and b (b, h, q, l), c (b, h, q, 1).
+
+        With a basis that nothing rotates, its coefficients stand for U: (b, h, q, l, basis).
+        """
         tail = self.tail(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         weights, out, bias, shift = tail.split(self.parts, dim=-1)
-        rows = weights.unflatten(-1, (self.hidden, width))
-        if self.rope:
-            query, key, rows = rotate(query), rotate(key), rotate(rows)
-        # One product for all hidden units: (b, h, q * hidden, w) against the keys.
-        inner = (rows.flatten(2, 3) @ key.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
+        rows = weights.unflatten(-1, (self.hidden, -1))
+        if self.basis is not None and self.rope:
+            rows = rows @ self.basis.unsqueeze(1)
+        return rows, out, bias, shift
+
+    def score(
+        self,
+        query: Float[Tensor, "b h q w"],
+        key: Float[Tensor, "b h k w"],
+        units: tuple[Tensor, ...],
+    ) -> Float[Tensor, "b h q k"]:
+        """The scores of keys by queries and their networks, all rotated where they are to be."""
+        rows, out, bias, shift = units
+        seen = key
+        if self.basis is not None and not self.rope:
+            seen = key @ self.basis.transpose(-2, -1)
+        # One product for all hidden units: (b, h, q * l, w) against the keys.
+        inner = (rows.flatten(2, 3) @ seen.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
         active = activate(inner * self.scale + bias.unsqueeze(-1), self.activation)
-        scores = (out.unsqueeze(-2) @ active).squeeze(-2) + shift
-        if self.alpha is not None:
-            scores = scores * self.alpha.view(-1, 1, 1)
+        scores = self._gated((out.unsqueeze(-2) @ active).squeeze(-2) + shift)
         if self.skip:
             scores = scores + query @ key.transpose(-2, -1) * self.skip_scale
         return scores
+
+    def _gated(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        if self.alpha is not None:
+            return scores * self.alpha.view(-1, 1, 1)
+        if self.passes is None:
+            return scores
+        alpha = (self.passes / self.warmup).clamp(max=1.0).to(scores.dtype)
+        if self.training:
+            self.passes.add_(1.0)
+        return scores * alpha

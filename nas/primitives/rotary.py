@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from nas.primitives.base import Role, primitive
 
 
-def rotate(features: Float[Tensor, "b h n *r w"]) -> Float[Tensor, "b h n *r w"]:
-    """Turn pairs of features by angles that grow with the token's position.
+def rotate(features: Float[Tensor, "b h n *r w"], start: int = 0) -> Float[Tensor, "b h n *r w"]:
+    """Turn pairs of features by angles that grow with the token's position, the first at ``start``.
 
     Pairs are (i, i + w/2), the half-split layout; the angle of pair i at position t is
     t / 10000^(2i/w). Axes between the tokens and the features share the token's angle.
@@ -21,7 +21,7 @@ def rotate(features: Float[Tensor, "b h n *r w"]) -> Float[Tensor, "b h n *r w"]
     # Angles in float32 at least: bfloat16 cannot tell positions above 256 apart.
     exact = torch.promote_types(features.dtype, torch.float32)
     pairs = torch.arange(width // 2, device=features.device, dtype=exact)
-    position = torch.arange(length, device=features.device, dtype=exact)
+    position = torch.arange(start, start + length, device=features.device, dtype=exact)
     angle = position[:, None] * 10000.0 ** (-2.0 * pairs / width)
     angle = angle.reshape(length, *(1,) * (features.dim() - 4), width // 2)
     cos, sin = angle.cos().to(features.dtype), angle.sin().to(features.dtype)
@@ -49,5 +49,5 @@ class Rope(nn.Module):
         if width % 2:
             raise ValueError(f"rope: the width is {width}; expected an even number")
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
-        return rotate(tokens)
+    def forward(self, tokens: Float[Tensor, "b h n w"], start: int = 0) -> Float[Tensor, "b h n w"]:
+        return rotate(tokens, start)

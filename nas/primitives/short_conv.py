@@ -40,6 +40,8 @@ class ShortConv(nn.Module):
     kernel reaches one further to the right); zeros beyond the edges and at padding.
     """
 
+    needs_all_tokens = True
+
     def __init__(self, heads: int, width: int, *, kernel: int = 3, causal: bool = True) -> None:
         super().__init__()
         self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TRIES: Final = 50
 PROJECT: Final = 0.3  # how often a mutation changes the projections rather than the graph
 PLACE: Final = 0.05  # how often it changes the placement, where the space has several
+SEE: Final = 0.05  # how often it changes what may be seen, where the space has choices
 
 
 class Variation:
@@ -47,7 +48,9 @@ class Variation:
             draft = Draft(self.grammar)
             budget = int(rng.integers(least, most + 1))
             grow(draft, self.grammar.start, budget, self.space, rng)
-            drawn = draft.genome(projecting.draw(self.space, rng), self._placement(rng))
+            projections, placement = projecting.draw(self.space, rng), self._placement(rng)
+            visibility = projecting.draw_visibility(self.space, rng)
+            drawn = draft.genome(projections, placement, visibility)
             genome = self._fitted(drawn, rng)
             if genome is not None:
                 return genome
@@ -77,9 +80,14 @@ class Variation:
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
+        visibility = a.visibility
+        if self.space.visibility and rng.random() < 0.5:
+            visibility = b.visibility
         for graph, name in ((grafted, "crossover"), (a, "crossover_projections")):
             if graph is not None:
-                drawn = replace(graph, projections=mixed, placement=placement)
+                drawn = replace(
+                    graph, projections=mixed, placement=placement, visibility=visibility
+                )
                 child = self._fitted(drawn, rng)
                 if child is not None:
                     return child, name
@@ -87,11 +95,7 @@ class Variation:
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
         """One change of the kind drawn, or of the graph where that kind has nothing to offer."""
-        mark = rng.random()
-        for kind in (
-            "place" if mark < PLACE else "project" if mark < PROJECT else "graph",
-            "graph",
-        ):
+        for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
                 name, child = self._propose(kind, genome, rng)
                 fitted = None if child is None else self._fitted(child, rng)
@@ -99,18 +103,28 @@ class Variation:
                     return fitted, name
         return None
 
+    def _kind(self, mark: float) -> str:
+        """What a mutation changes, by a number drawn between 0 and 1."""
+        if mark < PROJECT:
+            return "place" if mark < PLACE else "project"
+        return "see" if self.space.visibility and mark < PROJECT + SEE else "graph"
+
     def _propose(
         self, kind: str, genome: Genome, rng: np.random.Generator
     ) -> tuple[str, Genome | None]:
         if kind == "place":
             return kind, replace(genome, placement=self._placement(rng))
+        if kind == "see":
+            seen = projecting.draw_visibility(self.space, rng)
+            return kind, replace(genome, visibility=seen)
         if kind == "project":
             changed = projecting.change(genome.projections, self.space, rng)
             child = replace(genome, projections=changed)
             return kind, None if infer(child).problems else child
         name = list(GRAPH_OPERATORS)[int(rng.integers(len(GRAPH_OPERATORS)))]
         draft = GRAPH_OPERATORS[name](Draft.of(genome, self.grammar), self.space, rng)
-        return name, None if draft is None else draft.genome(genome.projections, genome.placement)
+        around = genome.projections, genome.placement, genome.visibility
+        return name, None if draft is None else draft.genome(*around)
 
     def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
         """``a`` with one edge reading a copy of a node of ``b`` and its ancestors."""
@@ -123,7 +137,8 @@ class Variation:
             fitting = [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]
             if fitting:
                 at = fitting[int(rng.integers(len(fitting)))]
-                return _grafted(host, donor, (reader, slot), at).genome(a.projections, a.placement)
+                grafted = _grafted(host, donor, (reader, slot), at)
+                return grafted.genome(a.projections, a.placement, a.visibility)
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:

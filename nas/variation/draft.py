@@ -13,7 +13,7 @@ from nas.variation.grammar import NOT_OWED, Goal, Grammar, Reading, State, satis
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nas.genome import ParamValue, Projections, Ref
+    from nas.genome import ParamValue, Projections, Ref, Visibility
 
 
 @dataclass
@@ -157,7 +157,7 @@ class Draft:
                     masks[ref] |= here
         return 0
 
-    def genome(self, projections: Projections, placement: str) -> Genome:
+    def genome(self, projections: Projections, placement: str, visibility: Visibility) -> Genome:
         """The genome of what reaches the last vertex."""
         kept = sorted(self.ancestors(len(self.vertices) - 1))
         place = {old: new for new, old in enumerate(kept)}
@@ -166,4 +166,4 @@ class Draft:
             vertex = self.vertices[old]
             inputs = tuple(place[r] if isinstance(r, int) else r for r in vertex.inputs)
             nodes.append(Node(vertex.reading.op, inputs, vertex.params))
-        return Genome(tuple(nodes), projections, placement)
+        return Genome(tuple(nodes), projections, placement, visibility)

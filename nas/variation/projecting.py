@@ -1,11 +1,11 @@
-"""Draw, change and fit projections: the labels around a graph."""
+"""Draw, change and fit what is around a graph: projections, and what may be seen."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from nas.genome import FLAGS, LABELS, Genome, Projections
+from nas.genome import FLAGS, LABELS, Genome, Projections, Visibility
 from nas.types import infer
 
 if TYPE_CHECKING:
@@ -19,6 +19,14 @@ FIELDS = (*FLAGS, *LABELS)
 def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
     """Projections with every field drawn from the space's choices."""
     return Projections(**{name: _pick(space.choices(name), rng) for name in FIELDS})
+
+
+def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
+    """Every field drawn from the space's choices; where it has none, nothing is drawn."""
+    if not space.visibility:
+        return Visibility()
+    names = (f.name for f in fields(Visibility))
+    return Visibility(**{name: _pick(space.visibility_choices(name), rng) for name in names})
 
 
 def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:

@@ -145,6 +145,30 @@ def test_mechanisms(nas: Any) -> None:
     assert answer["sizes"]["dim"] == 32
 
 
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_mechanisms_explains_one(nas: Any, name: str) -> None:
+    result = nas("mechanisms", name, "--heads", "8")
+    assert (result.status, result.err) == (0, "")
+    answer = json.loads(nas("mechanisms", name, "--heads", "8", "--json").out)
+    assert result.out.startswith(f"{name}   {answer['paper']}\n")
+    assert answer["reading"] in result.out
+    assert answer["formula"] in result.out
+    assert answer["sizes"]["heads"] == 8
+    assert answer["costs"]["macs"] > 0
+
+
+def test_mechanisms_says_why_one_has_no_costs(nas: Any) -> None:
+    result = nas("mechanisms", "lsqa", "--heads", "2")
+    assert result.status == 0
+    assert "lsqa does not exist at these sizes: 3/4 of 2 heads" in result.out
+
+
+def test_mechanisms_of_another_name_is_2(nas: Any) -> None:
+    result = nas("mechanisms", "champion")
+    assert (result.status, result.out) == (2, "")
+    assert "did you mean 'champion_2025'" in result.err
+
+
 def make_empty_run(like: Path) -> None:
     with open_run(like) as run:
         setup: RunSetup = run.setup

@@ -100,7 +100,7 @@ def test_a_clean_interpreter_runs_the_file(tmp_path: Path) -> None:
 
 def test_the_self_test_can_fail() -> None:
     text = export_module(MECHANISMS["mha"].genome, 32, 4, Origin("mha"))
-    scope = loaded(text.replace("self.scale = rank**-0.5", "self.scale = 0.9 * rank**-0.5"))
+    scope = loaded(text.replace("(dim // heads) ** -0.5", "0.9 * (dim // heads) ** -0.5"))
     assert scope["self_test"]() > 1e-6
 
 

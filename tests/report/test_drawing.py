@@ -111,6 +111,6 @@ def check_rails(graph: Genome, lines: list[Any]) -> None:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_values_are_named_as_in_the_source(name: str) -> None:
     genome = canonicalise(MECHANISMS[name].genome)
-    source = emit(genome, 32, 4)
+    source = emit(genome, 32, 4, fuse=False)
     for line in drawing(genome)[:-1]:
         assert f" {line.value} = " in source

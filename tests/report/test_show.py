@@ -76,7 +76,7 @@ def test_a_named_mechanism_is_recognised(pipe: Printed) -> None:
     assert "the named mechanism champion_2025" in pipe.lines
     printed = Printed()
     show(printed.console, examine(resolve("champion_2025"), Sizes()))
-    assert "the published champion, query-less (Evolving Attention)" in printed.lines
+    assert "The published champion, query-less (Evolving Attention)" in printed.lines
 
 
 def test_remarks(genome: Any, pipe: Printed) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 
 from nas.canonical import canonicalise, digest
 from nas.compiler import build_attention
-from nas.errors import GenomeError, SpaceError
+from nas.config import parse_model
+from nas.errors import ConfigError, GenomeError, SpaceError
 from nas.mechanisms import seeds
 from nas.space import SearchSpace, load_space
 from nas.types import infer
@@ -226,3 +228,24 @@ def test_a_genome_that_cannot_be_at_a_size_raises_there_only() -> None:
 
     with pytest.raises(GenomeError, match="3/4"):
         build_attention(MECHANISMS["lsqa"].genome, 12, 6)
+
+
+def test_windows_of_the_space_turn_up_and_no_others() -> None:
+    choices = {"window": (None, 8, 16), "global_tokens": (0, 2)}
+    found = load_space("attention_v2")
+    space = SearchSpace.model_validate(
+        found.model_dump() | {"visibility": choices, "mechanisms": []}
+    )
+    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(0)
+    genomes = [variation.sample(rng) for _ in range(60)]
+    genomes += [variation.mutate(g, rng)[0] for g in genomes]
+    genomes += [variation.crossover(a, b, rng)[0] for a, b in itertools.pairwise(genomes)]
+    seen = {(g.visibility.window, g.visibility.global_tokens) for g in genomes}
+    assert seen == set(itertools.product(*choices.values()))
+    for genome in genomes:
+        assert space.excludes(canonicalise(genome)) is None
+        assert found.excludes(canonicalise(genome)) is None or genome.visibility.window
+    with pytest.raises(ConfigError, match="window: found int 0"):
+        parse_model(space.model_dump() | {"visibility": {"window": [0]}}, SearchSpace, "a.yaml")
+    with pytest.raises(ConfigError, match="unknown visibility field 'windw'"):
+        parse_model(space.model_dump() | {"visibility": {"windw": [1]}}, SearchSpace, "a.yaml")

@@ -1,0 +1,68 @@
+"""The named mechanisms: attention as published, as genomes of ours.
+
+Usable wherever a genome is, and seeded into a search by the space that lists them. One file a
+family; each mechanism is a function whose docstring is its reading: the equations with the paper's
+numbers, the shapes, and what was decided where the paper is silent or wrong.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from nas.canonical import canonicalise
+from nas.config import near
+from nas.errors import GenomeError, SpaceError
+from nas.mechanisms import controls, evolving, neural, patterns, qana, sqa, standard
+from nas.mechanisms.base import Mechanism, members
+from nas.validation import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nas.space import SearchSpace
+    from nas.validation import Policy
+
+__all__ = ["MECHANISMS", "Mechanism", "mechanism", "seeds"]
+
+# In the order of `nas mechanisms`.
+_FAMILIES: Final = (standard, sqa, qana, neural, patterns, evolving, controls)
+
+MECHANISMS: Final[Mapping[str, Mechanism]] = MappingProxyType(
+    {found.name: found for family in _FAMILIES for found in members(family)}
+)
+
+
+def mechanism(name: str) -> Mechanism:
+    """The mechanism of that name.
+
+    Raises:
+        GenomeError: there is none; the nearest name is suggested.
+    """
+    if name not in MECHANISMS:
+        raise GenomeError(
+            f"there is no mechanism {name!r}{near(name, MECHANISMS)}; "
+            f"expected one of {', '.join(MECHANISMS)}."
+        )
+    return MECHANISMS[name]
+
+
+def seeds(space: SearchSpace, policy: Policy) -> tuple[Mechanism, ...]:
+    """The mechanisms that a space seeds, each a legal point of it.
+
+    Raises:
+        SpaceError: one is not; the reason is given.
+    """
+    found = []
+    for name in space.mechanisms:
+        try:
+            seed = mechanism(name)
+        except GenomeError as error:
+            raise SpaceError(f"space {space.name}, mechanisms: {error}") from None
+        reason = space.excludes(canonicalise(seed.genome))
+        if reason is None:
+            reason = next((v.message for v in validate(seed.genome, policy)), None)
+        if reason is not None:
+            raise SpaceError(f"space {space.name}, mechanisms: {name} {reason}.")
+        found.append(seed)
+    return tuple(found)

@@ -1,0 +1,79 @@
+"""What a named mechanism is, and how one is written.
+
+    @named(paper="Shazeer 2019")
+    def mqa() -> Genome:
+        "One key and value head. ... equations, shapes, readings ..."
+        return dot_product(kv_heads="one")
+
+The function's name becomes the mechanism's, its docstring the reading. Head counts are shares of
+the backbone's heads, so that a mechanism exists at every size that its shares divide.
+
+The readings share their letters: n tokens, d the width of the backbone, H its heads, d_h = d / H,
+X the block's input (n x d), x_i a token, subscripts for tokens unless said otherwise. A reading is
+set for 80 columns, as a terminal shows it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nas.genome import Genome, Node, Projections
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A genome with a name.
+
+    Attributes:
+        paper: where it comes from, or "control".
+        reading: equations, shapes, and what was decided where the paper leaves it open.
+    """
+
+    name: str
+    genome: Genome
+    paper: str
+    reading: str
+
+    @property
+    def about(self) -> str:
+        """The reading's first line, without its full stop."""
+        return self.reading.split("\n", 1)[0].removesuffix(".")
+
+
+def named(paper: str) -> Callable[[Callable[[], Genome]], Mechanism]:
+    """Make a mechanism of the function that returns its genome."""
+
+    def make(build: Callable[[], Genome]) -> Mechanism:
+        return Mechanism(build.__name__, build(), paper, inspect.getdoc(build) or "")
+
+    return make
+
+
+def members(family: ModuleType) -> tuple[Mechanism, ...]:
+    """The mechanisms that a module of this room defines, in the order in which it does."""
+    return tuple(value for value in vars(family).values() if isinstance(value, Mechanism))
+
+
+def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:
+    """A genome from (op, inputs) or (op, inputs, params) tuples; the last one is the output."""
+    built = tuple(
+        Node(op, tuple(inputs), tuple(sorted(params[0].items())) if params else ())
+        for op, inputs, *params in nodes
+    )
+    return Genome(built, Projections(**projections), placement)
+
+
+def scored(op: str, **keywords: Any) -> Genome:
+    """Standard attention with another score in place of the dot product."""
+    return graph((op, "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **keywords)
+
+
+def dot_product(**projections: Any) -> Genome:
+    """Standard attention with other projections around it."""
+    return scored("scaled_dot_product", **projections)

@@ -1,0 +1,131 @@
+"""Neural Attention read to the letter: every pair of positions has a network of its own.
+
+"Neural Attention", eq. 5-9 and appendix A ("every attention score is calculated using its own
+unique set of learnable parameters"). The default reading is another, ``neural_attention``, with
+one network for all pairs. Its hundreds or thousands of parameters are those that the rows of
+table 1 differ by; here they are n²(2d'm + m), 84 million at the paper's n = 1,024, d' = 2 and
+m = 16, in a model of 47 million. And weights of a position end where the training's sequences
+ended.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.primitives.domains import Choice, Flag, Integer
+from nas.primitives.hidden_units import activate
+
+
+def _macs(sizes: Sizes, params: Params) -> int:
+    n, w, hidden = sizes.tokens, sizes.width, params["width"]
+    inner = params["reduced_dim"] or w
+    reduction = 2 * n * w * inner if params["reduced_dim"] else 0
+    return int(sizes.heads * (reduction + sizes.pairs * (2 * inner * hidden + hidden)))
+
+
+@primitive(
+    "neural_attention_per_position",
+    "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
+    role=Role.SCORE,
+    notation="MLP[i,j]_{width}({query}; {key})",
+    source="Neural Attention, eq. 5-9",
+    parameters={
+        "tokens": Integer(default=65, low=1, high=4096),
+        "reduced_dim": Integer(default=None, low=2, high=4096, nullable=True),
+        "width": Integer(default=16, low=1, high=4096),
+        "activation": Choice(default="gelu", values=("gelu", "relu", "silu", "tanh")),
+        "scale": Flag(default=False),
+    },
+    macs=_macs,
+)
+class NeuralAttentionPerPosition(nn.Module):
+    """A network for every pair of positions, over the query and the key side by side.
+
+    Q' = Q W_q, K' = K W_k                             (n x d'; eq. 5 and 6)
+    C_ij = [Q'_i; K'_j]                                (n x n x 2d'; eq. 7)
+    A_ij = W_a[i,j] act(W_h[i,j] C_ij + b_h[i,j]) + b_a[i,j]                          (eq. 8)
+    scores = A, or under ``scale`` A / sqrt(d), of which the weights are the softmax  (eq. 9)
+
+    W_h is n x n x m x 2d' and W_a is n x n x m. Readings where the paper is silent: biases are
+    present ("used in the implementation", section 3); the heads share all weights; the scale is
+    off, as in the authors' code; positions count from the first token of a call, so that fewer
+    tokens use the leading block. W_h C is computed as its two halves: no C exists, but the
+    hidden layer does, n² m numbers a head.
+
+    Args:
+        tokens: the largest number of tokens, n; MACs are those of the tokens that come.
+        reduced_dim: d', two or more; None leaves out W_q and W_k, and d' is the head width.
+        width: m, the units of each hidden layer.
+
+    Raises:
+        ValueError: n²(2d'm + m) is above ``budget``; or a sequence is longer than n.
+    """
+
+    needs_all_tokens = True
+    budget = 2**24
+    """Weights that one layer may hold: 64 MiB, and four times that with AdamW's state."""
+
+    def __init__(
+        self,
+        head_width: int,
+        rank: int,
+        *,
+        tokens: int = 65,
+        reduced_dim: int | None = None,
+        width: int = 16,
+        activation: str = "gelu",
+        scale: bool = False,
+    ) -> None:
+        super().__init__()
+        inner = reduced_dim or head_width
+        self._check_budget(tokens, inner, width)
+        self.activation = activation
+        self.scale = rank**-0.5 if scale else 1.0
+        self.query_map: nn.Module = nn.Identity()
+        self.key_map: nn.Module = nn.Identity()
+        if reduced_dim is not None:
+            self.query_map = nn.Linear(head_width, inner)
+            self.key_map = nn.Linear(head_width, inner)
+        self.hidden_weight = self._start(tokens, tokens, width, 2 * inner, fan=2 * inner)
+        self.hidden_bias = self._start(tokens, tokens, width, fan=2 * inner)
+        self.out_weight = self._start(tokens, tokens, width, fan=width)
+        self.out_bias = self._start(tokens, tokens, fan=width)
+        if activation == "relu":
+            with torch.no_grad():
+                self.hidden_bias[..., 0] = 2.0  # in reach of every pair: no score is dead
+
+    def _check_budget(self, tokens: int, inner: int, width: int) -> None:
+        count = tokens**2 * (2 * inner * width + width)
+        if count > self.budget:
+            raise ValueError(
+                f"neural_attention_per_position: tokens {tokens}, d' {inner} and width {width} "
+                f"make {count:,} weights; expected at most {self.budget:,}: lower tokens, "
+                "reduced_dim or width, or use neural_attention, whose pairs share one network"
+            )
+
+    def _start(self, *shape: int, fan: int) -> nn.Parameter:
+        """A parameter that starts as those of nn.Linear do."""
+        bound = fan**-0.5
+        return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+
+    def forward(
+        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
+    ) -> Float[Tensor, "b h q k"]:
+        rows, columns, built = query.shape[2], key.shape[2], self.out_bias.shape[0]
+        if max(rows, columns) > built:
+            raise ValueError(
+                f"neural_attention_per_position: {max(rows, columns)} tokens came; expected at "
+                f"most the {built} it has weights for: build it with more tokens"
+            )
+        left, right = self.hidden_weight[:rows, :columns].chunk(2, dim=-1)
+        inner = torch.einsum("bhqi,qkmi->bhqkm", self.query_map(query), left)
+        inner = inner + torch.einsum("bhki,qkmi->bhqkm", self.key_map(key), right)
+        inner = inner + self.hidden_bias[:rows, :columns].to(inner.dtype)
+        weights = self.out_weight[:rows, :columns].unbind(-1)
+        scores = self.out_bias[:rows, :columns]
+        for unit, weight in zip(activate(inner, self.activation).unbind(-1), weights, strict=True):
+            scores = torch.addcmul(scores, unit, weight)
+        return scores * self.scale

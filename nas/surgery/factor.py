@@ -1,0 +1,178 @@
+"""Factor merged matrices again: patterns into queries and keys, messages into values and outputs.
+
+    W^P_i ≈ W^Q_i (W^K_i)ᵀ        W^M_i ≈ W^V_i W^O_i
+
+by truncated singular value decompositions, U S Vᵀ to U sqrt(S) and sqrt(S) Vᵀ: of all factors of
+that rank none is nearer in the Frobenius norm (Eckart and Young 1936), and what was merged from
+such factors comes back exactly. A bias of patterns is decomposed along with them, as the row that a
+feature of constant 1 would have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from nas.genome import LABELS, key_width
+from nas.surgery.affine import Affine, Body
+from nas.surgery.probe import sums_to_one
+from nas.surgery.rebuild import check_readers, rebuild
+from nas.types import MODEL
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor, nn
+
+    from nas.compiler.plan import Step
+
+
+def factor(block: nn.Module, rank: int) -> nn.Module:
+    """The factored form of a block that holds patterns, messages or both.
+
+    Patterns become queries and keys of width ``rank``; messages become values of the head's width
+    and W_O, since a genome names no other width for values. Lossless where the true rank allows it:
+    always at the head's width for a block from ``nas.merge``. Keys that heads shared (GQA, MQA) are
+    found again where the values are still shared and the patterns still have that structure; else
+    every head gets keys, and values, of its own.
+
+    What was lost shows as ``nas.merge(nas.factor(block, rank)).wq.weight - block.wq.weight`` (and
+    ``wv`` for messages), whose norm is that of the singular values left out, or in the outputs.
+
+    Args:
+        block: made by ``nas.build_attention`` or ``nas.merge``; it is left as it is.
+        rank: the width of a head's queries and keys: what ``qk_dim`` can name at this size.
+
+    Returns:
+        A block of ``nas.build_attention``, in the precision, on the device and in the mode of the
+        old one. The bias of messages becomes that of W_O where the weights of a query sum to one (a
+        row that sees no key then gets it too), else one of the values.
+
+    Raises:
+        GenomeError: the block holds neither patterns nor messages, no genome can say the rank, or
+            something else reads what would change.
+    """
+    body = Body.of(block, "factor")
+    score, aggregate = _patterns_of(body), _messages_of(body)
+    if score is None and aggregate is None:
+        raise body.refusal(
+            "the block holds neither patterns (has_wk: false, raw: shared) nor messages (has_wo: "
+            "false, merge: sum); expected a merged block, such as nas.merge(block) gives"
+        )
+    label = _label(body, rank, score is not None)
+    if score is not None:
+        block = _queries_and_keys(body, score, rank, label)
+    if aggregate is not None:
+        block = _values_and_outputs(Body.of(block, "factor"))
+    return block
+
+
+def _label(body: Body, rank: int, has_patterns: bool) -> str:
+    """What ``qk_dim`` calls a rank at this size."""
+    width = body.dim // body.heads
+    # Where labels name one width the last wins, so that the head's width is "all".
+    known = {key_width(label, width): label for label in reversed(LABELS["qk_dim"])}
+    if not has_patterns:
+        known = {width: "all"}
+    if rank not in known:
+        reason = "" if has_patterns else " alone, the width of values that a genome can name"
+        raise body.refusal(
+            f"found rank {rank}; expected {' or '.join(str(n) for n in sorted(known))}{reason}"
+        )
+    return known[rank]
+
+
+def _patterns_of(body: Body) -> Step | None:
+    """The score that matches patterns against whole tokens, if there is one."""
+    for step in body.plan.steps:
+        if step.primitive.name == "scaled_dot_product" and step.width == MODEL:
+            query, key = (_stream_of(body, operand.ref) for operand in step.operands)
+            if query == (True, MODEL) and key == (False, MODEL) and step.operands[0].ref == "q":
+                return step
+    return None
+
+
+def _messages_of(body: Body) -> Step | None:
+    """The aggregation whose values are the output's messages, if there is one."""
+    step, projections = body.plan.steps[-1], body.plan.genome.projections
+    if projections.has_wo or projections.merge != "sum" or step.primitive.name != "weighted_sum":
+        return None
+    return step if _stream_of(body, step.operands[1].ref) == (True, MODEL) else None
+
+
+def _stream_of(body: Body, ref: object) -> tuple[bool, str | None] | None:
+    """Whether a stream is projected, and its width; None for a node."""
+    found = (s for s in body.plan.streams if s.name == ref)
+    return next(((s.is_projected, s.type.width) for s in found), None)
+
+
+def _queries_and_keys(body: Body, score: Step, rank: int, label: str) -> nn.Module:
+    body.score()  # a second score would read other queries and keys
+    old = body.plan.genome
+    rows = body.scale(score) * rank**0.5 * _rows(body.stream("q"))
+    groups = _groups(body, rows)
+    kv_heads = old.projections.kv_heads if groups else old.projections.q_heads
+    nodes = list(old.nodes)
+    nodes[score.index] = replace(nodes[score.index], inputs=("q", "k"))
+    projections = replace(old.projections, has_wk=True, kv_heads=kv_heads, qk_dim=label)
+    genome = replace(old, nodes=tuple(nodes), projections=projections)
+    for stream in ("q", "k"):
+        check_readers(body, genome, stream, score.index)
+    left, right = _halves(_stacked(rows, groups or len(rows)), rank)
+    left = left.reshape(*rows.shape[:2], rank)
+    keys = Affine(right, right.new_zeros(right.shape[:2]))
+    return rebuild(body, genome, {"q": Affine(left[:, :-1].mT, left[:, -1]), "k": keys})
+
+
+def _rows(patterns: Affine) -> Float[Tensor, "h e d"]:
+    """W^P of each head with the bias as its last row, e = d + 1."""
+    return torch.cat((patterns.weight.mT, patterns.bias.unsqueeze(1)), dim=1)
+
+
+def _stacked(rows: Float[Tensor, "h e d"], groups: int) -> Float[Tensor, "g f d"]:
+    """The heads of a group under each other: the best common keys are those of the stack."""
+    return rows.reshape(groups, -1, rows.shape[-1])
+
+
+def _groups(body: Body, rows: Float[Tensor, "h e d"]) -> int | None:
+    """How many heads keys have under the genome's ``kv_heads``; None if they need the queries'.
+
+    That is where the values do not say ``kv_heads``, or where the patterns that would share keys
+    have not the rank of one head together.
+    """
+    projections, heads = body.plan.genome.projections, len(rows)
+    if _stream_of(body, "v") is None or not projections.has_wv:
+        return None
+    groups = body.plan.output._replace(heads=projections.kv_heads).head_count(body.heads)
+    if groups >= heads:
+        return heads  # and repeated, where the values have more heads than the patterns
+    stack = _stacked(rows, groups)
+    tolerance = torch.finfo(next(body.block.parameters()).dtype).eps * max(stack.shape[1:])
+    ranks = torch.linalg.matrix_rank(stack, rtol=tolerance)
+    return groups if int(ranks.max()) <= body.dim // body.heads else None
+
+
+def _values_and_outputs(body: Body) -> nn.Module:
+    old = body.plan.genome
+    aggregate = body.plan.steps[-1]
+    check_readers(body, old, "v", aggregate.index)
+    messages, count = body.stream("v"), body.count(aggregate)
+    moves = sums_to_one(body)
+    bias = messages.repeat(count).bias.sum(dim=0) if moves else messages.bias.new_zeros(body.dim)
+    kept = torch.zeros_like(messages.bias) if moves else messages.bias
+    columns = torch.cat((messages.weight, kept.unsqueeze(2)), dim=2)  # (h, d, d + 1)
+    left, right = _halves(columns, body.dim // body.heads)
+    values = Affine(right[:, :, :-1], right[:, :, -1])
+    output = left.repeat_interleave(count // len(left), dim=0).transpose(0, 1).flatten(1)
+    projections = replace(old.projections, has_wo=True, merge="concat")
+    return rebuild(body, replace(old, projections=projections), {"v": values}, (output, bias))
+
+
+def _halves(
+    matrices: Float[Tensor, "h m n"], rank: int
+) -> tuple[Float[Tensor, "h m r"], Float[Tensor, "h r n"]]:
+    """Two factors of equal norm, nearest to each matrix among those of that rank."""
+    left, values, right = torch.linalg.svd(matrices, full_matrices=False)
+    roots = values[:, :rank].sqrt()
+    return left[:, :, :rank] * roots.unsqueeze(1), roots.unsqueeze(2) * right[:, :rank]

@@ -1,0 +1,183 @@
+"""Merge matrices that meet without anything between them: queries with keys, values with outputs.
+
+    patterns   P_i = x W^P_i, W^P_i = W^Q_i (W^K_i)ᵀ; scores_i = P_i xᵀ / sqrt(d_h)
+    messages   M_i = x W^M_i, W^M_i = W^V_i W^O_i;    out = sum_i weights_i M_i
+
+("Refactoring the Attention Equations: Patterns and Messages", 2025, sections 3 to 5.) Both d x d
+for each head, of rank d_h at most. The merged block is another genome with the same outputs. It
+costs less with one head and more with many (``nas cost mha patterns_and_messages``), and shows
+what a head looks for and what it says in the features of the token itself. ``nas.factor`` goes
+back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from nas.config import describe, near
+from nas.errors import ConfigError
+from nas.surgery.affine import Affine, Body, device_of, weights_of
+from nas.surgery.probe import ignores_shifts, sums_to_one
+from nas.surgery.rebuild import check_readers, rebuild
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor, nn
+
+    from nas.compiler.plan import Step
+    from nas.genome import Genome, Node
+
+WHAT: Final = ("patterns", "messages", "both")
+
+
+def merge(block: nn.Module, what: str = "both") -> nn.Module:
+    """The merged form of a block: a new block with the same outputs.
+
+    Where biases go: that of queries becomes one of the patterns, that of values one of the
+    messages. A bias of keys shifts all scores of a query alike and vanishes, which needs weights
+    that ignore shifts. The bias of W_O joins that of the messages, which needs weights that sum to
+    one; a row that sees no key then gives 0 where the old block gave that bias.
+
+    What it may cost: heads that shared keys or values (GQA, MQA) get matrices of their own, the
+    keys too where messages alone are merged; streams without projection get one where they must.
+    A scale other than that of the head's width (``qk_dim``) is folded into the patterns. A block's
+    W_Q, W_K and W_V have biases all or none: where one is needed, the others are added as zeros.
+
+    Args:
+        block: made by ``nas.build_attention``, trained or not; it is left as it is.
+        what: "patterns", "messages" or "both".
+
+    Returns:
+        A block of ``nas.build_attention``, in the precision, on the device and in the mode of the
+        old one; ``block.genome`` says what it is. Products are computed in float64.
+
+    Raises:
+        ConfigError: ``what`` is none of these.
+        GenomeError: no one matrix has the same effect; the message says what stands between.
+    """
+    if what not in WHAT:
+        raise ConfigError(
+            f"merge, what: found {describe(what)}; expected one of {', '.join(WHAT)}"
+            f"{near(what, WHAT)}."
+        )
+    if what in ("patterns", "both"):
+        block = _patterns(Body.of(block, "merge, patterns"))
+    if what in ("messages", "both"):
+        block = _messages(Body.of(block, "merge, messages"))
+    return block
+
+
+def _patterns(body: Body) -> nn.Module:
+    score = body.score()
+    refs = [operand.ref for operand in score.operands]
+    query = body.affine(refs[0], "queries").repeat(body.count(score))
+    key = body.affine(refs[1], "keys").repeat(body.count(score))
+    if bool(key.bias.any()) and not ignores_shifts(body, score):
+        raise body.refusal(
+            "the keys have a bias, which adds a number to all scores of a query, and the weights "
+            "change with it; expected keys without bias, or a normaliser like softmax"
+        )
+    genome = _with_patterns(body, score)
+    # Scores of whole tokens are scaled by the width of a head, those of the block by its own.
+    factor = body.scale(score) * (body.dim // body.heads) ** 0.5
+    return rebuild(body, genome, {"q": query.then(factor * key.weight.mT)})
+
+
+def _with_patterns(body: Body, score: Step) -> Genome:
+    """The genome with q as patterns and k as whole tokens."""
+    old = body.plan.genome
+    nodes = list(old.nodes)
+    nodes[score.index] = replace(nodes[score.index], inputs=("q", "k"))
+    edited = replace(old, nodes=tuple(nodes))
+    for stream in ("q", "k"):
+        check_readers(body, edited, stream, score.index)
+    changes: dict[str, Any] = {"has_wq": True, "has_wk": False, "raw": "shared"}
+    if _reads(edited, "v") and not old.projections.has_wv and old.projections.raw == "slice":
+        # Raw streams are whole tokens from now on; values that were slices become projected.
+        if old.projections.merge == "sum":
+            raise body.refusal(
+                "values are slices of the token and heads are summed, where projected values are "
+                "as wide as the model; expected has_wv: true"
+            )
+        changes |= {"has_wv": True, "kv_heads": "all"}
+    projections = replace(old.projections, q_heads=score.heads, qk_dim="all", **changes)
+    return replace(edited, projections=projections)
+
+
+def _messages(body: Body) -> nn.Module:
+    aggregate, after = _aggregation(body)
+    count = body.count(aggregate)
+    values = body.affine(aggregate.operands[1].ref, "values").repeat(count)
+    constant = torch.zeros_like(values.bias)
+    for step in after:
+        weight, bias = weights_of(body.block.get_submodule(f"{step.module}.linear"))
+        values, constant = values.then(weight), constant @ weight.mT + bias
+    weight, bias = _output(body, count)
+    values = values.then(weight)
+    rest = bias + torch.einsum("hdw,hw->d", weight, constant)
+    if bool(rest.any()):
+        if not sums_to_one(body):
+            raise body.refusal(
+                "the output has a bias, which messages carry only where the weights of a query sum "
+                "to one, and here they do not; expected no bias, or a normaliser like softmax"
+            )
+        values = Affine(values.weight, values.bias + rest / count)
+    return rebuild(body, _with_messages(body, aggregate), {"v": values})
+
+
+def _aggregation(body: Body) -> tuple[Step, list[Step]]:
+    """The weighted sum that the output comes from, and the linear maps after it in order."""
+    step = body.plan.steps[-1]
+    after: list[Step] = []
+    while step.primitive.name == "linear" and isinstance(step.operands[0].ref, int):
+        after.insert(0, step)
+        step = body.plan.steps[step.operands[0].ref]
+    if step.primitive.name != "weighted_sum":
+        raise body.refusal(
+            f"{step.module} stands between the aggregation and the output; expected weighted_sum, "
+            "followed by linear alone"
+        )
+    return step, after
+
+
+def _output(body: Body, count: int) -> tuple[Float[Tensor, "h d w"], Float[Tensor, " d"]]:
+    """What maps each head's features to the output, and the bias; identities without W_O."""
+    whole = torch.eye(body.dim, dtype=torch.float64, device=device_of(body.block))
+    weight, bias = whole, whole.new_zeros(body.dim)
+    if body.plan.genome.projections.has_wo:
+        weight, bias = weights_of(body.block.get_submodule("wo"))
+    if body.plan.genome.projections.merge == "sum":
+        return weight.expand(count, -1, -1), bias
+    return weight.reshape(body.dim, count, -1).transpose(0, 1), bias
+
+
+def _with_messages(body: Body, aggregate: Step) -> Genome:
+    """The genome with v as messages, summed over the heads and put out as they are."""
+    old, index = body.plan.genome, aggregate.index
+    nodes = list(old.nodes[: index + 1])
+    if not old.projections.has_wv:
+        nodes = [_renamed(node, _raw_name(body)) for node in nodes]
+    nodes[index] = replace(nodes[index], inputs=(nodes[index].inputs[0], "v"))
+    projections = replace(
+        old.projections, has_wv=True, has_wo=False, merge="sum", kv_heads=aggregate.heads
+    )
+    genome = replace(old, nodes=tuple(nodes), projections=projections)
+    check_readers(body, genome, "v", index)
+    return genome
+
+
+def _raw_name(body: Body) -> str:
+    """Another name for the token itself than v; v where there is none."""
+    projections = body.plan.genome.projections
+    return next((s for s in ("k", "q") if not projections.has_projection(s)), "v")
+
+
+def _renamed(node: Node, name: str) -> Node:
+    return replace(node, inputs=tuple(name if ref == "v" else ref for ref in node.inputs))
+
+
+def _reads(genome: Genome, stream: str) -> bool:
+    return any(stream in genome.nodes[index].inputs for index in genome.live())

@@ -1,0 +1,183 @@
+"""Neural Attention as a whole block: what it adds, where it stands, and what it must not become.
+
+The scores themselves are compared with their equations in tests/primitives.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nas.compiler import build_attention
+from nas.errors import GenomeError
+from nas.evaluation.trainer import build_backbone
+from nas.genome import Genome
+from nas.mechanisms import mechanism
+from nas.primitives import check_params
+from nas.primitives.neural_attention import NeuralAttention
+from nas.tasks import ImageData, load_images, load_task
+
+FORMS = ("neural_attention", "neural_attention_authors", "neural_attention_per_position")
+WIDTH, HIDDEN, LENGTH = 64, 8, 6
+
+
+def block_genome(op: str, **params: object) -> Genome:
+    """Standard attention with that score in place of the dot product."""
+    score = {"op": op, "inputs": ["q", "k"], "params": params}
+    rest = [{"op": "softmax", "inputs": [0]}, {"op": "weighted_sum", "inputs": [1, "v"]}]
+    return Genome.from_dict({"graph_def": [score, *rest], "proj_config": {}})
+
+
+def count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def added(op: str, reduced_dim: int | None, **params: object) -> int:
+    """Parameters that a block with heads 64 wide has beyond multi-head attention."""
+    block = build_attention(block_genome(op, reduced_dim=reduced_dim, **params), 3 * WIDTH, 3)
+    return count(block) - count(build_attention(mechanism("mha").genome, 3 * WIDTH, 3))
+
+
+@pytest.mark.parametrize(("reduced_dim", "published"), [(2, 275), (16, 2753), (None, 10_369)])
+def test_a_block_adds_what_the_closed_formulas_say(reduced_dim: int | None, published: int) -> None:
+    """N3: the authors' form adds what table 1's rows differ by; ours what their equations hold."""
+    inner = reduced_dim or WIDTH
+    reduction = 2 * (WIDTH * inner + inner) if reduced_dim else 0
+    network = 2 * inner * HIDDEN + HIDDEN + HIDDEN + 1
+    assert added("neural_attention_authors", reduced_dim) == published
+    assert added("neural_attention", reduced_dim, width=HIDDEN) == reduction + network
+    assert (
+        added("neural_attention_per_position", reduced_dim, width=HIDDEN, tokens=LENGTH)
+        == reduction + LENGTH**2 * network
+    )
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageData:
+    return load_images("digits", load_task("vit-cifar10", data="digits"))
+
+
+@pytest.mark.parametrize("placement", ["first", "all"])
+def test_in_a_backbone_it_stands_where_its_placement_says(
+    placement: str, digits: ImageData
+) -> None:
+    """N4: the paper's, and the mechanism's, placement is the first layer alone."""
+    task = load_task("vit-cifar10", data="digits", overrides={"depth": 3})
+    named = mechanism("neural_attention").genome
+    assert named.placement == "first"
+    genome = replace(named, placement=placement)
+    model = build_backbone(genome, task, digits, seed=0)
+    has_network = [
+        any(isinstance(m, NeuralAttention) for m in block.modules()) for block in model.attentions()
+    ]
+    assert has_network == [True, placement == "all", placement == "all"]
+    standard = build_backbone(mechanism("mha").genome, task, digits, seed=0)
+    own = count(model.attentions()[0]) - count(standard.attentions()[0])
+    assert count(model) - count(standard) == own * sum(has_network)
+    if placement == "first":  # the other layers are those of the same model without it
+        for ours, theirs in zip(model.attentions()[1:], standard.attentions()[1:], strict=True):
+            torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("op", FORMS)
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_a_causal_block_sees_nothing_later(op: str, is_trained: bool) -> None:
+    """N5: values and gradients, at the start and with every weight moved away from it."""
+    torch.manual_seed(0)
+    block = build_attention(block_genome(op), 16, 2).double()
+    if is_trained:
+        with torch.no_grad():
+            for weight in block.parameters():
+                weight.add_(torch.randn_like(weight))
+    x = torch.randn(2, 7, 16, dtype=torch.float64, requires_grad=True)
+    out = block(x, is_causal=True)
+    for last in range(6):
+        changed = x.detach().clone()
+        changed[:, last + 1 :] = torch.randn_like(changed[:, last + 1 :])
+        assert torch.equal(block(changed, is_causal=True)[:, : last + 1], out[:, : last + 1])
+        (gradient,) = torch.autograd.grad(out[:, last].sum(), x, retain_graph=True)
+        assert not gradient[:, last + 1 :].any()
+        assert bool((gradient[:, : last + 1].abs().sum(-1) > 0).all())
+
+
+@pytest.mark.parametrize(
+    ("op", "params", "words"),
+    [
+        ("neural_attention", {"reduced_dim": 1}, "found int 1; expected a whole number from 2"),
+        ("neural_attention", {"reduced_dim": 0}, "found int 0; expected a whole number from 2"),
+        ("neural_attention", {"width": 0}, "found int 0; expected a whole number from 1"),
+        (
+            "neural_attention_authors",
+            {"reduced_dim": 1},
+            "found int 1; expected a whole number from 2",
+        ),
+        (
+            "neural_attention_per_position",
+            {"reduced_dim": 1},
+            "found int 1; expected a whole number",
+        ),
+        (
+            "neural_attention_per_position",
+            {"width": 0},
+            "found int 0; expected a whole number from 1",
+        ),
+        (
+            "neural_attention_per_position",
+            {"tokens": 0},
+            "found int 0; expected a whole number from 1",
+        ),
+        ("neural_attention", {"activation": "identity"}, "expected one of gelu, relu, silu, tanh"),
+        (
+            "neural_attention_per_position",
+            {"activation": "identity"},
+            "expected one of gelu, relu, silu, tanh",
+        ),
+    ],
+)
+def test_parameters_that_make_no_network_are_refused(
+    op: str, params: dict[str, int | str], words: str
+) -> None:
+    """N8, and the half of N9 that refuses."""
+    with pytest.raises(GenomeError, match=rf"{op}.*{next(iter(params))}.*{words}"):
+        check_params(op, params, "node 0")
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_without_an_activation_attention_would_not_depend_on_the_query(per_head: bool) -> None:
+    """N9: under the identity scores are a_i + b_j, of which softmax keeps b_j."""
+    torch.manual_seed(0)
+    module = NeuralAttention(2, 6, 6, width=5, reduced_dim=3, per_head=per_head).double()
+    query = torch.randn(2, 2, 7, 6, dtype=torch.float64)
+    key = torch.randn(2, 2, 9, 6, dtype=torch.float64)
+    linear = slow_linear_scores(module, query, key)
+    torch.testing.assert_close(linear, sums_of_two(linear), rtol=0, atol=1e-12)
+    rows = torch.softmax(linear, -1)
+    torch.testing.assert_close(rows, rows[:, :, :1].expand_as(rows), rtol=0, atol=1e-12)
+    assert (module(query, key) - sums_of_two(module(query, key))).abs().max() > 1e-3
+
+
+def slow_linear_scores(module: NeuralAttention, query: Tensor, key: Tensor) -> Tensor:
+    """The module's scores with the identity for an activation, pair by pair."""
+    heads, rows, columns = query.shape[1], query.shape[2], key.shape[2]
+    scores = query.new_zeros(query.shape[0], heads, rows, columns)
+    for h, i, j in itertools.product(range(heads), range(rows), range(columns)):
+
+        def own(parameter: Tensor, head: int = h) -> Tensor:
+            return parameter[head] if module.hidden_weight.dim() == 3 else parameter
+
+        reduced_query = query[:, h, i] @ own(module.query_weight).T + own(module.query_bias)
+        reduced_key = key[:, h, j] @ own(module.key_weight).T + own(module.key_bias)
+        pair = torch.cat((reduced_query, reduced_key), dim=-1)
+        hidden = pair @ own(module.hidden_weight).T + own(module.hidden_bias)
+        scores[:, h, i, j] = hidden @ own(module.out_weight) + own(module.out_bias)
+    return scores
+
+
+def sums_of_two(scores: Tensor) -> Tensor:
+    """The nearest matrices of the form a_i + b_j."""
+    row, column = scores.mean(-1, keepdim=True), scores.mean(-2, keepdim=True)
+    return row + column - scores.mean((-2, -1), keepdim=True)

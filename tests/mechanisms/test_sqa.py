@@ -1,0 +1,254 @@
+"""The Sparse Query Attention family against plain attention and its formulas.
+
+Checks S1 to S3, S5 and S8 to S10; whole models (S4), windows and global tokens (S6, S7) have tests
+of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.compiler import build_attention
+from nas.cost import attention_cost
+from nas.errors import GenomeError, ViolationError
+from nas.genome import Genome
+from nas.mechanisms import MECHANISMS
+
+Build = Callable[..., Genome]
+
+# Query heads, and key and value heads, of 16 and of 8 (tables 1 and 2 of the paper).
+FAMILY = {
+    "mha": {16: (16, 16), 8: (8, 8)},
+    "gqa": {16: (16, 4), 8: (8, 2)},
+    "mqa": {16: (16, 1), 8: (8, 1)},
+    "sqa": {16: (8, 4), 8: (4, 2)},
+    "ssqa": {16: (8, 8), 8: (4, 4)},
+    "xsqa": {16: (4, 4), 8: (2, 2)},
+    "xsmqa": {16: (4, 1), 8: (2, 1)},
+    "lsqa": {16: (12, 4), 8: (6, 2)},
+    "rsqa": {16: (4, 8), 8: (2, 4)},
+}
+CASES = [(name, heads) for name, by_heads in FAMILY.items() for heads in by_heads]
+REPEATED = ("gqa", "sqa", "lsqa")  # more than one key head, each read by several query heads
+WIDTH = 4
+STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+
+
+def block_of(genome: Genome, heads: int) -> nn.Module:
+    """In float64, with weights large enough that no score map is nearly uniform."""
+    torch.manual_seed(0)
+    block = build_attention(genome, heads * WIDTH, heads).double()
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.copy_(torch.randn_like(weight) * weight.shape[-1] ** -0.5)
+    return block
+
+
+def draw(heads: int) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    shape = (2, 7, heads * WIDTH)
+    return torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+
+
+def streams(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The projected q, k, v, each (b, heads of its own, n, width)."""
+    q, k, v = (
+        w(x).unflatten(-1, (-1, WIDTH)).transpose(1, 2) for w in (block.wq, block.wk, block.wv)
+    )
+    return q, k, v
+
+
+def joined(block: nn.Module, heads: Tensor) -> Tensor:
+    return block.wo(heads.transpose(1, 2).flatten(2))
+
+
+def check_equal(found: Tensor, expected: Tensor, x: Tensor) -> None:
+    """Equal values, and equal gradients of the input."""
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-10)
+    weight = torch.linspace(-1.0, 1.0, found.numel(), dtype=found.dtype).view_as(found)
+    gradients = [
+        torch.autograd.grad((y * weight).sum(), x, retain_graph=True)[0] for y in (found, expected)
+    ]
+    torch.testing.assert_close(*gradients, rtol=0.0, atol=1e-10)
+
+
+def mapped(block: nn.Module, heads: int) -> nn.MultiheadAttention:
+    """Multi-head attention of all heads that computes what the block does.
+
+    Each head map of the block is one of its heads; W_O ignores the others.
+    """
+    dim = heads * WIDTH
+    maps = block.wo.in_features // WIDTH
+    full = nn.MultiheadAttention(dim, heads, bias=True, batch_first=True).double()
+    with torch.no_grad():
+        full.in_proj_weight.zero_()
+        full.in_proj_bias.zero_()
+        full.out_proj.weight.zero_()
+        full.out_proj.weight[:, : maps * WIDTH] = block.wo.weight
+        full.out_proj.bias.copy_(block.wo.bias)
+        for part, own in zip(
+            full.in_proj_weight.split(dim), (block.wq, block.wk, block.wv), strict=True
+        ):
+            rows = own.weight.view(-1, WIDTH, dim)
+            part[: maps * WIDTH] = rows.repeat_interleave(maps // len(rows), dim=0).flatten(0, 1)
+    return full
+
+
+@pytest.mark.parametrize(("name", "heads"), CASES)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_every_member_is_multi_head_attention_with_mapped_weights(
+    name: str, heads: int, is_causal: bool
+) -> None:
+    """S1: for mha itself the map is the identity."""
+    block, x = block_of(MECHANISMS[name].genome, heads), draw(heads)
+    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1) if is_causal else None
+    expected = mapped(block, heads)(x, x, x, attn_mask=hidden, need_weights=False)[0]
+    check_equal(block(x, is_causal=is_causal), expected, x)
+
+
+@pytest.mark.parametrize(("name", "heads"), [case for case in CASES if case[0] != "rsqa"])
+def test_heads_are_repeated_as_torchs_grouped_attention_does(name: str, heads: int) -> None:
+    """S2, S10: enable_gqa and repeat_interleave; tiling is another mechanism."""
+    block, x = block_of(MECHANISMS[name].genome, heads), draw(heads)
+    q, k, v = streams(block, x)
+    assert (q.shape[1], k.shape[1]) == FAMILY[name][heads]
+    times = q.shape[1] // k.shape[1]
+    found = block(x)
+    grouped = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    check_equal(found, joined(block, grouped), x)
+    repeated = (t.repeat_interleave(times, dim=1) for t in (k, v))
+    check_equal(found, joined(block, F.scaled_dot_product_attention(q, *repeated)), x)
+    if name in REPEATED:
+        tiled = F.scaled_dot_product_attention(q, *(t.repeat(1, times, 1, 1) for t in (k, v)))
+        assert (joined(block, tiled) - found).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("heads", [8, 16])
+def test_reverse_repeats_queries_and_keeps_the_width_of_the_keys(heads: int) -> None:
+    """S9: torch's enable_gqa cannot say it."""
+    block, x = block_of(MECHANISMS["rsqa"].genome, heads), draw(heads)
+    q, k, v = streams(block, x)
+    assert block.wo.in_features == k.shape[1] * WIDTH == heads * WIDTH // 2
+    expected = F.scaled_dot_product_attention(q.repeat_interleave(2, dim=1), k, v)
+    check_equal(block(x), joined(block, expected), x)
+    tiled = F.scaled_dot_product_attention(q.repeat(1, 2, 1, 1), k, v)
+    assert (joined(block, tiled) - block(x)).abs().max() > 0.1
+    with pytest.raises(RuntimeError):
+        F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+@pytest.mark.parametrize(("kv_heads", "count"), [("one", 1), ("1/8", 2), ("1/4", 4), ("3/4", 12)])
+def test_light_runs_with_every_share_that_divides_its_queries(
+    genome: Build, kv_heads: str, count: int
+) -> None:
+    """S10: 12 query heads of 16, and 1, 2, 4 or 12 key and value heads."""
+    block = block_of(genome(*STANDARD, q_heads="3/4", kv_heads=kv_heads), 16)
+    x = draw(16)
+    q, k, v = streams(block, x)
+    assert (q.shape[1], k.shape[1]) == (12, count)
+    check_equal(
+        block(x), joined(block, F.scaled_dot_product_attention(q, k, v, enable_gqa=True)), x
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("mha", 262_400),
+        ("gqa", 164_096),
+        ("mqa", 139_520),
+        ("ssqa", 131_328),
+        ("sqa", 98_560),
+        ("xsqa", 65_792),
+        ("xsmqa", 41_216),
+    ],
+)
+def test_a_layer_has_the_parameters_of_the_authors_code(name: str, params: int) -> None:
+    """S3: at d = 256 and H = 16; q, k, v without a bias, out with one."""
+    block = build_attention(MECHANISMS[name].genome, 256, 16)
+    q_heads, kv_heads = FAMILY[name][16]
+    assert [w.bias is None for w in (block.wq, block.wk, block.wv, block.wo)] == [1, 1, 1, 0]
+    assert block.wq.weight.shape == (q_heads * 16, 256)
+    assert block.wk.weight.shape == block.wv.weight.shape == (kv_heads * 16, 256)
+    assert block.wo.weight.shape == (256, q_heads * 16)
+    assert count(block) == 256 * 16 * (2 * q_heads + 2 * kv_heads) + 256 == params
+
+
+def count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(("name", "heads"), CASES)
+def test_costs_are_those_of_the_papers_formulas(name: str, heads: int) -> None:
+    """S5: eq. 9 exactly for scores and aggregation; a layer adds its projections."""
+    dim, n = heads * WIDTH, 37
+    q_heads, kv_heads = FAMILY[name][heads]
+    maps = max(q_heads, kv_heads)
+    cost = attention_cost(MECHANISMS[name].genome, dim=dim, heads=heads, tokens=n)
+    standard = attention_cost(MECHANISMS["mha"].genome, dim=dim, heads=heads, tokens=n)
+    assert cost.attention_macs * heads == standard.attention_macs * maps
+    assert cost.attention_macs == 2 * maps * n**2 * WIDTH
+    projections = n * dim * WIDTH * (q_heads + 2 * kv_heads + maps)
+    assert cost.macs == projections + cost.attention_macs
+    assert cost.params == projections // n + dim
+    assert cost.kv_cache_bytes_per_token == 2 * (2 * kv_heads * WIDTH)
+
+
+@pytest.mark.parametrize(("q_heads", "kv_heads"), [("3/4", "1/2"), ("1/2", "3/4")])
+def test_head_counts_that_do_not_divide_are_refused(
+    genome: Build, q_heads: str, kv_heads: str
+) -> None:
+    """S8: H_q % H_kv."""
+    with pytest.raises(
+        ViolationError,
+        match=f"heads: .*operands with {q_heads} and {kv_heads} heads; expected head counts of "
+        "which one divides the other",
+    ):
+        build_attention(genome(*STANDARD, q_heads=q_heads, kv_heads=kv_heads), 64, 16)
+
+
+@pytest.mark.parametrize("share", ["2", "5/4", "2/1", "0", 24])
+@pytest.mark.parametrize("field", ["q_heads", "kv_heads"])
+def test_more_heads_than_the_backbone_has_cannot_be_said(
+    genome: Build, field: str, share: object
+) -> None:
+    """S8: H_q > H."""
+    with pytest.raises(GenomeError, match=f"{field}: found .*{share}.*; expected one of all, 3/4"):
+        genome(*STANDARD, **{field: share})
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_heads_that_do_not_divide_the_width_are_refused(name: str) -> None:
+    """S8: d % H."""
+    with pytest.raises(GenomeError, match=r"dim 250 and heads 16: .*heads divides dim"):
+        build_attention(MECHANISMS[name].genome, 250, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "share"),
+    [
+        ("ssqa", 3, "1/2"),
+        ("sqa", 6, "1/4"),
+        ("gqa", 6, "1/4"),
+        ("lsqa", 2, "3/4"),
+        ("lsqa", 6, "3/4"),
+    ],
+)
+def test_shares_that_are_no_whole_number_of_heads_are_refused(
+    name: str, heads: int, share: str
+) -> None:
+    with pytest.raises(GenomeError, match=f"{share} of {heads} heads is no whole number"):
+        build_attention(MECHANISMS[name].genome, 12 * heads, heads)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads"), [("gqa", 2), ("sqa", 2), ("xsqa", 2), ("xsmqa", 1), ("rsqa", 1)]
+)
+def test_a_share_of_less_than_one_head_is_one(name: str, heads: int) -> None:
+    block = build_attention(MECHANISMS[name].genome, 8 * heads, heads)
+    assert block.wk.out_features == 8

@@ -1,0 +1,411 @@
+"""Merged blocks equal the blocks they come from, or are refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nas.compiler import build_attention
+from nas.compiler.interpreter import ReferenceAttention
+from nas.errors import ConfigError, GenomeError
+from nas.genome import Visibility
+from nas.mechanisms import MECHANISMS
+from nas.space import load_space
+from nas.surgery import merge
+from nas.validation import load_policy
+from nas.variation import Variation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nas.genome import Genome
+
+    Build = Callable[..., Genome]
+
+DIM, HEADS, WIDTH, LENGTH = 24, 4, 6, 7
+FORMS = ("patterns", "messages", "both")
+SOFTMAX = (("softmax", [0]), ("weighted_sum", [1, "v"]))
+
+
+def built(genome: Genome, *, qkv_bias: bool = False, **options: Any) -> nn.Module:
+    """A block in float64 with every weight away from its start, as after training."""
+    torch.manual_seed(0)
+    block = build_attention(genome, DIM, HEADS, qkv_bias=qkv_bias, **options).double()
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    return block
+
+
+def tokens(seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, LENGTH, DIM, dtype=torch.float64, generator=generator)
+
+
+def padding() -> Tensor:
+    hidden = torch.zeros(2, LENGTH, dtype=torch.bool)
+    hidden[1, 5:] = True
+    return hidden
+
+
+def assert_same(block: nn.Module, other: nn.Module, atol: float = 1e-12) -> None:
+    """Equal outputs and gradients of the input, without masks and with."""
+    masks: list[dict[str, Any]] = [{}, {"key_padding_mask": padding()}]
+    masks += [{"attn_mask": torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()}]
+    for mask in masks:
+        results = []
+        for one in (block, other):
+            x = tokens().requires_grad_()
+            out = one(x, **mask)
+            weight = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
+            results.append((out, *torch.autograd.grad((out * weight).sum(), x)))
+        for a, b in zip(*results, strict=True):
+            torch.testing.assert_close(a, b, rtol=0.0, atol=atol * (1 + a.abs().max().item()))
+
+
+def biases_at_zero(block: nn.Module, *names: str) -> nn.Module:
+    with torch.no_grad():
+        for name in names:
+            block.get_submodule(name).bias.zero_()
+    return block
+
+
+# Equal forms
+
+
+def test_both_merged_is_the_formula_of_the_paper_with_the_weights_of_mha() -> None:
+    """P1, written out: sum_i softmax(x W^P_i xᵀ / sqrt(d_h)) x W^M_i + b_O."""
+    block = built(MECHANISMS["mha"].genome)
+    x, out = tokens(), block.wo.bias.expand(2, LENGTH, DIM).clone()
+    for i in range(HEADS):
+        rows = slice(i * WIDTH, (i + 1) * WIDTH)
+        patterns = block.wq.weight[rows].T @ block.wk.weight[rows]
+        messages = block.wv.weight[rows].T @ block.wo.weight[:, rows].T
+        scores = x @ patterns @ x.transpose(1, 2) / WIDTH**0.5
+        out = out + scores.softmax(dim=-1) @ x @ messages
+    merged = merge(block)
+    torch.testing.assert_close(merged(x), out, rtol=0.0, atol=1e-12)
+    assert merged.genome == MECHANISMS["patterns_and_messages"].genome
+    assert_same(block, merged)
+
+
+@pytest.mark.parametrize("what", FORMS)
+@pytest.mark.parametrize("qkv_bias", [False, True])
+@pytest.mark.parametrize("name", ["mha", "gqa", "mqa", "sqa", "rsqa", "lsqa", "uniform"])
+def test_merged_forms_equal_the_block(name: str, qkv_bias: bool, what: str) -> None:
+    """P1, P2 and P4: any head counts, all biases."""
+    block = built(MECHANISMS[name].genome, qkv_bias=qkv_bias)
+    assert_same(block, merge(block, what))
+
+
+def test_half_merged_forms_are_the_named_mechanisms() -> None:
+    block = built(MECHANISMS["mha"].genome)
+    for what in ("patterns", "messages"):
+        assert merge(block, what).genome == MECHANISMS[what].genome
+
+
+@pytest.mark.parametrize("name", ["mha", "gqa", "sqa"])
+def test_patterns_have_the_rank_of_a_head(name: str) -> None:
+    """P3."""
+    merged = merge(built(MECHANISMS[name].genome))
+    for stream in (merged.wq, merged.wv):
+        ranks = torch.linalg.matrix_rank(stream.weight.view(-1, DIM, DIM))
+        assert set(ranks.tolist()) == {WIDTH}
+
+
+def test_a_query_bias_becomes_one_of_the_patterns_and_a_key_bias_vanishes() -> None:
+    """P4: b_q W_Kᵀ for each head; the scores of a query differ by one number."""
+    block = built(MECHANISMS["mha"].genome, qkv_bias=True)
+    merged = merge(block, "patterns")
+    keys = block.wk.weight.view(HEADS, WIDTH, DIM)
+    expected = torch.einsum("hw,hwd->hd", block.wq.bias.view(HEADS, WIDTH), keys)
+    torch.testing.assert_close(merged.wq.bias.view(HEADS, DIM), expected)
+    x = tokens()
+
+    def heads(module: nn.Module) -> Tensor:
+        return module(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+    before = heads(block.wq) @ heads(block.wk).transpose(2, 3)
+    after = heads(merged.wq) @ x.unsqueeze(1).transpose(2, 3)
+    spread = (before - after) - (before - after).mean(dim=-1, keepdim=True)
+    assert (before - after).abs().max() > 0.1
+    assert spread.abs().max() < 1e-12
+
+
+def test_the_scale_of_the_model_would_be_wrong() -> None:
+    """P5: sqrt(d) in place of sqrt(d_h)."""
+    merged = merge(built(MECHANISMS["mha"].genome), "patterns")
+    x = 3.0 * tokens()
+    patterns = merged.wq(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    products = patterns @ x.unsqueeze(1).transpose(2, 3)
+    right, wrong = ((products / width**0.5).softmax(dim=-1) for width in (WIDTH, DIM))
+    assert (right - wrong).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("label", ["1/2", "1/4"])
+def test_narrow_queries_have_their_scale_folded_in(genome: Build, label: str) -> None:
+    block = built(genome(("scaled_dot_product", "qk"), *SOFTMAX, qk_dim=label), qkv_bias=True)
+    assert_same(block, merge(block))
+
+
+@pytest.mark.parametrize("what", FORMS)
+@pytest.mark.parametrize(
+    "flags",
+    [{"has_wq": False}, {"has_wk": False}, {"has_wv": False}, {"has_wo": False}, {}],
+    ids=str,
+)
+@pytest.mark.parametrize("raw", ["slice", "shared"])
+def test_streams_without_projection_merge_too(
+    genome: Build, flags: dict[str, bool], raw: str, what: str
+) -> None:
+    found = genome(("scaled_dot_product", "qk"), *SOFTMAX, **flags, raw=raw)
+    block = built(found)
+    assert_same(block, merge(block, what))
+
+
+def test_a_block_without_any_projection(genome: Build) -> None:
+    flags = dict.fromkeys(("has_wq", "has_wk", "has_wv", "has_wo"), False)
+    block = build_attention(genome(("scaled_dot_product", "qk"), *SOFTMAX, **flags), DIM, HEADS)
+    for what in FORMS:
+        torch.testing.assert_close(merge(block, what)(tokens().float()), block(tokens().float()))
+
+
+def test_linear_maps_and_sums_of_streams_are_merged(genome: Build) -> None:
+    found = genome(
+        ("linear", "q"),
+        ("add", ["k", "v"]),
+        ("scaled_dot_product", [0, 1]),
+        ("softmax", [2]),
+        ("linear", "v"),
+        ("weighted_sum", [3, 4]),
+        ("linear", [5]),
+        ("linear", [6]),
+        kv_heads="1/2",
+    )
+    block = built(found, qkv_bias=True)
+    merged = merge(block)
+    assert [n.op for n in merged.genome.nodes] == ["scaled_dot_product", "softmax", "weighted_sum"]
+    assert_same(block, merged)
+
+
+@pytest.mark.parametrize("what", ["patterns", "messages"])
+def test_weights_of_what_is_not_merged_are_carried_over(genome: Build, what: str) -> None:
+    """Operands of add are sorted anew: norms are found again by what they compute."""
+    found = genome(
+        ("scaled_dot_product", "qk"),
+        ("temperature", [0]),
+        ("topk_filter", [1], {"k": 4}),
+        ("softmax", [2]),
+        *((("rms_norm", "v"), ("layer_norm", "v")) if what == "patterns" else ()),
+        *((("add", [5, 4]), ("weighted_sum", [3, 6])) if what == "patterns" else ()),
+        *((("weighted_sum", [3, "v"]),) if what == "messages" else ()),
+    )
+    block = built(found, qkv_bias=True)
+    assert_same(block, merge(block, what))
+
+
+def test_one_of_two_nodes_of_a_name_keeps_its_own_weights(genome: Build) -> None:
+    found = genome(
+        ("layer_norm", "v"),
+        ("gelu", "v"),
+        ("layer_norm", [1]),
+        ("add", [0, 2]),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [4]),
+        ("weighted_sum", [5, 3]),
+        has_wk=False,
+    )
+    block = built(found)
+    assert_same(block, merge(block, "patterns"))
+
+
+def test_a_window_and_a_placement_stay(genome: Build) -> None:
+    found = genome(("scaled_dot_product", "qk"), *SOFTMAX, placement="first")
+    block = built(replace(found, visibility=Visibility(window=2, global_tokens=1)))
+    merged = merge(block)
+    assert (merged.genome.visibility.window, merged.genome.placement) == (2, "first")
+    assert_same(block, merged)
+
+
+def test_random_genomes_merge_exactly_or_are_refused() -> None:
+    space = load_space("attention_v2")
+    variation = Variation(space, load_policy(space.policy))
+    rng = np.random.default_rng(0)
+    merged = 0
+    for _ in range(120):
+        found = variation.mutate(variation.sample(rng), rng, 2)[0]
+        block = built(found, qkv_bias=bool(rng.integers(2)))
+        for what in FORMS:
+            try:
+                other = merge(block, what)
+            except GenomeError:
+                continue
+            merged += 1
+            assert_same(block, other, atol=1e-11)
+    assert merged > 30
+
+
+# Biases that depend on the normaliser
+
+
+def test_keys_with_a_bias_need_weights_that_ignore_shifts(genome: Build) -> None:
+    found = genome(("scaled_dot_product", "qk"), ("sigmoid", [0]), ("weighted_sum", [1, "v"]))
+    block = built(found, qkv_bias=True)
+    with pytest.raises(GenomeError, match=r"merge, patterns: the keys have a bias, .* like soft"):
+        merge(block, "patterns")
+    assert_same(biases_at_zero(block, "wk"), merge(block, "patterns"))
+
+
+def test_a_bounded_score_does_not_ignore_shifts(genome: Build) -> None:
+    found = genome(
+        ("scaled_dot_product", "qk"),
+        ("softcap", [0], {"cap": 2.0}),
+        ("softmax", [1]),
+        ("weighted_sum", [2, "v"]),
+    )
+    with pytest.raises(GenomeError, match="the keys have a bias"):
+        merge(built(found, qkv_bias=True), "patterns")
+    block = built(found)
+    assert_same(block, merge(block))
+
+
+@pytest.mark.parametrize("normaliser", ["sigmoid", "softmax_one", "relu_squared"])
+def test_an_output_bias_needs_weights_that_sum_to_one(genome: Build, normaliser: str) -> None:
+    """P4: the bias of the values needs no such thing, since messages have a bias themselves."""
+    found = genome(("scaled_dot_product", "qk"), (normaliser, [0]), ("weighted_sum", [1, "v"]))
+    block = built(found, qkv_bias=True)
+    with pytest.raises(GenomeError, match=r"merge, messages: the output has a bias, .* sum to one"):
+        merge(block, "messages")
+    assert_same(biases_at_zero(block, "wo"), merge(block, "messages"))
+
+
+def test_a_row_that_sees_no_key_gives_zero_and_no_longer_the_output_bias() -> None:
+    block = built(MECHANISMS["mha"].genome)
+    blind = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
+    blind[2] = False
+    before, after = (m(tokens(), attn_mask=blind)[:, 2] for m in (block, merge(block)))
+    torch.testing.assert_close(before, block.wo.bias.expand(2, DIM))
+    assert not after.any()
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("nodes", "what", "words"),
+    [
+        ([("rope", "q"), ("rope", "k")], "patterns", r"rope_0 stands between .* queries"),
+        ([("rms_norm", "q"), ("rms_norm", "k")], "patterns", "rms_norm_0 stands between"),
+        ([("linear", "q"), ("layer_norm", "k")], "patterns", r"layer_norm_1 .* the keys"),
+        ([("linear", "q"), ("short_conv", "k")], "both", r"short_conv_1 .* the keys"),
+    ],
+)
+def test_what_stands_between_queries_and_keys_is_named(
+    genome: Build, nodes: list[Any], what: str, words: str
+) -> None:
+    """P6: position, norms, neighbours."""
+    found = genome(
+        *nodes, ("scaled_dot_product", [0, 1]), ("softmax", [2]), ("weighted_sum", [3, "v"])
+    )
+    with pytest.raises(GenomeError, match=words):
+        merge(built(found), what)
+
+
+@pytest.mark.parametrize("score", ["cosine", "bilinear", "distance", "qana"])
+def test_other_scores_have_no_patterns(genome: Build, score: str) -> None:
+    with pytest.raises(GenomeError, match=rf"{score}_0 scores the pairs; expected one scaled_dot"):
+        merge(built(genome((score, "qk"), *SOFTMAX)))
+
+
+def test_two_scores_have_no_patterns(genome: Build) -> None:
+    found = genome(
+        ("scaled_dot_product", "qk"),
+        ("scaled_dot_product", "qv"),
+        ("add", [0, 1]),
+        ("softmax", [2]),
+        ("weighted_sum", [3, "v"]),
+    )
+    with pytest.raises(GenomeError, match=r"scaled_dot_product_0, scaled_dot_product_1 score"):
+        merge(built(found), "patterns")
+
+
+def test_values_that_pass_through_a_nonlinearity_are_no_messages() -> None:
+    """P6: the champion's LN(GELU(V)); its keys and queries merge all the same."""
+    block = built(MECHANISMS["champion_2025"].genome)
+    with pytest.raises(GenomeError, match=r"layer_norm_3 stands between .* the values"):
+        merge(block, "messages")
+    assert_same(block, merge(block, "patterns"))
+
+
+def test_what_follows_the_aggregation_is_named(genome: Build) -> None:
+    found = genome(("scaled_dot_product", "qk"), *SOFTMAX, ("output_gate", [2]))
+    with pytest.raises(GenomeError, match=r"output_gate_3 stands between the aggregation"):
+        merge(built(found), "messages")
+
+
+def test_other_readers_of_a_stream_are_named(genome: Build) -> None:
+    found = genome(("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "k"]))
+    with pytest.raises(GenomeError, match=r"merge, patterns: k is read by weighted_sum_2 too"):
+        merge(built(found), "patterns")
+    block = built(MECHANISMS["champion_control"].genome)
+    with pytest.raises(GenomeError, match="v is read by scaled_dot_product_0 too"):
+        merge(block, "messages")
+    assert_same(block, merge(block))
+
+
+def test_per_head_weights_that_do_not_fit_the_new_heads(genome: Build) -> None:
+    found = genome(("output_gate", "k"), ("scaled_dot_product", ["q", 0]), ("softmax", [1]),
+                   ("weighted_sum", [2, "v"]), kv_heads="1/2")  # fmt: skip
+    with pytest.raises(GenomeError, match=r"output_gate_0 has weights of shape \(12, 24\)"):
+        merge(built(found), "messages")
+
+
+def test_twins_whose_weights_cannot_be_told_apart(genome: Build) -> None:
+    found = genome(
+        ("scaled_dot_product", "qk"),
+        ("temperature", [0]),
+        ("temperature", [0]),
+        ("add", [1, 2]),
+        ("softmax", [3]),
+        ("weighted_sum", [4, "v"]),
+    )
+    with pytest.raises(GenomeError, match=r"temperature_2 has a twin that reads the same"):
+        merge(built(found))
+
+
+def test_a_form_that_does_not_exist() -> None:
+    with pytest.raises(ConfigError, match=r"found str 'message'; .*did you mean 'messages'"):
+        merge(built(MECHANISMS["mha"].genome), "message")
+
+
+def test_a_module_that_is_no_block_of_ours() -> None:
+    with pytest.raises(GenomeError, match="found MultiheadAttention, which is no whole block"):
+        merge(nn.MultiheadAttention(DIM, HEADS))
+
+
+# What kind of block it is
+
+
+def test_the_old_block_stays_and_the_new_one_is_of_its_kind() -> None:
+    block = built(MECHANISMS["gqa"].genome, reference=True).float().eval()
+    state = {k: v.clone() for k, v in block.state_dict().items()}
+    random = torch.random.get_rng_state()
+    merged = merge(block)
+    assert torch.equal(torch.random.get_rng_state(), random)
+    assert all(torch.equal(v, state[k]) for k, v in block.state_dict().items())
+    assert isinstance(merged, ReferenceAttention)
+    assert not merged.training
+    assert {p.dtype for p in merged.parameters()} == {torch.float32}
+    assert all(p.requires_grad for p in merged.parameters())
+
+
+def test_the_weights_load_into_a_block_of_the_new_genome() -> None:
+    merged = merge(built(MECHANISMS["sqa"].genome))
+    fresh = build_attention(merged.genome, DIM, HEADS, qkv_bias=True).double()
+    fresh.load_state_dict(merged.state_dict())
+    torch.testing.assert_close(fresh(tokens()), merged(tokens()), rtol=0.0, atol=0.0)

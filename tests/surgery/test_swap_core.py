@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nas.errors import GenomeError
+from nas.genome import Genome
+from nas.mechanisms import MECHANISMS
+from nas.primitives.rotary import rotate
+from nas.surgery.core import AttentionCore, HostSizes, causal_mask, scale_queries, split_mask
+
+SIZES = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
+
+
+def qana(**params: Any) -> Genome:
+    """Standard attention with QANA's score."""
+    graph = MECHANISMS["qana"].genome.to_dict()
+    graph["graph_def"][0]["params"] = params
+    return Genome.from_dict(graph)
+
+
+def core(genome: Genome, sizes: HostSizes = SIZES) -> AttentionCore:
+    """In float64 and randomised, so that no zero at the start hides a mistake."""
+    torch.manual_seed(0)
+    built = AttentionCore(genome, sizes).double()
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return built
+
+
+def streams(queries: int = 5, keys: int = 7) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    torch.manual_seed(1)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(2, *shape, dtype=torch.float64)
+
+    return draw(4, queries, 6), draw(2, keys, 6), draw(2, keys, 3), draw(queries, 12)
+
+
+def test_groups_of_heads_read_their_own_keys_as_torch_does() -> None:
+    q, k, v, x = streams()
+    out, weights = core(MECHANISMS["mha"].genome)(q, k, v, x)
+    expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+    assert weights is not None
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+
+
+def test_softcap_bias_and_mask_stand_between_score_and_softmax() -> None:
+    q, k, v, x = streams()
+    k, v = k.repeat_interleave(2, dim=1), v.repeat_interleave(2, dim=1)
+    bias, mask = torch.randn(2, 1, 5, 7, dtype=torch.float64), torch.rand(5, 7) < 0.8
+    mask[:, 0] = True
+    out, _ = core(MECHANISMS["mha"].genome)(q, k, v, x, mask, bias, softcap=0.7)
+    scores = 0.7 * torch.tanh(q @ k.transpose(-2, -1) / 6**0.5 / 0.7) + bias
+    expected = scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_dropout_falls_on_the_weights_that_meet_the_values() -> None:
+    q, k, v, x = streams()
+    built = core(MECHANISMS["mha"].genome)
+    plain = built(q, k, v, x)[1]
+    torch.manual_seed(5)
+    out, weights = built(q, k, v, x, dropout=0.4)
+    torch.manual_seed(5)
+    expected = F.dropout(plain, 0.4)
+    torch.testing.assert_close(weights, expected)
+    torch.testing.assert_close(out, expected @ v.repeat_interleave(2, dim=1))
+    torch.testing.assert_close(built.eval()(q, k, v, x, dropout=0.4)[1], plain)
+
+
+@pytest.mark.parametrize("params", [{}, {"basis": 3}, {"mlp_scale": "sqrt", "hidden": 2}])
+def test_with_a_hosts_rotation_scores_depend_on_distance_alone(params: dict[str, Any]) -> None:
+    q, k, v, x = streams(7, 7)
+    built = core(qana(**params), HostSizes(12, 4, 2, 6, is_rotated=True))
+
+    def weights(start: int, turns_rows: bool = True) -> Tensor:
+        def turn(rows: Tensor) -> Tensor:
+            return rotate(rows, start) if turns_rows else rows
+
+        found: Tensor = built(rotate(q, start), rotate(k, start), v, x, rotate=turn)[1]
+        return found
+
+    for start in (1, 13):
+        torch.testing.assert_close(weights(start), weights(0), rtol=1e-10, atol=1e-10)
+    assert (weights(13, turns_rows=False) - weights(0, turns_rows=False)).abs().max() > 1e-3
+
+
+def test_a_rotated_tail_is_the_papers_score() -> None:
+    """Equation 3.1 for one query and key at a time, U and k both turned."""
+    q, k, v, x = streams(5, 5)
+    built = core(qana(hidden=2), HostSizes(12, 4, 2, 6, is_rotated=True))
+    module: Any = built.get_submodule("qana_0")
+    q, k = rotate(q), rotate(k)
+    rows, out, bias, shift = module.units(x)
+    rows, wide = rotate(rows), k.repeat_interleave(2, dim=1)
+    scores = torch.zeros(2, 4, 5, 5, dtype=torch.float64)
+    for i in range(5):
+        for j in range(5):
+            skip = (q[:, :, i] * wide[:, :, j]).sum(-1) / 6**0.5
+            inner = (rows[:, :, i] * wide[:, :, j, None]).sum(-1) + bias[:, :, i]
+            scores[:, :, i, j] = skip + (out[:, :, i] * F.gelu(inner)).sum(-1) + shift[:, :, i, 0]
+    found = built(q, k, v, x, rotate=rotate)[1]
+    torch.testing.assert_close(found, scores.softmax(-1), rtol=1e-12, atol=1e-12)
+
+
+def test_masks_of_torch_are_read_as_torch_reads_them() -> None:
+    q, k, v, x = streams(5, 5)
+    built = core(MECHANISMS["mha"].genome)
+    causal = causal_mask(q, k)
+    added = torch.zeros(5, 5, dtype=torch.float64).masked_fill(~causal, -torch.inf)
+    for given in (causal, added, added + torch.randn(5, 5, dtype=torch.float64)):
+        out, _ = built(q, k, v, x, *split_mask(given))
+        expected = F.scaled_dot_product_attention(q, k, v, attn_mask=given, enable_gqa=True)
+        torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+    assert split_mask(None) == (None, None)
+
+
+def test_a_hosts_scale_is_kept_by_its_queries() -> None:
+    q, k, v, x = streams()
+    out, _ = core(MECHANISMS["mha"].genome)(scale_queries(q, 0.9), k, v, x)
+    expected = F.scaled_dot_product_attention(q, k, v, scale=0.9, enable_gqa=True)
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+    assert scale_queries(q, 6**-0.5) is q
+
+
+def test_a_core_can_be_copied_and_pickled() -> None:
+    given = streams()
+    built = core(qana())
+    for other in (deepcopy(built), pickle.loads(pickle.dumps(built))):
+        torch.testing.assert_close(other(*given)[0], built(*given)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("gqa", "kv_heads: 1/4"), ("patterns", "has_wk: False"), ("sw_sqa", "window")],
+)
+def test_a_mechanism_with_projections_of_its_own_is_refused(name: str, words: str) -> None:
+    with pytest.raises(GenomeError, match=words):
+        AttentionCore(MECHANISMS[name].genome, SIZES)

@@ -1,0 +1,172 @@
+"""Swapped models of torch and torchvision: the same outputs, whatever the masks and modes."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torchvision.models import VisionTransformer
+
+from nas.errors import NasError
+from nas.surgery import swap_attention
+
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
+CAUSAL = torch.ones(7, 7, dtype=torch.bool).triu(1)
+PADDING = torch.arange(7) >= torch.tensor([5, 7, 3])[:, None]
+NESTED = "ignore:The PyTorch API of nested tensors:UserWarning"
+
+MASKS: list[dict[str, Any]] = [
+    {},
+    {"mask": CAUSAL},
+    {"mask": CAUSAL, "is_causal": True},
+    {"mask": torch.zeros(7, 7).masked_fill(CAUSAL, -torch.inf)},
+    {"src_key_padding_mask": PADDING},
+    {"mask": CAUSAL, "src_key_padding_mask": PADDING},
+]
+
+
+def swapped(model: nn.Module, **options: Any) -> nn.Module:
+    other = deepcopy(model)
+    assert swap_attention(other, "qana", **options)
+    return other
+
+
+def encoder(**options: Any) -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 48, **{"dropout": 0.0} | options)
+    nests = layer.self_attn.batch_first and not layer.norm_first
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=nests)
+
+
+@pytest.mark.filterwarnings(NESTED)
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("where", [None, ["layers.0.*"], ["layers.1.*"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_first": True},
+        {"batch_first": True, "activation": "gelu"},
+        {"batch_first": True, "norm_first": True},
+        {"batch_first": False},
+        {"batch_first": True, "bias": False, "norm_first": True},
+    ],
+    ids=str,
+)
+def test_an_encoder_keeps_its_outputs(
+    options: dict[str, Any], where: Any, train: bool, grad: bool
+) -> None:
+    """In eval mode without gradients it takes torch's fast path, and nests padded sequences."""
+    model = encoder(**options).train(train)
+    other = swapped(model, where=where)
+    x = torch.randn(3, 7, 32) if options["batch_first"] else torch.randn(7, 3, 32)
+    with torch.set_grad_enabled(grad):
+        for masks in MASKS:
+            torch.testing.assert_close(other(x, **masks), model(x, **masks), **TOLERANCE)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_decoder_keeps_its_outputs(batch_first: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerDecoderLayer(32, 4, 48, dropout=0.0, batch_first=batch_first)
+    model = nn.TransformerDecoder(layer, 1)
+    other = deepcopy(model)
+    names = swap_attention(other, "qana")
+    assert names == ["layers.0.self_attn", "layers.0.multihead_attn"]
+    x, memory = torch.randn(3, 7, 32), torch.randn(3, 9, 32)
+    if not batch_first:
+        x, memory = x.transpose(0, 1), memory.transpose(0, 1)
+    given = {
+        "tgt_mask": CAUSAL,
+        "tgt_is_causal": True,
+        "tgt_key_padding_mask": PADDING,
+        "memory_key_padding_mask": torch.arange(9) >= torch.tensor([4, 9, 1])[:, None],
+    }
+    for train in (True, False):
+        out = other.train(train)(x, memory, **given)
+        torch.testing.assert_close(out, model.train(train)(x, memory, **given), **TOLERANCE)
+
+
+def draw_mask(kind: str) -> Tensor | None:
+    mask = torch.rand(*((8,) if kind == "heads" else ()), 5, 6) < 0.4
+    mask[..., 0] = False
+    return {"none": None, "float": torch.randn(5, 6)}.get(kind, mask)
+
+
+@pytest.mark.parametrize("kind", ["none", "bool", "heads", "float"])
+@pytest.mark.parametrize(
+    "options", [{}, {"bias": False}, {"kdim": 16, "vdim": 24}, {"dropout": 0.5}], ids=str
+)
+def test_multi_head_attention_keeps_outputs_and_weights(options: dict[str, Any], kind: str) -> None:
+    """Dropout draws the same numbers for the same weights, so it is compared too."""
+    torch.manual_seed(0)
+    model = nn.MultiheadAttention(32, 4, batch_first=True, **options)
+    other = swapped(model)
+    tokens = [torch.randn(2, n, w) for n, w in ((5, 32), (6, model.kdim), (6, model.vdim))]
+    mask = draw_mask(kind)
+    padding = torch.arange(6) >= torch.tensor([6, 4])[:, None]
+    if kind == "float":
+        padding = torch.zeros(2, 6).masked_fill(padding, -torch.inf)
+    for average in (True, False):
+        given = {"attn_mask": mask, "key_padding_mask": padding, "average_attn_weights": average}
+        results = []
+        for attention in (other, model):
+            torch.manual_seed(1)
+            results.append(attention(*tokens, **given))
+        (out, weights), (expected, expected_weights) = results
+        torch.testing.assert_close(out, expected, **TOLERANCE)
+        torch.testing.assert_close(weights, expected_weights, **TOLERANCE)
+    assert other(*tokens, need_weights=False)[1] is None
+
+
+def test_attention_without_a_batch_keeps_its_shapes() -> None:
+    model = nn.MultiheadAttention(32, 4)
+    x = torch.randn(5, 32)
+    for found, expected in zip(swapped(model)(x, x, x), model(x, x, x), strict=True):
+        torch.testing.assert_close(found, expected, **TOLERANCE)
+
+
+def test_a_row_that_sees_nothing_gives_zeros() -> None:
+    model = swapped(nn.MultiheadAttention(32, 4, batch_first=True))
+    x = torch.randn(1, 3, 32)
+    mask = torch.tensor([[True] * 3, [False] * 3, [False] * 3])
+    out, weights = model(x, x, x, attn_mask=mask)
+    torch.testing.assert_close(out[0, 0], model.out_proj.bias)
+    assert weights[0, 0].tolist() == [0.0] * 3
+
+
+def test_a_causal_hint_without_its_mask_is_refused_as_torch_does() -> None:
+    model = nn.MultiheadAttention(32, 4, batch_first=True)
+    x = torch.randn(1, 3, 32)
+    for attention in (model, swapped(model)):
+        with pytest.raises(RuntimeError, match="is_causal"):
+            attention(x, x, x, is_causal=True)
+
+
+@pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
+def test_keys_that_no_token_gives_are_refused(option: str) -> None:
+    model = nn.Sequential(nn.MultiheadAttention(32, 4), nn.MultiheadAttention(32, 4))
+    model.append(nn.MultiheadAttention(32, 4, **{option: True}))
+    with pytest.raises(NasError, match=f"attention '2': MultiheadAttention has {option}"):
+        swap_attention(model, "qana")
+    assert [type(m) for m in model] == [nn.MultiheadAttention] * 3
+    assert swap_attention(model, "qana", where=["0", "1"]) == ["0", "1"]
+
+
+def test_the_vision_transformer_of_torchvision_keeps_its_outputs() -> None:
+    torch.manual_seed(0)
+    model = VisionTransformer(32, 8, 2, 4, 32, 64, attention_dropout=0.2, num_classes=5)
+    nn.init.normal_(model.heads[0].weight)
+    other = deepcopy(model)
+    names = swap_attention(other, "qana")
+    assert names == [f"encoder.layers.encoder_layer_{i}.self_attention" for i in range(2)]
+    images = torch.randn(2, 3, 32, 32)
+    for train in (True, False):
+        results = []
+        for vit in (other, model):
+            torch.manual_seed(1)
+            results.append(vit.train(train)(images))
+        torch.testing.assert_close(*results, rtol=1e-5, atol=1e-4)

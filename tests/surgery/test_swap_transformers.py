@@ -1,0 +1,263 @@
+"""Swapped models of Hugging Face, built small with random weights: outputs, tokens, files."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+from nas.errors import NasError
+from nas.surgery import swap_attention
+from nas.surgery.core import AttentionCore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
+SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+COMMON = SMALL | {"intermediate_size": 37, "max_position_embeddings": 64}
+GROUPED = COMMON | {"num_key_value_heads": 2, "pad_token_id": 0}
+SLIDING = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+GPT2 = {"vocab_size": 99, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+T5 = {"vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 37, "num_layers": 2, "num_heads": 4}
+IMAGES = {"image_size": 32, "patch_size": 8}
+ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+
+# By name: the model's class, its config's, and what the config says.
+MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "bert": (hf.BertModel, hf.BertConfig, COMMON),
+    "vit": (hf.ViTModel, hf.ViTConfig, COMMON | IMAGES),
+    "siglip": (hf.SiglipVisionModel, hf.SiglipVisionConfig, COMMON | IMAGES),
+    "gpt2": (
+        hf.GPT2LMHeadModel,
+        hf.GPT2Config,
+        GPT2 | ENDS | {"scale_attn_by_inverse_layer_idx": True},
+    ),
+    "llama": (hf.LlamaForCausalLM, hf.LlamaConfig, GROUPED | {"attention_bias": True}),
+    "mistral": (hf.MistralForCausalLM, hf.MistralConfig, GROUPED | {"sliding_window": 4}),
+    "qwen2": (hf.Qwen2ForCausalLM, hf.Qwen2Config, GROUPED),
+    "qwen3": (hf.Qwen3ForCausalLM, hf.Qwen3Config, GROUPED | SLIDING | {"head_dim": 16}),
+    "phi": (hf.PhiForCausalLM, hf.PhiConfig, GROUPED),  # half of a head is rotated
+    "cohere": (hf.CohereForCausalLM, hf.CohereConfig, GROUPED | ENDS),  # rotates neighbours
+    "gemma2": (
+        hf.Gemma2ForCausalLM,
+        hf.Gemma2Config,
+        GROUPED | {"head_dim": 8, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.0},
+    ),
+    "t5": (hf.T5ForConditionalGeneration, hf.T5Config, T5),  # scale 1, position bias
+    "bart": (
+        hf.BartForConditionalGeneration,
+        hf.BartConfig,
+        {"vocab_size": 99, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1}
+        | {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+        | {"encoder_ffn_dim": 37, "decoder_ffn_dim": 37},
+    ),
+}
+EAGER_ONLY = ("gemma2",)
+RUNS = [(n, i) for n in MODELS for i in ("sdpa", "eager") if i == "eager" or n not in EAGER_ONLY]
+
+
+def build(name: str, implementation: str = "sdpa", **options: Any) -> Any:
+    """A model in eval mode, its weights large enough for attention far from uniform."""
+    torch.manual_seed(0)
+    kind, config, sizes = MODELS[name]
+    model = kind(config(**sizes | options, attn_implementation=implementation)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1 and parameter.std() < 0.1:
+                parameter.mul_(8.0)
+    return model
+
+
+def tokens() -> Tensor:
+    return torch.randint(3, 90, (2, 9), generator=torch.Generator().manual_seed(0))
+
+
+def inputs(name: str, model: Any, padding: str = "none") -> dict[str, Any]:
+    if name in ("vit", "siglip"):
+        return {"pixel_values": torch.randn(2, 3, 32, 32)}
+    given = {"input_ids": tokens()}
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"] = tokens()
+    if padding != "none":
+        mask = torch.ones_like(tokens())
+        mask[1, :3] = 0
+        given["attention_mask"] = mask if padding == "left" else mask.flip(1)
+    return given
+
+
+def output(model: Any, given: dict[str, Any]) -> Tensor:
+    torch.manual_seed(1)
+    found: Tensor = model(**given)[0]
+    return found
+
+
+@pytest.mark.parametrize(("name", "implementation"), RUNS)
+def test_a_model_keeps_its_outputs(name: str, implementation: str) -> None:
+    model = build(name, implementation)
+    other = deepcopy(model)
+    assert swap_attention(other, "qana")
+    for padding in ("none", "left", "right"):
+        given = inputs(name, model, padding)
+        torch.testing.assert_close(output(other, given), output(model, given), **TOLERANCE)
+
+
+@pytest.mark.parametrize("init", ["gate", "zero_out"])
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_a_model_in_training_drops_the_same_weights(name: str, init: str) -> None:
+    rate = "attention_probs_dropout_prob" if name == "bert" else "attention_dropout"
+    model = build(name, "eager", **{rate: 0.4}).train()
+    other = deepcopy(model)
+    swap_attention(other, "qana", init=init)
+    given = inputs(name, model)
+    torch.testing.assert_close(output(other, given), output(model, given), **TOLERANCE)
+    assert (output(model, given) - output(model.eval(), given)).abs().max() > 1e-3
+
+
+def test_cross_attention_is_swapped_too() -> None:
+    model = build("gpt2", add_cross_attention=True)
+    other = deepcopy(model)
+    names = swap_attention(other, "qana")
+    assert names[:2] == ["transformer.h.0.attn", "transformer.h.0.crossattention"]
+    given = inputs("gpt2", model) | {"encoder_hidden_states": torch.randn(2, 5, 32)}
+    torch.testing.assert_close(output(other, given), output(model, given), **TOLERANCE)
+
+
+@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}, {"use_cache": False}])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral"])
+def test_generation_gives_the_same_tokens(name: str, cache: dict[str, Any]) -> None:
+    model = build(name)
+    other = deepcopy(model)
+    swap_attention(other, "qana")
+    given = inputs(name, model, "left")
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0} | cache
+    assert torch.equal(other.generate(**given, **options), model.generate(**given, **options))
+
+
+def randomise(model: nn.Module) -> None:
+    """Move what is new away from where it adds nothing."""
+    torch.manual_seed(2)
+    for core in (m for m in model.modules() if isinstance(m, AttentionCore)):
+        for parameter in core.parameters():
+            parameter.data.add_(0.3 * torch.randn_like(parameter))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "cohere", "phi"])
+def test_a_trained_tail_reads_its_cache_as_it_reads_the_whole(name: str) -> None:
+    model = build(name)
+    swap_attention(model, "qana")
+    randomise(model)
+    given = inputs(name, model)
+    whole = model(**given).logits
+    first = model(given["input_ids"][:, :6], use_cache=True)
+    rest = model(given["input_ids"][:, 6:], past_key_values=first.past_key_values).logits
+    torch.testing.assert_close(rest, whole[:, 6:], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "cohere", "phi", "qwen3"])
+def test_a_trained_tail_sees_positions_by_their_distance_alone(name: str) -> None:
+    model = build(name).double()
+    swap_attention(model, "qana")
+    before = output(model, inputs(name, model))
+    randomise(model)
+    places = torch.arange(9).expand(2, -1)
+    at = [model(tokens(), position_ids=places + shift).logits for shift in (0, 1, 13)]
+    assert (at[0] - before).abs().max() > 1e-2
+    for shifted in at[1:]:
+        torch.testing.assert_close(shifted, at[0], rtol=1e-5, atol=1e-4)
+    # A rotation of keys without one of the tail would be seen.
+    for core in (m for m in model.modules() if isinstance(m, AttentionCore)):
+        core.register_forward_pre_hook(_do_not_rotate, with_kwargs=True)
+    still = [model(tokens(), position_ids=places + shift).logits for shift in (0, 13)]
+    assert (still[1] - still[0]).abs().max() > 1e-2
+
+
+def _do_not_rotate(core: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+    return args, kwargs | {"rotate": lambda rows: rows}
+
+
+def test_files_hold_what_is_new(tmp_path: Path) -> None:
+    model = build("llama")
+    swap_attention(model, "qana")
+    randomise(model)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    other = build("llama")
+    names = swap_attention(other, "qana")
+    added = {k for k in other.state_dict() if ".core." in k}
+    assert added == {
+        f"{name}.core.qana_0.tail.{kind}" for name in names for kind in ("weight", "bias")
+    }
+    other.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    given = inputs("llama", model)
+    torch.testing.assert_close(output(other, given), output(model, given))
+    torch.testing.assert_close(output(deepcopy(model), given), output(model, given))
+
+
+def test_weights_that_are_asked_for_are_the_mechanisms() -> None:
+    model = build("bert", "eager")
+    given = inputs("bert", model, "right")
+    expected = model(**given, output_attentions=True).attentions
+    swap_attention(model, "qana")
+    found = model(**given, output_attentions=True).attentions
+    torch.testing.assert_close(found, expected, **TOLERANCE)
+
+
+def test_the_models_own_config_is_not_touched() -> None:
+    model = build("llama")
+    given = inputs("llama", model)
+    before = output(model, given)
+    assert swap_attention(model, "qana", where="*.1.self_attn") == ["model.layers.1.self_attn"]
+    assert model.config._attn_implementation == "sdpa"
+    assert model.model.layers[0].self_attn.config is model.config
+    model.set_attn_implementation("eager")
+    torch.testing.assert_close(output(model, given), before, **TOLERANCE)
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(NasError, match=r"met 'flex_attention'; expected .* eager, sdpa"):
+        turns = (torch.ones(1, 3, 8), torch.zeros(1, 3, 8))
+        model.model.layers[1](torch.randn(1, 3, 32), position_embeddings=turns)
+
+
+def test_a_new_dtype_is_followed() -> None:
+    model = build("llama").to(torch.bfloat16)
+    before = output(model, inputs("llama", model))
+    swap_attention(model, "qana")
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    after = output(model, inputs("llama", model))
+    torch.testing.assert_close(after, before, rtol=0.05, atol=0.05)
+    model.to(torch.float64)
+    assert output(model, inputs("llama", model)).dtype == torch.float64
+
+
+def test_attention_sinks_are_refused() -> None:
+    sizes = GROUPED | {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8}
+    model = hf.GptOssForCausalLM(hf.GptOssConfig(**sizes, attn_implementation="eager"))
+    with pytest.raises(
+        NasError, match=r"layers\.0\.self_attn': GptOssAttention has attention sink"
+    ):
+        swap_attention(model, "qana")
+
+
+def test_attention_that_is_more_than_softmax_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a module does beside softmax is found by trying it, and the trial leaves no trace."""
+    model = build("llama", "eager").train()
+    forward = hf.models.llama.modeling_llama.eager_attention_forward
+
+    def sharpened(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs | {"scaling": 2 * kwargs["scaling"]})
+
+    monkeypatch.setattr(hf.models.llama.modeling_llama, "eager_attention_forward", sharpened)
+    before = {name: vars(module).copy() for name, module in model.named_modules()}
+    with pytest.raises(NasError, match="LlamaAttention does more than softmax attention"):
+        swap_attention(model, "qana")
+    assert {name: vars(module) for name, module in model.named_modules()} == before
+
+
+def test_other_implementations_are_refused_with_what_to_do() -> None:
+    model = build("llama")
+    model.config._attn_implementation = "flex_attention"
+    with pytest.raises(NasError, match=r"model\.set_attn_implementation\('sdpa'\) first"):
+        swap_attention(model, "qana")
