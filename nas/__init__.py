@@ -17,18 +17,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from nas.api import evaluate, resume, search
     from nas.compiler import build_attention
+    from nas.compiler.decoding import Decoder
     from nas.genome import Genome
     from nas.sources import load_genome
+    from nas.surgery import factor, merge, swap_attention
 
-__all__ = ["Genome", "build_attention", "evaluate", "load_genome", "resume", "search"]
+__all__ = [
+    "Decoder",
+    "Genome",
+    "build_attention",
+    "evaluate",
+    "factor",
+    "load_genome",
+    "merge",
+    "resume",
+    "search",
+    "swap_attention",
+]
 
 _ROOMS = {
+    "Decoder": "nas.compiler.decoding",
     "Genome": "nas.genome",
     "build_attention": "nas.compiler",
     "evaluate": "nas.api",
+    "factor": "nas.surgery",
     "load_genome": "nas.sources",
+    "merge": "nas.surgery",
     "resume": "nas.api",
     "search": "nas.api",
+    "swap_attention": "nas.surgery",
 }
 
 

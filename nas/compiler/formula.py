@@ -74,21 +74,22 @@ def _labels(plan: Plan) -> str:
     projections, used = plan.genome.projections, {s.name for s in plan.streams if s.is_projected}
     labels = []
     if "q" in used and projections.q_heads != "all":
-        labels.append(f"{_heads(projections.q_heads)} query heads")
+        labels.append(_heads(projections.q_heads, "query head"))
     if used & {"k", "v"} and projections.kv_heads != "all":
-        labels.append(f"{_heads(projections.kv_heads)} kv heads")
+        labels.append(_heads(projections.kv_heads, "kv head"))
     if projections.qk_dim != "all":
         labels.append(f"d_k = {projections.qk_dim} d_h")
     seen = plan.genome.visibility
     if seen.window is not None:
         labels.append(f"window {seen.window}")
         if seen.global_tokens:
-            labels.append(f"{seen.global_tokens} global tokens")
+            plural = "s" if seen.global_tokens > 1 else ""
+            labels.append(f"{seen.global_tokens} global token{plural}")
     if plan.genome.placement != "all":
         layers = {"first": "first layer only", "alternate": "every other layer"}
         labels.append(layers[plan.genome.placement])
     return f"   [{', '.join(labels)}]" if labels else ""
 
 
-def _heads(label: str) -> str:
-    return "1" if label == "one" else f"{label} H"
+def _heads(label: str, noun: str) -> str:
+    return f"1 {noun}" if label == "one" else f"{label} H {noun}s"

@@ -64,7 +64,15 @@ def plot_front(facts: Facts, path: Path) -> None:
         RunError: the file cannot be written or is of another kind; the run has one objective.
     """
     check_plot(path)
-    figure = draw(facts)
+    write_figure(draw(facts), path)
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Write a figure into a file, whole or not at all.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
     staging = path.with_name(f".{path.name}.{os.getpid()}")
     kind = path.suffix[1:].lower()
     # Without a date the same front gives the same file.

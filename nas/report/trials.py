@@ -33,11 +33,17 @@ def trial_line(trial: Trial, done: int, total: int) -> str:
 
 
 def trial_table(console: Console, trials: Sequence[Trial]) -> None:
-    """A row a mechanism: means, standard errors, costs, and failures where there are any."""
-    rows = [_row(name, [t for t in trials if t.name == name]) for name in _names(trials)]
+    """A row a mechanism: means, standard errors, costs, and failures where there are any.
+
+    Differences are those of trainings that share their seed, to the mechanism named first.
+    """
+    names = _names(trials)
+    of = {name: [t for t in trials if t.name == name] for name in names}
+    rows = [_row(name, of[name], of[names[0]]) for name in names]
     headers = (
         "mechanism",
         HEADERS["accuracy"],
+        f"over {names[0]}",
         HEADERS["macs"],
         HEADERS["params"],
         HEADERS["kv_cache_bytes_per_token"],
@@ -50,8 +56,14 @@ def trial_table(console: Console, trials: Sequence[Trial]) -> None:
         for number, (header, cells) in enumerate(zip(headers, zip(*rows, strict=True), strict=True))
     ]
     say_table(console, columns)
-    if any(len([t for t in trials if t.name == name]) > 1 for name in _names(trials)):
+    if any(len(of[name]) > 1 for name in names):
         say(console, "", "±: standard error of the mean over seeds.")
+    if len(names) > 1:
+        say(
+            console,
+            f"over {names[0]}: points of accuracy, between trainings that share their seed (the "
+            "backbone's start and the order of images).",
+        )
     for trial in trials:
         if not trial.evaluation.is_ok:
             reason = (trial.evaluation.error or "").strip().splitlines()
@@ -84,10 +96,13 @@ def _names(trials: Sequence[Trial]) -> list[str]:
     return list(dict.fromkeys(trial.name for trial in trials))
 
 
-def _row(name: str, trials: Sequence[Trial]) -> list[str]:
+def _row(name: str, trials: Sequence[Trial], base: Sequence[Trial]) -> list[str]:
     good = [t.evaluation for t in trials if t.evaluation.is_ok]
     cells = [name]
-    for objective in ("accuracy", "macs", "params", "kv_cache_bytes_per_token"):
+    for objective in ("accuracy", "over", "macs", "params", "kv_cache_bytes_per_token"):
+        if objective == "over":
+            cells.append(_over(trials, base))
+            continue
         values = [e.objectives[objective] for e in good]
         if values:
             mean, error = mean_and_error(values)
@@ -97,6 +112,20 @@ def _row(name: str, trials: Sequence[Trial]) -> list[str]:
     seconds = [e.core_seconds for e in good]
     cells.append(f"{mean_and_error(seconds)[0]:.1f}" if seconds else "-")
     return [*cells, str(len(good)), str(len(trials) - len(good))]
+
+
+def _over(trials: Sequence[Trial], base: Sequence[Trial]) -> str:
+    """The mean difference in points from the base's trainings of the same repeats."""
+    known = {t.repeat: t.evaluation for t in base if t.evaluation.is_ok}
+    gains = [
+        100 * (t.evaluation.objectives["accuracy"] - known[t.repeat].objectives["accuracy"])
+        for t in trials
+        if t.evaluation.is_ok and t.repeat in known
+    ]
+    if not gains or list(trials) == list(base):
+        return "-"
+    mean, error = mean_and_error(gains)
+    return f"{mean:+.1f}" + (f" ± {error:.1f}" if error is not None else "")
 
 
 def _seconds(result: Any) -> str:
