@@ -25,12 +25,11 @@ from nas.compiler.interpreter import ReferenceAttention
 from nas.errors import NasError
 from nas.genome import Visibility, layers_with_mechanism
 from nas.mechanisms import mechanism
-from nas.primitives.base import Kind, Sizes
+from nas.primitives.base import Kind
 from nas.types import Type
 
 if TYPE_CHECKING:
     from nas.compiler import Plan
-    from nas.compiler.plan import Step
     from nas.genome import Genome
 
 with warnings.catch_warnings():
@@ -217,7 +216,7 @@ def closed_form_macs(
             width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
             total += tokens * dim * width
     for step in plan.steps:
-        sizes = replace(_sizes(step, dim, heads, tokens), allowed=allowed)
+        sizes = replace(plan.call_sizes(step, dim, heads, tokens), allowed=allowed)
         total += step.primitive.macs(sizes, step.params)
     if plan.genome.projections.has_wo:
         total += tokens * dim * plan.merged_width(dim, heads)
@@ -239,12 +238,6 @@ def kv_cache_bytes_per_token(plan: Plan, dim: int, heads: int) -> int:
     for ref in kept - raw:
         numbers += types[ref].head_count(heads) * types[ref].channels(dim, heads)
     return BYTES_PER_NUMBER * numbers
-
-
-def _sizes(step: Step, dim: int, heads: int, tokens: int) -> Sizes:
-    found = Type(Kind.TOKENS, step.heads, step.width)
-    width = found.channels(dim, heads) if step.width is not None else 0
-    return Sizes(dim, found.head_count(heads), width, tokens)
 
 
 def _count(
@@ -307,7 +300,7 @@ def _seed_compatible(plan: Plan, dim: int, heads: int, tokens: int, macs: int) -
     hidden = 0
     norms = 2 * tokens * dim
     for step in plan.steps:
-        sizes = _sizes(step, dim, heads, tokens)
+        sizes = plan.call_sizes(step, dim, heads, tokens)
         if step.primitive.name == "convolutional_score":
             hidden += (
                 step.primitive.macs(sizes, step.params) - sizes.heads * tokens**2 * sizes.width

@@ -8,25 +8,20 @@ comes from the registry or from a fixed list, so a genome can put no code of its
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from nas.compiler import runtime, windows
 from nas.compiler.formula import formula_of
+from nas.compiler.forward import methods
+from nas.compiler.labels import call_lines, heads_text, indented, times_text, width_text
 from nas.genome import key_width, share
-from nas.primitives.base import STREAM_OF_PORT, Kind
 from nas.types import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nas.compiler.plan import Operand, Plan, Step, Stream
-
-    # The steps whose call is fused, each with its dot product and its softmax.
-    Fused = dict[int, tuple[Step, Step]]
-
-
-# Characters of a statement in a method, so that a line has at most a hundred.
-LINE: Final = 92
+    from nas.compiler.forward import Fused
+    from nas.compiler.plan import Plan, Step
 
 
 def class_source(
@@ -39,7 +34,7 @@ def class_source(
     """
     fused = plan.fused() if fuse else {}
     lines = ["class Attention(nn.Module):"]
-    lines += _indent(
+    lines += indented(
         [
             f'"""{formula_of(plan)}',
             "",
@@ -49,10 +44,13 @@ def class_source(
             "",
         ]
     )
-    lines += _indent([f"def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:"])
-    lines += _indent(_constructor(plan, qkv_bias, fused), 2)
-    lines += ["", *_indent(_signature())]
-    lines += _indent(_forward(plan, fused), 2)
+    lines += indented([f"def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:"])
+    lines += indented(_constructor(plan, qkv_bias, fused), 2)
+    planes = {
+        step.index: step.primitive.planes(plan.call_sizes(step, dim, heads, 1), step.params)
+        for step in plan.steps
+    }
+    lines += ["", *indented(methods(plan, fused, planes))]
     return "\n".join(lines) + "\n"
 
 
@@ -67,7 +65,8 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
         runtime.visible_keys,
         runtime.dot_product_attention,
         windows.windowed_keys,
-        windows.window_blocks,
+        windows.by_rows,
+        windows.by_windows,
         *(step.primitive.module for step in plan.steps),
     )
     called = [f for f in candidates if re.search(rf"\b{f.__name__}\(", text)]
@@ -90,211 +89,39 @@ def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
     bias = str(qkv_bias)
     for stream in plan.streams:
         if stream.is_projected:
-            width = _times(_heads(stream.type.heads), _width(stream.type.width))
+            width = times_text(heads_text(stream.type.heads), width_text(stream.type.width))
             lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
     hidden = {part.index for pair in fused.values() for part in pair}
     for step in plan.steps:
         if step.index in fused:
             lines.append(f"self.scale_{step.index} = {_scale(fused[step.index][0])}")
         elif step.index not in hidden:
-            lines.append(_build(step, bias))
+            lines += _build(step, bias)
     if plan.genome.projections.has_wo:
         lines.append(f"self.wo = nn.Linear({_merged(plan)}, dim)")
     return lines
 
 
 def _scale(score: Step) -> str:
-    width = _width("all" if score.width == MODEL else score.width)
+    width = width_text("all" if score.width == MODEL else score.width)
     return f"({width}) ** -0.5"
 
 
-def _build(step: Step, bias: str) -> str:
-    known = {"dim": "dim", "heads": _heads(step.heads), "bias": bias}
+def _build(step: Step, bias: str) -> list[str]:
+    known = {"dim": "dim", "heads": heads_text(step.heads), "bias": bias}
     if step.width is not None:
-        known["width"] = known["head_width"] = _width(step.width)
-        known["rank"] = _width("all" if step.width == MODEL else step.width)
+        known["width"] = known["head_width"] = width_text(step.width)
+        known["rank"] = width_text("all" if step.width == MODEL else step.width)
     defaults = step.primitive.defaults()
     if step.is_filtered:
         known["filtered"] = "True"
     arguments = [f"{name}={known[name]}" for name in step.primitive.sizes if name in known]
     arguments += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
     name = step.primitive.module.__name__
-    return f"self.{step.module} = {name}({', '.join(arguments)})"
-
-
-def _signature() -> list[str]:
-    return [
-        "def forward(",
-        "    self,",
-        "    x: Tensor,",
-        "    attn_mask: Tensor | None = None,",
-        "    key_padding_mask: Tensor | None = None,",
-        "    is_causal: bool = False,",
-        ") -> Tensor:",
-        '    """Masks: attn_mask True where allowed, key_padding_mask True at padding."""',
-    ]
-
-
-def _forward(plan: Plan, fused: Fused) -> list[str]:
-    lines = []
-    if plan.unsafe:
-        lines += [
-            "if is_causal:",
-            f'    raise ValueError("{", ".join(plan.unsafe)} sees later tokens: not causal")',
-        ]
-    body = _windowed(plan, fused) if plan.is_windowed else _plain(plan, fused)
-    out = plan.steps[-1].variable
-    is_sum = plan.genome.projections.merge == "sum"
-    merged = f"{out}.sum(dim=1)" if is_sum else f"merge_heads({out})"
-    return [
-        *lines,
-        *body,
-        f"return self.wo({merged})" if plan.genome.projections.has_wo else f"return {merged}",
-    ]
-
-
-def _plain(plan: Plan, fused: Fused) -> list[str]:
-    """Every call on the whole sequence."""
-    hidden = {part.index for pair in fused.values() for part in pair}
-    asking = [s for s in plan.steps if "mask" in s.primitive.extras and s.index not in hidden]
-    # Fused attention is quicker under "causal" as a word than as a mask.
-    causal = "is_causal" if asking or not fused else "False"
-    lines = []
-    if asking or fused:
-        lines.append(f"mask = visible_keys(x, attn_mask, key_padding_mask, {causal})")
-    lines += [_read(stream) for stream in plan.streams]
-    for step in plan.steps:
-        if step.index in fused:
-            score = fused[step.index][0]
-            call = _fused_call(step, score, [] if asking else ["is_causal"])
-            lines += _written(step.variable, *call)
-        elif step.index not in hidden:
-            lines += _written(step.variable, *_call(step))
-    return lines
-
-
-def _windowed(plan: Plan, fused: Fused) -> list[str]:
-    """Calls about tokens on the whole sequence; those about pairs block by block if they can."""
-    seen = plan.genome.visibility
-    masks = ["x", "attn_mask", "key_padding_mask", "is_causal"]
-    limits = [*masks, f"window={seen.window}", f"global_tokens={seen.global_tokens}"]
-    lines = []
-    if any("mask" in s.primitive.extras and not s.is_paired for s in plan.steps):
-        lines += _written("seen", "visible_keys", masks)
-    if not plan.is_blockwise:
-        lines += _written("mask", "windowed_keys", limits)
-    lines += [_read(stream) for stream in plan.streams]
-    for stage in range(max(step.stage for step in plan.steps) + 1):
-        own = [step for step in plan.steps if step.stage == stage]
-        pairs = [step for step in own if step.is_paired]
-        for step in own:
-            if not step.is_paired or not plan.is_blockwise:
-                call = _call(step, "mask" if step.is_paired else "seen")
-                lines += _written(step.variable, *call)
-        if pairs and plan.is_blockwise:
-            lines += _blocks(pairs, fused, limits)
-    return lines
-
-
-def _blocks(steps: list[Step], fused: Fused, limits: list[str]) -> list[str]:
-    """A loop over blocks of queries, and what it aggregates put together again."""
-    hidden = {part.index for pair in fused.values() for part in pair}
-    sums = [step.variable for step in steps if step.variable.startswith(Kind.TOKENS)]
-    lines = [f"{name}_blocks = []" for name in sums]
-    lines += _written("blocks", "window_blocks", limits)
-    lines.append("for rows, keys, mask in blocks:")
-    for step in steps:
-        if step.index in fused:
-            call = _fused_call(step, fused[step.index][0], [], is_block=True)
-        elif step.index not in hidden:
-            call = _call(step, "mask", is_block=True)
-        else:
-            continue
-        lines += _indent(_written(step.variable, *call))
-        if step.variable in sums:
-            lines.append(f"    {step.variable}_blocks.append({step.variable})")
-    return lines + [f"{name} = torch.cat({name}_blocks, dim=2)" for name in sums]
-
-
-def _written(target: str, function: str, arguments: list[str]) -> list[str]:
-    """A call, on one line where that is short."""
-    line = f"{target} = {function}({', '.join(arguments)})"
-    if len(line) <= LINE:
-        return [line]
-    return [f"{target} = {function}(", *(f"    {a}," for a in arguments), ")"]
-
-
-def _read(stream: Stream) -> str:
-    source = f"self.w{stream.name}(x)" if stream.is_projected else "x"
-    return f"{stream.name} = split_heads({source}, {_heads(stream.type.heads, 'self.heads')})"
-
-
-def _call(step: Step, mask: str = "mask", *, is_block: bool = False) -> tuple[str, list[str]]:
-    """The function that a step calls, and its arguments."""
-    arguments = _arguments(step, is_block)
-    given = {"x": "x[:, rows]" if is_block else "x", "mask": mask}
-    arguments += [f"{name}={given[name]}" for name in step.primitive.extras]
-    if is_block and step.primitive.is_positional:
-        arguments.append("start=rows.start - keys.start")
-    return f"self.{step.module}", arguments
-
-
-def _fused_call(
-    step: Step, score: Step, rest: list[str], *, is_block: bool = False
-) -> tuple[str, list[str]]:
-    """The same for an aggregation that is fused with its dot product and softmax."""
-    values = _arguments(step, is_block)[1]
-    arguments = [*_arguments(score, is_block), values, "mask", f"self.scale_{step.index}"]
-    return "dot_product_attention", arguments + rest
-
-
-def _arguments(step: Step, is_block: bool) -> list[str]:
-    ports = step.primitive.signatures[0].inputs
-    return [
-        _operand(operand, step, port.name if is_block else None)
-        for operand, port in zip(step.operands, ports, strict=True)
-    ]
-
-
-def _operand(operand: Operand, step: Step, port: str | None) -> str:
-    """What a call reads; of a block the queries' rows or the keys' where it reads tokens."""
-    text = operand.variable
-    if port in STREAM_OF_PORT:
-        text += "[:, :, rows]" if port == "query" else "[:, :, keys]"
-    if not operand.is_repeated:
-        return text
-    return f"repeat_heads({text}, {_heads(step.heads, 'self.heads')})"
-
-
-def _heads(label: str, whole: str = "heads") -> str:
-    if label in ("all", "one"):
-        return whole if label == "all" else "1"
-    return f'share("{label}", {whole})'
-
-
-def _width(label: str | None) -> str:
-    if label in ("all", MODEL):
-        return "dim // heads" if label == "all" else "dim"
-    return f'key_width("{label}", dim // heads)'
-
-
-def _times(count: str, width: str) -> str:
-    if count == "1":
-        return width
-    if (count, width) == ("heads", "dim // heads"):
-        return "dim"
-    return (
-        f"{count} * ({width})"
-        if "//" in width and not width.startswith("key")
-        else (f"{count} * {width}")
-    )
+    return call_lines(f"self.{step.module}", name, arguments)
 
 
 def _merged(plan: Plan) -> str:
-    width = _width(plan.output.width)
+    width = width_text(plan.output.width)
     is_sum = plan.genome.projections.merge == "sum"
-    return width if is_sum else _times(_heads(plan.output.heads), width)
-
-
-def _indent(lines: list[str], levels: int = 1) -> list[str]:
-    return ["    " * levels + line if line else "" for line in lines]
+    return width if is_sum else times_text(heads_text(plan.output.heads), width)

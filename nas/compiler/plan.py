@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nas.canonical import canonicalise
 from nas.errors import ViolationError
 from nas.primitives import Primitive, check_vocabulary, get
-from nas.primitives.base import Kind
+from nas.primitives.base import Kind, Sizes
 from nas.types import MODEL, Type, Typing, infer
 
 if TYPE_CHECKING:
@@ -100,7 +100,10 @@ class Plan:
         for step in self.steps:
             if not step.is_paired:
                 continue
-            if step.primitive.needs_all_tokens or (step.primitive.is_positional and has_gaps):
+            found = step.primitive
+            if found.needs_all_tokens or found.is_stateful(step.params):
+                return False
+            if found.is_positional and has_gaps:
                 return False
             # Weights of an earlier stage are gone with their block.
             if any(_is_pair(o.variable) and stages[o.ref] != step.stage for o in step.operands):
@@ -142,6 +145,12 @@ class Plan:
             known["width"] = known["head_width"] = found.channels(dim, heads)
             known["rank"] = rank(found).channels(dim, heads)
         return {name: known[name] for name in step.primitive.sizes}
+
+    def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
+        """The sizes at which a step runs: what formulas of its cost are written in."""
+        found = Type(Kind.TOKENS, step.heads, step.width)
+        width = found.channels(dim, heads) if step.width is not None else 0
+        return Sizes(dim, found.head_count(heads), width, tokens)
 
     def merged_width(self, dim: int, heads: int) -> int:
         """Width of the merged heads, before W_O."""

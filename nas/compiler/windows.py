@@ -1,4 +1,4 @@
-"""Windows and global tokens: the mask they mean, and a walk whose cost is linear in length.
+"""Part by part: windows in time linear in the length, and long sequences in bounded memory.
 
 SW-SQA and Flex-SQA (Sparse Query Attention, sections 2.5 and 6; global tokens as in Longformer,
 Beltagy et al. 2020, section 3.1). The paper's interval [i - k/2, i + k/2] holds k + 1 tokens for
@@ -9,11 +9,18 @@ see all.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from jaxtyping import Bool, Int
+import torch.utils.checkpoint
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nas.compiler.runtime import visible_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 def in_window(
@@ -84,3 +91,71 @@ def window_blocks(
             near = near & rows[..., keys]
         blocks.append((slice(start, stop), keys, near))
     return blocks
+
+
+def by_windows(
+    attend: "Callable[..., Any]",
+    queries: tuple[Tensor, ...],
+    keys: tuple[Tensor, ...],
+    x: Float[Tensor, "b n d"],
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
+    is_causal: bool,
+    window: int,
+    global_tokens: int,
+) -> "Any":
+    """What ``attend`` gives for all queries, called for a block of them and the keys in reach.
+
+    Args:
+        attend: from (*queries, *keys, x, mask, start), each stream (b, h, q or k, w), to one or
+            several (b, h, q, w); ``start`` is the first query's place counted from the first key.
+    """
+    blocks = window_blocks(x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
+    parts = []
+    for rows, seen, mask in blocks:
+        some = [stream[:, :, rows] for stream in queries] + [stream[:, :, seen] for stream in keys]
+        start = rows.start - seen.start if isinstance(seen, slice) else 0
+        parts.append(attend(*some, x[:, rows], mask, start))
+    return joined(parts)
+
+
+def by_rows(
+    attend: "Callable[..., Any]",
+    queries: tuple[Tensor, ...],
+    keys: tuple[Tensor, ...],
+    x: Float[Tensor, "b n d"],
+    mask: Bool[Tensor, "..."] | None,
+    planes: int,
+) -> "Any":
+    """What ``attend`` gives for all queries, part by part where all at once would take much memory.
+
+    A part keeps about half a gigabyte (in 32 bits) for its gradient, computed again part by part
+    in the backward pass; short sequences are one part, without any of this.
+
+    Args:
+        attend: as for ``by_windows``.
+        planes: numbers that it keeps for each pair of query and key and each head, about.
+    """
+    batch, n = x.shape[:2]
+    heads = max(stream.shape[1] for stream in (*queries, *keys))
+    size = max(1, 2**27 // (batch * heads * n * planes))
+    if n <= size:
+        return attend(*queries, *keys, x, mask, 0)
+    parts = []
+    for start in range(0, n, size):
+        rows = slice(start, start + size)
+        seen = mask if mask is None or mask.shape[-2] == 1 else mask[..., rows, :]
+        some = (*(stream[:, :, rows] for stream in queries), *keys, x[:, rows], seen, start)
+        if torch.is_grad_enabled():
+            again = torch.utils.checkpoint.checkpoint
+            parts.append(again(attend, *some, use_reentrant=False, preserve_rng_state=False))
+        else:
+            parts.append(attend(*some))
+    return joined(parts)
+
+
+def joined(parts: "list[Any]") -> "Any":
+    """Parts of the queries' results put together: tensors, or tuples of them."""
+    if isinstance(parts[0], tuple):
+        return tuple(torch.cat(own, dim=2) for own in zip(*parts, strict=True))
+    return torch.cat(parts, dim=2)

@@ -100,8 +100,16 @@ def _no_macs(sizes: Sizes, params: Params) -> int:
     return 0
 
 
+def _two_planes(sizes: Sizes, params: Params) -> int:
+    return 2
+
+
 def _always(params: Params) -> bool:
     return True
+
+
+def _never(params: Params) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -115,6 +123,8 @@ class Primitive:
         check: raises ``ValueError`` for parameters that exclude each other.
         caution: what a person should know before they train these parameters; None for nothing.
         macs: multiply-adds of one call at batch 1, in closed form.
+        planes: numbers that a call keeps for each pair and head until its gradient, about.
+        is_stateful: whether a call in training changes the module, so that there must be one.
     """
 
     name: str
@@ -128,6 +138,8 @@ class Primitive:
     check: Callable[[Params], None]
     caution: Callable[[Params], str | None]
     macs: Callable[[Sizes, Params], int]
+    planes: Callable[[Sizes, Params], int]
+    is_stateful: Callable[[Params], bool]
     sizes: tuple[str, ...] = field(init=False)
     extras: tuple[str, ...] = field(init=False)
     is_parametric: bool = field(init=False)
@@ -189,6 +201,8 @@ def primitive(
     check: Callable[[Params], None] | None = None,
     caution: Callable[[Params], str | None] | None = None,
     macs: Callable[[Sizes, Params], int] = _no_macs,
+    planes: Callable[[Sizes, Params], int] = _two_planes,
+    is_stateful: Callable[[Params], bool] = _never,
 ) -> Callable[[type[nn.Module]], type[nn.Module]]:
     """Register a module class as a primitive; see the module docstring and ``Primitive``.
 
@@ -217,6 +231,8 @@ def primitive(
             check=check or (lambda params: None),
             caution=caution or (lambda params: None),
             macs=macs,
+            planes=planes,
+            is_stateful=is_stateful,
         )
         return module
 

@@ -31,6 +31,11 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return int(sizes.heads * (reduction + 2 * n * inner**2 + pairs))
 
 
+def _planes(sizes: Sizes, params: Params) -> int:
+    inner = params["reduced_dim"] or sizes.width
+    return int(2 * (inner + inner // 2))
+
+
 @primitive(
     "neural_attention_authors",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -39,6 +44,7 @@ def _macs(sizes: Sizes, params: Params) -> int:
     source="Neural Attention, table 1, and its published code",
     parameters={"reduced_dim": Integer(default=None, low=2, high=4096, nullable=True)},
     macs=_macs,
+    planes=_planes,
 )
 class NeuralAttentionAuthors(nn.Module):
     """Two ReLU layers, of d' and d'/2 units, and a linear one over the query and the key.

@@ -50,6 +50,15 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return sizes.heads * (tail + mixed + sizes.pairs * pair)
 
 
+def _planes(sizes: Sizes, params: Params) -> int:
+    """Three for each hidden unit: before and after its bias and activation."""
+    return 2 + 3 * int(params["hidden"])
+
+
+def _warms_up(params: Params) -> bool:
+    return bool(params["gate"] == "warmup")
+
+
 def _check(params: Params) -> None:
     if not params["skip"] and (params["init"] != "random" or params["gate"] == "warmup"):
         raise ValueError(
@@ -90,6 +99,8 @@ def _caution(params: Params) -> str | None:
     check=_check,
     caution=_caution,
     macs=_macs,
+    planes=_planes,
+    is_stateful=_warms_up,
 )
 class Qana(nn.Module):
     """A dot product plus a hidden layer whose weights are the query.

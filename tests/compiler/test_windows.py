@@ -145,7 +145,7 @@ def test_random_genomes_in_blocks_equal_the_interpreter() -> None:
         check_equal(windowed(genome, 8, number % 3), 75, is_causal=False)
 
 
-def test_attention_of_attention_runs_in_two_loops(genome: Build) -> None:
+def test_attention_of_attention_runs_in_two_walks(genome: Build) -> None:
     twice = genome(
         ("scaled_dot_product", "qk"),
         ("softmax", [0]),
@@ -154,7 +154,7 @@ def test_attention_of_attention_runs_in_two_loops(genome: Build) -> None:
         ("softmax", [3]),
         ("weighted_sum", [4, 2]),
     )
-    assert emit(windowed(twice, 8), 32, 8).count("for rows, keys, mask in blocks") == 2
+    assert emit(windowed(twice, 8), 32, 8).count("by_windows(\n") == 2
     check_equal(windowed(twice, 8, 1), 150, is_causal=True)
 
 
@@ -185,7 +185,7 @@ def test_what_cannot_run_in_blocks_runs_under_one_mask(
 def test_rotated_scores_run_in_blocks_where_there_are_no_global_tokens(genome: Build) -> None:
     nodes = (("qana", "qk", {"rope": True}), ("softmax", [0]), ("weighted_sum", [1, "v"]))
     rotated = windowed(genome(*nodes), 8)
-    assert "start=rows.start - keys.start" in emit(rotated, 32, 8)
+    assert "by_windows(" in emit(rotated, 32, 8)
     for is_causal in (False, True):
         check_equal(rotated, 150, is_causal)
 

@@ -1,0 +1,50 @@
+"""Pieces of Python source: labels of a genome as expressions in ``dim`` and ``heads``; calls."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nas.types import MODEL
+
+# Characters of a statement in a method, so that a line has at most a hundred.
+LINE: Final = 92
+
+
+def heads_text(label: str, whole: str = "heads") -> str:
+    """How many heads a label means."""
+    if label in ("all", "one"):
+        return whole if label == "all" else "1"
+    return f'share("{label}", {whole})'
+
+
+def width_text(label: str | None) -> str:
+    """The width of one head that a label means."""
+    if label in ("all", MODEL):
+        return "dim // heads" if label == "all" else "dim"
+    return f'key_width("{label}", dim // heads)'
+
+
+def times_text(count: str, width: str) -> str:
+    """The product of two such expressions."""
+    if count == "1":
+        return width
+    if (count, width) == ("heads", "dim // heads"):
+        return "dim"
+    return (
+        f"{count} * ({width})"
+        if "//" in width and not width.startswith("key")
+        else (f"{count} * {width}")
+    )
+
+
+def indented(lines: list[str], levels: int = 1) -> list[str]:
+    """Lines of source, moved in."""
+    return ["    " * levels + line if line else "" for line in lines]
+
+
+def call_lines(target: str, function: str, arguments: list[str]) -> list[str]:
+    """A call, on one line where that is short."""
+    line = f"{target} = {function}({', '.join(arguments)})"
+    if len(line) <= LINE:
+        return [line]
+    return [f"{target} = {function}(", *(f"    {a}," for a in arguments), ")"]
