@@ -87,7 +87,7 @@ def test_the_placement_of_a_genome_chooses_the_layers(genome: Build) -> None:
 
 
 def test_a_model_without_known_attention_is_an_error() -> None:
-    with pytest.raises(NasError, match=r"Linear has no attention .* MultiheadAttention, timm\."):
+    with pytest.raises(NasError, match=r"Linear has no attention .*MultiheadAttention, timm\."):
         swap_attention(nn.Linear(4, 4), "qana")
 
 
@@ -95,7 +95,9 @@ def test_swapping_twice_is_an_error() -> None:
     encoder = model()
     swap_attention(encoder, "qana", where=["layers.0.*"])
     kept = cores(encoder)
-    with pytest.raises(NasError, match=r"'layers\.0\.self_attn' was swapped before and holds .*qan"):
+    with pytest.raises(
+        NasError, match=r"'layers\.0\.self_attn' was swapped before and holds .*qan"
+    ):
         swap_attention(encoder, "mha")
     assert cores(encoder) == kept
     assert len(swap_attention(encoder, "mha", where=["layers.[12].*"])) == 2
@@ -129,7 +131,9 @@ def test_zero_out_trains_v_at_once_and_u_from_the_second_step() -> None:
     for _ in range(2):
         optimizer.zero_grad()
         (encoder(x) - target).square().mean().backward()
-        sizes.append([float(g.abs().max()) for g in parts(score(cores(encoder)[0]).tail.weight.grad)])
+        sizes.append(
+            [float(g.abs().max()) for g in parts(score(cores(encoder)[0]).tail.weight.grad)]
+        )
         optimizer.step()
     assert sizes[0][0] == 0.0
     assert sizes[0][1] > 1e-6
@@ -154,7 +158,7 @@ def test_gate_trains_its_gate_at_once() -> None:
     found = score(cores(encoder)[0])
     assert found.alpha.tolist() == [0.0] * 4
     assert all(part.abs().max() > 0 for part in parts(found.tail.weight))
-    (encoder(torch.randn(2, 5, 32)) - 1.0).square().mean().backward()
+    (encoder(torch.randn(2, 5, 32)) - torch.randn(2, 5, 32)).square().mean().backward()
     assert found.alpha.grad.abs().max() > 1e-6
 
 
@@ -165,7 +169,7 @@ def test_paper_zero_says_that_it_never_trains() -> None:
     with pytest.warns(UserWarning, match="never trains"):
         swap_attention(encoder, "qana", init="paper_zero")
     torch.testing.assert_close(encoder(x), before, rtol=1e-5, atol=1e-5)
-    (encoder(x) - 1.0).square().mean().backward()
+    (encoder(x) - torch.randn(2, 5, 32)).square().mean().backward()
     assert score(cores(encoder)[0]).tail.weight.grad.abs().max() < 1e-7
 
 
@@ -180,13 +184,16 @@ def test_an_init_is_set_wherever_there_is_one(genome: Build) -> None:
     assert warm == qana(genome, gate="warmup", init="random")
     assert difference(warm) < 1e-9
     assert starting_at(MECHANISMS["mha"].genome, "gate") == MECHANISMS["mha"].genome
-    with pytest.raises(GenomeError, match=r"init='zero'.* found 'zero'; expected one of zero_out"):
+    with pytest.raises(
+        GenomeError, match=r"init='zero'.* found str 'zero'; expected one of zero_out"
+    ):
         swap_attention(model(), "qana", init="zero")
 
 
 def test_what_keeps_the_function_is_found_by_computing(genome: Build) -> None:
     for init in ("zero_out", "gate", "paper_zero"):
-        assert preserving(init) == ("mha", "qana")
+        assert {"mha", "qana"} <= set(preserving(init))
+        assert not {"additive", "gqa", "uniform", "champion_2025"} & set(preserving(init))
     assert difference(qana(genome, init="random")) > 1e-2
     assert difference(qana(genome, rope=True)) > 1e-2
     twice = genome(
@@ -198,7 +205,7 @@ def test_what_keeps_the_function_is_found_by_computing(genome: Build) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("additive", r"tanh.* differs from softmax attention by .*, such as mha, qana"),
+        ("additive", r"tanh.* differs from softmax attention by .*, such as mha, .*qana"),
         ("sqa", r"q_heads: 1/2, kv_heads: 1/4; expected the projections"),
         ("messages", r"has_wo: False, merge: sum"),
     ],

@@ -65,6 +65,18 @@ def test_attention_keeps_its_outputs_under_masks(mask: str, fused: bool) -> None
     torch.testing.assert_close(*both(model, torch.randn(2, 7, 32), **given), **TOLERANCE)
 
 
+def test_a_trained_tail_moves_the_outputs() -> None:
+    torch.manual_seed(0)
+    model = Attention(32, 4)
+    x = torch.randn(2, 7, 32)
+    before = model(x)
+    swap_attention(model, "qana")
+    with torch.no_grad():
+        for parameter in model.core.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    assert (model(x) - before).abs().max() > 1e-2
+
+
 def test_a_part_that_is_not_known_is_refused() -> None:
     model = Attention(32, 4)
     model.register_module("talking_heads", nn.Linear(4, 4))

@@ -12,6 +12,7 @@ from torchvision.models import VisionTransformer
 
 from nas.errors import NasError
 from nas.surgery import swap_attention
+from nas.surgery.core import AttentionCore
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).triu(1)
@@ -66,6 +67,27 @@ def test_an_encoder_keeps_its_outputs(
     with torch.set_grad_enabled(grad):
         for masks in MASKS:
             torch.testing.assert_close(other(x, **masks), model(x, **masks), **TOLERANCE)
+
+
+@pytest.mark.filterwarnings(NESTED)
+@pytest.mark.parametrize("where", [None, ["layers.0.*"], ["layers.1.*"]])
+def test_no_fast_path_bypasses_what_was_learned(where: Any) -> None:
+    """Torch would compute the attention itself where it may: in eval mode, without gradients."""
+    model = encoder(batch_first=True)
+    other = swapped(model, where=where)
+    with torch.no_grad():
+        for core in (m for m in other.modules() if isinstance(m, AttentionCore)):
+            for parameter in core.parameters():
+                parameter.add_(0.5 * torch.randn_like(parameter))
+    x = torch.randn(3, 7, 32)
+    for masks in MASKS:
+        expected = other.train()(x, **masks).detach()
+        with torch.no_grad():
+            found, before = other.eval()(x, **masks), model.eval()(x, **masks)
+        if "src_key_padding_mask" in masks:  # in eval mode torch gives zeros there
+            found, expected, before = found[~PADDING], expected[~PADDING], before[~PADDING]
+        torch.testing.assert_close(found, expected, **TOLERANCE)
+        assert (found - before).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

@@ -68,7 +68,7 @@ def build(name: str, implementation: str = "sdpa", **options: Any) -> Any:
     model = kind(config(**sizes | options, attn_implementation=implementation)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.dim() > 1 and parameter.std() < 0.1:
+            if parameter.dim() > 1 and not parameter.is_meta and parameter.std() < 0.1:
                 parameter.mul_(8.0)
     return model
 
@@ -216,8 +216,8 @@ def test_the_models_own_config_is_not_touched() -> None:
     model.set_attn_implementation("eager")
     torch.testing.assert_close(output(model, given), before, **TOLERANCE)
     model.config._attn_implementation = "flex_attention"
+    turns = (torch.ones(1, 3, 8), torch.zeros(1, 3, 8))
     with pytest.raises(NasError, match=r"met 'flex_attention'; expected .* eager, sdpa"):
-        turns = (torch.ones(1, 3, 8), torch.zeros(1, 3, 8))
         model.model.layers[1](torch.randn(1, 3, 32), position_embeddings=turns)
 
 
@@ -254,6 +254,13 @@ def test_attention_that_is_more_than_softmax_is_refused(monkeypatch: pytest.Monk
     with pytest.raises(NasError, match="LlamaAttention does more than softmax attention"):
         swap_attention(model, "qana")
     assert {name: vars(module) for name, module in model.named_modules()} == before
+
+
+def test_a_model_without_weights_is_refused() -> None:
+    with torch.device("meta"):
+        model = build("llama")
+    with pytest.raises(NasError, match="LlamaAttention has no weights yet"):
+        swap_attention(model, "qana")
 
 
 def test_other_implementations_are_refused_with_what_to_do() -> None:

@@ -1,0 +1,133 @@
+"""Which mechanisms keep the function of the attention that they replace: found by computing.
+
+At their start they must equal softmax(q·kᵀ / sqrt(w))·v on random streams in float64, with and
+without a mask, more keys than queries among them. No list of names is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from nas.compiler import formula
+from nas.errors import GenomeError, NasError
+from nas.genome import Genome, Node
+from nas.mechanisms import MECHANISMS
+from nas.primitives import check_vocabulary, get
+from nas.surgery.core import AttentionCore, HostSizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.genome import ParamValue
+
+TOLERANCE: Final = 1e-9
+_PROBE: Final = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
+_SEED: Final = 0
+
+
+def starting_at(genome: Genome, init: str) -> Genome:
+    """The genome with that ``init`` at every primitive that has one.
+
+    ``gate`` starts from a gate that is closed: a learned one, or the warm-up that the genome has.
+
+    Raises:
+        GenomeError: a primitive or parameter does not exist, or has no such initialisation.
+    """
+    genome = check_vocabulary(genome)
+    nodes = tuple(_started(node, init) for node in genome.nodes)
+    return check_vocabulary(replace(genome, nodes=nodes), f"init={init!r}")
+
+
+def check_preserving(genome: Genome, init: str) -> None:
+    """Refuse a mechanism that would change what a model computes; ``genome`` starts at ``init``.
+
+    Raises:
+        GenomeError: it is not equal to softmax attention at its start, or wants other projections.
+        ViolationError: it does not type-check.
+    """
+    found = difference(genome)
+    if found > TOLERANCE:
+        how = f"differs from softmax attention by {found:.2g}"
+        if math.isinf(found):
+            how = "cannot take the place of softmax attention, keys and queries being two lengths"
+        raise GenomeError(
+            f"{formula(genome)} {how} at its start, so it would change what the model computes; "
+            f"expected one that starts equal to it, such as {', '.join(preserving(init))}."
+        )
+
+
+def difference(genome: Genome) -> float:
+    """The largest difference from softmax attention at the start; infinite where it cannot run.
+
+    Raises:
+        GenomeError, ViolationError: as ``AttentionCore``.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(_SEED)
+        core = AttentionCore(genome, _PROBE).double().eval()
+        try:
+            return max(float((core(**case)[0] - _softmax(**case)).abs().max()) for case in _cases())
+        except (RuntimeError, TypeError, ValueError):  # a graph that needs as many keys as queries
+            return math.inf
+
+
+@lru_cache(maxsize=8)
+def preserving(init: str) -> tuple[str, ...]:
+    """The named mechanisms that keep the function, in the order of their table."""
+    return tuple(name for name, one in MECHANISMS.items() if _keeps(one.genome, init))
+
+
+def _keeps(genome: Genome, init: str) -> bool:
+    try:
+        return difference(starting_at(genome, init)) <= TOLERANCE
+    except NasError:
+        return False
+
+
+def _started(node: Node, init: str) -> Node:
+    primitive = get(node.op)
+    if "init" not in primitive.parameters:
+        return node
+    changed: dict[str, ParamValue] = {"init": init}
+    gate = primitive.full(node.param_dict()).get("gate")
+    if init == "gate" and gate == "none":
+        changed["gate"] = "learned"
+    if init == "gate" and gate == "warmup":
+        changed["init"] = "random"  # the warm-up is the closed gate
+    return replace(node, params=tuple(sorted((node.param_dict() | changed).items())))
+
+
+def _cases() -> Iterator[dict[str, Any]]:
+    """Streams of 5 queries and 5 or 7 keys, seen whole or through a mask."""
+    batch, queries, sizes = 2, 5, _PROBE
+    for keys in (5, 7):
+
+        def draw(heads: int, tokens: int) -> Tensor:
+            return torch.randn(batch, heads, tokens, sizes.width, dtype=torch.float64)
+
+        streams = {
+            "q": draw(sizes.heads, queries),
+            "k": draw(sizes.kv_heads, keys),
+            "v": draw(sizes.kv_heads, keys),
+            "x": torch.randn(batch, queries, sizes.dim, dtype=torch.float64),
+        }
+        yield streams | {"mask": None}
+        mask = torch.rand(batch, 1, queries, keys) < 0.7
+        mask[..., 0] = True
+        yield streams | {"mask": mask}
+
+
+def _softmax(q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    weights: Tensor = scores.softmax(dim=-1)
+    return weights @ v

@@ -1,0 +1,151 @@
+"""Swap: give a model that exists another attention that computes the same, and can learn more.
+
+    names = nas.swap_attention(model, "qana")
+
+Every attention that is known is changed in place: projections, norms, rotation, cache, masks and
+dropout stay the model's, the core between them becomes the mechanism's graph. Only mechanisms
+that start equal to softmax attention are taken, so the outputs are those of before; training then
+moves what is new (QANA: Vermillion 2025, section 4, "function-preserving"). New parameters are
+named ``core.*`` below the attention; a checkpoint of the model is loaded before the swap, or with
+``strict=False`` after it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from nas.compiler import make_plan
+from nas.errors import NasError
+from nas.genome import Genome, layers_with_mechanism
+from nas.sources import load_genome
+from nas.surgery.core import AttentionCore, HostSizes
+from nas.surgery.hosts import CORE, Host
+from nas.surgery.hosts_timm import TimmHost
+from nas.surgery.hosts_torch import TorchHost
+from nas.surgery.hosts_transformers import TransformersHost
+from nas.surgery.preserving import check_preserving, starting_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import nn
+
+    Where = Callable[[str, nn.Module], bool] | Sequence[str] | None
+
+HOSTS: Final[tuple[Host, ...]] = (TorchHost(), TimmHost(), TransformersHost())
+
+
+@dataclass(frozen=True)
+class _Site:
+    """An attention module of the model, by the name that the model gives it."""
+
+    name: str
+    module: nn.Module
+    host: Host
+
+
+def swap_attention(
+    model: nn.Module,
+    mechanism: Genome | str,
+    *,
+    where: Where = None,
+    init: str = "zero_out",
+) -> list[str]:
+    """Exchange the attention of a model in place, keeping what the model computes.
+
+    New weights are drawn from torch's global generator; dtype, device and training mode are those
+    of the module around them. Nothing is changed where an error is raised.
+
+    Args:
+        model: holds torch's nn.MultiheadAttention, timm's Attention or attention of Hugging Face's
+            transformers (its AttentionInterface), or is one.
+        mechanism: a genome, or a SOURCE string (see ``nas.sources``).
+        where: which attention: all of it (None; then the genome's placement counts its layers), a
+            function of name and module, or names and patterns as in ``fnmatch``.
+        init: the start of every primitive that has one: ``zero_out``, ``gate`` (a closed gate,
+            learned or warming up) or ``paper_zero`` (exact, but never trains).
+
+    Returns:
+        The names of the modules that were changed, in the model's order.
+
+    Warns:
+        UserWarning: a part of the mechanism can never train.
+
+    Raises:
+        GenomeError, ViolationError: the mechanism does not start equal to softmax attention.
+        NasError: the model has no attention that is known, ``where`` finds none, or one that it
+            finds does more than a mechanism can keep; the message says which and why.
+    """
+    genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
+    genome = starting_at(genome, init)
+    check_preserving(genome, init)
+    sites = _chosen(_sites(model), where, genome.placement)
+    measured = [(site, _measured(site)) for site in sites]
+    cores = [_built(genome, sizes, site.module) for site, sizes in measured]
+    for caution in make_plan(genome).cautions:
+        warnings.warn(caution, stacklevel=2)
+    for site, core in zip(sites, cores, strict=True):
+        site.host.install(site.module, core)
+    return [site.name for site in sites]
+
+
+def _sites(model: nn.Module) -> list[_Site]:
+    found = [
+        _Site(name, module, host)
+        for name, module in model.named_modules()
+        for host in HOSTS
+        if host.recognises(module)
+    ]
+    if not found:
+        raise NasError(
+            f"{type(model).__name__} has no attention that is known; expected a module of "
+            f"{', '.join(host.about for host in HOSTS)}."
+        )
+    return found
+
+
+def _chosen(sites: list[_Site], where: Where, placement: str) -> list[_Site]:
+    """The sites that ``where`` names; a pattern that names none is an error."""
+    names = ", ".join(repr(site.name) for site in sites)
+    if where is None:
+        return [sites[i] for i in layers_with_mechanism(placement, len(sites))]
+    if callable(where):
+        chosen = [site for site in sites if where(site.name, site.module)]
+        if not chosen:
+            raise NasError(f"where: chose none; expected some of the attention modules {names}.")
+        return chosen
+    patterns = [where] if isinstance(where, str) else list(where)
+    for pattern in patterns:
+        if not any(fnmatchcase(site.name, pattern) for site in sites):
+            raise NasError(
+                f"where: {pattern!r} matches no attention that is known; expected names or "
+                f"patterns of {names}."
+            )
+    return [site for site in sites if any(fnmatchcase(site.name, p) for p in patterns)]
+
+
+def _measured(site: _Site) -> HostSizes:
+    """A site's sizes, or the error that names it."""
+    there = f"the model's attention {site.name!r}"
+    if isinstance(before := getattr(site.module, CORE, None), AttentionCore):
+        raise NasError(
+            f"{there} was swapped before and holds {before.genome.to_json()}; what it has "
+            "learned would be lost, so leave it out by `where`, or swap a fresh model."
+        )
+    try:
+        return site.host.measure(site.module)
+    except NasError as error:
+        raise NasError(f"{there}: {error}; leave it out by `where`.") from error.__cause__
+
+
+def _built(genome: Genome, sizes: HostSizes, module: nn.Module) -> AttentionCore:
+    """A core where the module's weights are, as they are."""
+    like = next(p for p in module.parameters() if p.is_floating_point())
+    with torch.device(like.device):
+        core = AttentionCore(genome, sizes)
+    return core.to(like.dtype).train(module.training)
