@@ -31,6 +31,7 @@ import torch
 from nas.errors import DeviceError, NasError
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
 from nas.evaluation.guard import Train, train_guarded, worker_name
+from nas.evaluation.order import longest_first
 from nas.evaluation.record import Evaluation, Job
 from nas.evaluation.share import Share, check_counts, share_out
 from nas.evaluation.trainer import train_candidate
@@ -81,6 +82,7 @@ class RayEvaluator:
         train: Train = train_candidate,
     ) -> None:
         check_counts(workers, gpus_per_worker)
+        self._task = task
         self._is_open = True
         self._is_our_connection = _connect(address, workers)
         try:
@@ -111,7 +113,7 @@ class RayEvaluator:
             DeviceError: no worker starts, or none starts any more.
         """
         assert self._is_open, "this evaluator was closed"
-        yield from self._dispatcher.run(jobs)
+        yield from self._dispatcher.run(longest_first(jobs, self._task))
 
     def close(self) -> None:
         """End the workers, drop the data and leave the cluster, or end it if it is ours."""

@@ -14,6 +14,10 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return sizes.heads * (2 * n * w**2 + sizes.pairs * w)
 
 
+def _passes(sizes: Sizes, params: Params) -> int:
+    return 2 * sizes.width
+
+
 @primitive(
     "additive_attention_score",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -21,6 +25,7 @@ def _macs(sizes: Sizes, params: Params) -> int:
     notation="vᵀtanh(W₁{query} + W₂{key})",
     source="Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
     macs=_macs,
+    passes=_passes,
 )
 class AdditiveAttentionScore(nn.Module):
     """A hidden tanh layer over the query and the key, as wide as they are, without biases.

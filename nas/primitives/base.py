@@ -100,6 +100,10 @@ def _no_macs(sizes: Sizes, params: Params) -> int:
     return 0
 
 
+def _one_pass(sizes: Sizes, params: Params) -> int:
+    return 1
+
+
 def _two_planes(sizes: Sizes, params: Params) -> int:
     return 2
 
@@ -123,6 +127,8 @@ class Primitive:
         check: raises ``ValueError`` for parameters that exclude each other.
         caution: what a person should know before they train these parameters; None for nothing.
         macs: multiply-adds of one call at batch 1, in closed form.
+        passes: how often a call passes over its pairs (or tokens), about; more than 1 where each
+            hidden unit is a pass.
         planes: numbers that a call keeps for each pair and head until its gradient, about.
         is_stateful: whether a call in training changes the module, so that there must be one.
     """
@@ -138,6 +144,7 @@ class Primitive:
     check: Callable[[Params], None]
     caution: Callable[[Params], str | None]
     macs: Callable[[Sizes, Params], int]
+    passes: Callable[[Sizes, Params], int]
     planes: Callable[[Sizes, Params], int]
     is_stateful: Callable[[Params], bool]
     sizes: tuple[str, ...] = field(init=False)
@@ -201,6 +208,7 @@ def primitive(
     check: Callable[[Params], None] | None = None,
     caution: Callable[[Params], str | None] | None = None,
     macs: Callable[[Sizes, Params], int] = _no_macs,
+    passes: Callable[[Sizes, Params], int] = _one_pass,
     planes: Callable[[Sizes, Params], int] = _two_planes,
     is_stateful: Callable[[Params], bool] = _never,
 ) -> Callable[[type[nn.Module]], type[nn.Module]]:
@@ -231,6 +239,7 @@ def primitive(
             check=check or (lambda params: None),
             caution=caution or (lambda params: None),
             macs=macs,
+            passes=passes,
             planes=planes,
             is_stateful=is_stateful,
         )

@@ -40,6 +40,10 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return int(sizes.heads * (reduction + 2 * n * inner * hidden + sizes.pairs * hidden))
 
 
+def _passes(sizes: Sizes, params: Params) -> int:
+    return 2 * int(params["width"])
+
+
 @primitive(
     "neural_attention",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -54,6 +58,7 @@ def _macs(sizes: Sizes, params: Params) -> int:
         "per_head": Flag(default=False),
     },
     macs=_macs,
+    passes=_passes,
 )
 class NeuralAttention(nn.Module):
     """A network with one hidden layer over the query and the key side by side.

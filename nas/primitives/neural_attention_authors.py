@@ -31,6 +31,11 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return int(sizes.heads * (reduction + 2 * n * inner**2 + pairs))
 
 
+def _passes(sizes: Sizes, params: Params) -> int:
+    inner = params["reduced_dim"] or sizes.width
+    return int(3 * (inner + inner // 2))
+
+
 def _planes(sizes: Sizes, params: Params) -> int:
     inner = params["reduced_dim"] or sizes.width
     return int(2 * (inner + inner // 2))
@@ -44,6 +49,7 @@ def _planes(sizes: Sizes, params: Params) -> int:
     source="Neural Attention, table 1, and its published code",
     parameters={"reduced_dim": Integer(default=None, low=2, high=4096, nullable=True)},
     macs=_macs,
+    passes=_passes,
     planes=_planes,
 )
 class NeuralAttentionAuthors(nn.Module):

@@ -52,8 +52,8 @@ class NeuralAttentionPerPosition(nn.Module):
     W_h is n x n x m x 2d' and W_a is n x n x m. Readings where the paper is silent: biases are
     present ("used in the implementation", section 3); the heads share all weights; the scale is
     off, as in the authors' code; positions count from the first token of a call, so that fewer
-    tokens use the leading block. W_h C is computed as its two halves: no C exists, but the
-    hidden layer does, n² m numbers a head.
+    tokens use the leading block. W_h C is computed as its two halves, a unit at a time: no C
+    exists, though training keeps the hidden layer, n² m numbers a head.
 
     Args:
         tokens: the largest number of tokens, n; MACs are those of the tokens that come.
@@ -120,12 +120,18 @@ class NeuralAttentionPerPosition(nn.Module):
                 f"neural_attention_per_position: {max(rows, columns)} tokens came; expected at "
                 f"most the {built} it has weights for: build it with more tokens"
             )
-        left, right = self.hidden_weight[:rows, :columns].chunk(2, dim=-1)
-        inner = torch.einsum("bhqi,qkmi->bhqkm", self.query_map(query), left)
-        inner = inner + torch.einsum("bhki,qkmi->bhqkm", self.key_map(key), right)
-        inner = inner + self.hidden_bias[:rows, :columns].to(inner.dtype)
-        weights = self.out_weight[:rows, :columns].unbind(-1)
+        query, key = self.query_map(query), self.key_map(key)
         scores = self.out_bias[:rows, :columns]
-        for unit, weight in zip(activate(inner, self.activation).unbind(-1), weights, strict=True):
-            scores = torch.addcmul(scores, unit, weight)
+        units = (
+            self.hidden_weight.unbind(2),
+            self.hidden_bias.unbind(2),
+            self.out_weight.unbind(2),
+        )
+        for weight, bias, out in zip(*units, strict=True):
+            left, right = weight[:rows, :columns].chunk(2, dim=-1)
+            inner = torch.einsum("bhqi,qki->bhqk", query, left)
+            inner = inner + torch.einsum("bhki,qki->bhqk", key, right)
+            inner = inner + bias[:rows, :columns].to(inner.dtype)
+            active = activate(inner, self.activation)
+            scores = torch.addcmul(scores, active, out[:rows, :columns])
         return scores * self.scale

@@ -50,6 +50,10 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return sizes.heads * (tail + mixed + sizes.pairs * pair)
 
 
+def _passes(sizes: Sizes, params: Params) -> int:
+    return 1 + 3 * int(params["hidden"])
+
+
 def _planes(sizes: Sizes, params: Params) -> int:
     """Three for each hidden unit: before and after its bias and activation."""
     return 2 + 3 * int(params["hidden"])
@@ -99,6 +103,7 @@ def _caution(params: Params) -> str | None:
     check=_check,
     caution=_caution,
     macs=_macs,
+    passes=_passes,
     planes=_planes,
     is_stateful=_warms_up,
 )
