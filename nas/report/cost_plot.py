@@ -60,7 +60,7 @@ def panels(found: Sequence[Costed], block: Block) -> list[Panel]:
         readings = {n: block.reading(one.source, n, "forward") for n in block.lengths}
         times[one.source.name] = {n: r.ms / 1000 for n, r in readings.items() if r is not None}
     if any(times.values()):
-        drawn.append(Panel(f"time of its forward pass ({block.device})", times, "s"))
+        drawn.append(Panel(f"time of a forward pass ({block.device})", times, "s"))
     return drawn
 
 
@@ -193,4 +193,6 @@ def _caption(block: Block) -> str:
     parts = [f"dim {block.dim}", f"{block.heads} heads", "batch 1"]
     if block.readings is not None:
         parts.append(f"times: float32, the fastest of {block.rounds} interleaved rounds")
+        if None in block.readings.values():
+            parts.append("cross: what is longer did not fit into memory")
     return " · ".join(parts)

@@ -23,7 +23,7 @@ from nas.store.front import NAMED_MEMBERS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nas.evaluation.record import Objective
+    from nas.evaluation.record import Evaluation, Objective
     from nas.store import Candidate, Run, RunSetup, RunSummary
 
 NAMED_ORIGIN: Final = "mechanism:"
@@ -45,6 +45,8 @@ class Facts:
         id_length: characters of a digest that tell all of the run's apart, at least 8.
         failures: failed candidates by reason.
         core_seconds: over all trainings; wall_seconds: over all complete generations.
+        busy: share of the workers' time that was training, from the second generation on (the
+            first one waits for workers to start); None where there is no second.
     """
 
     setup: RunSetup
@@ -58,6 +60,7 @@ class Facts:
     failures: Mapping[str, int]
     core_seconds: float
     wall_seconds: float
+    busy: float | None
 
     @property
     def named(self) -> tuple[tuple[str, Candidate], ...]:
@@ -110,6 +113,7 @@ def gather(run: Run) -> Facts:
             wall_seconds=math.fsum(
                 (g.finished - g.started).total_seconds() for g in run.generations()
             ),
+            busy=_busy(run, evaluations),
         )
 
 
@@ -145,6 +149,7 @@ def tally(facts: Facts) -> list[tuple[str, str]]:
     counts = facts.summary.counts
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in facts.failures.items())
     wall, core = duration(facts.wall_seconds), duration(facts.core_seconds)
+    busy = "" if facts.busy is None else f"; workers busy {percent(facts.busy)} %"
     return [
         (
             "proposed",
@@ -152,7 +157,7 @@ def tally(facts: Facts) -> list[tuple[str, str]]:
             f" {counts.rejected} rejected",
         ),
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),
-        ("time", f"{wall}; {core} of core time in training"),
+        ("time", f"{wall}; {core} of core time in training{busy}"),
         ("hypervolume", f"{facts.hypervolume:.4f} (reference: {reference(facts)})"),
     ]
 
@@ -168,6 +173,18 @@ def reference(facts: Facts) -> str:
 
 def _point(objective: Objective, value: float) -> str:
     return f"{percent(value)} %" if objective.name == "accuracy" else human(value)
+
+
+def _busy(run: Run, evaluations: Mapping[tuple[str, int], Evaluation]) -> float | None:
+    """Training time over workers times wall time, of complete generations after the first."""
+    trained = there = 0.0
+    for generation in run.generations()[1:]:
+        keys = {p.key for p in run.proposals(generation.number) if p.outcome == "new"}
+        own = [e for (key, _), e in evaluations.items() if key in keys]
+        wall = (generation.finished - generation.started).total_seconds()
+        trained += math.fsum(e.wall_seconds for e in own)
+        there += wall * len({e.worker for e in own})
+    return trained / there if there > 0 else None
 
 
 def _names(run: Run) -> dict[str, tuple[str, ...]]:

@@ -54,3 +54,23 @@ def test_sentences(facts: Facts) -> None:
     assert words["proposed"].startswith("36: ")
     assert words["time"].startswith("3 min 00 s; ")
     assert "reference: accuracy 10.0 %, macs 4.00 M" in words["hypervolume"]
+
+
+def test_workers_are_busy_for_the_share_of_their_time_that_is_training(
+    facts: Facts, recorded_run: Path
+) -> None:
+    with open_run(recorded_run) as run:
+        later = [g for g in run.generations() if g.number > 0]
+        trained = there = 0.0
+        for generation in later:
+            own = [
+                run.evaluation(p.key, 0)
+                for p in run.proposals(generation.number)
+                if p.outcome == "new" and p.key is not None
+            ]
+            seconds = (generation.finished - generation.started).total_seconds()
+            trained += sum(e.wall_seconds for e in own if e)
+            there += seconds * len({e.worker for e in own if e})
+    assert facts.busy is not None
+    assert abs(facts.busy - trained / there) < 1e-9
+    assert f"workers busy {100 * facts.busy:.1f} %" in dict(tally(facts))["time"]
