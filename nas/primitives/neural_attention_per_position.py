@@ -26,6 +26,11 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return int(sizes.heads * (reduction + sizes.pairs * (2 * inner * hidden + hidden)))
 
 
+def _passes(sizes: Sizes, params: Params) -> int:
+    # Four times those of the shared network: the two products of a unit differ in layout.
+    return 8 * int(params["width"])
+
+
 @primitive(
     "neural_attention_per_position",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -40,6 +45,7 @@ def _macs(sizes: Sizes, params: Params) -> int:
         "scale": Flag(default=False),
     },
     macs=_macs,
+    passes=_passes,
 )
 class NeuralAttentionPerPosition(nn.Module):
     """A network for every pair of positions, over the query and the key side by side.

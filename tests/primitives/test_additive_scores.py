@@ -1,10 +1,9 @@
-"""Scores that are sums: the shared reduction, additive attention and both neural attentions."""
+"""Scores that are sums: additive attention and both shared forms of Neural Attention."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from torch.nn import functional as F
 from nas.primitives import get
 from nas.primitives.additive_attention_score import AdditiveAttentionScore
 from nas.primitives.base import Sizes
-from nas.primitives.hidden_units import UnitSum, reduce_units, split_linear, sum_units
 from nas.primitives.neural_attention import NeuralAttention
 from nas.primitives.neural_attention_authors import NeuralAttentionAuthors
 
@@ -24,151 +22,6 @@ ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "tanh": torch.tan
 def tokens(heads: int, length: int, width: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(2, heads, length, width, generator=generator, dtype=torch.float64)
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("shape", [(5,), (3, 5)], ids=["shared", "per_head"])
-def test_reduction_equals_the_broadcast_sum(activation: str, shape: tuple[int, ...]) -> None:
-    left, right = tokens(3, 4, 5, 0), tokens(3, 6, 5, 1)
-    weight = torch.randn(shape, dtype=torch.float64)
-    units = ACTIVATIONS[activation](left.unsqueeze(3) + right.unsqueeze(2))
-    rows = weight if weight.dim() == 1 else weight[:, None, None, :]
-    torch.testing.assert_close(
-        reduce_units(left, right, weight, activation), (units * rows).sum(-1), rtol=0, atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("shape", [(5,), (3, 5)], ids=["shared", "per_head"])
-@pytest.mark.parametrize("gradient", ["dense", "expanded", "transposed"])
-def test_the_fast_form_is_the_plain_one_with_its_gradients(
-    activation: str, shape: tuple[int, ...], gradient: str
-) -> None:
-    operands = [tokens(3, 4, 5, 0), tokens(3, 6, 5, 1), torch.randn(shape, dtype=torch.float64)]
-    above = {
-        "dense": tokens(3, 4, 6, 2),
-        "expanded": torch.ones((), dtype=torch.float64).expand(2, 3, 4, 6),
-        "transposed": tokens(3, 6, 4, 2).transpose(2, 3),
-    }[gradient]
-    fast = values_and_gradients(UnitSum.apply, operands, activation, above)
-    plain = values_and_gradients(sum_units, operands, activation, above)
-    for ours, theirs in zip(fast, plain, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_pieces_of_planes_and_of_rows_make_the_whole(
-    activation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As cut for long sequences (rows), for short ones (planes), and not at all."""
-    operands = [tokens(3, 7, 2, 0), tokens(3, 5, 2, 1), torch.randn(3, 2, dtype=torch.float64)]
-    above = tokens(3, 7, 5, 2)
-    plain = values_and_gradients(sum_units, operands, activation, above)
-    for limit in (1, 5, 12, 35, 80, 10**6):
-        monkeypatch.setattr(UnitSum, "piece", limit)
-        fast = values_and_gradients(UnitSum.apply, operands, activation, above)
-        for ours, theirs in zip(fast, plain, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-
-
-def values_and_gradients(
-    form: Callable[..., Tensor], operands: list[Tensor], activation: str, above: Tensor
-) -> list[Tensor]:
-    leaves = [t.clone().requires_grad_() for t in operands]
-    scores = form(*leaves, activation)
-    return [scores, *torch.autograd.grad(scores, leaves, above)]
-
-
-@pytest.mark.parametrize("activation", ["gelu", "silu", "tanh"])
-def test_the_fast_form_has_first_and_second_derivatives(activation: str) -> None:
-    operands = [tokens(1, 2, 3, 0), tokens(1, 3, 3, 1), torch.randn(3, dtype=torch.float64)]
-    leaves = [t.requires_grad_() for t in operands]
-    assert torch.autograd.gradcheck(lambda *t: reduce_units(*t, activation), leaves)
-    assert torch.autograd.gradgradcheck(
-        lambda *t: reduce_units(*t, activation), leaves, check_batched_grad=True
-    )
-
-
-def test_only_wanted_gradients_are_given() -> None:
-    left, right = tokens(2, 3, 4, 0).requires_grad_(), tokens(2, 3, 4, 1)
-    weight = torch.randn(4, dtype=torch.float64)
-    reduce_units(left, right, weight, "gelu").sum().backward()
-    assert left.grad is not None
-    assert right.grad is None
-    assert weight.grad is None
-
-
-def test_the_fast_form_takes_transforms() -> None:
-    """Several networks at once, as when seeds train together; one sample's gradient each."""
-    left, right = tokens(2, 3, 4, 0), tokens(2, 3, 4, 1)
-    weights = torch.randn(5, 4, dtype=torch.float64)
-    batched = torch.vmap(lambda w: reduce_units(left, right, w, "tanh"))(weights)
-    each = [reduce_units(left, right, w, "tanh") for w in weights]
-    torch.testing.assert_close(batched, torch.stack(each), rtol=0, atol=1e-12)
-
-    def loss(weight: Tensor, one: Tensor) -> Tensor:
-        return reduce_units(one[None], right[:1], weight, "tanh").sum()
-
-    slopes = torch.vmap(torch.func.grad(loss), (None, 0))(weights[0], left)
-    for one, slope in zip(left, slopes, strict=True):
-        weight = weights[0].clone().requires_grad_()
-        (expected,) = torch.autograd.grad(loss(weight, one), weight)
-        torch.testing.assert_close(slope, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("autocast", [False, True])
-def test_sums_of_16_bit_units_are_rounded_once(activation: str, autocast: bool) -> None:
-    left, right = (
-        t.bfloat16().requires_grad_() for t in (tokens(3, 9, 16, 0), tokens(3, 9, 16, 1))
-    )
-    weight = torch.randn(16).requires_grad_()
-    exact = [t.detach().double().requires_grad_() for t in (left, right, weight)]
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        scores = reduce_units(left, right, weight, activation)
-        assert scores.dtype == sum_units(left, right, weight, activation).dtype == torch.float32
-        scores.sum().backward()
-    expected = sum_units(*exact, activation)
-    expected.sum().backward()
-    torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=1e-5)
-    assert weight.grad is not None
-    torch.testing.assert_close(weight.grad.double(), exact[2].grad, rtol=1e-5, atol=1e-3)
-    for short, wide in ((left, exact[0]), (right, exact[1])):
-        torch.testing.assert_close(short.grad, wide.grad.bfloat16(), rtol=2**-7, atol=1e-5)
-
-
-def test_training_remembers_no_plane_of_pairs() -> None:
-    """What autograd keeps of 64 units is smaller than a tenth of one plane."""
-    sizes: list[int] = []
-
-    def kept(tensor: Tensor) -> Tensor:
-        sizes.append(tensor.numel())
-        return tensor
-
-    left, right = (torch.randn(1, 1, 700, 64, requires_grad=True) for _ in range(2))
-    weight = torch.randn(64, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
-        reduce_units(left, right, weight, "gelu")
-    assert sum(sizes) == left.numel() + right.numel() + weight.numel()
-
-
-def test_an_export_holds_the_plain_form() -> None:
-    class Scores(nn.Module):
-        def forward(self, left: Tensor, right: Tensor, weight: Tensor) -> Tensor:
-            return reduce_units(left, right, weight, "relu")
-
-    operands = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4), torch.randn(4)
-    exported = torch.export.export(Scores(), operands)
-    calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
-    assert calls.count("aten.addcmul.default") == 4
-    assert not any("autograd" in call for call in calls)
-
-
-def test_split_linear_gives_every_head_its_own_map() -> None:
-    x, weight = tokens(3, 4, 5, 0), torch.randn(3, 2, 5, dtype=torch.float64)
-    bias = torch.randn(3, 2, dtype=torch.float64)
-    one_by_one = [F.linear(x[:, h], weight[h], bias[h]) for h in range(3)]
-    torch.testing.assert_close(split_linear(x, weight, bias), torch.stack(one_by_one, 1))
 
 
 def test_additive_score_equals_its_formula_pair_by_pair() -> None:
