@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nas.compiler import make_plan
 from nas.compiler.decoding import kept_for_later
 from nas.compiler.interpreter import ReferenceAttention
-from nas.errors import NasError
+from nas.errors import GenomeError, NasError
 from nas.genome import Visibility, layers_with_mechanism
 from nas.mechanisms import mechanism
 from nas.primitives.base import Kind
@@ -281,7 +281,10 @@ def _trace(module: nn.Module, x: Tensor) -> Counter[str]:
     with warnings.catch_warnings():
         # Tracing announces its own deprecation and asks about branches on shapes.
         warnings.simplefilter("ignore")
-        counts: Counter[str] = analysis.by_operator()
+        try:
+            counts: Counter[str] = analysis.by_operator()
+        except ValueError as error:  # a module's own word about the input, such as its length
+            raise GenomeError(f"{error}.") from None
         unknown = analysis.unsupported_ops()
     if unknown:
         raise NasError(

@@ -87,8 +87,8 @@ class Visibility:
     """Which keys a query may see at all; a mask that belongs to the mechanism.
 
     With a window of w tokens, query i sees key j if |i - j| <= w // 2, or under a causal mask if
-    0 <= i - j < w (SW-SQA; Sparse Query Attention, sections 2.5 and 6). The first ``global_tokens`` see
-    every key and are seen by every query (Flex-SQA; Beltagy et al. 2020, section 3.1).
+    0 <= i - j < w (SW-SQA; Sparse Query Attention, sections 2.5 and 6). The first ``global_tokens``
+    see every key and are seen by every query (Flex-SQA; Beltagy et al. 2020, section 3.1).
 
     Attributes:
         window: tokens, at least 1; None for all.

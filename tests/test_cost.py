@@ -218,3 +218,13 @@ def test_windows_count_the_pairs_that_they_allow(name: str, tokens: int) -> None
 def test_long_windows_are_counted_without_a_mask_of_their_length() -> None:
     cost = attention_cost(MECHANISMS["sw_sqa"].genome, dim=64, heads=8, tokens=2**20)
     assert cost.attention_macs == 2 * 4 * 8 * Visibility(32).allowed_pairs(2**20)
+
+
+def test_a_length_that_a_mechanism_refuses_is_a_users_fault() -> None:
+    data = MECHANISMS["mha"].genome.to_dict()
+    op = "neural_attention_per_position"
+    data["graph_def"][0] = {"op": op, "inputs": ["q", "k"], "params": {"tokens": 5}}
+    genome = type(MECHANISMS["mha"].genome).from_dict(data)
+    assert attention_cost(genome, dim=16, heads=2, tokens=5).macs > 0
+    with pytest.raises(GenomeError, match="6 tokens"):
+        attention_cost(genome, dim=16, heads=2, tokens=6)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,7 +13,10 @@ from nas.cli.console import print_json
 from nas.errors import NasError, TaskError
 
 if TYPE_CHECKING:
+    from nas.report.costs import Block
     from nas.sources import Source
+
+MOST_TOKENS: Final = 2**20
 
 SourceArgument = Annotated[str, typer.Argument(help="A genome file, a mechanism, or RUN/ID.")]
 
@@ -60,31 +64,47 @@ def cost(
     sources: Annotated[list[str], typer.Argument(help="Genome files, mechanisms, RUN/ID.")],
     dim: Annotated[int, typer.Option(min=1, max=65_536, help="Model width.")] = 64,
     heads: Annotated[int, typer.Option(min=1, max=65_536, help="Heads of the backbone.")] = 4,
-    tokens: Annotated[int, typer.Option(min=1, max=2**20, help="Sequence length.")] = 65,
+    tokens: Annotated[
+        str, typer.Option(help="Sequence length, or several: 64,256,1024.", metavar="LENGTHS")
+    ] = "65",
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Also draw cost against length into this .png, .svg or .pdf."),
+    ] = None,
+    is_measured: Annotated[
+        bool, typer.Option("--measure", help="Also measure time and peak memory.")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Times that each is measured; 5.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Where to measure: cpu, or cuda.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the JSON answer.")] = False,
 ) -> None:
-    """Count multiply-adds, parameters and cache of one attention block at batch 1."""
-    from nas.cost import attention_cost
+    """Count multiply-adds, parameters and cache of one attention block at batch 1.
+
+    --measure adds the time and the peak memory of a forward pass, and of a forward and a backward
+    pass, of the module that trains.
+    """
+    from nas.cli.console import output
+    from nas.report.costs import Block, cost_answer, costed, show_costs
     from nas.sources import resolve
 
-    found = [resolve(source) for source in sources]
-    costs = [attention_cost(s.genome, dim=dim, heads=heads, tokens=tokens).to_dict() for s in found]
+    block = Block(dim, heads, _lengths(tokens))
+    _check_cost_options(block, plot, is_measured, rounds, device)
+    found = costed([resolve(source) for source in sources], block)
+    if is_measured:
+        from nas.cli.measuring import measured
+
+        block = measured(found, block, rounds or 5, device or "cpu")
     if as_json:
-        print_json(costs[0] if len(costs) == 1 else costs)
+        print_json(cost_answer(found, block))
     else:
-        _print_costs(found, costs, f"dim {dim}, heads {heads}, {tokens} tokens, batch 1")
+        show_costs(output(), found, block)
+    if plot is not None:
+        from nas.report.cost_plot import plot_costs
 
-
-def _print_costs(sources: list[Source], costs: list[dict[str, int]], title: str) -> None:
-    from nas.cli.console import output
-    from nas.report.table import Column, say, say_table
-
-    columns = [Column("mechanism", tuple(source.name for source in sources))]
-    for name in costs[0]:
-        cells = tuple(f"{one[name]:,}" for one in costs)
-        columns.append(Column(name.replace("_", " "), cells, "right"))
-    say(output(), f"{title}:", "")
-    say_table(output(), columns)
+        plot_costs(found, block, plot)
+        output(is_error=True).print(f"{plot}: cost against length as a picture.", soft_wrap=True)
 
 
 @app.command()
@@ -126,6 +146,40 @@ def export(
         typer.echo(f"Training {found.name} again from its recorded seed, for its weights ...")
         accuracy = export_weights(found, layer, path)
         typer.echo(f"{path}: the weights of layer {layer}; accuracy {accuracy:.4f} as recorded.")
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    """The lengths of ``--tokens``, each once, from short to long."""
+    words = text.split(",")
+    are_numbers = all(re.fullmatch(r"\s*[0-9]{1,7}\s*", word) for word in words)
+    lengths = sorted({int(word) for word in words}) if are_numbers else [0]
+    if lengths[0] < 1 or lengths[-1] > MOST_TOKENS:
+        raise NasError(
+            f"--tokens {text!r}: expected whole numbers from 1 to {MOST_TOKENS:,} with commas "
+            "between them, such as 64,256,1024."
+        )
+    return tuple(lengths)
+
+
+def _check_cost_options(
+    block: Block, plot: Path | None, is_measured: bool, rounds: int | None, device: str | None
+) -> None:
+    """Refuse what does not go together before anything is counted."""
+    if plot is not None:
+        from nas.report.plot import check_plot
+
+        check_plot(plot)
+        if len(block.lengths) < 2:
+            raise NasError(
+                f"--plot: found one length, {block.lengths[0]}; expected several, such as "
+                "--tokens 64,256,1024."
+            )
+    if not is_measured and (rounds is not None or device is not None):
+        raise NasError("--rounds and --device say how to measure; add --measure.")
+    if device is not None:
+        from nas.measurement import check_device
+
+        check_device(device)
 
 
 def _task_of(source: Source) -> Any:

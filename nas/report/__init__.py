@@ -6,6 +6,7 @@
     show.py      one genome: formula, graph, costs      drawing.py     its graph as text
     history.py   results and lineage of a run's genome
     mechanisms.py  the named mechanisms as a table
+    costs.py     costs by length, counted and measured     cost_plot.py   those as a picture
     table.py     columns that fit a terminal               units.py       numbers for people
 
 Import from the module you need: facts, front, runs and plot load no torch.

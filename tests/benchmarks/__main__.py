@@ -3,6 +3,8 @@
     python -m tests.benchmarks validator            genomes judged a second, on one core
     python -m tests.benchmarks trainings            core-seconds of a training, mha and uniform
     python -m tests.benchmarks trainings --data imagefolder:PATH --seeds 5
+    python -m tests.benchmarks sqa                  Sparse Query Attention's claim, on one thread
+    python -m tests.benchmarks additive             additive scores by the ways to write them
 
 Shared machines are noisy: figures are the best of several rounds for what computes the same each
 time, and mean and standard error over seeds for trainings, which alternate.
@@ -29,6 +31,8 @@ from nas.space import load_space
 from nas.tasks import load_images, load_task
 from nas.validation import Policy, load_policy, validate
 from nas.variation import Variation
+from tests.benchmarks.additive import additive
+from tests.benchmarks.sqa import sqa
 
 
 def main() -> None:
@@ -37,6 +41,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=", ".join(BENCHMARKS))
     parser.add_argument("--data", default="cifar10", help="as for `nas evaluate`")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15, help="of sqa and additive")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(
@@ -113,7 +118,7 @@ def _spread(values: list[float]) -> str:
     return f"{mean(values):.2f} ± {stdev(values) / len(values) ** 0.5:.2f}"
 
 
-BENCHMARKS = {"validator": validator, "trainings": trainings}
+BENCHMARKS = {"validator": validator, "trainings": trainings, "sqa": sqa, "additive": additive}
 
 if __name__ == "__main__":
     main()

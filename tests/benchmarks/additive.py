@@ -8,6 +8,7 @@ pairs for the backward pass. Forms take turns, and the best of all rounds counts
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import Final
@@ -28,9 +29,9 @@ HEAD_WIDTH: Final = 64
 Form = Callable[[Tensor, Tensor], Tensor]
 
 
-def run(rounds: int = 7) -> None:
+def additive(options: argparse.Namespace) -> None:
     """Print milliseconds of forward and backward, and how many times faster than concatenation."""
-    torch.set_num_threads(1)
+    rounds: int = options.rounds
     for batch, heads, tokens, reduced, width in SIZES:
         query, key = (torch.randn(batch, heads, tokens, HEAD_WIDTH) for _ in range(2))
         print(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nas.cli import main
+from nas.mechanisms import MECHANISMS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,6 +153,15 @@ def test_bad_files_give_one_sentence_and_status_2(nas: Nas, content: object, wor
         (("export", "mha", "-o", "x"), "ends in .py"),
         (("export", "mha", "-o", "."), "ends in .py"),
         (("cost", "mha", "--tokens", "99999999999999"), "--tokens"),
+        (("cost", "mha", "--tokens", "64,,128"), "'64,,128'"),
+        (("cost", "mha", "--tokens", "64;128"), "such as 64,256,1024"),
+        (("cost", "mha", "--tokens", "0,64"), "from 1 to 1,048,576"),
+        (("cost", "mha", "--tokens", "9" * 5000), "--tokens"),
+        (("cost", "mha", "--plot", "cost.png"), "found one length, 65"),
+        (("cost", "mha", "--tokens", "8,16", "--plot", "cost.jpeg"), "'.jpeg'"),
+        (("cost", "mha", "--rounds", "3"), "add --measure"),
+        (("cost", "mha", "--measure", "--rounds", "0"), "--rounds"),
+        (("cost", "mha", "--measure", "--device", "tpu"), "expected cpu"),
         (("export", "mha", "-o", "x.py", "--weights"), "latest/best"),
         (("frnt",), "frnt"),
         (("cost", "mha", "--dimm", "3"), "--dimm"),
@@ -184,6 +194,49 @@ def test_cost_of_one_and_of_several(nas: Nas) -> None:
     assert [type(c) for c in json.loads(out)] == [dict, dict]
     _, out, _ = nas("cost", "mha", "sqa")
     assert "1,605,760" in out
+
+
+def test_cost_at_several_lengths(nas: Nas) -> None:
+    status, out, _ = nas("cost", "mha", "sqa", "--tokens", "128, 64,64", "--json")
+    assert status == 0
+    answers = json.loads(out)
+    named = [(answer["source"], answer["tokens"]) for answer in answers]
+    assert named == [("mha", 64), ("mha", 128), ("sqa", 64), ("sqa", 128)]
+    _, out, _ = nas("cost", "sqa", "--tokens", "128", "--json")
+    alone = json.loads(out)
+    assert answers[3] == {"source": "sqa", "tokens": 128, **alone}
+    _, out, _ = nas("cost", "mha", "sqa", "--tokens", "64,16384")
+    lines = [line.split() for line in out.splitlines()]
+    assert ["mechanism", "64", "16,384"] in lines
+    assert ["mha", "1.57", "M", "34.6", "G"] in lines
+    assert ["mha", "16,448", "256"] in lines
+
+
+def test_cost_of_long_sequences_is_counted_without_them(nas: Nas) -> None:
+    status, out, _ = nas("cost", *MECHANISMS, "--tokens", "16384", "--dim", 512, "--heads", 8)
+    assert status == 0
+    assert "292,057,776,128" in out
+
+
+def test_cost_against_length_is_drawn(nas: Nas) -> None:
+    status, _, err = nas("cost", "mha", "sqa", "--tokens", "64,256", "--plot", "new/cost.svg")
+    assert status == 0
+    assert "new/cost.svg" in err
+    assert (nas.folder / "new" / "cost.svg").stat().st_size > 0
+
+
+def test_cost_measured(nas: Nas) -> None:
+    asked = ("cost", "mha", "champion_2025", "--dim", 16, "--heads", 2, "--tokens", "8,16")
+    status, out, err = nas(*asked, "--measure", "--rounds", 2, "--json")
+    assert status == 0
+    for answer in json.loads(out):
+        measured = answer["measured"]
+        assert (measured["device"], measured["rounds"]) == ("cpu", 2)
+        for direction in ("forward", "forward_backward"):
+            assert set(measured[direction]) == {"ms", "spread", "peak_memory_bytes"}
+            assert measured[direction]["ms"] > 0
+    told = [line.split(":")[0] for line in err.splitlines()]
+    assert told == ["what fits into memory", "round 1 of 2", "round 2 of 2"]
 
 
 def test_export_writes_a_file_that_tests_itself(nas: Nas) -> None:
