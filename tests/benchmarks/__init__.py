@@ -1,1 +1,1 @@
-"""The performance harness: ``python -m tests.benchmarks [validator] [trainings]``."""
+"""The performance harness: ``python -m tests.benchmarks``; see ``__main__.py``."""

@@ -9,8 +9,8 @@ pairs for the backward pass. Forms take turns, and the best of all rounds counts
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import torch
@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from nas.primitives.hidden_units import UnitSum, activate, sum_units
 from nas.primitives.neural_attention import NeuralAttention
 from nas.primitives.neural_attention_authors import NeuralAttentionAuthors
+from tests.benchmarks.figures import Figure, interleaved, ratio
 
 # Batch, heads, tokens, d', units of the hidden layer: the paper's smallest reduction at half its
 # length, the same with more units, and one step of the task vit-cifar10.
@@ -29,9 +30,10 @@ HEAD_WIDTH: Final = 64
 Form = Callable[[Tensor, Tensor], Tensor]
 
 
-def additive(options: argparse.Namespace) -> None:
-    """Print milliseconds of forward and backward, and how many times faster than concatenation."""
+def additive(options: argparse.Namespace) -> list[Figure]:
+    """Milliseconds of forward and backward, and how many times faster than concatenation."""
     rounds: int = options.rounds
+    figures = []
     for batch, heads, tokens, reduced, width in SIZES:
         query, key = (torch.randn(batch, heads, tokens, HEAD_WIDTH) for _ in range(2))
         print(
@@ -39,13 +41,16 @@ def additive(options: argparse.Namespace) -> None:
             f"forward and backward, best of {rounds} interleaved rounds"
         )
         groups = _forms(heads, reduced, width)
-        forms = {name: form for group in groups.values() for name, form in group.items()}
-        best = _times(forms, query, key, rounds)
+        taken = _times(groups, query, key, rounds)
         for title, group in groups.items():
             print(f"  {title}")
-            slowest = best[next(iter(group))]
+            first = next(iter(group))
             for name in group:
-                print(f"    {name:38}{1e3 * best[name]:9.1f} ms{slowest / best[name]:8.2f}x")
+                label = f"{name}, {tokens} tokens, m = {width}"
+                found = ratio(label, taken[first], taken[name])
+                print(f"    {name:38}{1e3 * min(taken[name]):9.1f} ms{found.value:8.2f}x")
+                figures += [found] if name != first else []
+    return figures
 
 
 def _forms(heads: int, reduced: int, width: int) -> dict[str, dict[str, Form]]:
@@ -66,16 +71,17 @@ def _forms(heads: int, reduced: int, width: int) -> dict[str, dict[str, Form]]:
     }
 
 
-def _times(forms: dict[str, Form], query: Tensor, key: Tensor, rounds: int) -> dict[str, float]:
-    """Seconds of processor time, which neighbours on a shared machine change little."""
-    best = dict.fromkeys(forms, float("inf"))
+def _times(
+    groups: dict[str, dict[str, Form]], query: Tensor, key: Tensor, rounds: int
+) -> dict[str, list[float]]:
     query, key = query.requires_grad_(), key.requires_grad_()
-    for _ in range(rounds):
-        for name, form in forms.items():
-            start = time.process_time()
-            form(query, key).sum().backward()
-            best[name] = min(best[name], time.process_time() - start)
-    return best
+    forms = {name: form for group in groups.values() for name, form in group.items()}
+    works = {name: partial(_pass, form, query, key) for name, form in forms.items()}
+    return interleaved(works, rounds)
+
+
+def _pass(form: Form, query: Tensor, key: Tensor) -> None:
+    form(query, key).sum().backward()
 
 
 def _pairs(query: Tensor, key: Tensor) -> Tensor:

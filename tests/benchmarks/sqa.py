@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from nas.cost import attention_cost
 from nas.measurement import Done, measure
 from nas.mechanisms import MECHANISMS
+from tests.benchmarks.figures import Figure, ratio
 
 DIM, HEADS = 256, 16
 LENGTHS = (512, 2_048, 4_096)
@@ -46,11 +47,13 @@ class Speed:
         ms: the fastest round's forward pass.
         speed_up: how many times as fast as multi-head attention.
         predicted: the same by multiply-adds.
+        samples_ms: all rounds.
     """
 
     ms: float
     speed_up: float
     predicted: float
+    samples_ms: tuple[float, ...]
 
     @property
     def ratio(self) -> float:
@@ -75,15 +78,18 @@ def measure_speeds(
     )
     speeds: dict[int, dict[str, Speed]] = {}
     for n in lengths:
-        ms = {}
+        found = {}
         for name in VARIANTS:
             reading = readings[name, n, "forward"]
             assert reading is not None, f"{name} at {n} tokens does not fit into memory"
-            ms[name] = reading.ms
+            found[name] = reading
+        ms = {name: reading.ms for name, reading in found.items()}
         macs = {name: attention_cost(genomes[name], tokens=n, **sizes).macs for name in VARIANTS}
         speeds[n] = {
-            name: Speed(ms[name], ms["mha"] / ms[name], macs["mha"] / macs[name])
-            for name in VARIANTS
+            name: Speed(
+                reading.ms, ms["mha"] / ms[name], macs["mha"] / macs[name], reading.samples_ms
+            )
+            for name, reading in found.items()
         }
     return speeds
 
@@ -103,8 +109,9 @@ def outside(speeds: Mapping[str, Speed]) -> list[str]:
     return [name for name, speed in speeds.items() if abs(speed.ratio - 1) > TOLERANCE]
 
 
-def sqa(options: argparse.Namespace) -> None:
+def sqa(options: argparse.Namespace) -> list[Figure]:
     """Measured against predicted speed-ups, beside the paper's."""
+    figures = []
     print(
         f"\nforward pass, causal, dim {DIM}, {HEADS} heads, float32, batch 1; processor time of one"
     )
@@ -118,7 +125,13 @@ def sqa(options: argparse.Namespace) -> None:
             )
         print(f"  {_verdict(n, speeds)}")
         print(f"  {_a_query_head(speeds)}")
+        figures += [
+            ratio(f"{n} tokens: mha / {name}", speeds["mha"].samples_ms, speed.samples_ms)
+            for name, speed in speeds.items()
+            if name != "mha"
+        ]
     _print_paper()
+    return figures
 
 
 def _verdict(tokens: int, speeds: Mapping[str, Speed]) -> str:

@@ -1,0 +1,84 @@
+"""Our evaluation of standard attention against plain PyTorch: same model, images and recipe.
+
+The task is published-proxy. Ours does more than the plain loops: it counts costs, judges 512
+images after each epoch but the last and measures latency; what a plain loop prepares before its
+first epoch (one tensor of images) is not in its time. Accuracies say whether all train the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from nas.canonical import canonicalise, resolved_digest
+from nas.evaluation.record import Job, training_seed
+from nas.evaluation.study import mean_and_error
+from nas.evaluation.trainer import train_candidate
+from nas.mechanisms import mechanism
+from nas.tasks import ImageData, Task, load_images, load_task
+from tests.benchmarks.figures import Figure, fastest, interleaved, ratio
+from tests.benchmarks.plain import loaders, preloaded, train
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+OURS: Final = "ours"
+
+
+def evaluation(options: argparse.Namespace) -> list[Figure]:
+    """Core-seconds and accuracy of each, a seed a round."""
+    task = load_task("published-proxy", data=options.data)
+    forms = _forms(task, load_images(task.data, task))
+    accuracies: dict[str, list[float]] = {name: [] for name in forms}
+    works = {name: partial(_keep, accuracies[name], form) for name, form in forms.items()}
+    # The first round warms caches, and makes torch import what optimisers need.
+    taken = {name: all_[1:] for name, all_ in interleaved(works, options.seeds + 1).items()}
+    _print(task, options.seeds, taken, {name: all_[1:] for name, all_ in accuracies.items()})
+    ratios = [ratio(f"{name} / {OURS}", taken[name], taken[OURS]) for name in forms if name != OURS]
+    return [fastest(OURS, taken[OURS], "core-seconds"), *ratios]
+
+
+def _forms(task: Task, data: ImageData) -> dict[str, Callable[[int], float]]:
+    """Ways to train and judge standard attention under a seed, by name; each gives accuracy."""
+    exact = task.model_copy(update={"precision": "float32"})
+    per_image, in_memory = (get(data, task.batch_size) for get in (loaders, preloaded))
+    return {
+        OURS: partial(_ours, task, data),
+        "ours in float32": partial(_ours, exact, data),
+        "DataLoader, a transform an image": partial(train, task, data, per_image),
+        "images in memory": partial(train, task, data, in_memory),
+    }
+
+
+def _ours(task: Task, data: ImageData, seed: int) -> float:
+    genome = canonicalise(mechanism("mha").genome)
+    dim, heads, depth, _ = task.sizes
+    key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
+    job = Job(key, genome, training_seed(0, "benchmark", seed))
+    found = train_candidate(job, task, data)
+    assert found.is_ok, found.error
+    return found.objectives["accuracy"]
+
+
+def _keep(accuracies: list[float], form: Callable[[int], float]) -> None:
+    """Train under the next seed."""
+    accuracies.append(form(len(accuracies)))
+
+
+def _print(
+    task: Task,
+    seeds: int,
+    taken: Mapping[str, Sequence[float]],
+    accuracies: Mapping[str, Sequence[float]],
+) -> None:
+    print(f"\n{task.name}, {task.data}: {task.budget}, mha, one thread, {seeds} seeds in turn")
+    print(f"  {'':34}{'core-seconds':>13}{'to':>7}{'ratio':>7}{'accuracy':>17}")
+    for name, samples in taken.items():
+        times = min(samples) / min(taken[OURS])
+        middle, error = mean_and_error([100 * a for a in accuracies[name]])
+        print(
+            f"  {name:34}{min(samples):13.2f}{max(samples):7.2f}{times:7.2f}{middle:10.2f} ± "
+            f"{error or 0.0:.2f} %"
+        )

@@ -1,0 +1,93 @@
+"""Each mechanism's block against its naive form: forward and backward, one thread, float32.
+
+The naive form is plain einsum code with every pair and hidden unit at once (naive.py). Expected:
+no mechanism slower than that beyond noise, and those that score pairs by a network at least twice
+as fast at 512 tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from nas.compiler import build_attention
+from nas.measurement.passes import _peak_of_processor as peak_bytes  # `nas cost` reads it so
+from nas.mechanisms import MECHANISMS
+from tests.benchmarks.figures import Figure, interleaved, ratio
+from tests.benchmarks.naive import naive
+
+DIM: Final = 128
+HEADS: Final = 8
+# Batch and tokens: a share of a training step on small images, and one long sequence.
+SIZES: Final = ((32, 65), (1, 512))
+SAMPLE_SECONDS: Final = 0.02
+
+NOISE: Final = 0.05  # what counts as no slower
+TWICE: Final = ("qana", "neural_attention", "neural_attention_authors")
+TWICE_FROM: Final = 512  # tokens
+
+
+def kernels(options: argparse.Namespace) -> list[Figure]:
+    """Milliseconds, peak memory, and how many times as fast as the naive form."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces each of its starts
+    figures = []
+    for batch, tokens in SIZES:
+        print(
+            f"\nbatch {batch}, {tokens} tokens, dim {DIM}, {HEADS} heads: forward and backward, "
+            f"fastest of {options.rounds} interleaved rounds, peak memory beyond weights and input"
+        )
+        print(
+            f"  {'':26}{'ms':>9}{'naive':>9}{'ratio':>8}  {'middle half':15}{'MiB':>8}{'naive':>8}"
+        )
+        found = [_compare(name, batch, tokens, options.rounds) for name in MECHANISMS]
+        figures += found
+        print(f"  {_verdict(found, tokens)}")
+    return figures
+
+
+def _compare(name: str, batch: int, tokens: int, rounds: int) -> Figure:
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS[name].genome, DIM, HEADS)
+    x = torch.randn(batch, tokens, DIM, requires_grad=True)
+    weights = [x, *block.parameters()]
+    works = {
+        "block": _pass(block, x, weights),
+        "naive": _pass(lambda x: naive(block, x), x, weights),
+    }
+    mib = [peak_bytes(work) / 2**20 for work in works.values()]  # the first call is slower, too
+    samples = interleaved(works, rounds, SAMPLE_SECONDS)
+    figure = ratio(f"{name}, {tokens} tokens: naive / block", samples["naive"], samples["block"])
+    own, plain = (1e3 * min(samples[form]) for form in ("block", "naive"))
+    print(
+        f"  {name:26}{own:9.2f}{plain:9.2f}{figure.value:8.2f}  {figure.spread:15}"
+        f"{mib[0]:8.1f}{mib[1]:8.1f}",
+        flush=True,
+    )
+    return figure
+
+
+def _pass(
+    form: Callable[[Tensor], Tensor], x: Tensor, wanted: Sequence[Tensor]
+) -> Callable[[], None]:
+    above = torch.ones_like(x)
+
+    def work() -> None:
+        # A weight that only shifts what softmax ignores has no part in the result.
+        torch.autograd.grad(form(x), wanted, above, allow_unused=True)
+
+    return work
+
+
+def _verdict(figures: Sequence[Figure], tokens: int) -> str:
+    by_name: Mapping[str, Figure] = {f.name.partition(",")[0]: f for f in figures}
+    slower = [name for name, f in by_name.items() if max(f.value, f.high) < 1 - NOISE]
+    told = f"slower than naive: {', '.join(slower)}" if slower else "none slower than naive"
+    if tokens < TWICE_FROM:
+        return told
+    missed = [name for name in TWICE if by_name[name].value < 2]
+    return f"{told}; less than twice as fast of {', '.join(TWICE)}: {', '.join(missed) or 'none'}"

@@ -1,0 +1,136 @@
+"""Training as it is usually written in PyTorch: what our evaluation is held against.
+
+The model and the recipe are those of the task published-proxy: one pre-norm layer of one head, a
+class token and learned positions, AdamW, cross entropy; float32 and nothing of this package. Images
+come as the published code has them, decoded and normalised one by one (``PerImage``), or from one
+tensor prepared before (``Preloaded``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from nas.tasks import ImageData, Task
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+
+
+class Transformer(nn.Module):
+    """The model of published-proxy: (b, channels, size, size) to (b, classes)."""
+
+    def __init__(self, task: Task, channels: int, num_classes: int) -> None:
+        super().__init__()
+        dim, heads, depth, tokens = task.sizes
+        assert (heads, depth, task.final_norm, task.activation) == (1, 1, False, "relu")
+        hidden = round(dim * task.mlp_ratio)
+        self.embed = nn.Conv2d(channels, dim, task.patch, task.patch)
+        self.class_token = nn.Parameter(torch.randn(1, 1, dim) * task.init_std)
+        self.positions = nn.Parameter(torch.randn(1, tokens, dim) * task.init_std)
+        self.query, self.key, self.value = (
+            nn.Linear(dim, dim, bias=task.qkv_bias) for _ in range(3)
+        )
+        self.out, self.head = nn.Linear(dim, dim), nn.Linear(dim, num_classes)
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, dim))
+        self.dropout = nn.Dropout(task.dropout)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.embed(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.class_token.expand(len(images), -1, -1), tokens], dim=1)
+        x = x + self.positions
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        x = x + self.dropout(self.mlp(self.mlp_norm(x)))
+        return self.head(x[:, 0])
+
+    def attention(self, x: Tensor) -> Tensor:
+        """One head; explicit, which at 65 tokens is no slower than the fused function."""
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        scores = query @ key.transpose(1, 2) * x.shape[-1] ** -0.5
+        return self.out(torch.softmax(scores, dim=-1) @ value)
+
+
+class PerImage(Dataset[tuple[Tensor, int]]):
+    """Images as torchvision's data sets give them: a PIL image and a transform each."""
+
+    def __init__(self, data: ImageData, part: str) -> None:
+        self.images, self.labels = _part(data, part)
+        self.transform = transforms.Compose(
+            [
+                transforms.ToTensor(),
+                transforms.Normalize([m / 255 for m in data.mean], [s / 255 for s in data.std]),
+            ]
+        )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        # Grey images are two-dimensional in PIL.
+        pixels = self.images[index].transpose(1, 2, 0).squeeze()
+        return self.transform(Image.fromarray(pixels)), int(self.labels[index])
+
+
+class Preloaded:
+    """Normalised images in one tensor; batches are slices of a shuffled order."""
+
+    def __init__(self, data: ImageData, part: str, batch_size: int, *, shuffle: bool) -> None:
+        images, labels = _part(data, part)
+        mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (data.mean, data.std))
+        self.images = (torch.tensor(images).float() - mean) / std
+        self.labels = torch.tensor(labels)
+        self.batch_size, self.shuffle = batch_size, shuffle
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        count = len(self.images)
+        order = torch.randperm(count) if self.shuffle else torch.arange(count)
+        for chosen in order.split(self.batch_size):
+            yield self.images[chosen], self.labels[chosen]
+
+
+def loaders(data: ImageData, batch_size: int) -> tuple[Batches, Batches]:
+    """Training and validation images through a DataLoader in this process."""
+    train, held_out = PerImage(data, "train"), PerImage(data, "validation")
+    return DataLoader(train, batch_size, shuffle=True), DataLoader(held_out, batch_size)
+
+
+def preloaded(data: ImageData, batch_size: int) -> tuple[Batches, Batches]:
+    """Training and validation images from memory."""
+    return (
+        Preloaded(data, "train", batch_size, shuffle=True),
+        Preloaded(data, "validation", batch_size, shuffle=False),
+    )
+
+
+def train(task: Task, data: ImageData, batches: tuple[Batches, Batches], seed: int) -> float:
+    """Train a model and judge it; the share of validation images that it gets right."""
+    torch.manual_seed(seed)
+    model = Transformer(task, data.channels, data.num_classes)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=task.learning_rate, weight_decay=task.weight_decay
+    )
+    for _ in range(task.epochs):
+        model.train()
+        for images, labels in batches[0]:
+            optimizer.zero_grad()
+            F.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        right = sum(int((model(x).argmax(-1) == y).sum()) for x, y in batches[1])
+    return right / len(data.validation)
+
+
+def _part(data: ImageData, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    return getattr(data, part), getattr(data, f"{part}_labels")

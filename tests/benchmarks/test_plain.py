@@ -1,0 +1,53 @@
+"""The plain loops train what our evaluation trains: the same model on the same images."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nas.evaluation.trainer import build_backbone
+from nas.mechanisms import mechanism
+from nas.tasks import ImageData, Task, load_images, load_task
+from tests.benchmarks.plain import Transformer, loaders, preloaded, train
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    few = {"train_images": 40, "validation_images": 20, "epochs": 1, "precision": "float32"}
+    return load_task("published-proxy", data="digits", overrides=few)
+
+
+@pytest.fixture(scope="module")
+def data(task: Task) -> ImageData:
+    return load_images(task.data, task)
+
+
+def test_plain_model_is_ours(task: Task, data: ImageData) -> None:
+    torch.manual_seed(0)
+    plain = Transformer(task, data.channels, data.num_classes).eval()
+    ours = build_backbone(mechanism("mha").genome, task, data, seed=0).eval()
+    names = {
+        "embed": "embed", "head": "head", "class_token": "class_token", "positions": "positions",
+        "attention_norm": "layers.0.attention_norm", "mlp_norm": "layers.0.mlp_norm",
+        "mlp": "layers.0.mlp", "out": "layers.0.attention.wo", "query": "layers.0.attention.wq",
+        "key": "layers.0.attention.wk", "value": "layers.0.attention.wv",
+    }  # fmt: skip
+    weights = ours.state_dict()
+    with torch.no_grad():
+        for name, weight in plain.named_parameters():
+            module, dot, rest = name.partition(".")
+            weight.copy_(weights.pop(names[module] + dot + rest).view_as(weight))
+    assert not weights
+    images = torch.randn(3, data.channels, task.image_size, task.image_size)
+    torch.testing.assert_close(plain(images), ours(images), atol=1e-5, rtol=1e-5)
+
+
+def test_both_ways_give_the_same_images(task: Task, data: ImageData) -> None:
+    one_by_one, in_memory = (get(data, 7)[1] for get in (loaders, preloaded))
+    for (images, labels), (others, their_labels) in zip(one_by_one, in_memory, strict=True):
+        torch.testing.assert_close(images, others, atol=1e-5, rtol=1e-5)
+        assert torch.equal(labels, their_labels)
+
+
+def test_training_gives_an_accuracy(task: Task, data: ImageData) -> None:
+    assert 0.0 <= train(task, data, preloaded(data, 8), seed=0) <= 1.0

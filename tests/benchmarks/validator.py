@@ -1,0 +1,74 @@
+"""Genomes a core-second: judged, sampled, digested."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from statistics import mean
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from nas.canonical import canonicalise, digest
+from nas.space import load_space
+from nas.validation import load_policy, validate
+from nas.variation import Variation
+from tests.benchmarks.figures import Figure, interleaved, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nas.genome import Genome
+
+SPACES: Final = ("quickstart", "attention_v1", "attention_v2")
+COUNT: Final = 5_000
+ROUNDS: Final = 5
+
+
+def validator(options: argparse.Namespace) -> list[Figure]:
+    """Types plus policy on distinct parsed genomes; nothing is kept from one to the next."""
+    print(f"\ngenomes a core-second, best of {ROUNDS} rounds over distinct genomes")
+    print(
+        f"{'space':16}{'genomes':>9}{'nodes':>7}{'judged/s':>11}{'sampled/s':>11}"
+        f"{'canonical/s':>13}{'digests/s':>11}"
+    )
+    figures = []
+    for name in SPACES:
+        genomes, found = _measure(name)
+        nodes = mean(len(g.nodes) for g in genomes)
+        judged, sampled, canonical, digested = (f.value for f in found)
+        print(
+            f"{name:16}{len(genomes):9,}{nodes:7.1f}{judged:11,.0f}{sampled:11,.0f}"
+            f"{canonical:13,.0f}{digested:11,.0f}"
+        )
+        figures += found
+    return figures
+
+
+def _measure(name: str) -> tuple[list[Genome], list[Figure]]:
+    """A space's genomes, and the rates of what is done with them."""
+    space = load_space(name)
+    policy = load_policy(space.policy)
+    variation = Variation(space, policy)
+    genomes = list({digest(g): g for g in _drawn(variation, COUNT)}.values())
+    works: dict[str, Callable[[], object]] = {
+        "judged": partial(_each, genomes, partial(validate, policy=policy)),
+        "sampled": partial(_drawn, variation, len(genomes)),
+        "canonicalised": partial(_each, genomes, canonicalise),
+        "digested": partial(_each, genomes, digest),
+    }
+    return genomes, [
+        rate(f"{name}: {work}", len(genomes), samples, "genomes/s")
+        for work, samples in interleaved(works, ROUNDS).items()
+    ]
+
+
+def _drawn(variation: Variation, count: int) -> list[Genome]:
+    """Samples, each mutated once."""
+    rng = np.random.default_rng(0)
+    return [variation.mutate(variation.sample(rng), rng)[0] for _ in range(count)]
+
+
+def _each(genomes: Sequence[Genome], work: Callable[[Genome], object]) -> None:
+    for genome in genomes:
+        work(genome)
