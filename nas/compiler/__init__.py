@@ -1,4 +1,4 @@
-"""From genome to torch module: plan, interpreter (the reference), emitted source."""
+"""From genome to torch module: plan, interpreter (the reference), lowering, emitted source."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 from nas.compiler.emit import class_source, import_lines
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
+from nas.compiler.lowering import RULES
 from nas.compiler.plan import Plan, make_plan
 from nas.errors import GenomeError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from torch import nn
 
     from nas.genome import Genome
 
-__all__ = ["Plan", "build_attention", "emit", "formula", "formula_of", "make_plan"]
+__all__ = ["RULES", "Plan", "build_attention", "emit", "formula", "formula_of", "make_plan"]
 
 
 def build_attention(
@@ -29,7 +32,7 @@ def build_attention(
     *,
     qkv_bias: bool = False,
     reference: bool = False,
-    fuse: bool = True,
+    fuse: bool | Collection[str] = True,
 ) -> nn.Module:
     """A mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
 
@@ -40,12 +43,14 @@ def build_attention(
     Args:
         qkv_bias: give W_Q, W_K and W_V a bias.
         reference: interpret the graph instead of running the generated source.
-        fuse: let dot products, softmax and aggregation be one call.
+        fuse: let dot products, softmax and aggregation be one call: by all rules, by none, or by
+            those named (``nas.compiler.RULES``).
 
     Warns:
         UserWarning: a part of it can never train.
 
     Raises:
+        ConfigError: no rule has that name.
         GenomeError: the mechanism does not exist at this size.
         ViolationError: the genome does not type-check.
     """
@@ -63,12 +68,21 @@ def build_attention(
     return cast("nn.Module", block)
 
 
-def emit(genome: Genome, dim: int, heads: int, *, qkv_bias: bool = False, fuse: bool = True) -> str:
+def emit(
+    genome: Genome,
+    dim: int,
+    heads: int,
+    *,
+    qkv_bias: bool = False,
+    fuse: bool | Collection[str] = True,
+) -> str:
     """The Python source that ``build_attention`` runs."""
     return emit_plan(make_plan(genome), dim, heads, qkv_bias, fuse)
 
 
-def emit_plan(plan: Plan, dim: int, heads: int, qkv_bias: bool, fuse: bool = True) -> str:
+def emit_plan(
+    plan: Plan, dim: int, heads: int, qkv_bias: bool, fuse: bool | Collection[str] = True
+) -> str:
     """The Python source of a plan; see ``emit``."""
     text = class_source(plan, dim, heads, qkv_bias, fuse=fuse)
     lines = "\n".join(import_lines(plan, text))

@@ -14,25 +14,32 @@ from nas.compiler import runtime, windows
 from nas.compiler.formula import formula_of
 from nas.compiler.forward import methods
 from nas.compiler.labels import call_lines, heads_text, indented, times_text, width_text
+from nas.compiler.lowering import chosen_rules, lower
 from nas.genome import key_width, share
 from nas.types import MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from nas.compiler.forward import Fused
     from nas.compiler.plan import Plan, Step
 
 
 def class_source(
-    plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = "", *, fuse: bool = True
+    plan: Plan,
+    dim: int,
+    heads: int,
+    qkv_bias: bool,
+    about: str = "",
+    *,
+    fuse: bool | Collection[str] = True,
 ) -> str:
     """The source of the class alone; ``dim`` and ``heads`` are the defaults it gets.
 
     Args:
-        fuse: let dot products, softmax and aggregation be one call where the graph has them so.
+        fuse: which rules of ``nas.compiler.lowering`` to apply: all, none, or those named.
     """
-    fused = plan.fused() if fuse else {}
+    fused = lower(plan, chosen_rules(fuse))
     lines = ["class Attention(nn.Module):"]
     lines += indented(
         [
@@ -63,6 +70,12 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
         runtime.merge_heads,
         runtime.repeat_heads,
         runtime.visible_keys,
+        runtime.fold_heads,
+        runtime.unfold_heads,
+        runtime.by_head,
+        runtime.squared_length,
+        runtime.unit_length,
+        runtime.with_silent_key,
         runtime.dot_product_attention,
         windows.windowed_keys,
         windows.by_rows,
@@ -91,12 +104,12 @@ def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
         if stream.is_projected:
             width = times_text(heads_text(stream.type.heads), width_text(stream.type.width))
             lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
-    hidden = {part.index for pair in fused.values() for part in pair}
+    replaced = {part.index for call in fused.values() for part in (*call.hidden, call.sums[0])}
     for step in plan.steps:
-        if step.index in fused:
-            lines.append(f"self.scale_{step.index} = {_scale(fused[step.index][0])}")
-        elif step.index not in hidden:
+        if step.index not in replaced or step.primitive.is_parametric:
             lines += _build(step, bias)
+        elif "rank" in step.primitive.sizes:
+            lines.append(f"self.scale_{step.index} = {_scale(step)}")
     if plan.genome.projections.has_wo:
         lines.append(f"self.wo = nn.Linear({_merged(plan)}, dim)")
     return lines

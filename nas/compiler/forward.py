@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.compiler.labels import call_lines, heads_text, indented
+from nas.compiler.features import lowered_call
+from nas.compiler.labels import arguments, call_lines, heads_text, indented, on_rows
 from nas.primitives.base import STREAM_OF_PORT, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nas.compiler.plan import Operand, Plan, Step, Stream
+    from nas.compiler.lowering import Lowered
+    from nas.compiler.plan import Plan, Step, Stream
 
-    # The steps whose call is fused, each with its dot product and its softmax.
-    Fused = Mapping[int, tuple[Step, Step]]
+    # The calls that replace aggregations, by the index of the first.
+    Fused = Mapping[int, Lowered]
 
 
 def methods(plan: Plan, fused: Fused, planes: Mapping[int, int]) -> list[str]:
@@ -61,8 +63,9 @@ def _forward(plan: Plan, fused: Fused, planes: Mapping[int, int]) -> list[str]:
             kept = sum(planes[step.index] for step in pairs)
             lines += _parts(plan, stage, pairs, fused, kept)
         else:
+            is_causal = _is_causal_by_word(plan, fused)
             for step in pairs:
-                lines += call_lines(step.variable, *_whole_call(plan, step, fused))
+                lines += _written(step, fused, is_causal=is_causal)
     out = plan.steps[-1].variable
     is_sum = plan.genome.projections.merge == "sum"
     merged = f"{out}.sum(dim=1)" if is_sum else f"merge_heads({out})"
@@ -95,6 +98,8 @@ def _limits(plan: Plan) -> list[str]:
 def _is_causal_by_word(plan: Plan, fused: Fused) -> bool:
     """Whether only fused attention asks for the mask: it is quicker told "causal" than shown."""
     left = _without_hidden(list(plan.steps), fused)
+    if any(call.has_silent_key for call in fused.values()):
+        return False
     is_alone = all(
         s.index in fused or not (s.is_paired or "mask" in s.primitive.extras) for s in left
     )
@@ -114,15 +119,8 @@ def _stages(plan: Plan) -> list[tuple[int, list[Step]]]:
 
 
 def _without_hidden(steps: list[Step], fused: Fused) -> list[Step]:
-    hidden = {part.index for pair in fused.values() for part in pair}
+    hidden = {part.index for call in fused.values() for part in call.hidden}
     return [step for step in steps if step.index not in hidden]
-
-
-def _whole_call(plan: Plan, step: Step, fused: Fused) -> tuple[str, list[str]]:
-    if step.index not in fused:
-        return _call(step, "mask")
-    rest = ["is_causal"] if _is_causal_by_word(plan, fused) else []
-    return _fused_call(step, fused[step.index][0], rest)
 
 
 # A stage whose calls about pairs may be made for some queries at a time is a method of its own.
@@ -142,25 +140,21 @@ def _attend_methods(plan: Plan, fused: Fused) -> list[list[str]]:
 
 def _method(plan: Plan, stage: int, pairs: list[Step], fused: Fused) -> list[str]:
     rows, keys = _operands_by_side(pairs, fused)
-    names = [*(_on_rows(name, keys) for name in rows), *keys, "x"]
-    arguments = [
+    names = [*(on_rows(name, keys) for name in rows), *keys, "x"]
+    given = [
         "self",
         *(f"{name}: Tensor" for name in names),
         "mask: Tensor | None",
         "start: int",
     ]
-    lines = [f"def {_method_name(plan, stage)}(", f"    {', '.join(arguments)}", ") -> Tensor:"]
-    if len(results := _results(pairs)) > 1:
+    lines = [f"def {_method_name(plan, stage)}(", f"    {', '.join(given)}", ") -> Tensor:"]
+    if len(results := _results(pairs, fused)) > 1:
         lines[-1] = ") -> tuple[Tensor, ...]:"
     lines.append(
         '    """Queries from ``start`` on, with their rows of x, against the keys given."""'
     )
     for step in pairs:
-        if step.index in fused:
-            call = _fused_call(step, fused[step.index][0], [], keys)
-        else:
-            call = _call(step, "mask", keys)
-        lines += indented(call_lines(step.variable, *call))
+        lines += indented(_written(step, fused, keys))
     return [*lines, f"    return {', '.join(results)}"]
 
 
@@ -168,7 +162,7 @@ def _parts(plan: Plan, stage: int, pairs: list[Step], fused: Fused, planes: int)
     """Call the method of a stage for all queries, part by part."""
     sides = [_tuple(side) for side in _operands_by_side(pairs, fused)]
     given = [f"self.{_method_name(plan, stage)}", *sides, "x"]
-    target = ", ".join(_results(pairs))
+    target = ", ".join(_results(pairs, fused))
     if plan.is_windowed:
         given += ["attn_mask", "key_padding_mask", "is_causal", *_limits(plan)]
         return call_lines(target, "by_windows", given)
@@ -184,15 +178,19 @@ def _operands_by_side(pairs: list[Step], fused: Fused) -> tuple[list[str], list[
     """The tokens that a stage reads: as queries, and as keys and values."""
     rows: dict[str, None] = {}
     keys: dict[str, None] = {}
-    for step in [*(fused[s.index][0] for s in pairs if s.index in fused), *pairs]:
+    calls = [fused[step.index] for step in pairs if step.index in fused]
+    for step in [*(part for call in calls for part in (*call.scores, *call.sums)), *pairs]:
         for operand, port in zip(step.operands, step.primitive.signatures[0].inputs, strict=True):
             if port.name in STREAM_OF_PORT:
                 (rows if port.name == "query" else keys)[operand.variable] = None
     return list(rows), list(keys)
 
 
-def _results(pairs: list[Step]) -> list[str]:
-    return [step.variable for step in pairs if step.variable.startswith(Kind.TOKENS)]
+def _results(pairs: list[Step], fused: Fused) -> list[str]:
+    """The tokens that a stage makes."""
+    called = [fused[step.index].sums if step.index in fused else (step,) for step in pairs]
+    made = [step.variable for steps in called for step in steps]
+    return [name for name in made if name.startswith(Kind.TOKENS)]
 
 
 def _method_name(plan: Plan, stage: int) -> str:
@@ -203,14 +201,18 @@ def _method_name(plan: Plan, stage: int) -> str:
     )
 
 
-def _on_rows(name: str, keys: list[str]) -> str:
-    """A stream that is read as queries and as keys has two names in a method."""
-    return f"{name}_rows" if name in keys else name
-
-
 def _read(stream: Stream) -> str:
     source = f"self.w{stream.name}(x)" if stream.is_projected else "x"
     return f"{stream.name} = split_heads({source}, {heads_text(stream.type.heads, 'self.heads')})"
+
+
+def _written(
+    step: Step, fused: Fused, keys: list[str] | None = None, *, is_causal: bool = False
+) -> list[str]:
+    """The call of a step about pairs, or what replaces it."""
+    if step.index in fused:
+        return lowered_call(fused[step.index], keys, is_causal)
+    return call_lines(step.variable, *_call(step, "mask", keys))
 
 
 def _call(step: Step, mask: str, keys: list[str] | None = None) -> tuple[str, list[str]]:
@@ -219,33 +221,8 @@ def _call(step: Step, mask: str, keys: list[str] | None = None) -> tuple[str, li
     Args:
         keys: inside a method, what it calls the tokens that it reads as keys.
     """
-    arguments = _arguments(step, keys)
-    given = {"x": "x", "mask": mask}
-    arguments += [f"{name}={given[name]}" for name in step.primitive.extras]
+    known = {"x": "x", "mask": mask}
+    given = [*arguments(step, keys), *(f"{n}={known[n]}" for n in step.primitive.extras)]
     if keys is not None and step.primitive.is_positional:
-        arguments.append("start=start")
-    return f"self.{step.module}", arguments
-
-
-def _fused_call(
-    step: Step, score: Step, rest: list[str], keys: list[str] | None = None
-) -> tuple[str, list[str]]:
-    """The same for an aggregation that is fused with its dot product and softmax."""
-    values = _arguments(step, keys)[1]
-    arguments = [*_arguments(score, keys), values, "mask", f"self.scale_{step.index}"]
-    return "dot_product_attention", arguments + rest
-
-
-def _arguments(step: Step, keys: list[str] | None) -> list[str]:
-    ports = step.primitive.signatures[0].inputs
-    return [
-        _operand(operand, step, keys if port.name == "query" else None)
-        for operand, port in zip(step.operands, ports, strict=True)
-    ]
-
-
-def _operand(operand: Operand, step: Step, keys: list[str] | None) -> str:
-    name = operand.variable if keys is None else _on_rows(operand.variable, keys)
-    if not operand.is_repeated:
-        return name
-    return f"repeat_heads({name}, {heads_text(step.heads, 'self.heads')})"
+        given.append("start=start")
+    return f"self.{step.module}", given

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nas.types import MODEL
+
+if TYPE_CHECKING:
+    from nas.compiler.plan import Operand, Step
 
 # Characters of a statement in a method, so that a line has at most a hundred.
 LINE: Final = 92
@@ -48,3 +51,36 @@ def call_lines(target: str, function: str, arguments: list[str]) -> list[str]:
     if len(line) <= LINE:
         return [line]
     return [f"{target} = {function}(", *(f"    {a}," for a in arguments), ")"]
+
+
+def arguments(step: Step, keys: list[str] | None) -> list[str]:
+    """What a step reads, with as many heads as it has itself.
+
+    Args:
+        keys: inside a method, what it calls the tokens that it reads as keys.
+    """
+    return [
+        repeated(name, operand, step)
+        for name, operand in zip(operand_names(step, keys), step.operands, strict=True)
+    ]
+
+
+def operand_names(step: Step, keys: list[str] | None) -> list[str]:
+    """The names alone."""
+    ports = step.primitive.signatures[0].inputs
+    return [
+        on_rows(operand.variable, keys) if keys and port.name == "query" else operand.variable
+        for operand, port in zip(step.operands, ports, strict=True)
+    ]
+
+
+def on_rows(name: str, keys: list[str]) -> str:
+    """A stream that is read as queries and as keys has two names in a method."""
+    return f"{name}_rows" if name in keys else name
+
+
+def repeated(name: str, operand: Operand, step: Step) -> str:
+    """An operand's name, with its heads repeated if it has fewer than the step."""
+    if not operand.is_repeated:
+        return name
+    return f"repeat_heads({name}, {heads_text(step.heads, 'self.heads')})"

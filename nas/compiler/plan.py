@@ -110,31 +110,6 @@ class Plan:
                 return False
         return True
 
-    def fused(self) -> dict[int, tuple[Step, Step]]:
-        """Aggregations that end in fused attention: for each its dot product and its softmax.
-
-        That is weighted_sum(softmax(scaled_dot_product(q, k)), v) where nobody else reads the
-        scores or the weights.
-        """
-        readers: dict[Ref, int] = {}
-        for step in self.steps:
-            for operand in step.operands:
-                readers[operand.ref] = readers.get(operand.ref, 0) + 1
-        found: dict[int, tuple[Step, Step]] = {}
-        for step in self.steps:
-            softmax = self._only(step, "weighted_sum", readers)
-            score = softmax and self._only(softmax, "softmax", readers)
-            if softmax and score and score.primitive.name == "scaled_dot_product":
-                found[step.index] = score, softmax
-        return found
-
-    def _only(self, step: Step, name: str, readers: dict[Ref, int]) -> Step | None:
-        """What a step of that name reads first, if it reads it alone, with as many heads."""
-        first = step.operands[0]
-        if step.primitive.name != name or not isinstance(first.ref, int) or step.is_filtered:
-            return None
-        return self.steps[first.ref] if readers[first.ref] == 1 and not first.is_repeated else None
-
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
         """The size arguments that a step's module asks for."""
         found = Type(Kind.TOKENS, step.heads, step.width)

@@ -26,36 +26,128 @@ def repeat_heads(x: Float[Tensor, "b g ..."], heads: int) -> Float[Tensor, "b h 
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
+def fold_heads(values: Float[Tensor, "b h n w"], heads: int) -> Float[Tensor, "b g n rw"]:
+    """Put the heads that share one of ``heads`` heads of weights side by side; see repeat_heads."""
+    batch, _, tokens, width = values.shape
+    return values.reshape(batch, heads, -1, tokens, width).transpose(2, 3).flatten(3)
+
+
+def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Float[Tensor, "b h n w"]:
+    """The inverse of ``fold_heads``; ``heads`` as many as there were."""
+    batch, groups, tokens, _ = x.shape
+    return x.reshape(batch, groups, tokens, heads // groups, -1).transpose(2, 3).flatten(1, 2)
+
+
+def by_head(x: Float[Tensor, "b h n w"], factor: Float[Tensor, "h"]) -> Float[Tensor, "b h n w"]:
+    """Multiply each head by its factor."""
+    return x * factor.to(x.dtype).view(-1, 1, 1)
+
+
+def squared_length(x: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n 1"]:
+    """The tokens' squared lengths, in float32 at least."""
+    exact = x.to(torch.promote_types(x.dtype, torch.float32))
+    return exact.square().sum(dim=-1, keepdim=True)
+
+
+def unit_length(x: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    """Tokens of length 1, as cosine scores have them."""
+    exact = x.to(torch.promote_types(x.dtype, torch.float32))
+    return (exact / (squared_length(exact) + 1e-6).sqrt()).to(x.dtype)
+
+
+def with_silent_key(
+    key: Float[Tensor, "b h k w"],
+    values: Float[Tensor, "b g k v"],
+    mask: Bool[Tensor, "..."] | None,
+) -> tuple[Tensor, Tensor, Bool[Tensor, "..."] | None]:
+    """Keys, values and mask with a key of zeros in front, which every query sees.
+
+    Softmax over them is softmax_one over the others: one more exp(0) in its denominator.
+    """
+    key, values = F.pad(key, (0, 0, 1, 0)), F.pad(values, (0, 0, 1, 0))
+    return key, values, None if mask is None else F.pad(mask, (1, 0), value=True)
+
+
 def dot_product_attention(
     query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b h k w"],
-    values: Float[Tensor, "b h k v"],
+    key: Float[Tensor, "b g k w"],
+    values: Float[Tensor, "b s k v"],
     mask: Bool[Tensor, "..."] | None,
-    scale: float,
+    scale: float = 1.0,
     is_causal: bool = False,
+    bias: Float[Tensor, "b g k 1"] | None = None,
 ) -> Float[Tensor, "b h q v"]:
-    """softmax(scale query·key^T)·values over the visible keys, by the faster of two ways.
+    """softmax(scale query·key^T + bias^T)·values over the visible keys, by the faster of two ways.
+
+    Keys and values may have fewer heads: head i of the queries reads their i // (h / g).
 
     Args:
         mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
         is_causal: hide later keys as well.
+        bias: what each key adds to its score for every query.
     """
     # On a CPU in 16 bits the backward of fused attention is the slower one up to some thousand
     # keys (2 to 6 times at 65 to 256); forward, and in 32 bits, it wins from 256 keys on.
     is_short = query.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
     least = 1024 if is_short and torch.is_grad_enabled() else 256
-    if not query.is_cuda and key.shape[2] < least:
-        if is_causal:
-            past = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device)
-            mask = past.tril() if mask is None else mask & past.tril()
-        scores = query @ key.transpose(-2, -1) * scale
-        return masked_softmax(scores, mask, False) @ values
     if is_causal and mask is not None:
-        past = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device)
-        mask, is_causal = mask & past.tril(), False
-    return F.scaled_dot_product_attention(
-        query, key, values, attn_mask=mask, is_causal=is_causal, scale=scale
+        mask, is_causal = mask & past_keys(query, key), False
+    if query.is_cuda or key.shape[2] >= least:
+        return fused_attention(query, key, values, mask, scale, is_causal, bias)
+    if is_causal:
+        mask = past_keys(query, key)
+    heads = query.shape[1]
+    scores = query @ repeat_heads(key, heads).transpose(-2, -1)
+    if scale != 1.0:
+        scores = scores * scale
+    if bias is not None:
+        scores = scores + repeat_heads(bias, heads).to(scores.dtype).transpose(-2, -1)
+    return masked_softmax(scores, mask, False) @ repeat_heads(values, heads)
+
+
+def past_keys(
+    query: Float[Tensor, "b h q w"], key: Float[Tensor, "b g k w"]
+) -> Bool[Tensor, "q k"]:
+    """The causal mask."""
+    shape = (query.shape[2], key.shape[2])
+    return torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+
+
+def fused_attention(
+    query: Float[Tensor, "b h q w"],
+    key: Float[Tensor, "b g k w"],
+    values: Float[Tensor, "b s k v"],
+    mask: Bool[Tensor, "..."] | None,
+    scale: float,
+    is_causal: bool,
+    bias: Float[Tensor, "b g k 1"] | None,
+) -> Float[Tensor, "b h q v"]:
+    """The same by torch's fused kernel: no more than one of mask and is_causal."""
+    if bias is not None:  # one more feature, 1 in every query
+        query = torch.cat((query * scale, torch.ones_like(query[..., :1])), dim=-1)
+        key, scale = torch.cat((key, bias.to(key.dtype)), dim=-1), 1.0
+    # Fused kernels take one width for all three, on CUDA a multiple of 8; for other shapes torch
+    # falls back to explicit attention (on a CPU 2 to 6 times slower at 1,024 keys).
+    width = values.shape[-1]
+    widest = max(width, key.shape[-1])
+    widest += -widest % 8 if query.is_cuda else 0
+    query, key, values = (widened(x, widest) for x in (query, key, values))
+    heads = query.shape[1]
+    # Groups are slightly faster than copies; on CUDA no kernel has both them and a mask.
+    is_grouped = key.shape[1] == values.shape[1] < heads and not (
+        query.is_cuda and mask is not None
     )
+    if not is_grouped:
+        key, values = repeat_heads(key, heads), repeat_heads(values, heads)
+    out = F.scaled_dot_product_attention(
+        query, key, values, mask, is_causal=is_causal, scale=scale, enable_gqa=is_grouped
+    )
+    return out if out.shape[-1] == width else out[..., :width]
+
+
+def widened(x: Float[Tensor, "b h n w"], width: int) -> Float[Tensor, "b h n v"]:
+    """Tokens with zeros up to a width."""
+    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
 
 
 def visible_keys(

@@ -62,7 +62,14 @@ def test_fused_and_plain_sources_have_the_same_weights() -> None:
     "nodes",
     [
         (("scaled_dot_product", "qk"), ("sigmoid", [0]), ("weighted_sum", [1, "v"])),
-        (("cosine", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])),
+        (
+            ("scaled_dot_product", "qk"),
+            ("softcap", [0]),
+            ("softmax", [1]),
+            ("weighted_sum", [2, "v"]),
+        ),
+        # What softmax_one sees and softmax does not.
+        (("distance", "qk"), ("softmax_one", [0]), ("weighted_sum", [1, "v"])),
         (
             ("scaled_dot_product", "qk"),
             ("topk_filter", [0]),

@@ -77,7 +77,7 @@ def test_two_aggregations_in_one_stage_come_back_together(
 ) -> None:
     both_ways = genome(
         ("cosine", "qk"),
-        ("softmax", [0]),
+        ("sigmoid", [0]),
         ("weighted_sum", [1, "v"]),
         ("weighted_sum", [1, "k"]),
         ("add", [2, 3]),
