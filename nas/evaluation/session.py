@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from nas.evaluation.hardware import Meter, resolve_precision
 from nas.evaluation.record import Epoch
+from nas.tasks.backbone import patches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +55,9 @@ class Session:
         """Train the model; the accuracy at the end, and the curve on the way."""
         task = self.task
         model.to(self.device)
-        train, held_out = _Part(data, "train", self.device), _Part(data, "validation", self.device)
+        train, held_out = (
+            _Part(data, name, task.patch, self.device) for name in ("train", "validation")
+        )
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=task.learning_rate, weight_decay=task.weight_decay, fused=True
         )
@@ -97,7 +101,7 @@ class Session:
 
     def _loss(self, model: Backbone, part: _Part, chosen: Tensor) -> Tensor:
         with self._autocast():
-            logits = model(part.normalised(chosen))
+            logits = model.classify(part.normalised(chosen))
         return F.cross_entropy(logits.float(), part.labels[chosen])
 
     @torch.no_grad()
@@ -109,7 +113,7 @@ class Session:
         for chosen in torch.split(torch.arange(count, device=self.device), JUDGED_AT_ONCE):
             self._check_time()
             with self._autocast():
-                logits = model(part.normalised(chosen))
+                logits = model.classify(part.normalised(chosen))
             right += (logits.argmax(dim=-1) == part.labels[chosen]).sum()
             finite &= logits.isfinite().all()
         if not finite.item():
@@ -127,20 +131,22 @@ class Session:
 
 
 class _Part:
-    """Training or validation images on the device; batches are gathered and normalised there."""
+    """Training or validation images on the device, in patches; batches are normalised there."""
 
-    def __init__(self, data: ImageData, name: str, device: torch.device) -> None:
-        self.images = _tensor(getattr(data, name), device)
+    def __init__(self, data: ImageData, name: str, patch: int, device: torch.device) -> None:
+        self.cut = patches(_tensor(getattr(data, name), device), patch)
         self.labels = _tensor(getattr(data, f"{name}_labels"), device)
-        self.mean = torch.tensor(data.mean, device=device).view(-1, 1, 1)
-        self.scale = 1.0 / torch.tensor(data.std, device=device).view(-1, 1, 1)
+        mean, std = (torch.tensor(v, device=device) for v in (data.mean, data.std))
+        self.mean = mean.repeat_interleave(patch**2)
+        self.scale = (1.0 / std).repeat_interleave(patch**2)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.labels)
 
-    def normalised(self, chosen: Tensor) -> Tensor:
-        """The chosen images with mean 0 and deviation 1 in each channel."""
-        return (self.images[chosen].float() - self.mean) * self.scale
+    def normalised(self, chosen: Tensor) -> Float[Tensor, "b n cpp"]:
+        """The chosen images' patches, with mean 0 and deviation 1 in each channel."""
+        # index_select copies whole images where indexing copies byte by byte.
+        return (self.cut.index_select(0, chosen).float() - self.mean) * self.scale
 
 
 def _tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:

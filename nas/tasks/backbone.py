@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor, nn
 
 from nas.tasks.seeds import derive_seed, seeded
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from nas.tasks.task import Task
 
 ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "relu": nn.ReLU}
+USES_OF_A_STRIP: Final = 16
+"""Branches that read one strip of dropout factors; drawing it costs as much as two masks."""
 
 
 class Backbone(nn.Module):
@@ -48,6 +50,7 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.patch = task.patch
+        self.keeps_sums = task.dropout == 0
         dim, _, depth, tokens = task.sizes
         with seeded(derive_seed(seed, "backbone")):
             self.embed = nn.Linear(channels * task.patch**2, dim)
@@ -62,11 +65,18 @@ class Backbone(nn.Module):
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
         """Logits of normalised images."""
-        tokens = self.embed(patches(images, self.patch))
-        start = self.class_token.expand(len(images), -1, -1).to(tokens.dtype)
+        return self.classify(patches(images, self.patch))
+
+    def classify(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
+        """Logits of normalised images that are cut into ``patches`` already."""
+        tokens = self.embed(cut)
+        start = self.class_token.expand(len(cut), -1, -1).to(tokens.dtype)
         x = torch.cat([start, tokens], dim=1) + self.positions
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             x = layer(x)
+        # Nothing else is read of the last layer. To leave the other tokens out rounds the sums
+        # in weights' gradients otherwise: tasks without dropout keep the results on record.
+        x = self.layers[-1](x, tokens=None if self.training and self.keeps_sums else 1)
         logits: Tensor = self.head(self.norm(x[:, 0]))
         return logits
 
@@ -92,9 +102,15 @@ class Layer(nn.Module):
         )
         self.dropout = Dropout(task.dropout)
 
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """Attention, then the feed-forward network, each around a residual."""
-        x = x + self.dropout(self.attention(self.attention_norm(x)))
+    def forward(
+        self, x: Float[Tensor, "b n d"], tokens: int | None = None
+    ) -> Float[Tensor, "b m d"]:
+        """Attention, then the feed-forward network, each around a residual.
+
+        Args:
+            tokens: how many, from the first on, are asked for; None for all.
+        """
+        x = (x + self.dropout(self.attention(self.attention_norm(x))))[:, :tokens]
         result: Tensor = x + self.dropout(self.mlp(self.mlp_norm(x)))
         return result
 
@@ -103,7 +119,9 @@ class Dropout(nn.Module):
     """Dropout of each branch before it joins the residual stream (Srivastava et al. 2014).
 
     On a CPU torch's own draws one 64-bit number for each element and costs as much as the layer's
-    matrix products; here one such number decides four elements.
+    matrix products. Here such a number decides four elements of a strip twice as long as the
+    branch, which several branches read, each from a place of its own, drawn at random. Within a
+    branch elements are independent; two branches share no pattern but one that is shifted.
 
     Args:
         rate: share of elements set to zero, 0 <= rate < 1, to the nearest 1/65536.
@@ -112,21 +130,32 @@ class Dropout(nn.Module):
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.dropped = round(rate * 2**16)
+        self.strip = torch.empty(0)
+        self.uses_left = 0
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """The branch, in training with zeros and scaled so that its mean is kept."""
         if not self.training or self.dropped == 0:
             return x
-        rate = self.dropped / 2**16
         if x.device.type != "cpu":
-            return nn.functional.dropout(x, rate)
-        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-        kept = (bits >= self.dropped - 2**15).to(x.dtype)
-        return x * kept.mul_(1.0 / (1.0 - rate))
+            return nn.functional.dropout(x, self.dropped / 2**16)
+        length = 2 * x.numel()
+        if not self.uses_left or len(self.strip) < length or self.strip.dtype != x.dtype:
+            self.strip = _factors(length, self.dropped, x.dtype)
+            self.uses_left = USES_OF_A_STRIP
+        self.uses_left -= 1
+        start = int(torch.randint(len(self.strip) - x.numel() + 1, ()))
+        return x * self.strip[start : start + x.numel()].view(x.shape)
 
 
-def patches(images: Float[Tensor, "b c h w"], size: int) -> Float[Tensor, "b n cpp"]:
+def _factors(length: int, dropped: int, dtype: torch.dtype) -> Float[Tensor, " length"]:
+    """Zero with a probability of ``dropped`` / 65536, else what keeps the mean at 1."""
+    words = torch.empty(-(-length // 4), dtype=torch.int64).random_(-(2**63), None)
+    kept = words.view(torch.int16)[:length] >= dropped - 2**15
+    return kept.to(dtype).mul_(1.0 / (1.0 - dropped / 2**16))
+
+
+def patches(images: Num[Tensor, "b c h w"], size: int) -> Num[Tensor, "b n cpp"]:
     """Cut images into squares of ``size``, row by row, each one flat (c, size, size)."""
     count, channels, height, width = images.shape
     cut = images.view(count, channels, height // size, size, width // size, size)

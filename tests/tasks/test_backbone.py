@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas.tasks import load_task
-from nas.tasks.backbone import Backbone, Dropout, patches
+from nas.tasks.backbone import USES_OF_A_STRIP, Backbone, Dropout, patches
 from nas.tasks.seeds import derive_seed, seeded
 
 
@@ -55,6 +55,31 @@ def test_backbone_computes_what_its_docstring_says():
     first, _, second = layer.mlp
     x = x + second(first(layer.mlp_norm(x)).relu())
     torch.testing.assert_close(model(images), model.head(x[:, 0]))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_backbone_may_ask_its_last_layer_for_the_class_token_alone(depth):
+    images = torch.randn(3, 3, 8, 8, dtype=torch.float64)
+    found = []
+    for whole in (True, False):
+        model = build(depth=depth).double()
+        model.keeps_sums = whole
+        logits = model.classify(patches(images, 4))
+        logits.square().sum().backward()
+        found.append([logits.detach(), *(p.grad for p in model.parameters())])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_backbone_without_dropout_keeps_the_results_on_record():
+    assert build(dropout=0.0).keeps_sums
+    assert not build(dropout=0.1).keeps_sums
+
+
+def test_backbone_judges_as_it_trains():
+    model, images = build().double(), torch.randn(3, 3, 8, 8).double()
+    trained = model.train()(images)
+    torch.testing.assert_close(model.eval()(images), trained, rtol=1e-12, atol=1e-12)
 
 
 def test_backbone_start_does_not_depend_on_the_mechanism():
@@ -105,6 +130,42 @@ def test_dropout_decides_elements_apart():
     assert torch.corrcoef(dropped).fill_diagonal_(0).abs().max() < 0.02
     shifted = torch.stack([dropped.view(-1)[lag : -8 + lag] for lag in range(8)])
     assert torch.corrcoef(shifted).fill_diagonal_(0).abs().max() < 0.02
+
+
+def test_dropout_decides_branches_apart():
+    dropout, ones = Dropout(0.3), torch.ones(50_000)
+    with seeded(0):
+        dropped = torch.stack([(dropout(ones) == 0).float() for _ in range(40)])
+    assert torch.corrcoef(dropped).fill_diagonal_(0).abs().max() < 0.025
+
+
+def test_dropout_draws_a_new_strip_when_one_is_used_up():
+    dropout, ones = Dropout(0.5), torch.ones(100)
+    strips = []
+    for _ in range(USES_OF_A_STRIP + 1):
+        dropout(ones)
+        strips.append(dropout.strip)
+    assert all(strip is strips[0] for strip in strips[:-1])
+    assert not torch.equal(strips[-1], strips[0])
+
+
+def test_dropout_takes_branches_of_any_size_and_precision():
+    dropout = Dropout(0.5)
+    for shape, dtype in [
+        ((3, 5), torch.float32),
+        ((40, 50), torch.float32),
+        ((7,), torch.bfloat16),
+    ]:
+        out = dropout(torch.ones(shape, dtype=dtype))
+        assert (out.shape, out.dtype) == (torch.Size(shape), dtype)
+        assert set(out.flatten().tolist()) <= {0.0, 2.0}
+
+
+def test_dropout_gives_gradients_where_it_kept():
+    x = torch.ones(100, requires_grad=True)
+    out = Dropout(0.5)(x)
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
 
 
 def test_dropout_is_nothing_when_judging_or_at_rate_zero():

@@ -71,6 +71,10 @@ def test_fingerprint_changes_with_every_field_that_changes_a_result():
     assert task.model_copy(update={"name": "x", "about": "y"}).fingerprint() == task.fingerprint()
 
 
+def test_fingerprint_of_a_task_without_dropout_is_that_of_recorded_runs():
+    assert load_task("vit-cifar10").fingerprint() == "9bcb825e52612054"
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
