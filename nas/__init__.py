@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nas.api import evaluate, resume, search
     from nas.compiler import build_attention
     from nas.compiler.decoding import Decoder
+    from nas.errors import NasError
     from nas.genome import Genome
     from nas.sources import load_genome
     from nas.surgery import factor, merge, swap_attention
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Decoder",
     "Genome",
+    "NasError",
     "build_attention",
     "evaluate",
     "factor",
@@ -38,6 +40,7 @@ __all__ = [
 _ROOMS = {
     "Decoder": "nas.compiler.decoding",
     "Genome": "nas.genome",
+    "NasError": "nas.errors",
     "build_attention": "nas.compiler",
     "evaluate": "nas.api",
     "factor": "nas.surgery",

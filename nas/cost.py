@@ -275,8 +275,31 @@ def _build(device: str, plan: Plan, dim: int, heads: int, qkv_bias: bool = False
         return ReferenceAttention(plan, dim, heads, qkv_bias).eval()
 
 
+class _Whole(nn.Module):
+    """A block with all its projections as results: a trace drops what no result needs.
+
+    A score may leave an operand unread (QANA without its skip); the block computes it all the same.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+        self.seen: list[Tensor] = []
+        for name in ("wq", "wk", "wv"):
+            if hasattr(block, name):
+                block.get_submodule(name).register_forward_hook(self._keep)
+
+    def _keep(self, module: nn.Module, given: Any, result: Tensor) -> None:
+        self.seen.append(result)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The block's output, then its projected streams."""
+        self.seen.clear()
+        return (self.block(x), *self.seen)
+
+
 def _trace(module: nn.Module, x: Tensor) -> Counter[str]:
-    analysis = FlopCountAnalysis(module, (x,)).set_op_handle(**_HANDLES)
+    analysis = FlopCountAnalysis(_Whole(module), (x,)).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     with warnings.catch_warnings():
         # Tracing announces its own deprecation and asks about branches on shapes.

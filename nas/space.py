@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, StrictInt, field_validator, model_validator
 
 from nas.config import Frozen, Name, find_named, near, read_model
 from nas.errors import GenomeError
@@ -62,7 +62,7 @@ class SearchSpace(Frozen):
     primitives: dict[str, dict[str, tuple[ParamValue, ...]]]
     projections: dict[str, tuple[bool | str, ...]] = {}
     placement: tuple[str, ...] = ("all",)
-    visibility: dict[str, tuple[int | None, ...]] = {}
+    visibility: dict[str, tuple[StrictInt | None, ...]] = {}
     mechanisms: tuple[str, ...] = ()
     objectives: tuple[str, ...] = Field(default=("accuracy", "macs"), min_length=1)
     task: TaskChoice = TaskChoice()

@@ -16,6 +16,7 @@ from nas.errors import GenomeError, NasError
 from nas.genome import Visibility
 from nas.mechanisms import MECHANISMS
 from nas.primitives import REGISTRY, Role, primitive
+from nas.sources import load_genome
 from nas.space import load_space
 from nas.validation import load_policy
 from nas.variation import Variation
@@ -228,3 +229,12 @@ def test_a_length_that_a_mechanism_refuses_is_a_users_fault() -> None:
     assert attention_cost(genome, dim=16, heads=2, tokens=5).macs > 0
     with pytest.raises(GenomeError, match="6 tokens"):
         attention_cost(genome, dim=16, heads=2, tokens=6)
+
+
+def test_a_projection_that_no_score_reads_is_counted_as_it_is_computed() -> None:
+    """QANA without its skip leaves the query stream unread; its block computes it all the same."""
+    n, d, heads, w, h = 17, 32, 4, 8, 4
+    genome = load_genome("qana:skip=false,init=random")
+    cost = attention_cost(genome, dim=d, heads=heads, tokens=n)
+    tail = n * d * heads * (h * w + 2 * h + 1)
+    assert cost.macs == 4 * n * d * d + tail + heads * n * n * (h * w + h) + n * n * d

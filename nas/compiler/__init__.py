@@ -96,4 +96,13 @@ def _load(source: str) -> Any:
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
     exec(compile(source, name, "exec"), scope)  # noqa: S102 - our own text, see emit.py
-    return scope["Attention"]
+    made = scope["Attention"]
+    # A class without a file: what is pickled is its source.
+    made.__reduce__ = lambda block: (_unmade, (source,), block.__dict__)
+    return made
+
+
+def _unmade(source: str) -> Any:
+    """A block whose attributes are still to come; how pickle begins to read one."""
+    made = _load(source)
+    return made.__new__(made)

@@ -4,7 +4,8 @@
     for token in x.split(1, dim=1):
         y = decoder.step(token)          # equal to the row of block(x, is_causal=True)
 
-What is kept is what ``kv_cache_bytes_per_token`` counts: the streams from which keys and values
+Decode in eval mode: in training a gate that warms up counts each step as a pass. What is kept is
+what ``kv_cache_bytes_per_token`` counts: the streams from which keys and values
 follow (those without projection share the token itself), and what is computed from more than its
 own token's streams. Keys and values that follow from them are computed again at each step.
 """
@@ -20,6 +21,7 @@ from nas.compiler.plan import make_plan
 from nas.compiler.runtime import merge_heads, repeat_heads, split_heads
 from nas.compiler.windows import in_window
 from nas.errors import GenomeError
+from nas.genome import Genome
 from nas.primitives.base import Kind
 
 if TYPE_CHECKING:
@@ -59,6 +61,11 @@ class Decoder:
 
     def __init__(self, block: nn.Module) -> None:
         self.block = cast("Any", block)
+        if not isinstance(getattr(block, "genome", None), Genome):
+            raise GenomeError(
+                f"{type(block).__name__} is no block that can be decoded; expected one of "
+                "nas.build_attention (an exported class does not know its genome)."
+            )
         self.plan = make_plan(self.block.genome)
         whole = {s.primitive.name for s in self.plan.steps if s.primitive.needs_all_tokens}
         if self.plan.unsafe or whole:
@@ -86,6 +93,14 @@ class Decoder:
         batch = next((kept.shape[0] for kept in self.cache.values()), x.shape[0])
         if x.shape[0] != batch:
             raise ValueError(f"{x.shape[0]} sequences after {batch}; expected reset() before")
+        before = self.length, dict(self.cache)
+        try:
+            return self._step(x)
+        except BaseException:
+            self.length, self.cache = before  # what could not be finished leaves no trace
+            raise
+
+    def _step(self, x: Tensor) -> Tensor:
         start, self.length = self.length, self.length + x.shape[1]
         now: dict[Ref, Tensor] = {s.name: self._stream(s.name, x) for s in self.plan.streams}
         if self.kept & self.raw:

@@ -12,8 +12,8 @@ from nas.primitives.softmax import masked_softmax
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Float[Tensor, "b h n w"]:
     """Cut the features into heads."""
-    batch, tokens, _ = x.shape
-    return x.reshape(batch, tokens, heads, -1).transpose(1, 2)
+    batch, tokens, width = x.shape
+    return x.reshape(batch, tokens, heads, width // heads).transpose(1, 2)
 
 
 def merge_heads(x: Float[Tensor, "b h n w"]) -> Float[Tensor, "b n hw"]:

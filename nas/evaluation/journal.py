@@ -6,9 +6,10 @@ the task's sizes), seed, task and images; failures are kept for people to read, 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
 from nas.evaluation.record import Evaluation
@@ -21,22 +22,49 @@ if TYPE_CHECKING:
     from nas.tasks import ImageData, Task
 
 
+# How a line begins: what a killed process leaves of one can be told from somebody's own text.
+_BEGINNING: Final = '{"mechanism": "'
+
+
 class JournaledEvaluator:
     """An `Evaluator` that answers from a file what the file holds, and adds what it does not.
 
     Args:
         evaluator: trains what is not in the file.
-        path: the file; it and its folder are made where they are not there.
+        path: the file; it and its folder are made where they are not there. It belongs to one
+            process at a time.
 
     Raises:
-        RunError: the file holds something else.
+        RunError: the file holds something else, another process is writing it, or it cannot be
+            written. A file that holds something else is left as it is.
     """
 
     def __init__(self, evaluator: Evaluator, path: Path, task: Task, data: ImageData) -> None:
         self._evaluator = evaluator
         self._path = path
         self._place = {"task": task.fingerprint(), "images": data.digest}
-        self._known = self._read()
+        if path.exists() and not path.is_file():
+            raise RunError(f"{path}: is no file; expected one, or the name of one to make.")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+", encoding="utf-8")
+        except OSError as error:
+            raise self._unusable(error) from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._known = self._read()
+        except BlockingIOError:
+            self._file.close()
+            raise RunError(
+                f"{path}: another process is recording into it; expected a file of its own for "
+                "each."
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            self._file.close()
+            raise self._unusable(error) from None
+        except RunError:
+            self._file.close()
+            raise
 
     @property
     def workers(self) -> int:
@@ -44,7 +72,11 @@ class JournaledEvaluator:
         return self._evaluator.workers
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
-        """Yield what is known, then the rest as it finishes, each one durable first."""
+        """Yield what is known, then the rest as it finishes, each one durable first.
+
+        Raises:
+            RunError: the file can no longer be written.
+        """
         rest = []
         for job in jobs:
             known = self._known.get((job.key, job.seed))
@@ -57,47 +89,51 @@ class JournaledEvaluator:
             yield job, evaluation
 
     def close(self) -> None:
-        """Let go of the workers."""
+        """Let go of the workers and of the file."""
+        self._file.close()
         self._evaluator.close()
 
     def _append(self, job: Job, evaluation: Evaluation) -> None:
         entry: dict[str, Any] = {"mechanism": job.key, **self._place}
         entry |= {"genome": job.genome.to_dict(), "evaluation": evaluation.to_dict()}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._unusable(error) from None
         if evaluation.is_ok:
             self._known[job.key, job.seed] = evaluation
 
     def _read(self) -> dict[tuple[str, int], Evaluation]:
         """The good trainings under this task, on these images."""
         known: dict[tuple[str, int], Evaluation] = {}
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
-            if text and not text.endswith("\n"):
-                # A process that was killed in the middle of a line: that training is lost.
-                text = text[: text.rfind("\n") + 1]
-                self._path.write_text(text, encoding="utf-8")
-            for number, line in enumerate(text.splitlines(), 1):
-                entry = self._entry(line, number)
-                evaluation = Evaluation.from_dict(entry["evaluation"])
-                is_here = all(entry.get(name) == value for name, value in self._place.items())
-                if is_here and evaluation.is_ok:
-                    known[str(entry["mechanism"]), evaluation.seed] = evaluation
-        except (OSError, UnicodeDecodeError) as error:
-            raise RunError(f"{self._path}: cannot be read or written ({error}).") from None
+        self._file.seek(0)
+        text = self._file.read()
+        lines = text.splitlines()
+        # A process that was killed in the middle of a line: that training is lost, the rest is not.
+        is_torn = bool(lines) and not text.endswith("\n") and lines[-1].startswith(_BEGINNING)
+        for number, line in enumerate(lines[:-1] if is_torn else lines, 1):
+            entry, evaluation = self._entry(line, number)
+            is_here = all(entry.get(name) == value for name, value in self._place.items())
+            if is_here and evaluation.is_ok:
+                known[str(entry["mechanism"]), evaluation.seed] = evaluation
+        if is_torn:
+            self._file.truncate(len(text[: text.rfind("\n") + 1].encode()))
         return known
 
-    def _entry(self, line: str, number: int) -> dict[str, Any]:
+    def _entry(self, line: str, number: int) -> tuple[dict[str, Any], Evaluation]:
         try:
             entry = json.loads(line)
-        except ValueError:
-            entry = None
-        if not isinstance(entry, dict) or not {"mechanism", "evaluation"} <= entry.keys():
+            evaluation = Evaluation.from_dict(entry["evaluation"])
+            assert "mechanism" in entry
+            assert not evaluation.is_ok or "accuracy" in evaluation.objectives
+        except (ValueError, TypeError, KeyError, AssertionError, RunError):
             raise RunError(
                 f"{self._path}, line {number}: holds no training; expected a file that "
                 "`nas evaluate --record` wrote."
-            )
-        return entry
+            ) from None
+        return entry, evaluation
+
+    def _unusable(self, error: Exception) -> RunError:
+        return RunError(f"{self._path}: cannot be read or written ({error}).")

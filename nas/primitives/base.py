@@ -100,6 +100,10 @@ def _no_macs(sizes: Sizes, params: Params) -> int:
     return 0
 
 
+def _nothing(params: Params) -> None:
+    return None
+
+
 def _one_pass(sizes: Sizes, params: Params) -> int:
     return 1
 
@@ -236,8 +240,8 @@ def primitive(
             source=source,
             commutes=commutes,
             is_causal_safe=is_causal_safe,
-            check=check or (lambda params: None),
-            caution=caution or (lambda params: None),
+            check=check or _nothing,
+            caution=caution or _nothing,
             macs=macs,
             passes=passes,
             planes=planes,

@@ -72,7 +72,8 @@ def difference(genome: Genome) -> float:
         torch.manual_seed(_SEED)
         core = AttentionCore(genome, _PROBE).double().eval()
         try:
-            return max(float((core(**case)[0] - _softmax(**case)).abs().max()) for case in _cases())
+            apart = (core(**case)[0] - _softmax(**case) for case in _cases(_many(genome)))
+            return max(float(found.abs().max()) for found in apart)
         except (RuntimeError, TypeError, ValueError):  # a graph that needs as many keys as queries
             return math.inf
 
@@ -103,10 +104,17 @@ def _started(node: Node, init: str) -> Node:
     return replace(node, params=tuple(sorted((node.param_dict() | changed).items())))
 
 
-def _cases() -> Iterator[dict[str, Any]]:
-    """Streams of 5 queries and 5 or 7 keys, seen whole or through a mask."""
+def _many(genome: Genome) -> int:
+    """More keys than any parameter counts: what keeps the k largest scores drops some of them."""
+    counts = [v for node in genome.nodes for v in node.param_dict().values() if type(v) is int]
+    defaults = [d.default for n in genome.nodes for d in get(n.op).parameters.values()]
+    return 8 + max([*counts, *(v for v in defaults if type(v) is int)], default=0)
+
+
+def _cases(many: int) -> Iterator[dict[str, Any]]:
+    """Streams of 5 queries and 5, 7 or many keys, seen whole or through a mask."""
     batch, queries, sizes = 2, 5, _PROBE
-    for keys in (5, 7):
+    for keys in (5, 7, many):
 
         def draw(heads: int, tokens: int) -> Tensor:
             return torch.randn(batch, heads, tokens, sizes.width, dtype=torch.float64)

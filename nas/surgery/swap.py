@@ -119,7 +119,12 @@ def _chosen(sites: list[_Site], where: Where, placement: str) -> list[_Site]:
         if not chosen:
             raise NasError(f"where: chose none; expected some of the attention modules {names}.")
         return chosen
-    patterns = [where] if isinstance(where, str) else list(where)
+    patterns = [where] if isinstance(where, str) else where
+    if not isinstance(patterns, list | tuple) or not patterns:
+        raise NasError(
+            f"where: found {where!r}; expected a function of name and module, or names or patterns "
+            f"of {names}."
+        )
     for pattern in patterns:
         if not any(fnmatchcase(site.name, pattern) for site in sites):
             raise NasError(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -187,3 +189,18 @@ def test_what_is_read_twice_gets_a_name(genome: Build) -> None:
         ("gelu", "v"), ("scaled_dot_product", [0, "k"]), ("softmax", [1]), ("weighted_sum", [2, 0])
     )
     assert formula(found).startswith("A1 = GELU(V); ")
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_blocks_survive_pickle_and_copies(reference: bool) -> None:
+    block = build_attention(MECHANISMS["qana"].genome, 32, 8, reference=reference)
+    x = torch.randn(2, 5, 32)
+    for twin in (pickle.loads(pickle.dumps(block)), copy.deepcopy(block)):
+        assert torch.equal(twin(x), block(x))
+        assert twin.genome == block.genome
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_an_empty_batch_is_an_empty_result(name: str) -> None:
+    for block in both(MECHANISMS[name].genome, 32, 8):
+        assert block(torch.zeros(0, 5, 32, dtype=torch.float64)).shape == (0, 5, 32)

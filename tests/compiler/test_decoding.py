@@ -109,3 +109,18 @@ def test_a_decoder_forgets_and_refuses_another_batch() -> None:
         decoder.step(torch.randn(3, 1, 32, dtype=torch.float64))
     decoder.reset()
     assert torch.equal(decoder.step(x), first)
+
+
+def test_a_step_that_fails_leaves_no_trace() -> None:
+    block = both(MECHANISMS["mha"].genome, 32, 8)[0]
+    x = torch.randn(2, 4, 32, dtype=torch.float64)
+    decoder = Decoder(block)
+    decoder.step(x[:, :3])
+    with pytest.raises(RuntimeError):
+        decoder.step(x[:, 3:, :16])
+    torch.testing.assert_close(decoder.step(x[:, 3:]), block(x, is_causal=True)[:, 3:])
+
+
+def test_what_is_no_block_cannot_be_decoded() -> None:
+    with pytest.raises(GenomeError, match="Linear is no block that can be decoded"):
+        Decoder(torch.nn.Linear(2, 2))

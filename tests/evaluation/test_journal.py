@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -52,12 +54,11 @@ def run(
     """What came back, and what was trained for it; ``stop`` is where the reader went away."""
     inner = Counting(LocalEvaluator(task, data))
     found = {}
-    for number, (job, evaluation) in enumerate(
-        JournaledEvaluator(inner, path, task, data).run(jobs)
-    ):
-        found[job.key] = evaluation
-        if number + 1 == stop:
-            break
+    with closing(JournaledEvaluator(inner, path, task, data)) as journaled:
+        for number, (job, evaluation) in enumerate(journaled.run(jobs)):
+            found[job.key] = evaluation
+            if number + 1 == stop:
+                break
     return found, inner.asked
 
 
@@ -101,14 +102,39 @@ def test_a_failure_is_kept_and_tried_again(tmp_path: Path, task: Task, data: Ima
     assert len(path.read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize("text", ["nonsense\n", "[]\n", '{"mechanism": "a"}\n'])
+OTHERS = ("nonsense\n", "[]\n", '{"mechanism": "a"}\n', '{"graph_def": []}', "one\nmy notes")
+
+
+@pytest.mark.parametrize("text", OTHERS)
 def test_another_file_is_refused(tmp_path: Path, task: Task, data: ImageData, text: str) -> None:
     path = tmp_path / "other.txt"
     path.write_text(text)
     with pytest.raises(RunError, match="line 1: holds no training"):
         JournaledEvaluator(LocalEvaluator(task, data), path, task, data)
+    assert path.read_text() == text
 
 
-def test_a_folder_is_refused(tmp_path: Path, task: Task, data: ImageData) -> None:
-    with pytest.raises(RunError, match="cannot be read or written"):
-        JournaledEvaluator(LocalEvaluator(task, data), tmp_path, task, data)
+def test_one_process_at_a_time(tmp_path: Path, task: Task, data: ImageData) -> None:
+    path = tmp_path / "study.jsonl"
+    first = JournaledEvaluator(LocalEvaluator(task, data), path, task, data)
+    with closing(first), pytest.raises(RunError, match="another process is recording into it"):
+        JournaledEvaluator(LocalEvaluator(task, data), path, task, data)
+    JournaledEvaluator(LocalEvaluator(task, data), path, task, data).close()
+
+
+def test_a_full_disk_is_one_sentence(
+    tmp_path: Path, task: Task, data: ImageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    journaled = JournaledEvaluator(LocalEvaluator(task, data), tmp_path / "a", task, data)
+    monkeypatch.setattr(os, "fsync", full)
+    with closing(journaled), pytest.raises(RunError, match="No space left on device"):
+        list(journaled.run(jobs_named("a")))
+
+
+@pytest.mark.parametrize("name", ["", "/dev/full"])
+def test_what_is_no_file_is_refused(tmp_path: Path, task: Task, data: ImageData, name: str) -> None:
+    with pytest.raises(RunError, match="is no file"):
+        JournaledEvaluator(LocalEvaluator(task, data), tmp_path / name, task, data)

@@ -409,3 +409,13 @@ def test_the_weights_load_into_a_block_of_the_new_genome() -> None:
     fresh = build_attention(merged.genome, DIM, HEADS, qkv_bias=True).double()
     fresh.load_state_dict(merged.state_dict())
     torch.testing.assert_close(fresh(tokens()), merged(tokens()), rtol=0.0, atol=0.0)
+
+
+def test_large_weights_do_not_hide_that_rows_need_not_sum_to_one(genome: Build) -> None:
+    """Softmax-one of large scores sums to one on large tokens, and on small ones does not."""
+    steep = genome(("scaled_dot_product", "kk"), ("softmax_one", [0]), ("weighted_sum", [1, "v"]))
+    block = built(steep)
+    with torch.no_grad():
+        block.wk.weight.mul_(12.0)  # type: ignore[operator,union-attr]
+    with pytest.raises(GenomeError, match="sum to one"):
+        merge(block, "messages")

@@ -228,3 +228,21 @@ def test_a_trial_of_a_mechanism_draws_no_random_numbers() -> None:
     state = torch.get_rng_state()
     difference(starting_at(MECHANISMS["qana"].genome, "zero_out"))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("k", [7, 8, 300])
+@pytest.mark.parametrize("op", ["topk_softmax", "topk_filter"])
+def test_what_drops_keys_is_refused_however_many_it_keeps(op: str, k: int) -> None:
+    score = {"op": "scaled_dot_product", "inputs": ["q", "k"]}
+    nodes = [score, {"op": op, "inputs": [0], "params": {"k": k}}]
+    if op == "topk_filter":
+        nodes.append({"op": "softmax", "inputs": [1]})
+    nodes.append({"op": "weighted_sum", "inputs": [len(nodes) - 1, "v"]})
+    with pytest.raises(GenomeError, match="differs from softmax attention"):
+        swap_attention(nn.MultiheadAttention(8, 2), Genome.from_dict({"graph_def": nodes}))
+
+
+@pytest.mark.parametrize("where", [[], 3])
+def test_where_must_say_something(where: object) -> None:
+    with pytest.raises(NasError, match="where: found"):
+        swap_attention(nn.MultiheadAttention(8, 2), "qana", where=where)  # type: ignore[arg-type]
