@@ -64,14 +64,17 @@ def window_blocks(
 
     A block is at least 64 queries, and as many as the window is wide; the blocks together cost
     n (window + block + global_tokens) pairs. The global tokens' own rows, which see every key,
-    are blocks too.
+    are blocks too. A sequence of up to two blocks is one: a mask costs less than a second call.
 
     Returns:
         For each block its queries (a slice), its keys (a slice, or positions where global tokens
         lie apart), and a bool mask broadcastable to (b, h, queries, keys).
     """
-    mask = visible_keys(x, attn_mask, key_padding_mask, False)
     n, size = x.shape[1], max(window, 64)
+    if n <= 2 * size:
+        whole = (x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
+        return [(slice(0, n), slice(0, n), windowed_keys(*whole))]
+    mask = visible_keys(x, attn_mask, key_padding_mask, False)
     ahead = 0 if is_causal else window // 2
     behind = window - 1 if is_causal else window // 2
     places = torch.arange(n, device=x.device)

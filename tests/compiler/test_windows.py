@@ -79,14 +79,14 @@ def reach(block: nn.Module, n: int, is_causal: bool) -> Tensor:
 def test_receptive_fields_by_perturbation(
     name: str, is_causal: bool, window: int, global_tokens: int
 ) -> None:
-    n = 80  # more than one block
+    n = 140  # more than one block
     block = both(windowed(MECHANISMS[name].genome, window, global_tokens), 16, 4)[0]
     assert torch.equal(reach(block, n, is_causal), mask(n, window, global_tokens, is_causal))
 
 
 def test_a_causal_window_of_one_returns_the_value() -> None:
     block = both(windowed(MECHANISMS["mha"].genome, 1), 16, 4)[0]
-    x = torch.randn(2, 70, 16, dtype=torch.float64)
+    x = torch.randn(2, 140, 16, dtype=torch.float64)
     torch.testing.assert_close(block(x, is_causal=True), block.wo(block.wv(x)))
 
 
@@ -101,12 +101,12 @@ def test_a_window_as_wide_as_the_sequence_hides_nothing(window: int, is_causal: 
 
 def test_every_global_token_gets_a_gradient() -> None:
     block = both(windowed(MECHANISMS["ssqa"].genome, 4, 5), 32, 8)[0]
-    x = torch.randn(1, 90, 32, dtype=torch.float64, requires_grad=True)
-    block(x)[:, 80:].square().sum().backward()
+    x = torch.randn(1, 140, 32, dtype=torch.float64, requires_grad=True)
+    block(x)[:, 130:].square().sum().backward()
     assert x.grad is not None
     touched = x.grad[0].abs().sum(-1) > 0
     assert bool(touched[:5].all())
-    assert not bool(touched[5:78].any())
+    assert not bool(touched[5:128].any())
 
 
 def check_equal(genome: Genome, n: int, is_causal: bool) -> None:
@@ -142,7 +142,7 @@ def test_blocks_equal_the_interpreter(
 
 def test_random_genomes_in_blocks_equal_the_interpreter() -> None:
     for number, genome in enumerate(random_genomes("attention_v2", 24, seed=5)):
-        check_equal(windowed(genome, 8, number % 3), 75, is_causal=False)
+        check_equal(windowed(genome, 8, number % 3), 140, is_causal=False)
 
 
 def test_attention_of_attention_runs_in_two_walks(genome: Build) -> None:
@@ -179,7 +179,7 @@ def test_what_cannot_run_in_blocks_runs_under_one_mask(
 ) -> None:
     whole = windowed(genome(*nodes), 8, 2)
     assert "windowed_keys(" in emit(whole, 32, 8)
-    check_equal(whole, 100, is_causal=False)
+    check_equal(whole, 140, is_causal=False)
 
 
 def test_rotated_scores_run_in_blocks_where_there_are_no_global_tokens(genome: Build) -> None:
@@ -211,3 +211,8 @@ def test_blocks_cover_every_query_once_and_few_keys() -> None:
         rows = [i for queries, _, _ in blocks for i in range(queries.start, queries.stop)]
         assert rows == list(range(1000))
         assert all(near.shape[-1] <= 303 for _, _, near in blocks[1:])
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(0, 1), (65, 1), (128, 1), (129, 3), (1000, 16)])
+def test_short_sequences_are_one_block(tokens: int, blocks: int) -> None:
+    assert len(window_blocks(torch.zeros(1, tokens, 4), None, None, False, 16, 0)) == blocks
