@@ -16,6 +16,7 @@ from nas.compiler.forward import methods
 from nas.compiler.labels import call_lines, heads_text, indented, times_text, width_text
 from nas.compiler.lowering import chosen_rules, lower
 from nas.genome import key_width, share
+from nas.primitives.cosine import unit_length
 from nas.types import MODEL
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
         runtime.unfold_heads,
         runtime.by_head,
         runtime.squared_length,
-        runtime.unit_length,
+        unit_length,
         runtime.with_silent_key,
         runtime.dot_product_attention,
         windows.windowed_keys,

@@ -49,12 +49,6 @@ def squared_length(x: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n 1"]:
     return exact.square().sum(dim=-1, keepdim=True)
 
 
-def unit_length(x: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
-    """Tokens of length 1, as cosine scores have them."""
-    exact = x.to(torch.promote_types(x.dtype, torch.float32))
-    return (exact / (squared_length(exact) + 1e-6).sqrt()).to(x.dtype)
-
-
 def with_silent_key(
     key: Float[Tensor, "b h k w"],
     values: Float[Tensor, "b g k v"],

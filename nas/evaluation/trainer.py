@@ -22,6 +22,7 @@ from nas.evaluation.latency import attention_latency_ms
 from nas.evaluation.record import Evaluation
 from nas.evaluation.session import Diverged, Session, TimeIsUp
 from nas.genome import layers_with_mechanism
+from nas.measurement import is_out_of_memory
 from nas.mechanisms import mechanism
 from nas.tasks.backbone import Backbone
 from nas.tasks.seeds import derive_seed, seeded
@@ -136,17 +137,10 @@ def _explain(error: Exception) -> tuple[Reason, str]:
         return "diverged", f"{error}."
     if isinstance(error, TimeIsUp):
         return "time_limit", f"{error}."
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         return "out_of_memory", f"{type(error).__name__}: {error}"
     lines = "".join(traceback.format_exception(error)).strip().splitlines()
     return "error", "\n".join(lines[-TRACEBACK_LINES:])
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    # torch's CPU allocator has no exception of its own.
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 def _record(

@@ -10,7 +10,17 @@ processor time: on a busy machine a pass is interrupted however often one tries.
     rounds.py    mechanisms by lengths by passes, interleaved: what callers use
 """
 
+from nas.measurement.child import is_out_of_memory
 from nas.measurement.passes import PASSES, Pass
 from nas.measurement.rounds import Done, Reading, Readings, check_device, measure
 
-__all__ = ["PASSES", "Done", "Pass", "Reading", "Readings", "check_device", "measure"]
+__all__ = [
+    "PASSES",
+    "Done",
+    "Pass",
+    "Reading",
+    "Readings",
+    "check_device",
+    "is_out_of_memory",
+    "measure",
+]

@@ -102,15 +102,16 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     except (NasError, ValueError) as error:
         return {"error": str(error)}
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         return {"value": None}
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether it is; torch's CPU allocator has no exception of its own."""
-    is_typed = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return is_typed or "DefaultCPUAllocator" in str(error)
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran short; torch's CPU allocator has no exception of its own."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 def _limit_memory() -> None:

@@ -13,6 +13,13 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return sizes.heads * sizes.pairs * sizes.width
 
 
+def unit_length(tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    """Tokens of length 1; near zero shorter, so that gradients stay bounded."""
+    exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+    length = (exact.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
+    return (exact / length).to(tokens.dtype)
+
+
 @primitive(
     "cosine",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -35,11 +42,5 @@ class Cosine(nn.Module):
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> Float[Tensor, "b h q k"]:
-        directions = self._unit(query) * self.factor.to(query.dtype).view(-1, 1, 1)
-        return directions @ self._unit(key).transpose(-2, -1)
-
-    def _unit(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
-        """Tokens of length 1; near zero shorter, so that gradients stay bounded."""
-        exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
-        length = (exact.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
-        return (exact / length).to(tokens.dtype)
+        directions = unit_length(query) * self.factor.to(query.dtype).view(-1, 1, 1)
+        return directions @ unit_length(key).transpose(-2, -1)

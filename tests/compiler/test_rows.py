@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -121,7 +120,6 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["qana", "additive", "neural_attention", "champion_2025"])
 def test_four_thousand_tokens_train_within_two_gib(name: str) -> None:
-    assert resource.RUSAGE_SELF == 0  # kibibytes, as Linux reports them
     done = subprocess.run(
         [sys.executable, "-c", LONG.format(name=name)], capture_output=True, text=True, check=True
     )
