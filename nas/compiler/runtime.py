@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.kernels import way
 from nas.primitives.softmax import masked_softmax
 
 
@@ -80,13 +81,10 @@ def dot_product_attention(
         is_causal: hide later keys as well.
         bias: what each key adds to its score for every query.
     """
-    # On a CPU in 16 bits the backward of fused attention is the slower one up to some thousand
-    # keys (2 to 6 times at 65 to 256); forward, and in 32 bits, it wins from 256 keys on.
-    is_short = query.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-    least = 1024 if is_short and torch.is_grad_enabled() else 256
     if is_causal and mask is not None:
         mask, is_causal = mask & past_keys(query, key), False
-    if query.is_cuda or key.shape[2] >= least:
+    keys, width = key.shape[2:]
+    if way("dot_product", query, keys, width, fused_or_explicit(query, keys)) == "fused":
         return fused_attention(query, key, values, mask, scale, is_causal, bias)
     if is_causal:
         mask = past_keys(query, key)
@@ -97,6 +95,17 @@ def dot_product_attention(
     if bias is not None:
         scores = scores + repeat_heads(bias, heads).to(scores.dtype).transpose(-2, -1)
     return masked_softmax(scores, mask, False) @ repeat_heads(values, heads)
+
+
+def fused_or_explicit(query: Float[Tensor, "b h q w"], keys: int) -> str:
+    """The rule where nothing was measured.
+
+    On a CPU in 16 bits the backward of fused attention is the slower one up to some thousand keys
+    (2 to 6 times at 65 to 256); forward, and in 32 bits, it wins from 256 keys on.
+    """
+    is_short = query.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
+    least = 1024 if is_short and torch.is_grad_enabled() else 256
+    return "fused" if query.is_cuda or keys >= least else "explicit"
 
 
 def past_keys(

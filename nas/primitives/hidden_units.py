@@ -17,6 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.kernels import way
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -36,8 +38,10 @@ def reduce_units(
     # Who records operations, to count, compile or export them, wants those of the mechanism.
     is_recorded = torch.jit.is_tracing() or torch.compiler.is_compiling()  # type: ignore[attr-defined]
     # One image of 65 tokens is so few pairs that calls cost more than memory.
-    is_small = left.shape[:3].numel() * right.shape[2] < 2**15
-    if is_recorded or is_small or left.device.type != "cpu":
+    keys, units = right.shape[2:]
+    is_small = left.shape[:3].numel() * keys < 2**15
+    rule = "planes" if is_small or left.device.type != "cpu" else "pieces"
+    if is_recorded or way("hidden_units", left, keys, units, rule) == "planes":
         return sum_units(left, right, weight, activation)
     return UnitSum.apply(left, right, weight, activation)
 
