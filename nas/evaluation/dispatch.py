@@ -108,6 +108,18 @@ class Dispatcher:
                 if slot.queue:
                     self._end(slot)
 
+    def first_ready(self) -> Any:
+        """A worker that is ready, once there is one; only while nothing is under way.
+
+        Raises:
+            DeviceError: no worker starts.
+        """
+        self._fill_slots()
+        while not any(slot.is_ready for slot in self._slots):
+            for slot, has_answer in self._wait():
+                self._welcome(slot, has_answer)
+        return next(slot.worker for slot in self._slots if slot.is_ready)
+
     def stop(self) -> None:
         """End all workers; the next run would start new ones."""
         for slot in self._slots:

@@ -9,12 +9,14 @@ its process is gone or hangs.
 import os
 import platform
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, Protocol
 
 from nas.errors import DeviceError
 from nas.evaluation.record import Evaluation, Job, Reason
 
 if TYPE_CHECKING:
+    from nas.evaluation.choices import Choices
     from nas.tasks import ImageData, Task
 
 MAX_ERROR_CHARACTERS: Final = 2000
@@ -49,16 +51,22 @@ def train_guarded(
     *,
     device: str,
     time_limit: float | None,
+    choices: "Choices | None" = None,
 ) -> Evaluation:
     """Train one candidate; what it raises is its own failure.
+
+    Args:
+        choices: what to compute with; None goes by the task and by rules of thumb.
 
     Raises:
         DeviceError: the device is missing, which is no candidate's fault.
         KeyboardInterrupt: a person wants to stop.
     """
     start = time.monotonic()
+    how = nullcontext(task) if choices is None else choices.applied(task)
     try:
-        return train(job, task, data, device=device, time_limit=time_limit)
+        with how as chosen:
+            return train(job, chosen, data, device=device, time_limit=time_limit)
     except DeviceError:
         raise
     except Exception as error:  # the contract of this room: a candidate never stops the run

@@ -7,18 +7,16 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from nas.errors import DeviceError
+from nas.evaluation.processor import multiplies_in_bfloat16
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-BFLOAT16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 
 def check_device(name: str) -> torch.device:
@@ -49,23 +47,12 @@ def resolve_precision(
     if asked != "auto":
         return asked
     on_gpu = device.type == "cuda"
-    is_fast = _gpu_has_bfloat16() if on_gpu else _cpu_has_bfloat16()
+    is_fast = _gpu_has_bfloat16() if on_gpu else multiplies_in_bfloat16()
     return "bfloat16" if is_fast else "float32"
 
 
 def _gpu_has_bfloat16() -> bool:
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
-
-@cache
-def _cpu_has_bfloat16() -> bool:
-    """Whether the processor says so; only Linux is asked, elsewhere float32 is safe."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-    lines = (line for line in text.splitlines() if line.startswith(("flags", "Features")))
-    return not BFLOAT16_FLAGS.isdisjoint(next(lines, "").split())
 
 
 @contextmanager

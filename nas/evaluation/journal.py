@@ -12,10 +12,11 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
+from nas.evaluation.choices import Choices
 from nas.evaluation.record import Evaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from nas.evaluation.record import Evaluator, Job
@@ -42,6 +43,7 @@ class JournaledEvaluator:
     def __init__(self, evaluator: Evaluator, path: Path, task: Task, data: ImageData) -> None:
         self._evaluator = evaluator
         self._path = path
+        self._choices: Choices | None = None
         self._place = {"task": task.fingerprint(), "images": data.digest}
         if path.exists() and not path.is_file():
             raise RunError(f"{path}: is no file; expected one, or the name of one to make.")
@@ -71,6 +73,15 @@ class JournaledEvaluator:
         """How many trainings run at once."""
         return self._evaluator.workers
 
+    def choose(self) -> Choices:
+        """As recorded with the newest training under this task, else measured."""
+        return self._choices or self._evaluator.choose()
+
+    def use(self, choices: Choices) -> None:
+        """Compute so from now on."""
+        self._choices = choices
+        self._evaluator.use(choices)
+
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
         """Yield what is known, then the rest as it finishes, each one durable first.
 
@@ -96,6 +107,7 @@ class JournaledEvaluator:
     def _append(self, job: Job, evaluation: Evaluation) -> None:
         entry: dict[str, Any] = {"mechanism": job.key, **self._place}
         entry |= {"genome": job.genome.to_dict(), "evaluation": evaluation.to_dict()}
+        entry |= {"choices": self._choices.to_dict()} if self._choices else {}
         try:
             self._file.write(json.dumps(entry) + "\n")
             self._file.flush()
@@ -118,6 +130,7 @@ class JournaledEvaluator:
             is_here = all(entry.get(name) == value for name, value in self._place.items())
             if is_here and evaluation.is_ok:
                 known[str(entry["mechanism"]), evaluation.seed] = evaluation
+                self._choices = self._choices_of(entry)
         if is_torn:
             self._file.truncate(len(text[: text.rfind("\n") + 1].encode()))
         return known
@@ -128,12 +141,18 @@ class JournaledEvaluator:
             evaluation = Evaluation.from_dict(entry["evaluation"])
             assert "mechanism" in entry
             assert not evaluation.is_ok or "accuracy" in evaluation.objectives
+            self._choices_of(entry)
         except (ValueError, TypeError, KeyError, AssertionError, RunError):
             raise RunError(
                 f"{self._path}, line {number}: holds no training; expected a file that "
                 "`nas evaluate --record` wrote."
             ) from None
         return entry, evaluation
+
+    @staticmethod
+    def _choices_of(entry: Mapping[str, Any]) -> Choices | None:
+        """What a training was computed with; older files do not say."""
+        return Choices.from_dict(entry["choices"]) if "choices" in entry else None
 
     def _unusable(self, error: Exception) -> RunError:
         return RunError(f"{self._path}: cannot be read or written ({error}).")

@@ -6,6 +6,7 @@ down, or end one that hangs inside a single operation; `ray_backend` can.
 
 from collections.abc import Iterator, Sequence
 
+from nas.evaluation.choices import Choices, choose
 from nas.evaluation.guard import Train, train_guarded
 from nas.evaluation.record import Evaluation, Job
 from nas.evaluation.trainer import train_candidate
@@ -37,11 +38,24 @@ class LocalEvaluator:
         self._device = device
         self._time_limit = time_limit
         self._train = train
+        self._choices: Choices | None = None
 
     @property
     def workers(self) -> int:
         """One: trainings follow each other."""
         return 1
+
+    def choose(self) -> Choices:
+        """Measure on this process's device.
+
+        Raises:
+            DeviceError: the device is not there.
+        """
+        return choose(self._task, self._device)
+
+    def use(self, choices: Choices) -> None:
+        """Compute so from now on."""
+        self._choices = choices
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
         """Yield each job with its evaluation, in the order of the jobs."""
@@ -59,4 +73,5 @@ class LocalEvaluator:
             self._data,
             device=self._device,
             time_limit=self._time_limit,
+            choices=self._choices,
         )

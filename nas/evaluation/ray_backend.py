@@ -29,6 +29,7 @@ import ray.exceptions
 import torch
 
 from nas.errors import DeviceError, NasError
+from nas.evaluation.choices import Choices, choose
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
 from nas.evaluation.guard import Train, train_guarded, worker_name
 from nas.evaluation.order import longest_first
@@ -87,11 +88,11 @@ class RayEvaluator:
         self._is_our_connection = _connect(address, workers)
         try:
             self._share = _share_of_cluster(address, workers, gpus_per_worker)
+            self._pool = _ActorPool(
+                _actor_class(self._share), (task, ray.put(data), train, self._share, time_limit)
+            )
             self._dispatcher = Dispatcher(
-                _ActorPool(
-                    _actor_class(self._share),
-                    (task, ray.put(data), train, self._share, time_limit),
-                ),
+                self._pool,
                 workers=self._share.workers,
                 budget=task.budget,
                 time_limit=time_limit,
@@ -105,6 +106,24 @@ class RayEvaluator:
     def workers(self) -> int:
         """How many trainings run at once."""
         return self._share.workers
+
+    def choose(self) -> Choices:
+        """Measure at the first worker that is ready, while the others have nothing to do yet.
+
+        Raises:
+            DeviceError: no worker starts, or it is lost meanwhile.
+        """
+        assert self._is_open, "this evaluator was closed"
+        worker = self._dispatcher.first_ready()
+        try:
+            choices: Choices = self._pool.get(worker.choose.remote())
+        except WorkerLostError as error:
+            raise DeviceError(f"a worker was lost as it measured its speed: {error}.") from error
+        return choices
+
+    def use(self, choices: Choices) -> None:
+        """Compute so from now on, at every worker."""
+        self._pool.choices = choices
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
         """Yield each job with its evaluation as it finishes.
@@ -134,13 +153,14 @@ class _ActorPool:
     def __init__(self, actor_class: Any, arguments: tuple[Any, ...]) -> None:
         self._actor_class = actor_class
         self._arguments = arguments
+        self.choices: Choices | None = None
 
     def start(self) -> tuple[Any, Any]:
         actor = self._actor_class.remote(*self._arguments)
         return actor, actor.prepare.remote()
 
     def submit(self, worker: Any, job: Job) -> Any:
-        return worker.evaluate.remote(job)
+        return worker.evaluate.remote(job, self.choices)
 
     def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
         ray.wait(refs, num_returns=1, timeout=timeout)
@@ -184,7 +204,11 @@ class _Worker:
             self._prepare_gpu()
         return worker_name()
 
-    def evaluate(self, job: Job) -> Evaluation:
+    def choose(self) -> Choices:
+        """Measure how trainings are computed best here."""
+        return choose(self._task, self._share.device)
+
+    def evaluate(self, job: Job, choices: Choices | None) -> Evaluation:
         """Train one candidate."""
         if self._is_broken:
             os._exit(1)
@@ -195,6 +219,7 @@ class _Worker:
             self._data,
             device=self._share.device,
             time_limit=self._time_limit,
+            choices=choices,
         )
         # Some faults end a process's use of its GPU for good; then a new worker has to come.
         self._is_broken = self._share.gpus > 0 and not evaluation.is_ok and not _is_cuda_sound()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_
 from nas.errors import RunError
 
 if TYPE_CHECKING:
+    from nas.evaluation.choices import Choices
     from nas.genome import Genome
 
 Status: TypeAlias = Literal["ok", "failed"]
@@ -82,6 +83,8 @@ class Evaluation:
         peak_memory_bytes: peak memory of the worker, bytes.
         worker: who did it, for example a host and a process id.
         error: the error text of a failure, None when "ok".
+        execution: how its steps ran, in words: "cpu, eager", "cuda graph", or why not so; empty
+            where nothing ran, and in records of older versions.
     """
 
     status: Status
@@ -95,6 +98,7 @@ class Evaluation:
     peak_memory_bytes: int
     worker: str
     error: str | None
+    execution: str = ""
 
     def __post_init__(self) -> None:
         fault = self._fault()
@@ -170,6 +174,14 @@ class Evaluator(Protocol):
     @property
     def workers(self) -> int:
         """How many trainings run at once."""
+        ...
+
+    def choose(self) -> "Choices":
+        """Measure, where trainings take place, how to compute them best; nothing changes yet."""
+        ...
+
+    def use(self, choices: "Choices") -> None:
+        """Compute so from now on; without it, by the task and by rules of thumb."""
         ...
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:

@@ -6,6 +6,7 @@ weights; the accuracy is compared with the record before anything is written.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 
 from nas.canonical import digest
 from nas.errors import ExportError
+from nas.evaluation.choices import Choices
 from nas.evaluation.record import Job, training_seed
 from nas.evaluation.trainer import train_model
 from nas.search.setup import from_text
@@ -44,11 +46,14 @@ def export_weights(source: Source, layer: int, path: Path) -> float:
         candidate = find_candidate(run, source.digest or "")
         recorded = None if candidate is None else run.evaluation(candidate.proposal.key or "", 0)
         task, seed, name = from_text(run.setup.task, Task), run.setup.seed, run.name
+        choices = Choices.from_dict(run.setup.choices) if run.setup.choices else None
     if candidate is None or recorded is None or not recorded.is_ok:
         raise ExportError(f"{source.text}: was not trained, so it has no weights.")
     key = candidate.proposal.key or ""
     job = Job(key, candidate.proposal.genome, training_seed(seed, key, 0))
-    found, model = train_model(job, task, load_images(task.data, task))
+    data = load_images(task.data, task)
+    with nullcontext(task) if choices is None else choices.applied(task) as chosen:
+        found, model = train_model(job, chosen, data)
     _check(source, found, recorded)
     assert model is not None, "a training that ended well has a model"
     tensors = {

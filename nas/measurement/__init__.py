@@ -8,6 +8,7 @@ processor time: on a busy machine a pass is interrupted however often one tries.
     passes.py    one pass: how long it takes, and how much memory it holds at most
     child.py     the process that passes run in, which may run out of memory in our stead
     rounds.py    mechanisms by lengths by passes, interleaved: what callers use
+    tuning.py    which way of computing a pattern is the fastest, at the shapes of a task
 """
 
 from nas.measurement.child import is_out_of_memory

@@ -52,9 +52,9 @@ def milliseconds(case: Case) -> float:
     """The time of one pass: the fastest of those that fill ``SAMPLE_SECONDS``, at least one."""
     work = prepare(case)
     end = time.perf_counter() + SAMPLE_SECONDS
-    best = _seconds(work, case.device)
+    best = seconds(work, case.device)
     while time.perf_counter() < end:
-        best = min(best, _seconds(work, case.device))
+        best = min(best, seconds(work, case.device))
     return 1000 * best
 
 
@@ -94,8 +94,11 @@ def _block(genome: Genome, dim: int, heads: int, device: str) -> nn.Module:
     return build_attention(genome, dim, heads).to(device)
 
 
-def _seconds(work: Callable[[], None], device: str) -> float:
-    """Elapsed time on a GPU; processor time else, which leaves out when others had the core."""
+def seconds(work: Callable[[], None], device: str) -> float:
+    """How long something takes, once.
+
+    Elapsed time on a GPU; processor time else, which leaves out when others had the core.
+    """
     if device == "cpu":
         start = time.process_time()
         work()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nas.cost import backbone_cost
 from nas.errors import RunError
+from nas.evaluation.choices import Choices
 from nas.evaluation.record import Job, training_seed
 from nas.mechanisms import mechanism
 from nas.search.front_file import write_front
@@ -72,8 +73,17 @@ def run_search(
     frozen = Document(task.name, as_text(task), fingerprint(task, data))
     evaluator = make_evaluator(task, data)
     try:
+        choices = evaluator.choose()
+        evaluator.use(choices)
         mha = reference_costs(task, space.objectives, evaluator, settings.seed)
-        setup = make_setup(space, frozen, settings, num_classes=data.num_classes, mha=mha)
+        setup = make_setup(
+            space,
+            frozen,
+            settings,
+            num_classes=data.num_classes,
+            mha=mha,
+            choices=choices.to_dict(),
+        )
         algorithm = _algorithm(setup, task)
         session = this_session(command, workers=evaluator.workers, processor=processor)
         with create_run(root, setup, session, name=name) as writer:
@@ -115,8 +125,11 @@ def resume_search(
     data = load_images(task.data, task)
     _check_unchanged(folder, setup, task, data)
     algorithm = _algorithm(setup, task)
+    choices = Choices.from_dict(setup.choices) if setup.choices else None
     evaluator = make_evaluator(task, data)
     try:
+        if choices is not None:
+            evaluator.use(choices)
         session = this_session(command, workers=evaluator.workers, processor=processor)
         with open_writer(folder, session) as writer:
             writer.raise_generations(generations or setup.generations)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -129,12 +129,15 @@ def make_setup(
     *,
     num_classes: int,
     mha: Mapping[str, float],
+    choices: Mapping[str, Any] | None = None,
 ) -> RunSetup:
     """Freeze all that decides what a run finds.
 
     Args:
         task: frozen already, with a fingerprint of task and data together.
         num_classes, mha: see ``ends``.
+        choices: how trainings are computed, as plain data (nas.evaluation.choices); none go
+            by rules of thumb.
 
     Raises:
         ConfigError: the space contradicts its policy, mechanisms or objectives.
@@ -154,6 +157,7 @@ def make_setup(
         objectives=objectives,
         ideal_point=ideal,
         reference_point=reference,
+        choices=choices or {},
     )
 
 

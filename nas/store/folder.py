@@ -17,7 +17,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nas.config import near
+from nas.config import dump_yaml, near
 from nas.errors import RunError
 from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
@@ -125,6 +125,8 @@ def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> P
         for kind in ("space", "policy", "task"):
             text = getattr(setup, kind).text
             (staging / f"{kind}.yaml").write_text(text, encoding="utf-8", errors="replace")
+        if setup.choices:
+            (staging / "choices.yaml").write_text(dump_yaml(dict(setup.choices)), encoding="utf-8")
         write_setup(staging / DATABASE_FILE, setup, now)
         return _rename(staging, root, names)
     except BaseException:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Final
 
+from nas.evaluation.processor import processor_name
 from nas.store.records import Session
 
 # What can change a front: the rest of the environment cannot.
@@ -22,7 +21,7 @@ def this_session(command: str, *, workers: int = 1, processor: str | None = None
         workers: trainings at once.
         processor: what trains, where it is not this machine's processor (a GPU's name).
     """
-    return Session(command, _versions(), processor or _processor(), workers)
+    return Session(command, _versions(), processor or processor_name(), workers)
 
 
 def _versions() -> dict[str, str]:
@@ -33,14 +32,3 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def _processor() -> str:
-    """The model as the maker calls it, and the number of cores."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    model = names[0] if names else platform.processor() or platform.machine() or "unknown"
-    return f"{model} ({os.cpu_count()} cores)"

@@ -48,7 +48,8 @@ class RunSetup:
         repeats: trainings of each candidate, each with its own seed.
         objectives: what is optimised, in the order of every vector below.
         ideal_point, reference_point: the fixed ends of the hypervolume, in objectives' units.
-        choices: what was measured at start and is reused (implementation tiers); JSON data.
+        choices: how trainings are computed, measured at start and reused; JSON data, nothing in
+            runs of older versions. See ``nas.evaluation.choices``.
     """
 
     seed: int

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from nas.evaluation.choices import Choices
 from nas.evaluation.record import Evaluation, Job
 from nas.search.listener import Silent
 from nas.search.loop import Loop
@@ -99,6 +100,13 @@ class Instant:
     """An evaluator that answers from a hash of the key."""
 
     workers = 1
+
+    def choose(self) -> Choices:
+        """Nothing is computed."""
+        return Choices("float32", {}, "nothing")
+
+    def use(self, choices: Choices) -> None:
+        """As ``choose``."""
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
         for job in jobs:

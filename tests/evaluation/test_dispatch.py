@@ -160,6 +160,16 @@ def test_start_that_fails_twice_is_tried_again() -> None:
     assert set(reasons(make_dispatcher(pool, workers=1).run(jobs_named("a")))) == {"a"}
 
 
+def test_the_first_worker_that_is_ready_can_be_asked() -> None:
+    pool = ScriptedPool(bad_starts=2)
+    dispatcher = make_dispatcher(pool)
+    worker = dispatcher.first_ready()
+    assert worker in pool.workers
+    assert not worker.is_dead
+    assert dispatcher.first_ready() is worker
+    assert reasons(dispatcher.run(jobs_named("a", "b"))) == {"a": "error", "b": "error"}
+
+
 def test_start_that_fails_three_times_is_one_sentence() -> None:
     dispatcher = make_dispatcher(ScriptedPool(bad_starts=3), workers=1)
     with pytest.raises(DeviceError, match="3 workers in a row died as they started: exit code 1"):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nas.errors import RunError
+from nas.evaluation.choices import Choices
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.record import Evaluation, Evaluator, Job
@@ -28,11 +29,21 @@ def data(task: Task) -> ImageData:
     return load_images("digits", task)
 
 
+CHOSEN = Choices("float32", {"a place": {16: "a way"}}, "here")
+
+
 class Counting:
     """An evaluator that notes what it was asked to train."""
 
-    def __init__(self, evaluator: Evaluator) -> None:
+    def __init__(self, evaluator: Evaluator, choices: Choices | None = None) -> None:
         self.evaluator, self.asked, self.workers = evaluator, list[str](), 1
+        self.choices = choices or CHOSEN
+
+    def choose(self) -> Choices:
+        return self.choices
+
+    def use(self, choices: Choices) -> None:
+        self.evaluator.use(choices)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
         for job, evaluation in self.evaluator.run(jobs):
@@ -100,6 +111,22 @@ def test_a_failure_is_kept_and_tried_again(tmp_path: Path, task: Task, data: Ima
     assert run(path, hopeless, data, jobs)[0]["a"].reason == "diverged"
     assert run(path, hopeless, data, jobs)[1] == ["a"]
     assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_comparison_goes_on_with_the_choices_it_began_with(
+    tmp_path: Path, task: Task, data: ImageData
+) -> None:
+    path = tmp_path / "study.jsonl"
+    with closing(JournaledEvaluator(LocalEvaluator(task, data), path, task, data)) as journaled:
+        journaled.use(CHOSEN)
+        list(journaled.run(jobs_named("a")))
+    elsewhere = Choices("bfloat16", {}, "another machine")
+    inner = Counting(LocalEvaluator(task, data), elsewhere)
+    with closing(JournaledEvaluator(inner, path, task, data)) as journaled:
+        assert journaled.choose() == CHOSEN
+    longer = task.model_copy(update={"epochs": 2})
+    with closing(JournaledEvaluator(inner, path, longer, data)) as journaled:
+        assert journaled.choose() == elsewhere
 
 
 OTHERS = ("nonsense\n", "[]\n", '{"mechanism": "a"}\n', '{"graph_def": []}', "one\nmy notes")

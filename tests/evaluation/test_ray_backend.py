@@ -173,6 +173,25 @@ def test_run_that_is_abandoned_leaves_the_evaluator_usable(unruly: RayEvaluator)
     assert list(unruly.run([])) == []
 
 
+def test_choices_are_measured_at_a_worker_and_reach_them_all(
+    cluster: str, task: Task, data: ImageData
+) -> None:
+    def train(job: Job, task: Task, data: ImageData, **limits: Any) -> Evaluation:
+        from nas.kernels import Measured
+
+        raise RuntimeError(f"{task.precision} {sorted(Measured.ways)}")
+
+    limits = {"workers": 2, "gpus_per_worker": 0}
+    with closing(RayEvaluator(task, data, train=train, **limits)) as evaluator:
+        choices = evaluator.choose()
+        before = [found.error for _, found in evaluator.run(jobs_named("a"))]
+        evaluator.use(choices)
+        after = {found.error for _, found in evaluator.run(jobs_named("b", "c", "d"))}
+    assert choices.ways
+    assert before == [f"RuntimeError: {task.precision} []"]
+    assert after == {f"RuntimeError: {choices.precision} {sorted(choices.ways)}"}
+
+
 def test_number_of_workers_changes_no_result(cluster: str, task: Task, data: ImageData) -> None:
     jobs = [Job(name, mechanism(name).genome, seed=n) for n, name in enumerate(NAMES)]
     with closing(RayEvaluator(task, data, workers=1, gpus_per_worker=0)) as one:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nas.canonical import resolved_digest
+from nas.evaluation.choices import Choices
 from nas.evaluation.record import Evaluation, Job
 from nas.genome import Genome
 from nas.mechanisms import seeds
@@ -75,7 +76,14 @@ class Table:
         self.workers = workers
         self.trained: list[tuple[str, int]] = []
         self.closed = False
+        self.choices: Choices | None = None
         self._left = stop_after
+
+    def choose(self) -> Choices:
+        return Choices("float32", {"a place": {16: "a way"}}, "a table")
+
+    def use(self, choices: Choices) -> None:
+        self.choices = choices
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
         for job in sorted(jobs, key=lambda job: (job.seed % self.workers, job.seed)):

@@ -11,10 +11,12 @@ import pytest
 
 from nas.errors import ConfigError, RunError, SpaceError
 from nas.evaluation.backends import make_evaluator
+from nas.evaluation.choices import Choices
 from nas.evaluation.local import LocalEvaluator
+from nas.search import driver
 from nas.search.driver import reference_costs, resume_search, run_search
 from nas.search.listener import Ended, Evaluated, GenerationDone, Started
-from nas.search.setup import Settings
+from nas.search.setup import Settings, make_setup
 from nas.space import SearchSpace, load_space
 from nas.store import find_run, open_run, open_writer
 from nas.tasks import load_images
@@ -77,7 +79,8 @@ def test_search_closes_its_evaluator_whatever_happens(kit: Any, task: Any, make_
 def test_search_writes_copies_that_explain_the_run(kit: Any, task: Any, table: Any) -> None:
     ended = run_search(kit.space, task, SMALL, make_evaluator=table, root=kit.root, name="run")
     names = {path.name for path in ended.folder.iterdir()}
-    assert {"space.yaml", "policy.yaml", "task.yaml", "run.sqlite", "front.json"} <= names
+    copies = {"space.yaml", "policy.yaml", "task.yaml", "choices.yaml"}
+    assert copies | {"run.sqlite", "front.json"} <= names
 
 
 def test_resume_needs_the_run_folder_alone(
@@ -95,6 +98,33 @@ def test_resume_needs_the_run_folder_alone(
     assert (again.status, again.generations_done) == ("finished", 3)
     kit.root.joinpath("run").symlink_to(moved)
     assert kit.recorded() == kit.recorded("whole")
+
+
+def test_choices_are_frozen_into_the_run_and_used_again(
+    kit: Any, task: Any, make_table: Any
+) -> None:
+    first, second = make_table(stop_after=8), make_table()
+    begin = partial(run_search, kit.space, task, SMALL, root=kit.root)
+    folder = begin(make_evaluator=lambda *_: first, name="run").folder
+    second.choose = lambda: pytest.fail("a resumed run measures nothing")
+    resume_search(folder, make_evaluator=lambda *_: second)
+    assert first.choices == second.choices == make_table().choose()
+    with open_run(folder) as run:
+        assert Choices.from_dict(run.setup.choices) == first.choices
+
+
+def test_a_run_that_was_begun_without_choices_goes_on_without(
+    kit: Any, task: Any, make_table: Any, monkeypatch: Any
+) -> None:
+    def older(*arguments: Any, choices: Any, **options: Any) -> Any:
+        return make_setup(*arguments, **options)
+
+    monkeypatch.setattr(driver, "make_setup", older)
+    stopped, table = make_table(stop_after=8), make_table()
+    begin = partial(run_search, kit.space, task, SMALL, root=kit.root)
+    folder = begin(make_evaluator=lambda *_: stopped).folder
+    assert resume_search(folder, make_evaluator=lambda *_: table).status == "finished"
+    assert table.choices is None
 
 
 def test_search_interrupted_says_how_to_go_on(

@@ -214,7 +214,8 @@ def test_writer_is_durable_and_a_closed_run_is_one_file(new_run: NewRun) -> None
     assert (mode["journal_mode"], level["synchronous"]) == ("wal", 2)  # 2 is FULL
     writer.close()
     names = {path.name for path in writer.run.folder.iterdir()}
-    assert names == {"lock", "policy.yaml", "run.sqlite", "space.yaml", "task.yaml"}
+    copies = {"choices.yaml", "policy.yaml", "space.yaml", "task.yaml"}
+    assert names == copies | {"lock", "run.sqlite"}
 
 
 def test_writer_a_run_reads_with_plain_sqlite(new_run: NewRun, samples: Any) -> None:

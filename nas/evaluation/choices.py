@@ -1,0 +1,129 @@
+"""How trainings are computed, where that is a choice: precision, and the ways of `nas.kernels`.
+
+Choices are measured where trainings take place, kept on that machine, and frozen into a run before
+its first generation. So a resumed run computes as it did before, and what a clock said never
+changes a front. A run that was begun without them goes by rules of thumb.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import torch
+
+from nas.errors import RunError
+from nas.evaluation.hardware import check_device, one_thread, resolve_precision
+from nas.evaluation.processor import processor_name
+from nas.evaluation.session import JUDGED_AT_ONCE
+from nas.kernels import using
+from nas.measurement.tuning import VERSION, Shapes, measure_ways
+from nas.tasks.folder import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from nas.kernels import Ways
+    from nas.tasks import Task
+
+_DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a run computes with.
+
+    Attributes:
+        precision: in which the model trains.
+        ways: how each pattern is computed; see `nas.kernels`.
+        measured_on: processor or GPU, and the version of torch.
+    """
+
+    precision: Literal["bfloat16", "float32"]
+    ways: Ways
+    measured_on: str
+
+    @contextmanager
+    def applied(self, task: Task) -> Iterator[Task]:
+        """Within, patterns are computed in these ways; gives the task in this precision."""
+        with using(self.ways):
+            yield task.model_copy(update={"precision": self.precision})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain JSON data."""
+        ways = {
+            where: {str(width): way for width, way in found.items()}
+            for where, found in self.ways.items()
+        }
+        return {"precision": self.precision, "ways": ways, "measured_on": self.measured_on}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Choices:
+        """Read what `to_dict` gave.
+
+        Raises:
+            RunError: it holds something else.
+        """
+        try:
+            ways = {
+                str(where): {int(width): str(way) for width, way in found.items()}
+                for where, found in data["ways"].items()
+            }
+            assert data["precision"] in _DTYPES
+            return cls(data["precision"], ways, str(data["measured_on"]))
+        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
+            fault = f"{type(error).__name__}: {error}"
+            raise RunError(f"this is no record of choices ({fault}).") from error
+
+
+def choose(task: Task, device: str) -> Choices:
+    """Measure, or read what was measured on this machine before, for a task's shapes.
+
+    Raises:
+        DeviceError: the device is not there.
+    """
+    place = check_device(device)
+    precision = resolve_precision(task.precision, place)
+    dim, heads, _, tokens = task.sizes
+    shapes = Shapes(dim, heads, tokens, task.batch_size, JUDGED_AT_ONCE)
+    on_gpu = place.type == "cuda"
+    name = torch.cuda.get_device_name(place) if on_gpu else processor_name()
+    machine = f"{name}, torch {torch.__version__}"
+    path = _path(repr((VERSION, machine, precision, shapes)))
+    if (known := _known(path)) is not None:
+        return known
+    with one_thread():
+        ways = measure_ways(shapes, device=place.type, dtype=_DTYPES[precision])
+    choices = Choices(precision, ways, machine)
+    _keep(path, choices)
+    return choices
+
+
+def _path(key: str) -> Path:
+    name = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return cache_folder() / "choices" / f"{name}.json"
+
+
+def _known(path: Path) -> Choices | None:
+    """What was measured before; what cannot be read is measured again."""
+    try:
+        return Choices.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RunError):
+        return None
+
+
+def _keep(path: Path, choices: Choices) -> None:
+    """Write the file, whole or not at all; where that cannot be, the next run measures again."""
+    partial = path.with_name(f"{path.stem}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(choices.to_dict(), indent=2), encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()

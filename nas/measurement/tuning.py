@@ -1,0 +1,154 @@
+"""Which way of computing each pattern is the fastest here: every way timed at the shapes in use.
+
+    ways = measure_ways(Shapes(dim=64, heads=4, tokens=65, train_batch=64, judge_batch=128),
+                        device="cpu", dtype=torch.bfloat16)
+
+A second or two on a processor. The ways take turns, so that others' work disturbs all alike, and
+of each the fastest round counts. What is chosen changes how sums are rounded, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import torch
+
+from nas.compiler.runtime import dot_product_attention
+from nas.kernels import place, using
+from nas.measurement.passes import seconds
+from nas.primitives.hidden_units import reduce_units
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Work: TypeAlias = Callable[[], None]
+
+ROUNDS: Final = 5
+MOST_PAIRS: Final = 2**25
+"""Pairs of tokens, over batch and heads, that are measured at once: 128 MiB of scores."""
+CLEARLY: Final = 0.95
+VERSION: Final = 1  # raised when ways are added, or change
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The sizes at which a task calls its attention.
+
+    Attributes:
+        train_batch, judge_batch: sequences at once, with gradients and without.
+    """
+
+    dim: int
+    heads: int
+    tokens: int
+    train_batch: int
+    judge_batch: int
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Something that can be computed in several ways.
+
+    Attributes:
+        widths: numbers that a pair's score is made of, each with the heads that go with it.
+        operands: from batch, heads, tokens and width, the shapes of what ``compute`` takes.
+    """
+
+    name: str
+    ways: tuple[str, ...]
+    widths: Callable[[Shapes], dict[int, int]]
+    operands: Callable[[int, int, int, int], tuple[tuple[int, ...], ...]]
+    compute: Callable[..., Tensor]
+
+
+def _streams(shapes: Shapes) -> dict[int, int]:
+    """A head's width, and the model's, which one head has that reads what nothing projects."""
+    return {shapes.dim // shapes.heads: shapes.heads, shapes.dim: 1}
+
+
+PATTERNS: Final = (
+    Pattern(
+        "dot_product",
+        ("explicit", "fused"),
+        _streams,
+        lambda b, h, n, w: ((b, h, n, w),) * 3,
+        lambda query, key, values: dot_product_attention(query, key, values, None),
+    ),
+    Pattern(
+        "hidden_units",
+        ("planes", "pieces"),
+        lambda shapes: dict.fromkeys((4, 16), shapes.heads),
+        lambda b, h, n, w: ((b, h, n, w), (b, h, n, w), (w,)),
+        lambda left, right, weight: reduce_units(left, right, weight, "gelu"),
+    ),
+)
+
+
+def measure_ways(
+    shapes: Shapes, *, device: str, dtype: torch.dtype, rounds: int = ROUNDS
+) -> dict[str, dict[int, str]]:
+    """The fastest way of each pattern, by place and width, for ``nas.kernels.using``.
+
+    Args:
+        dtype: float32, or the type that autocast computes in.
+
+    Returns:
+        Nothing about patterns that have more pairs of tokens than memory shall hold.
+    """
+    found: dict[str, dict[int, str]] = {}
+    precision = torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
+    with torch.random.fork_rng(devices=[]), precision:
+        for pattern in PATTERNS:
+            for width, heads in pattern.widths(shapes).items():
+                if heads * shapes.tokens**2 > MOST_PAIRS:
+                    continue
+                for is_trained in (True, False):
+                    operands = _operands(pattern, shapes, (heads, width), is_trained)
+                    operands = [x.to(device, dtype).requires_grad_(is_trained) for x in operands]
+                    with torch.set_grad_enabled(is_trained):
+                        where = place(pattern.name, operands[0], shapes.tokens)
+                        work = _pass(pattern, operands)
+                        taken = _seconds_by_way(pattern, work, where, width, rounds)
+                    found.setdefault(where, {})[width] = _clearly_fastest(taken)
+    return found
+
+
+def _operands(
+    pattern: Pattern, shapes: Shapes, size: tuple[int, int], is_trained: bool
+) -> list[Tensor]:
+    """Random operands, of as many sequences as the task has at once and memory shall hold."""
+    heads, width = size
+    wanted = shapes.train_batch if is_trained else shapes.judge_batch
+    batch = max(1, min(wanted, MOST_PAIRS // (heads * shapes.tokens**2)))
+    return [torch.randn(shape) for shape in pattern.operands(batch, heads, shapes.tokens, width)]
+
+
+def _pass(pattern: Pattern, operands: list[Tensor]) -> Work:
+    """The pattern once, and its gradients where they are on."""
+    if not torch.is_grad_enabled():
+        return lambda: (pattern.compute(*operands), None)[1]
+    above = torch.ones_like(pattern.compute(*operands))
+    return lambda: (torch.autograd.grad(pattern.compute(*operands), operands, above), None)[1]
+
+
+def _seconds_by_way(
+    pattern: Pattern, work: Work, where: str, width: int, rounds: int
+) -> dict[str, float]:
+    """The fastest round of each way; the first one, which finds nothing in caches, left out."""
+    taken: dict[str, list[float]] = {way: [] for way in pattern.ways}
+    for _ in range(rounds + 1):
+        for way, own in taken.items():
+            with using({where: {width: way}}):
+                own.append(seconds(work, str(where.split()[2])))
+    return {way: min(own[1:]) for way, own in taken.items()}
+
+
+def _clearly_fastest(taken: dict[str, float]) -> str:
+    """The first way, unless a later one is faster by more than noise."""
+    best = next(iter(taken))
+    for way in taken:
+        if taken[way] < CLEARLY * taken[best]:
+            best = way
+    return best
