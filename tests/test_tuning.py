@@ -36,7 +36,7 @@ def test_every_way_computes_the_same():
             results = []
             for name in pattern.ways:
                 with using({where: {width: name}}):
-                    out = pattern.compute(*operands)
+                    out = pattern.compute(width, *operands)
                     results.append([out, *torch.autograd.grad(out.sin().sum(), operands)])
             for other in results[1:]:
                 torch.testing.assert_close(other, results[0], rtol=1e-9, atol=1e-12)
@@ -45,7 +45,7 @@ def test_every_way_computes_the_same():
 def sleepy(slow, seconds):
     """A pattern, one way of which takes longer by so many seconds of work."""
 
-    def compute(x):
+    def compute(width, x):
         end = time.process_time() + (seconds if way("sleepy", x, 5, 4, "") == slow else 0.0)
         while time.process_time() < end:
             pass
@@ -73,7 +73,7 @@ def test_what_would_not_fit_into_memory_is_not_measured():
 
 
 def test_a_large_batch_is_measured_in_part(monkeypatch):
-    monkeypatch.setattr(tuning, "MOST_PAIRS", 2 * 5 * 5 * 7)
+    monkeypatch.setattr(tuning, "ENOUGH_PAIRS", 2 * 5 * 5 * 7)
     seen = []
     pattern = replace(
         PATTERNS[0], operands=lambda b, h, n, w: seen.append((b, h)) or ((1, 1, 5, w),) * 3

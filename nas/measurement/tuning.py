@@ -3,7 +3,7 @@
     ways = measure_ways(Shapes(dim=64, heads=4, tokens=65, train_batch=64, judge_batch=128),
                         device="cpu", dtype=torch.bfloat16)
 
-A second or two on a processor. The ways take turns, so that others' work disturbs all alike, and
+Some seconds on a processor. The ways take turns, so that others' work disturbs all alike, and
 of each the fastest round counts. What is chosen changes how sums are rounded, and nothing else.
 """
 
@@ -19,15 +19,20 @@ from nas.compiler.runtime import dot_product_attention
 from nas.kernels import place, using
 from nas.measurement.passes import seconds
 from nas.primitives.hidden_units import reduce_units
+from nas.primitives.pair_layers import reduce_layers
+from nas.primitives.query_network import reduce_network
+from nas.primitives.threshold import threshold_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     Work: TypeAlias = Callable[[], None]
 
-ROUNDS: Final = 5
-MOST_PAIRS: Final = 2**25
-"""Pairs of tokens, over batch and heads, that are measured at once: 128 MiB of scores."""
+ROUNDS: Final = 3
+ENOUGH_PAIRS: Final = 2**20
+"""Pairs of tokens, over batch and heads, beyond which time is in proportion to the batch."""
+MOST_PAIRS: Final = 2**26
+"""Pairs of one sequence beyond which its scores alone are 256 MiB: not measured."""
 CLEARLY: Final = 0.95
 VERSION: Final = 1  # raised when ways are added, or change
 
@@ -52,8 +57,9 @@ class Pattern:
     """Something that can be computed in several ways.
 
     Attributes:
-        widths: numbers that a pair's score is made of, each with the heads that go with it.
+        widths: what ``nas.kernels.way`` is told as width, each with the heads that go with it.
         operands: from batch, heads, tokens and width, the shapes of what ``compute`` takes.
+        compute: from the width and the operands.
     """
 
     name: str
@@ -68,20 +74,52 @@ def _streams(shapes: Shapes) -> dict[int, int]:
     return {shapes.dim // shapes.heads: shapes.heads, shapes.dim: 1}
 
 
+def _units(*counts: int) -> Callable[[Shapes], dict[int, int]]:
+    """Numbers of hidden units, or other numbers that have nothing to do with a stream's width."""
+    return lambda shapes: dict.fromkeys(counts, shapes.heads)
+
+
 PATTERNS: Final = (
     Pattern(
         "dot_product",
         ("explicit", "fused"),
         _streams,
         lambda b, h, n, w: ((b, h, n, w),) * 3,
-        lambda query, key, values: dot_product_attention(query, key, values, None),
+        lambda w, query, key, values: dot_product_attention(query, key, values, None),
     ),
     Pattern(
         "hidden_units",
         ("planes", "pieces"),
-        lambda shapes: dict.fromkeys((4, 16), shapes.heads),
-        lambda b, h, n, w: ((b, h, n, w), (b, h, n, w), (w,)),
-        lambda left, right, weight: reduce_units(left, right, weight, "gelu"),
+        _units(4, 16),
+        lambda b, h, n, m: ((b, h, n, m), (b, h, n, m), (m,)),
+        lambda m, left, right, weight: reduce_units(left, right, weight, "gelu"),
+    ),
+    Pattern(
+        "query_network",
+        ("planes", "pieces"),
+        _streams,
+        lambda b, h, n, w: (
+            *((b, h, n, w),) * 2,
+            (b, h, n, 4, w),
+            (b, h, n, w),
+            *((b, h, n, 4),) * 2,
+            (b, h, n, 1),
+        ),
+        lambda w, *operands: reduce_network(*operands, w**-0.5, "gelu"),
+    ),
+    Pattern(
+        "pair_layers",
+        ("planes", "pieces"),
+        _units(16),
+        lambda b, h, n, m: (*((b, h, n, m),) * 2, (m // 2, m), (m // 2,), (1, m // 2), (1,)),
+        lambda m, *operands: reduce_layers(*operands),
+    ),
+    Pattern(
+        "threshold",
+        ("sort", "newton"),
+        _units(1, 2),
+        lambda b, h, n, power: ((b, h, n, n),),
+        lambda power, scores: threshold_weights(scores, None, power),
     ),
 )
 
@@ -109,7 +147,7 @@ def measure_ways(
                     operands = [x.to(device, dtype).requires_grad_(is_trained) for x in operands]
                     with torch.set_grad_enabled(is_trained):
                         where = place(pattern.name, operands[0], shapes.tokens)
-                        work = _pass(pattern, operands)
+                        work = _pass(pattern, width, operands)
                         taken = _seconds_by_way(pattern, work, where, width, rounds)
                     found.setdefault(where, {})[width] = _clearly_fastest(taken)
     return found
@@ -118,19 +156,26 @@ def measure_ways(
 def _operands(
     pattern: Pattern, shapes: Shapes, size: tuple[int, int], is_trained: bool
 ) -> list[Tensor]:
-    """Random operands, of as many sequences as the task has at once and memory shall hold."""
+    """Random operands, of as many sequences as the task has at once, or enough of them."""
     heads, width = size
     wanted = shapes.train_batch if is_trained else shapes.judge_batch
-    batch = max(1, min(wanted, MOST_PAIRS // (heads * shapes.tokens**2)))
+    batch = max(1, min(wanted, ENOUGH_PAIRS // (heads * shapes.tokens**2)))
     return [torch.randn(shape) for shape in pattern.operands(batch, heads, shapes.tokens, width)]
 
 
-def _pass(pattern: Pattern, operands: list[Tensor]) -> Work:
+def _pass(pattern: Pattern, width: int, operands: list[Tensor]) -> Work:
     """The pattern once, and its gradients where they are on."""
+
+    def forward() -> None:
+        pattern.compute(width, *operands)
+
+    def forward_backward() -> None:
+        torch.autograd.grad(pattern.compute(width, *operands), operands, above)
+
     if not torch.is_grad_enabled():
-        return lambda: (pattern.compute(*operands), None)[1]
-    above = torch.ones_like(pattern.compute(*operands))
-    return lambda: (torch.autograd.grad(pattern.compute(*operands), operands, above), None)[1]
+        return forward
+    above = torch.ones_like(pattern.compute(width, *operands))
+    return forward_backward
 
 
 def _seconds_by_way(

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.kernels import way
+from nas.primitives.pieces import is_recorded, pieces
 
 if TYPE_CHECKING:
     from typing import Any
@@ -35,13 +36,11 @@ def reduce_units(
         weight: (m) shared by the heads, or (h, m).
         activation: gelu, relu, silu or tanh.
     """
-    # Who records operations, to count, compile or export them, wants those of the mechanism.
-    is_recorded = torch.jit.is_tracing() or torch.compiler.is_compiling()  # type: ignore[attr-defined]
     # One image of 65 tokens is so few pairs that calls cost more than memory.
     keys, units = right.shape[2:]
     is_small = left.shape[:3].numel() * keys < 2**15
     rule = "planes" if is_small or left.device.type != "cpu" else "pieces"
-    if is_recorded or way("hidden_units", left, keys, units, rule) == "planes":
+    if is_recorded() or way("hidden_units", left, keys, units, rule) == "planes":
         return sum_units(left, right, weight, activation)
     return UnitSum.apply(left, right, weight, activation)
 
@@ -73,9 +72,6 @@ class UnitSum(torch.autograd.Function):
     Sums are in float32, in float64 for float64; the result has the type of ``sum_units``.
     Second derivatives and ``torch.func``'s transforms take the plain form.
     """
-
-    piece = 2**17
-    """Scores computed at a time: 512 KiB, three of which fit a core's second-level cache."""
 
     @staticmethod
     def forward(
@@ -144,19 +140,6 @@ def by_unit(left: Tensor, right: Tensor, weight: Tensor) -> tuple[Tensor, Tensor
         for tensor in (left, right, weight.expand(batch, heads, count))
     )
     return queries.unsqueeze(-1), keys.unsqueeze(-2), factors[..., None, None]
-
-
-def pieces(scores: Float[Tensor, "p q k"]) -> list[tuple[slice, slice]]:
-    """Planes and rows of the scores, piece by piece."""
-    limit = UnitSum.piece
-    planes, rows, columns = scores.shape
-    height = max(1, min(rows, limit // columns))
-    depth = max(1, limit // (height * columns))
-    return [
-        (slice(plane, plane + depth), slice(row, row + height))
-        for plane in range(0, planes, depth)
-        for row in range(0, rows, height)
-    ]
 
 
 def units_of(

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Integer
+from nas.primitives.pair_layers import reduce_layers
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -36,11 +37,6 @@ def _passes(sizes: Sizes, params: Params) -> int:
     return int(3 * (inner + inner // 2))
 
 
-def _planes(sizes: Sizes, params: Params) -> int:
-    inner = params["reduced_dim"] or sizes.width
-    return int(2 * (inner + inner // 2))
-
-
 @primitive(
     "neural_attention_authors",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -50,7 +46,6 @@ def _planes(sizes: Sizes, params: Params) -> int:
     parameters={"reduced_dim": Integer(default=None, low=2, high=4096, nullable=True)},
     macs=_macs,
     passes=_passes,
-    planes=_planes,
 )
 class NeuralAttentionAuthors(nn.Module):
     """Two ReLU layers, of d' and d'/2 units, and a linear one over the query and the key.
@@ -69,7 +64,7 @@ class NeuralAttentionAuthors(nn.Module):
     Shapes are the authors', the start is not: at d' = 2 theirs is a constant for 40 % of the
     seeds. The first unit of each layer starts where it is positive for every pair.
 
-    Memory holds n² (d' + d'/2) numbers a head: the second layer sees pairs.
+    The second layer sees pairs; they are computed piece by piece, and none is kept.
 
     Raises:
         ValueError: d' is below two, which leaves the second layer no unit.
@@ -99,5 +94,5 @@ class NeuralAttentionAuthors(nn.Module):
         query_part, key_part = self.first.weight.chunk(2, dim=1)
         left = F.linear(self.query_map(query), query_part, self.first.bias)
         right = F.linear(self.key_map(key), key_part)
-        pairs = F.relu(left.unsqueeze(3) + right.unsqueeze(2))
-        return self.third(F.relu(self.second(pairs))).squeeze(-1)
+        second, third = self.second, self.third
+        return reduce_layers(left, right, second.weight, second.bias, third.weight, third.bias)

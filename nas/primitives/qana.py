@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
-from nas.primitives.hidden_units import activate
+from nas.primitives.query_network import reduce_network
 from nas.primitives.rotary import rotate
 
 
@@ -52,11 +52,6 @@ def _macs(sizes: Sizes, params: Params) -> int:
 
 def _passes(sizes: Sizes, params: Params) -> int:
     return 1 + 3 * int(params["hidden"])
-
-
-def _planes(sizes: Sizes, params: Params) -> int:
-    """Three for each hidden unit: before and after its bias and activation."""
-    return 2 + 3 * int(params["hidden"])
 
 
 def _warms_up(params: Params) -> bool:
@@ -104,7 +99,6 @@ def _caution(params: Params) -> str | None:
     caution=_caution,
     macs=_macs,
     passes=_passes,
-    planes=_planes,
     is_stateful=_warms_up,
 )
 class Qana(nn.Module):
@@ -202,23 +196,24 @@ class Qana(nn.Module):
     ) -> Float[Tensor, "b h q k"]:
         """The scores of keys by queries and their networks, all rotated where they are to be."""
         rows, out, bias, shift = units
+        if self.scale != 1.0:
+            rows = rows * self.scale
         seen = key
         if self.basis is not None and not self.rope:
             seen = key @ self.basis.transpose(-2, -1)
-        # One product for all hidden units: (b, h, q * l, w) against the keys.
-        inner = (rows.flatten(2, 3) @ seen.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
-        active = activate(inner * self.scale + bias.unsqueeze(-1), self.activation)
-        scores = self._gated((out.unsqueeze(-2) @ active).squeeze(-2) + shift)
-        if self.skip:
-            scores = scores + query @ key.transpose(-2, -1) * self.skip_scale
-        return scores
+        alpha = self._gate(key)
+        if alpha is not None:
+            out, shift = out * alpha, shift * alpha
+        scale = self.skip_scale if self.skip else 0.0
+        return reduce_network(query, key, rows, seen, out, bias, shift, scale, self.activation)
 
-    def _gated(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+    def _gate(self, key: Float[Tensor, "b h k w"]) -> Float[Tensor, "..."] | None:
+        """What the network counts for, by head; None for 1."""
         if self.alpha is not None:
-            return scores * self.alpha.view(-1, 1, 1)
+            return self.alpha.view(-1, 1, 1)
         if self.passes is None:
-            return scores
-        alpha = (self.passes / self.warmup).clamp(max=1.0).to(scores.dtype)
+            return None
+        alpha = (self.passes / self.warmup).clamp(max=1.0).to(key.dtype)
         if self.training:
             self.passes.add_(1.0)
-        return scores * alpha
+        return alpha

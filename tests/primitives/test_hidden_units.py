@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.primitives.hidden_units import UnitSum, reduce_units, split_linear, sum_units
+from nas.primitives.pieces import Piece
 
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "tanh": torch.tanh}
 
@@ -58,7 +59,7 @@ def test_pieces_of_planes_and_of_rows_make_the_whole(
     above = tokens(3, 7, 5, 2)
     plain = values_and_gradients(sum_units, operands, activation, above)
     for limit in (1, 5, 12, 35, 80, 10**6):
-        monkeypatch.setattr(UnitSum, "piece", limit)
+        monkeypatch.setattr(Piece, "on_processor", limit)
         fast = values_and_gradients(UnitSum.apply, operands, activation, above)
         for ours, theirs in zip(fast, plain, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)

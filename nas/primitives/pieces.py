@@ -1,0 +1,39 @@
+"""What sums over pairs share that are computed piece by piece: how planes are cut, when not.
+
+A piece is as much of the scores as stays in a core's cache while operations pass over it.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Piece:
+    """How many numbers are computed at a time, by what computes them."""
+
+    on_processor = 2**17
+    """512 KiB, three of which fit a core's second-level cache."""
+
+    elsewhere = 2**24
+    """No such cache, but starts of kernels to save: as much as memory bears."""
+
+
+def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice, slice]]:
+    """Planes and rows of the scores, piece by piece, where a pair takes so many ``numbers``."""
+    is_processor = scores.device.type == "cpu"
+    limit = (Piece.on_processor if is_processor else Piece.elsewhere) // numbers
+    planes, rows, columns = scores.shape
+    height = max(1, min(rows, limit // columns))
+    depth = max(1, limit // (height * columns))
+    return [
+        (slice(plane, plane + depth), slice(row, row + height))
+        for plane in range(0, planes, depth)
+        for row in range(0, rows, height)
+    ]
+
+
+def is_recorded() -> bool:
+    """Whether someone records operations: to count, compile or export those of the mechanism."""
+    return bool(torch.jit.is_tracing() or torch.compiler.is_compiling())  # type: ignore[attr-defined]

@@ -1,0 +1,161 @@
+"""Two hidden layers over pairs: plain, fast, their gradients, and who takes which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.kernels import place, using
+from nas.primitives.pair_layers import LayerSum, reduce_layers, sum_layers
+from nas.primitives.pieces import Piece
+
+QUERIES, KEYS, FIRST, SECOND = 4, 6, 5, 3
+
+
+def operands(heads: int = 3, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Left, right, the second layer and its bias, the third and its own."""
+    torch.manual_seed(0)
+    shapes = [(2, heads, QUERIES, FIRST), (2, heads, KEYS, FIRST)]
+    shapes += [(SECOND, FIRST), (SECOND,), (1, SECOND), (1,)]
+    return [torch.randn(*shape, dtype=torch.float64).to(dtype) for shape in shapes]
+
+
+def values_and_gradients(form: Callable[..., Tensor], above: Tensor | None = None) -> list[Tensor]:
+    leaves = [t.requires_grad_() for t in operands()]
+    scores = form(*leaves)
+    above = torch.randn_like(scores, requires_grad=False) if above is None else above
+    return [scores, *torch.autograd.grad(scores, leaves, above)]
+
+
+def check_equal(found: list[Tensor], expected: list[Tensor]) -> None:
+    assert len(found) == len(expected) == 7
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_both_forms_are_the_network_pair_by_pair() -> None:
+    left, right, second, bias, third, shift = operands()
+    expected = torch.empty(2, 3, QUERIES, KEYS, dtype=torch.float64)
+    for i in range(QUERIES):
+        for j in range(KEYS):
+            hidden = F.relu(left[:, :, i] + right[:, :, j])
+            outer = F.relu(hidden @ second.T + bias)
+            expected[:, :, i, j] = outer @ third[0] + shift
+    for form in (sum_layers, LayerSum.apply):
+        torch.testing.assert_close(form(*operands()), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("gradient", ["dense", "expanded", "transposed"])
+def test_the_fast_form_is_the_plain_one_with_its_gradients(gradient: str) -> None:
+    above = {
+        "dense": torch.randn(2, 3, QUERIES, KEYS, dtype=torch.float64),
+        "expanded": torch.ones((), dtype=torch.float64).expand(2, 3, QUERIES, KEYS),
+        "transposed": torch.randn(2, 3, KEYS, QUERIES, dtype=torch.float64).transpose(2, 3),
+    }[gradient]
+    fast, plain = (values_and_gradients(form, above) for form in (LayerSum.apply, sum_layers))
+    check_equal(fast, plain)
+
+
+@pytest.mark.parametrize("limit", [1, 6, 72, 150, 400, 10**6])
+def test_pieces_of_planes_and_of_rows_make_the_whole(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above = torch.randn(2, 3, QUERIES, KEYS, dtype=torch.float64)
+    expected = values_and_gradients(sum_layers, above)
+    monkeypatch.setattr(Piece, "on_processor", limit)
+    check_equal(values_and_gradients(LayerSum.apply, above), expected)
+
+
+def test_the_fast_form_has_first_and_second_derivatives() -> None:
+    leaves = [t.requires_grad_() for t in operands(1)]
+    assert torch.autograd.gradcheck(LayerSum.apply, leaves)
+    assert torch.autograd.gradgradcheck(LayerSum.apply, leaves, check_batched_grad=True)
+
+
+def test_the_fast_form_takes_transforms() -> None:
+    """Several networks at once, as when seeds train together; one sample's gradient each."""
+    given = operands()
+    seconds = torch.randn(5, SECOND, FIRST, dtype=torch.float64)
+
+    def scores(second: Tensor) -> Tensor:
+        found: Tensor = LayerSum.apply(*given[:2], second, *given[3:])
+        return found
+
+    expected = torch.stack([scores(second) for second in seconds])
+    torch.testing.assert_close(torch.vmap(scores)(seconds), expected, rtol=0, atol=1e-12)
+    slopes = torch.vmap(torch.func.grad(lambda own: scores(own).square().sum()))(seconds)
+    leaf = seconds.clone().requires_grad_()
+    (each,) = torch.autograd.grad(sum(scores(own).square().sum() for own in leaf), leaf)
+    torch.testing.assert_close(slopes, each, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_sums_of_16_bit_layers_are_rounded_once(autocast: bool) -> None:
+    short = [t.requires_grad_() for t in operands(dtype=torch.bfloat16)]
+    exact = [t.detach().double().requires_grad_() for t in short]
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        scores = LayerSum.apply(*short)
+        assert scores.dtype == sum_layers(*short).dtype == torch.bfloat16
+        scores.sum().backward()
+    expected = sum_layers(*exact)
+    expected.sum().backward()
+    torch.testing.assert_close(scores, expected.bfloat16(), rtol=2**-7, atol=1e-5)
+    for ours, theirs in zip(short, exact, strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad.bfloat16(), rtol=2**-7, atol=1e-5)
+
+
+def test_training_remembers_no_plane_of_pairs() -> None:
+    sizes: list[int] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.numel())
+        return tensor
+
+    leaves = [t.requires_grad_() for t in operands()]
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        LayerSum.apply(*leaves)
+    assert sizes == [t.numel() for t in leaves]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width", "dtype", "is_plain"),
+    [
+        (65, 4, torch.float32, True),
+        (400, 4, torch.float32, False),
+        (400, 4, torch.bfloat16, False),
+        (120, 40, torch.float32, False),
+        (120, 40, torch.bfloat16, True),
+    ],
+)
+def test_pieces_are_for_many_pairs_and_narrow_layers(
+    tokens: int, width: int, dtype: torch.dtype, is_plain: bool
+) -> None:
+    left, right = (torch.randn(1, 1, tokens, width, dtype=dtype) for _ in range(2))
+    layers = [torch.randn(*s, dtype=dtype) for s in ((2, width), (2,), (1, 2), (1,))]
+    scores = reduce_layers(left.requires_grad_(), right, *layers)
+    assert scores.grad_fn is not None
+    assert ("LayerSum" in scores.grad_fn.name()) != is_plain
+
+
+def test_a_measured_way_comes_before_the_rule() -> None:
+    given = [t.requires_grad_() for t in operands()]
+    with using({place("pair_layers", given[0], KEYS): {FIRST: "pieces"}}):
+        assert "LayerSum" in reduce_layers(*given).grad_fn.name()  # type: ignore[union-attr]
+
+
+def test_an_export_holds_the_plain_form() -> None:
+    class Scores(nn.Module):
+        def forward(self, *given: Tensor) -> Tensor:
+            return reduce_layers(*given)
+
+    with using({place("pair_layers", operands()[0], KEYS): {FIRST: "pieces"}}):
+        exported = torch.export.export(Scores(), tuple(operands()))
+    calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
+    assert calls.count("aten.linear.default") == 2
+    assert not any("autograd" in call for call in calls)
