@@ -40,6 +40,7 @@ with warnings.catch_warnings():
 ELEMENTWISE: Final = "elementwise"
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 _TRACED_LENGTHS: Final = (8, 12, 16)
+_COMPUTED_NUMBERS: Final = 2**18  # scores and weights of a block that is counted by running it
 
 _POINTWISE: Final = [
     "abs",
@@ -149,7 +150,7 @@ def attention_cost(
     plan = make_plan(genome)
     # The reference form computes every pair; a mask of the mechanism's own is discounted after.
     dense = make_plan(replace(plan.genome, visibility=Visibility()))
-    counts, params = _count(dense, dim, heads, tokens, qkv_bias)
+    counts, params = count_operations(dense, dim, heads, tokens, qkv_bias)
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
     expected = closed_form_macs(dense, dim, heads, tokens)
     if macs != expected:
@@ -174,9 +175,9 @@ def attention_cost(
 
 
 def _elementwise_per_pair(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> int:
-    """What each pair of query and key adds to the elementwise count, exactly (see ``_count``)."""
+    """What each pair of query and key adds to the elementwise count, exactly."""
     few, more, most = (
-        _count(plan, dim, heads, n, qkv_bias)[0][ELEMENTWISE] for n in _TRACED_LENGTHS
+        count_operations(plan, dim, heads, n, qkv_bias)[0][ELEMENTWISE] for n in _TRACED_LENGTHS
     )
     step = _TRACED_LENGTHS[1] - _TRACED_LENGTHS[0]
     return (few - 2 * more + most) // (2 * step**2)
@@ -240,17 +241,29 @@ def kv_cache_bytes_per_token(plan: Plan, dim: int, heads: int) -> int:
     return BYTES_PER_NUMBER * numbers
 
 
-def _count(
-    plan: Plan, dim: int, heads: int, tokens: int, qkv_bias: bool
+def count_operations(
+    plan: Plan, dim: int, heads: int, tokens: int, qkv_bias: bool = False
 ) -> tuple[Counter[str], int]:
-    """Operations by kind, and parameters. Nothing is computed: tensors have shapes alone."""
-    has_convolution = any(
-        isinstance(m, nn.Conv1d) for m in _build("meta", plan, dim, heads).modules()
-    )
-    params = sum(p.numel() for p in _build("meta", plan, dim, heads, qkv_bias).parameters())
-    if not has_convolution:
-        module = _build("meta", plan, dim, heads, qkv_bias)
-        return _trace(module, torch.empty(1, tokens, dim, device="meta")), params
+    """Multiply-adds of the reference form by operation, and its learned numbers.
+
+    Args:
+        plan: of a mechanism without window; the reference form computes every pair.
+
+    Returns:
+        Under ``ELEMENTWISE`` the elements that pointwise operations touch, which are no
+        multiply-adds.
+
+    Raises:
+        GenomeError: the mechanism does not exist at this size.
+        NasError: it uses an operation whose cost nobody has stated.
+    """
+    # A small block is computed sooner than torch says of what shapes its tensors would be.
+    is_small = heads * tokens**2 + 4 * dim**2 <= _COMPUTED_NUMBERS
+    device = "cpu" if is_small else "meta"
+    module = _build(device, plan, dim, heads, qkv_bias)
+    params = sum(p.numel() for p in module.parameters())
+    if is_small or not any(isinstance(m, nn.Conv1d) for m in module.modules()):
+        return _trace(module, torch.zeros(1, tokens, dim, device=device)), params
     # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
     # length, so three short traces give the long one exactly.
     module = _build("cpu", plan, dim, heads, qkv_bias)
@@ -301,7 +314,7 @@ class _Whole(nn.Module):
 def _trace(module: nn.Module, x: Tensor) -> Counter[str]:
     analysis = FlopCountAnalysis(_Whole(module), (x,)).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    with warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings():
         # Tracing announces its own deprecation and asks about branches on shapes.
         warnings.simplefilter("ignore")
         try:

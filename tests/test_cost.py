@@ -45,6 +45,8 @@ def test_the_count_of_multi_head_attention_written_out() -> None:
     assert cost.attention_macs == 2 * n * n * d
     assert cost.params == 4 * d * d + d
     assert cost.kv_cache_bytes_per_token == 2 * 2 * d
+    # the scale and the softmax of each score, apart from multiply-adds
+    assert cost.elementwise == 2 * 4 * n * n
     # biases, two layer norms and a feed-forward of width 4 d around it
     assert cost.seed_compatible_macs == cost.macs + 8 * n * d * d + 5 * 2 * n * d
 
