@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from nas.evaluation.record import Evaluation, Objective
     from nas.store import Candidate, Run, RunSetup, RunSummary
+    from nas.store.records import Generation, PastSession
 
 NAMED_ORIGIN: Final = "mechanism:"
 STANDARD: Final = "mha"
@@ -47,6 +49,8 @@ class Facts:
         core_seconds: over all trainings; wall_seconds: over all complete generations.
         busy: share of the workers' time that was training, from the second generation on (the
             first one waits for workers to start); None where there is no second.
+        overhead: share of the time from then on in which not even the busiest worker of a
+            generation trained: proposing, recording and handing out jobs.
     """
 
     setup: RunSetup
@@ -61,6 +65,7 @@ class Facts:
     core_seconds: float
     wall_seconds: float
     busy: float | None
+    overhead: float | None
 
     @property
     def named(self) -> tuple[tuple[str, Candidate], ...]:
@@ -98,6 +103,7 @@ def gather(run: Run) -> Facts:
     with run.snapshot():
         members = front(run)
         evaluations = run.evaluations()
+        busy, overhead = _use_of_time(run, evaluations)
         failed = {key: e.reason for (key, _), e in evaluations.items() if not e.is_ok}
         return Facts(
             setup=run.setup,
@@ -113,7 +119,8 @@ def gather(run: Run) -> Facts:
             wall_seconds=math.fsum(
                 (g.finished - g.started).total_seconds() for g in run.generations()
             ),
-            busy=_busy(run, evaluations),
+            busy=busy,
+            overhead=overhead,
         )
 
 
@@ -149,7 +156,9 @@ def tally(facts: Facts) -> list[tuple[str, str]]:
     counts = facts.summary.counts
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in facts.failures.items())
     wall, core = duration(facts.wall_seconds), duration(facts.core_seconds)
-    busy = "" if facts.busy is None else f"; workers busy {percent(facts.busy)} %"
+    busy = ""
+    if facts.busy is not None and facts.overhead is not None:
+        busy = f"; workers busy {percent(facts.busy)} %, search itself {percent(facts.overhead)} %"
     return [
         (
             "proposed",
@@ -175,16 +184,34 @@ def _point(objective: Objective, value: float) -> str:
     return f"{percent(value)} %" if objective.name == "accuracy" else human(value)
 
 
-def _busy(run: Run, evaluations: Mapping[tuple[str, int], Evaluation]) -> float | None:
-    """Training time over workers times wall time, of complete generations after the first."""
-    trained = there = 0.0
-    for generation in run.generations()[1:]:
+def _use_of_time(
+    run: Run, evaluations: Mapping[tuple[str, int], Evaluation]
+) -> tuple[float | None, float | None]:
+    """``busy`` and ``overhead`` of complete generations after the first."""
+    trained = there = idle = wall = 0.0
+    for before, generation in pairwise(run.generations()):
         keys = {p.key for p in run.proposals(generation.number) if p.outcome == "new"}
-        own = [e for (key, _), e in evaluations.items() if key in keys]
-        wall = (generation.finished - generation.started).total_seconds()
-        trained += math.fsum(e.wall_seconds for e in own)
-        there += wall * len({e.worker for e in own})
-    return trained / there if there > 0 else None
+        own: dict[str, float] = {}
+        for (key, _), evaluation in evaluations.items():
+            if key in keys:
+                own[evaluation.worker] = own.get(evaluation.worker, 0.0) + evaluation.wall_seconds
+        session = _session_of(run, generation)
+        # What is written after a generation is part of the next, unless the run paused between.
+        is_pause = session.started > before.finished
+        start = generation.started if is_pause else before.finished
+        seconds = (generation.finished - start).total_seconds()
+        wall += seconds
+        idle += seconds - max(own.values(), default=0.0)
+        trained += math.fsum(own.values())
+        there += seconds * session.session.workers
+    return (trained / there, idle / wall) if there > 0 else (None, None)
+
+
+def _session_of(run: Run, generation: Generation) -> PastSession:
+    """The session that completed a generation: the last that began before its end."""
+    first, *rest = run.sessions()
+    # Clocks are set back at times: then no session may seem to be early enough.
+    return [first, *(s for s in rest if s.started <= generation.finished)][-1]
 
 
 def _names(run: Run) -> dict[str, tuple[str, ...]]:

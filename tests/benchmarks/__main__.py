@@ -1,17 +1,23 @@
 """Measure what README quotes. Nothing here passes or fails; it prints tables.
 
-    python -m tests.benchmarks validator            genomes judged a second, on one core
+    python -m tests.benchmarks validator            genomes judged, varied, named a second
     python -m tests.benchmarks driver               a search without its trainings, a candidate
+    python -m tests.benchmarks dispatch             what Ray adds to a training
     python -m tests.benchmarks kernels              each mechanism against its naive form
+    python -m tests.benchmarks memory               peak memory of 4,096 tokens
     python -m tests.benchmarks additive             additive scores by the ways to write them
     python -m tests.benchmarks sqa                  Sparse Query Attention's claim, on one thread
     python -m tests.benchmarks evaluation           our training against plain PyTorch
     python -m tests.benchmarks trainings            core-seconds of a training, mha and uniform
+    python -m tests.benchmarks seeds                several seeds of one genome in one pass
+    python -m tests.benchmarks search               core-seconds a mechanism of a whole search
+    python -m tests.benchmarks gpu                  training and long sequences on a CUDA device
     python -m tests.benchmarks --data imagefolder:PATH --history FILE       all of them
 
-The last two train on the images that ``--data`` names. Shared machines are noisy: what is compared
-takes turns, processor time counts, and of it the fastest round. A table at the end has every
-figure with its spread; ``--history`` appends them to a file, a line of JSON for each benchmark.
+Evaluation, trainings, search and gpu train on the images that ``--data`` names. Shared machines are
+noisy: what is compared takes turns, processor time counts, and of it the fastest round. A table at
+the end has every figure with its spread; ``--history`` appends them to a file, a line of JSON for
+each benchmark.
 """
 
 from __future__ import annotations
@@ -27,10 +33,15 @@ import torch
 
 from nas.store import this_session
 from tests.benchmarks.additive import additive
+from tests.benchmarks.dispatch import dispatch
 from tests.benchmarks.driver import driver
 from tests.benchmarks.evaluation import evaluation
 from tests.benchmarks.figures import Figure, print_table, remember
+from tests.benchmarks.gpu import gpu
 from tests.benchmarks.kernels import kernels
+from tests.benchmarks.memory import memory
+from tests.benchmarks.search import search
+from tests.benchmarks.seeds import seeds
 from tests.benchmarks.sqa import sqa
 from tests.benchmarks.trainings import trainings
 from tests.benchmarks.validator import validator
@@ -38,11 +49,16 @@ from tests.benchmarks.validator import validator
 BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], list[Figure]]]] = {
     "validator": validator,
     "driver": driver,
+    "dispatch": dispatch,
     "kernels": kernels,
+    "memory": memory,
     "additive": additive,
     "sqa": sqa,
     "evaluation": evaluation,
     "trainings": trainings,
+    "seeds": seeds,
+    "search": search,
+    "gpu": gpu,
 }
 
 
@@ -71,6 +87,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", default="cifar10", help="as for `nas evaluate`")
     parser.add_argument("--seeds", type=int, default=5, help="of evaluation and trainings")
     parser.add_argument("--rounds", type=int, default=15, help="of kernels, additive and sqa")
+    parser.add_argument(
+        "--genome", action="append", default=[], metavar="SOURCE", help="one more for gpu"
+    )
     parser.add_argument("--history", type=Path, metavar="FILE", help="append figures to this file")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]

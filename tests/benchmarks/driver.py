@@ -101,7 +101,7 @@ class Instant:
 
     workers = 1
 
-    def choose(self) -> Choices:
+    def choose(self, seeds: int = 1) -> Choices:
         """Nothing is computed."""
         return Choices("float32", {}, "nothing")
 

@@ -22,21 +22,20 @@ def data(task: Task) -> ImageData:
     return load_images(task.data, task)
 
 
-def test_plain_model_is_ours(task: Task, data: ImageData) -> None:
+@pytest.mark.parametrize("sizes", [{"depth": 1, "heads": 1}, {"depth": 3, "heads": 4}], ids=str)
+def test_plain_model_is_ours(task: Task, data: ImageData, sizes: dict[str, int]) -> None:
+    task = task.model_copy(update=sizes)
     torch.manual_seed(0)
     plain = Transformer(task, data.channels, data.num_classes).eval()
     ours = build_backbone(mechanism("mha").genome, task, data, seed=0).eval()
-    names = {
-        "embed": "embed", "head": "head", "class_token": "class_token", "positions": "positions",
-        "attention_norm": "layers.0.attention_norm", "mlp_norm": "layers.0.mlp_norm",
-        "mlp": "layers.0.mlp", "out": "layers.0.attention.wo", "query": "layers.0.attention.wq",
-        "key": "layers.0.attention.wk", "value": "layers.0.attention.wv",
-    }  # fmt: skip
+    names = {"out": "wo", "query": "wq", "key": "wk", "value": "wv"}
     weights = ours.state_dict()
     with torch.no_grad():
         for name, weight in plain.named_parameters():
-            module, dot, rest = name.partition(".")
-            weight.copy_(weights.pop(names[module] + dot + rest).view_as(weight))
+            parts = name.split(".")
+            if len(parts) == 4 and parts[2] in names:  # layers, number, module, weight
+                parts[2] = f"attention.{names[parts[2]]}"
+            weight.copy_(weights.pop(".".join(parts)).view_as(weight))
     assert not weights
     images = torch.randn(3, data.channels, task.image_size, task.image_size)
     torch.testing.assert_close(plain(images), ours(images), atol=1e-5, rtol=1e-5)

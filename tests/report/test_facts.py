@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from nas.pareto import dominates
 from nas.report.facts import Facts, headline, id_length, tally
 from nas.store import front, open_run
@@ -56,21 +58,27 @@ def test_sentences(facts: Facts) -> None:
     assert "reference: accuracy 10.0 %, macs 4.00 M" in words["hypervolume"]
 
 
-def test_workers_are_busy_for_the_share_of_their_time_that_is_training(
-    facts: Facts, recorded_run: Path
-) -> None:
+def test_time_is_training_or_the_search_itself(facts: Facts, recorded_run: Path) -> None:
+    """From the end of one generation to that of the next; the first is left out."""
     with open_run(recorded_run) as run:
-        later = [g for g in run.generations() if g.number > 0]
-        trained = there = 0.0
+        first, *later = run.generations()
+        workers = run.sessions()[0].session.workers
+        trained = idle = 0.0
+        before = first
         for generation in later:
-            own = [
-                run.evaluation(p.key, 0)
-                for p in run.proposals(generation.number)
-                if p.outcome == "new" and p.key is not None
-            ]
-            seconds = (generation.finished - generation.started).total_seconds()
-            trained += sum(e.wall_seconds for e in own if e)
-            there += seconds * len({e.worker for e in own if e})
+            own: dict[str, float] = {}
+            for p in run.proposals(generation.number):
+                evaluation = run.evaluation(p.key or "", 0) if p.outcome == "new" else None
+                if evaluation is not None:
+                    own.setdefault(evaluation.worker, 0.0)
+                    own[evaluation.worker] += evaluation.wall_seconds
+            trained += sum(own.values())
+            idle += (generation.finished - before.finished).total_seconds() - max(own.values())
+            before = generation
+        wall = (before.finished - first.finished).total_seconds()
+    assert facts.busy == pytest.approx(trained / (wall * workers))
+    assert facts.overhead == pytest.approx(idle / wall)
     assert facts.busy is not None
-    assert abs(facts.busy - trained / there) < 1e-9
-    assert f"workers busy {100 * facts.busy:.1f} %" in dict(tally(facts))["time"]
+    assert facts.overhead is not None
+    busy, search = 100 * facts.busy, 100 * facts.overhead
+    assert f"workers busy {busy:.1f} %, search itself {search:.1f} %" in dict(tally(facts))["time"]

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from nas.report.history import MAX_ANCESTORS, history_of, lineage_columns, results
 from nas.report.table import table_lines
 from nas.store import lineage, open_run
@@ -36,3 +38,19 @@ def test_repeats_are_counted(make_run: Callable[..., Path], tmp_path: Path) -> N
     assert lines[0] == "proposed    generation 0 by mechanism mha"
     assert any(line.startswith("accuracy %  ") and " ± " in line for line in lines)
     assert any("3 times, 2 epochs x 1024 images" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("execution", "is_told"),
+    [("", False), ("cpu, eager", False), ("cuda graph", True), ("cuda, eager: no graph", True)],
+)
+def test_how_steps_ran_is_told_where_it_is_no_matter_of_course(
+    recorded_run: Path, execution: str, is_told: bool
+) -> None:
+    with open_run(recorded_run) as run:
+        found = history_of(recorded_run, run.proposals()[0].digest)
+    first = dataclasses.replace(found.evaluations[0], execution=execution)
+    lines = table_lines(results(dataclasses.replace(found, evaluations=(first,))))
+    told = [line.plain for line in lines if line.plain.startswith("steps")]
+    assert len(told) == is_told
+    assert all(line.endswith(execution) for line in told)

@@ -1,0 +1,179 @@
+"""What a GPU makes of it: training steps by their ways, candidates an hour, and long sequences.
+
+Three tables, on a CUDA device alone (without one, a sentence and nothing else):
+
+- a step of the task vit-cifar10 eagerly, as a CUDA graph, and as one with compiled attention;
+- candidates trained in an hour by one worker and by several that share the GPU;
+- a block forward and backward, eager and compiled, against the same projections around
+  F.scaled_dot_product_attention, at 1,024 to 16,384 tokens; what does not fit is shown as such.
+
+Rounds are interleaved; times are elapsed, with the GPU waited for before and after, and the median
+round counts. ``--genome SOURCE`` adds genomes to the third table: an exported champion, for one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from nas.canonical import canonicalise, resolved_digest
+from nas.compiler import build_attention
+from nas.evaluation.compiling import compiled
+from nas.evaluation.optimizers import make_optimizer
+from nas.evaluation.part import Part
+from nas.evaluation.record import Evaluator, Job, training_seed
+from nas.evaluation.stepping import graphs_on, make_steps
+from nas.evaluation.trainer import build_backbone
+from nas.evaluation.work import Learn
+from nas.mechanisms import MECHANISMS, mechanism
+from nas.sources import load_genome
+from nas.tasks import ImageData, Task, load_images, load_task
+from tests.benchmarks.elapsed import interleaved_on, median_of, print_figures, ratio_of
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.gpu_attention import attention
+
+if TYPE_CHECKING:
+    from nas.genome import Genome
+
+STEPS: Final = 50  # of a round
+WORKERS: Final = (1, 2, 4, 8)
+CANDIDATES: Final = 24  # of each number of workers
+GENOMES: Final = ("mha", "qana")
+EAGER, GRAPH, BOTH = "eager", "cuda graph", "cuda graph, compiled attention"
+
+
+def gpu(options: argparse.Namespace) -> list[Figure]:
+    """All three tables, or that there is no GPU."""
+    if not torch.cuda.is_available():
+        print("\ngpu: PyTorch sees no CUDA device here, and this benchmark needs one; left out.")
+        return []
+    device = torch.device("cuda")
+    print(f"\n{torch.cuda.get_device_name(device)}")
+    task = load_task("vit-cifar10", data=options.data)
+    data = load_images(task.data, task)
+    names = (*GENOMES, *getattr(options, "genome", ()))
+    genomes = {name: load_genome(name) for name in names}
+    return [
+        *steps(task, data, device, options.rounds),
+        *candidates(task, data, _shared),
+        *attention(genomes, device, options.rounds),
+    ]
+
+
+def steps(
+    task: Task, data: ImageData, device: torch.device, rounds: int, count: int = STEPS
+) -> list[Figure]:
+    """Milliseconds of a training step by each way, and how many times as fast as eagerly."""
+    print(f"\n{task.name}: a step of {task.batch_size} images, median of {rounds} rounds")
+    figures = []
+    for name in GENOMES:
+        with ExitStack() as stack:
+            works = {
+                form: _training(task, data, name, form, device, count, stack)
+                for form in (EAGER, GRAPH, BOTH)
+            }
+            samples = interleaved_on(works, rounds, device)
+        for form, taken in samples.items():
+            figures.append(
+                median_of(f"{name}, {form}", [1e3 * s / count for s in taken], "ms a step")
+            )
+        figures += [
+            ratio_of(f"{name}, {EAGER} / {form}", samples[EAGER], samples[form])
+            for form in (GRAPH, BOTH)
+        ]
+    print_figures(figures)
+    return figures
+
+
+def _training(
+    task: Task,
+    data: ImageData,
+    name: str,
+    form: str,
+    device: torch.device,
+    count: int,
+    stack: ExitStack,
+) -> Callable[[], None]:
+    """Some steps of a training that never ends; what was asked for must be what runs."""
+    model = build_backbone(mechanism(name).genome, task, data, 0).to(device)
+    train = Part(data, "train", task.patch, device)
+    # One rate throughout: how many steps there will be is not known.
+    constant = task.model_copy(update={"schedule": "constant"})
+    optimizer = make_optimizer(model.parameters(), constant, 1, device, is_capturable=True)
+    learn = Learn(model, train, optimizer, "bfloat16", device)
+    size = min(task.batch_size, len(train))
+    chosen = torch.arange(size, device=device)
+    if form == BOTH and device.type == "cuda":
+        told = stack.enter_context(compiled(model.attentions(), [(learn, chosen)]))
+        print(f"  {name}: {told}")
+    repeated = make_steps(learn, size, None if form == EAGER else graphs_on(device))
+    model.train()
+    repeated(chosen)
+    print(f"  {name}, {form}: {repeated.execution}")
+
+    def work() -> None:
+        for _ in range(count):
+            repeated(chosen)
+
+    return work
+
+
+def candidates(
+    task: Task,
+    data: ImageData,
+    evaluator: Callable[[Task, ImageData, int], Evaluator],
+    numbers: Sequence[int] = WORKERS,
+    count: int = CANDIDATES,
+) -> list[Figure]:
+    """Candidates an hour by numbers of workers: mechanisms of the collection in turn."""
+    print(f"\n{task.name}: candidates an hour, {count} trainings of {task.budget}")
+    figures = []
+    for workers in numbers:
+        made = evaluator(task, data, workers)
+        try:
+            # Each worker's first training loads libraries and kernels.
+            list(made.run(_jobs(task, workers, seed=1)))
+            start = time.perf_counter()
+            done = [evaluation for _, evaluation in made.run(_jobs(task, count, seed=0))]
+            seconds = time.perf_counter() - start
+        finally:
+            made.close()
+        failed = sum(not evaluation.is_ok for evaluation in done)
+        ran = ", ".join(sorted({evaluation.execution for evaluation in done}))
+        print(f"  {workers} workers: {failed} failed; {ran or 'steps of an unknown kind'}")
+        hourly = 3600 * len(done) / seconds
+        figures.append(Figure(f"{workers} workers", hourly, "candidates/h", hourly, hourly))
+    print_figures(figures)
+    return figures
+
+
+def _shared(task: Task, data: ImageData, workers: int) -> Evaluator:
+    """Workers that have one GPU together."""
+    from nas.evaluation.ray_backend import RayEvaluator
+
+    return RayEvaluator(task, data, workers=workers, gpus_per_worker=1 / workers)
+
+
+def _jobs(task: Task, count: int, seed: int) -> list[Job]:
+    """Mechanisms in turn, with other seeds when they come round."""
+    dim, heads, depth, _ = task.sizes
+    genomes = [canonicalise(m.genome) for m in MECHANISMS.values() if _exists(m.genome, task)]
+    jobs = []
+    for number in range(count):
+        genome = genomes[number % len(genomes)]
+        key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
+        jobs.append(Job(key, genome, training_seed(seed, "gpu", number)))
+    return jobs
+
+
+def _exists(genome: Genome, task: Task) -> bool:
+    try:
+        build_attention(genome, task.width, task.heads)
+    except Exception:  # heads that cannot be cut so, for one
+        return False
+    return True

@@ -1,0 +1,96 @@
+"""The benchmark of GPUs, its paths walked on a processor, where there is no graph."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+import torch
+
+from nas.compiler import build_attention
+from nas.evaluation.local import LocalEvaluator
+from nas.mechanisms import mechanism
+from nas.tasks import ImageData, Task, load_images, load_task
+from tests.benchmarks import gpu, gpu_attention
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    few = {"width": 16, "image_size": 8, "train_images": 40, "validation_images": 20, "epochs": 1}
+    return load_task("vit-cifar10", data="digits", overrides=few)
+
+
+@pytest.fixture(scope="module")
+def data(task: Task) -> ImageData:
+    return load_images(task.data, task)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_gpu_says_that_it_needs_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.gpu(Namespace(data="cifar10", rounds=1)) == []
+    assert "sees no CUDA device here, and this benchmark needs one" in capsys.readouterr().out
+
+
+def test_gpu_steps_compares_ways_of_the_same_training(task: Task, data: ImageData) -> None:
+    figures = gpu.steps(task, data, CPU, rounds=2, count=2)
+    names = [figure.name for figure in figures]
+    assert len(set(names)) == len(names) == 5 * len(gpu.GENOMES)
+    assert "mha, eager / cuda graph" in names
+    assert all(figure.low <= figure.value <= figure.high for figure in figures)
+
+
+def test_gpu_candidates_counts_what_was_trained(
+    task: Task, data: ImageData, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def local(task: Task, data: ImageData, workers: int) -> LocalEvaluator:
+        asked.append(workers)
+        return LocalEvaluator(task, data)
+
+    figures = gpu.candidates(task, data, local, numbers=(1, 2), count=3)
+    assert asked == [1, 2]
+    assert [figure.unit for figure in figures] == ["candidates/h"] * 2
+    assert "2 workers: 0 failed" in capsys.readouterr().out
+
+
+def test_gpu_attention_holds_blocks_against_fused_attention() -> None:
+    genomes = {name: mechanism(name).genome for name in ("mha", "uniform")}
+    figures = gpu_attention.attention(genomes, CPU, rounds=1, lengths=(32,), is_compiled=False)
+    assert [figure.name for figure in figures] == [
+        "F.scaled_dot_product_attention, 32 tokens",
+        "mha, 32 tokens", "mha, 32 tokens / fused",
+        "uniform, 32 tokens", "uniform, 32 tokens / fused",
+    ]  # fmt: skip
+
+
+def test_gpu_attention_shows_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    class Greedy(gpu_attention.Fused):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    figures = gpu_attention.compare(
+        {"fused": gpu_attention.Fused(), "greedy": Greedy()}, 32, CPU, rounds=1
+    )
+    assert [figure.name for figure in figures] == ["fused, 32 tokens"]
+    assert "out of memory" in capsys.readouterr().out
+
+
+def test_gpu_fused_is_the_block_of_standard_attention() -> None:
+    torch.manual_seed(0)
+    fused, block = (
+        gpu_attention.Fused(),
+        build_attention(mechanism("mha").genome, gpu_attention.DIM, gpu_attention.HEADS),
+    )
+    with torch.no_grad():
+        query, key, value = fused.wqkv.weight.chunk(3)
+        for name, weight in (("wq", query), ("wk", key), ("wv", value), ("wo", fused.wo.weight)):
+            getattr(block, name).weight.copy_(weight)
+        if block.wo.bias is None:
+            fused.wo.bias.zero_()
+        else:
+            block.wo.bias.copy_(fused.wo.bias)
+        x = torch.randn(1, 20, gpu_attention.DIM)
+        torch.testing.assert_close(block(x), fused(x), rtol=1e-4, atol=1e-5)
