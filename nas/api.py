@@ -165,7 +165,7 @@ def _trials(
     try:
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), task, images)
-        evaluator.use(evaluator.choose())
+        evaluator.use(evaluator.choose(seeds))
         yield from study(named, task, evaluator, repeats=seeds, seed=seed)
     finally:
         evaluator.close()

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
@@ -19,17 +19,18 @@ import torch
 from nas.errors import RunError
 from nas.evaluation.hardware import check_device, one_thread, resolve_precision
 from nas.evaluation.processor import processor_name
-from nas.evaluation.session import JUDGED_AT_ONCE
+from nas.evaluation.session import judged_at_once
+from nas.evaluation.together_or_in_turn import is_faster_together
 from nas.kernels import using
 from nas.measurement.tuning import VERSION, Shapes, measure_ways
 from nas.tasks.folder import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from nas.kernels import Ways
-    from nas.tasks import Task
+    from nas.tasks import ImageData, Task
 
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -42,11 +43,13 @@ class Choices:
         precision: in which the model trains.
         ways: how each pattern is computed; see `nas.kernels`.
         measured_on: processor or GPU, and the version of torch.
+        seeds_together: seeds of a genome that train in one pass; 1 trains in turn.
     """
 
     precision: Literal["bfloat16", "float32"]
     ways: Ways
     measured_on: str
+    seeds_together: int = 1
 
     @contextmanager
     def applied(self, task: Task) -> Iterator[Task]:
@@ -60,7 +63,12 @@ class Choices:
             where: {str(width): way for width, way in found.items()}
             for where, found in self.ways.items()
         }
-        return {"precision": self.precision, "ways": ways, "measured_on": self.measured_on}
+        return {
+            "precision": self.precision,
+            "ways": ways,
+            "measured_on": self.measured_on,
+            "seeds_together": self.seeds_together,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Choices:
@@ -75,14 +83,19 @@ class Choices:
                 for where, found in data["ways"].items()
             }
             assert data["precision"] in _DTYPES
-            return cls(data["precision"], ways, str(data["measured_on"]))
+            seeds = int(data.get("seeds_together", 1))
+            assert seeds >= 1
+            return cls(data["precision"], ways, str(data["measured_on"]), seeds)
         except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
             fault = f"{type(error).__name__}: {error}"
             raise RunError(f"this is no record of choices ({fault}).") from error
 
 
-def choose(task: Task, device: str) -> Choices:
-    """Measure, or read what was measured on this machine before, for a task's shapes.
+def choose(task: Task, data: ImageData, device: str, seeds: int = 1) -> Choices:
+    """Measure, or read what was measured on this machine before.
+
+    Args:
+        seeds: trainings of each genome: whether they are better done in one pass.
 
     Raises:
         DeviceError: the device is not there.
@@ -90,23 +103,37 @@ def choose(task: Task, device: str) -> Choices:
     place = check_device(device)
     precision = resolve_precision(task.precision, place)
     dim, heads, _, tokens = task.sizes
-    shapes = Shapes(dim, heads, tokens, task.batch_size, JUDGED_AT_ONCE)
+    shapes = Shapes(dim, heads, tokens, task.batch_size, judged_at_once(place))
     on_gpu = place.type == "cuda"
     name = torch.cuda.get_device_name(place) if on_gpu else processor_name()
     machine = f"{name}, torch {torch.__version__}"
-    path = _path(repr((VERSION, machine, precision, shapes)))
-    if (known := _known(path)) is not None:
-        return known
-    with one_thread():
-        ways = measure_ways(shapes, device=place.type, dtype=_DTYPES[precision])
-    choices = Choices(precision, ways, machine)
-    _keep(path, choices)
-    return choices
+
+    def with_ways() -> Choices:
+        with one_thread():
+            ways = measure_ways(shapes, device=place.type, dtype=_DTYPES[precision])
+        return Choices(precision, ways, machine)
+
+    choices = _kept((VERSION, machine, precision, shapes), with_ways)
+    if seeds == 1:
+        return choices
+
+    def with_seeds() -> Choices:
+        with choices.applied(task) as chosen:
+            is_faster = is_faster_together(chosen, data, device, seeds)
+        return replace(choices, seeds_together=seeds if is_faster else 1)
+
+    return _kept((choices.to_dict(), task.fingerprint(), seeds), with_seeds)
 
 
-def _path(key: str) -> Path:
-    name = hashlib.sha256(key.encode()).hexdigest()[:16]
-    return cache_folder() / "choices" / f"{name}.json"
+def _kept(key: object, measure: Callable[[], Choices]) -> Choices:
+    """What was measured before under this key, else measured now."""
+    name = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+    path = cache_folder() / "choices" / f"{name}.json"
+    found = _known(path)
+    if found is None:
+        found = measure()
+        _keep(path, found)
+    return found
 
 
 def _known(path: Path) -> Choices | None:

@@ -1,5 +1,7 @@
 """Hand out jobs to workers, and watch over both: what happens when a worker hangs or is lost.
 
+Jobs come in groups: mostly of one, or of several seeds that train together.
+
 The rules are here, free of any library; a `Pool` is what carries them out (`ray_backend` has one).
 A worker that hangs is ended. A lost one is replaced, and its candidate gets a second try, with a
 worker to itself, before it is recorded as failed. Nothing here depends on which worker does what,
@@ -41,15 +43,15 @@ class WorkerLostError(Exception):
 class Pool(Protocol):
     """Starts, feeds and ends workers. Answers are awaited by hashable references to them.
 
-    Contract: a worker takes its jobs in order, one at a time.
+    Contract: a worker takes its groups in order, one at a time.
     """
 
     def start(self) -> tuple[Any, Any]:
         """Start a worker; give it and the reference to its name, which comes when it is ready."""
         ...
 
-    def submit(self, worker: Any, job: Job) -> Any:
-        """Queue a job at a worker; give the reference to its evaluation."""
+    def submit(self, worker: Any, jobs: tuple[Job, ...]) -> Any:
+        """Queue a group at a worker; give the reference to its evaluations, one a job."""
         ...
 
     def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
@@ -87,22 +89,21 @@ class Dispatcher:
         self._failed_starts = 0
         self._fill_slots()
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
+    def run(self, groups: Sequence[tuple[Job, ...]]) -> Iterator[tuple[Job, Evaluation]]:
         """Yield each job with its evaluation as it finishes; if abandoned, end what was begun.
 
         Raises:
             DeviceError: no worker starts, or none starts any more.
         """
-        self._pending = deque(_Ticket(job) for job in jobs)
+        self._pending = deque(_Ticket(jobs) for jobs in groups)
         self._fill_slots()
         try:
             while self._pending or any(slot.queue for slot in self._slots):
                 self._assign()
                 for slot, has_answer in self._wait():
-                    answer = self._attend(slot, has_answer)
-                    self._assign()  # before the caller takes its time over the answer
-                    if answer is not None:
-                        yield answer
+                    answers = self._attend(slot, has_answer)
+                    self._assign()  # before the caller takes its time over the answers
+                    yield from answers
         finally:
             for slot in self._slots:
                 if slot.queue:
@@ -144,7 +145,7 @@ class Dispatcher:
 
     def _give(self, slot: "_Slot") -> None:
         ticket = self._pending.popleft()
-        ticket.ref = self._pool.submit(slot.worker, ticket.job)
+        ticket.ref = self._pool.submit(slot.worker, ticket.jobs)
         if not slot.queue:
             slot.since = time.monotonic()
         slot.queue.append(ticket)
@@ -165,22 +166,22 @@ class Dispatcher:
     def _deadline(self, slot: "_Slot") -> float:
         """When our patience with a worker that we wait for ends, monotonic clock, s."""
         if slot.is_ready:
-            return slot.since + self._patience
+            return slot.since + self._patience * max(1, len(slot.jobs))
         is_any_ready = any(other.is_ready for other in self._slots)
         return math.inf if is_any_ready else slot.since + START_SECONDS
 
-    def _attend(self, slot: "_Slot", has_answer: bool) -> tuple[Job, Evaluation] | None:
+    def _attend(self, slot: "_Slot", has_answer: bool) -> list[tuple[Job, Evaluation]]:
         if not slot.is_ready:
             self._welcome(slot, has_answer)
-            return None
+            return []
         if not has_answer:
             return self._give_up(slot)
         try:
-            evaluation: Evaluation = self._pool.get(slot.awaited)
+            evaluations: list[Evaluation] = self._pool.get(slot.awaited)
         except WorkerLostError as error:
             return self._lose(slot, error)
         slot.since = time.monotonic()  # the next one in its queue has begun
-        return slot.queue.popleft().job, evaluation
+        return list(zip(slot.queue.popleft().jobs, evaluations, strict=True))
 
     def _welcome(self, slot: "_Slot", has_answer: bool) -> None:
         """Take in a worker that has started, or find out why it did not."""
@@ -200,30 +201,35 @@ class Dispatcher:
                 ) from error
             self._replace(slot)
 
-    def _give_up(self, slot: "_Slot") -> tuple[Job, Evaluation]:
+    def _give_up(self, slot: "_Slot") -> list[tuple[Job, Evaluation]]:
         """End a worker that hangs."""
-        text = f"no answer within {self._patience:g} s, so its worker was ended"
-        failure = self._failure(slot, "time_limit", text)
-        return self._replace(slot)[0].job, failure
+        patience = self._patience * len(slot.jobs)
+        text = f"no answer within {patience:g} s, so its worker was ended"
+        failures = self._failures(slot, "time_limit", text)
+        self._replace(slot)
+        return failures
 
-    def _lose(self, slot: "_Slot", error: WorkerLostError) -> tuple[Job, Evaluation] | None:
+    def _lose(self, slot: "_Slot", error: WorkerLostError) -> list[tuple[Job, Evaluation]]:
         """Try again what a lost worker was training, once, then record it as failed.
 
         Who was to blame cannot be seen: the worker may have died of another's memory, or of the
-        next job before this one's answer had left it. So the second try has a worker to itself.
+        next group before this one's answer had left it, or several seeds at once were too much.
+        So in the second try each job has a worker to itself.
         """
-        failure = self._failure(slot, error.reason, f"its worker was lost, twice: {error}")
+        failures = self._failures(slot, error.reason, f"its worker was lost, twice: {error}")
         ticket = self._replace(slot)[0]
-        ticket.losses += 1
-        if ticket.losses == _MAX_LOSSES:
-            return ticket.job, failure
-        self._pending.appendleft(ticket)
-        return None
+        if ticket.losses + 1 == _MAX_LOSSES:
+            return failures
+        self._pending.extendleft(_Ticket((job,), ticket.losses + 1) for job in ticket.jobs[::-1])
+        return []
 
-    def _failure(self, slot: "_Slot", reason: Reason, text: str) -> Evaluation:
-        seconds = time.monotonic() - slot.since
-        job = slot.queue[0].job
-        return failed(job, self._budget, reason, text, worker=slot.name, wall_seconds=seconds)
+    def _failures(self, slot: "_Slot", reason: Reason, text: str) -> list[tuple[Job, Evaluation]]:
+        """The failure of all that a worker was training."""
+        seconds, name = (time.monotonic() - slot.since) / len(slot.jobs), slot.name
+        return [
+            (job, failed(job, self._budget, reason, text, worker=name, wall_seconds=seconds))
+            for job in slot.jobs
+        ]
 
     def _fill_slots(self) -> None:
         for slot in self._slots:
@@ -250,9 +256,9 @@ class Dispatcher:
 
 @dataclass(slots=True)
 class _Ticket:
-    """A job on its way through the workers."""
+    """A group on its way through the workers."""
 
-    job: Job
+    jobs: tuple[Job, ...]
     losses: int = 0
     ref: Any = None
 
@@ -274,6 +280,11 @@ class _Slot:
     name: str = ""
     since: float = 0.0
     queue: deque[_Ticket] = field(default_factory=deque)
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """What it trains now."""
+        return self.queue[0].jobs if self.queue else ()
 
     @property
     def is_ready(self) -> bool:

@@ -73,9 +73,9 @@ class JournaledEvaluator:
         """How many trainings run at once."""
         return self._evaluator.workers
 
-    def choose(self) -> Choices:
+    def choose(self, seeds: int = 1) -> Choices:
         """As recorded with the newest training under this task, else measured."""
-        return self._choices or self._evaluator.choose()
+        return self._choices or self._evaluator.choose(seeds)
 
     def use(self, choices: Choices) -> None:
         """Compute so from now on."""

@@ -7,7 +7,9 @@ down, or end one that hangs inside a single operation; `ray_backend` can.
 from collections.abc import Iterator, Sequence
 
 from nas.evaluation.choices import Choices, choose
-from nas.evaluation.guard import Train, train_guarded
+from nas.evaluation.group import train_group
+from nas.evaluation.guard import Train
+from nas.evaluation.order import grouped
 from nas.evaluation.record import Evaluation, Job
 from nas.evaluation.trainer import train_candidate
 from nas.tasks import ImageData, Task
@@ -45,33 +47,37 @@ class LocalEvaluator:
         """One: trainings follow each other."""
         return 1
 
-    def choose(self) -> Choices:
+    def choose(self, seeds: int = 1) -> Choices:
         """Measure on this process's device.
 
         Raises:
             DeviceError: the device is not there.
         """
-        return choose(self._task, self._device)
+        return choose(self._task, self._data, self._device, seeds)
 
     def use(self, choices: Choices) -> None:
         """Compute so from now on."""
         self._choices = choices
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
-        """Yield each job with its evaluation, in the order of the jobs."""
-        for job in jobs:
-            yield job, self._evaluate(job)
+        """Yield each job with its evaluation, in the order of the jobs.
+
+        Where seeds of a genome train together, they come together, at the place of the first.
+        """
+        most = 1 if self._choices is None else self._choices.seeds_together
+        for group in grouped(jobs, most) if most > 1 else [(job,) for job in jobs]:
+            yield from zip(group, self._evaluate(group), strict=True)
 
     def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
 
-    def _evaluate(self, job: Job) -> Evaluation:
-        return train_guarded(
-            self._train,
-            job,
+    def _evaluate(self, group: tuple[Job, ...]) -> list[Evaluation]:
+        return train_group(
+            group,
             self._task,
             self._data,
+            train=self._train,
+            choices=self._choices,
             device=self._device,
             time_limit=self._time_limit,
-            choices=self._choices,
         )

@@ -1,4 +1,4 @@
-"""Longest first: in which order trainings that run side by side should begin.
+"""In which order and in which company trainings should begin: longest first, seeds together.
 
 What takes long and begins last leaves other workers idle at the end (Graham 1969). Times need not
 be known for it, only which of two is likely longer; on the processors that we know a training's
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 def longest_first(jobs: Sequence[Job], task: Task) -> list[Job]:
     """The jobs, those likely to take longest first; equals keep their order."""
     return sorted(jobs, key=lambda job: -expected_work(job, task))
+
+
+def grouped(jobs: Sequence[Job], most: int) -> list[tuple[Job, ...]]:
+    """Jobs of one genome side by side, at most so many; the groups in order of their first."""
+    by_key: dict[str, list[Job]] = {}
+    for job in jobs:
+        by_key.setdefault(job.key, []).append(job)
+    return [tuple(own[i : i + most]) for own in by_key.values() for i in range(0, len(own), most)]
 
 
 def expected_work(job: Job, task: Task) -> int:

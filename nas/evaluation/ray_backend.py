@@ -31,14 +31,16 @@ import torch
 from nas.errors import DeviceError, NasError
 from nas.evaluation.choices import Choices, choose
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
-from nas.evaluation.guard import Train, train_guarded, worker_name
-from nas.evaluation.order import longest_first
+from nas.evaluation.group import train_group
+from nas.evaluation.guard import Train, worker_name
+from nas.evaluation.order import grouped, longest_first
 from nas.evaluation.record import Evaluation, Job
 from nas.evaluation.share import Share, check_counts, share_out
 from nas.evaluation.trainer import train_candidate
 from nas.tasks import ImageData, Task
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
+_CONTEXT_BYTES: Final = 2**29  # of a GPU's memory, which each process takes beside its tensors
 _PROBE_SECONDS: Final = 5.0
 _IF_ABSENT: Final = (
     "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
@@ -107,7 +109,7 @@ class RayEvaluator:
         """How many trainings run at once."""
         return self._share.workers
 
-    def choose(self) -> Choices:
+    def choose(self, seeds: int = 1) -> Choices:
         """Measure at the first worker that is ready, while the others have nothing to do yet.
 
         Raises:
@@ -116,7 +118,7 @@ class RayEvaluator:
         assert self._is_open, "this evaluator was closed"
         worker = self._dispatcher.first_ready()
         try:
-            choices: Choices = self._pool.get(worker.choose.remote())
+            choices: Choices = self._pool.get(worker.choose.remote(seeds))
         except WorkerLostError as error:
             raise DeviceError(f"a worker was lost as it measured its speed: {error}.") from error
         return choices
@@ -132,7 +134,8 @@ class RayEvaluator:
             DeviceError: no worker starts, or none starts any more.
         """
         assert self._is_open, "this evaluator was closed"
-        yield from self._dispatcher.run(longest_first(jobs, self._task))
+        most = 1 if self._pool.choices is None else self._pool.choices.seeds_together
+        yield from self._dispatcher.run(grouped(longest_first(jobs, self._task), most))
 
     def close(self) -> None:
         """End the workers, drop the data and leave the cluster, or end it if it is ours."""
@@ -159,8 +162,8 @@ class _ActorPool:
         actor = self._actor_class.remote(*self._arguments)
         return actor, actor.prepare.remote()
 
-    def submit(self, worker: Any, job: Job) -> Any:
-        return worker.evaluate.remote(job, self.choices)
+    def submit(self, worker: Any, jobs: tuple[Job, ...]) -> Any:
+        return worker.evaluate.remote(jobs, self.choices)
 
     def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
         ray.wait(refs, num_returns=1, timeout=timeout)
@@ -204,26 +207,27 @@ class _Worker:
             self._prepare_gpu()
         return worker_name()
 
-    def choose(self) -> Choices:
+    def choose(self, seeds: int) -> Choices:
         """Measure how trainings are computed best here."""
-        return choose(self._task, self._share.device)
+        return choose(self._task, self._data, self._share.device, seeds)
 
-    def evaluate(self, job: Job, choices: Choices | None) -> Evaluation:
-        """Train one candidate."""
+    def evaluate(self, jobs: tuple[Job, ...], choices: Choices | None) -> list[Evaluation]:
+        """Train one candidate, under one seed or several."""
         if self._is_broken:
             os._exit(1)
-        evaluation = train_guarded(
-            self._train,
-            job,
+        evaluations = train_group(
+            jobs,
             self._task,
             self._data,
+            train=self._train,
+            choices=choices,
             device=self._share.device,
             time_limit=self._time_limit,
-            choices=choices,
         )
+        is_well = all(evaluation.is_ok for evaluation in evaluations)
         # Some faults end a process's use of its GPU for good; then a new worker has to come.
-        self._is_broken = self._share.gpus > 0 and not evaluation.is_ok and not _is_cuda_sound()
-        return evaluation
+        self._is_broken = self._share.gpus > 0 and not is_well and not _is_cuda_sound()
+        return evaluations
 
     def _prepare_gpu(self) -> None:
         if not torch.cuda.is_available():
@@ -233,7 +237,9 @@ class _Worker:
             )
         if self._share.gpus < 1:
             # A candidate that needs more than its share fails alone, not its neighbours.
-            torch.cuda.set_per_process_memory_fraction(self._share.gpus)
+            total = torch.cuda.get_device_properties(0).total_memory
+            fraction = max(self._share.gpus - _CONTEXT_BYTES / total, 0.01)
+            torch.cuda.set_per_process_memory_fraction(fraction)
 
 
 def _is_cuda_sound() -> bool:

@@ -176,8 +176,12 @@ class Evaluator(Protocol):
         """How many trainings run at once."""
         ...
 
-    def choose(self) -> "Choices":
-        """Measure, where trainings take place, how to compute them best; nothing changes yet."""
+    def choose(self, seeds: int = 1) -> "Choices":
+        """Measure, where trainings take place, how to compute them best; nothing changes yet.
+
+        Args:
+            seeds: trainings of each genome: whether they are better done in one pass.
+        """
         ...
 
     def use(self, choices: "Choices") -> None:

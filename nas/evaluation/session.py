@@ -1,37 +1,46 @@
 """The training loop: epochs of gradient steps, each followed by a look at held-out images.
 
-No Python per image; on a GPU nothing waits for a result inside an epoch.
+No Python per image; on a GPU nothing waits for a result inside an epoch, and whole batches are
+replays of a CUDA graph.
+
+    part.py          the images on the device: cut, normalised, augmented
+    optimizers.py    AdamW under the task's schedule
+    work.py          what is repeated: a step of training, and judging a batch
+    stepping.py      how it is repeated: call by call, or as a CUDA graph
+    compiling.py     torch.compile for the attention blocks, where a task asks for it
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
-from torch.nn import functional as F
 
+from nas.evaluation.compiling import compiled, pays
 from nas.evaluation.hardware import Meter, resolve_precision
+from nas.evaluation.optimizers import make_optimizer
+from nas.evaluation.part import Part
 from nas.evaluation.record import Epoch
-from nas.tasks.backbone import patches
+from nas.evaluation.stepping import Pace, make_steps
+from nas.evaluation.work import Diverged, Judge, Learn
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Iterator
 
+    from torch import Tensor
+
+    from nas.evaluation.stepping import Graphs, Steps, Work
     from nas.tasks import ImageData, Task
     from nas.tasks.backbone import Backbone
 
+__all__ = ["JUDGED_AT_ONCE", "Diverged", "Session", "TimeIsUp", "judged_at_once"]
+
 JUDGED_AT_ONCE: Final = 128
 """Images in a batch without gradients: on a CPU more no longer fit its second-level cache."""
-
-
-class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
-    """The loss or the outputs are no longer finite."""
+JUDGED_AT_ONCE_ON_GPU: Final = 512
 
 
 class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
@@ -40,124 +49,97 @@ class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
 
 @dataclass
 class Session:
-    """One training under way: its limits, and the curve as far as it came."""
+    """One training under way: its limits, and the curve as far as it came.
+
+    Attributes:
+        graphs: captures steps, see ``graphs_on``; None does them call by call.
+    """
 
     task: Task
     device: torch.device
     time_limit: float | None
     meter: Meter
     curve: list[Epoch] = field(default_factory=list)
+    graphs: Graphs | None = None
 
     def __post_init__(self) -> None:
         self.precision = resolve_precision(self.task.precision, self.device)
+        self._pace = Pace(self.device)
+        self._steps: tuple[Steps, ...] = ()
+        self._note = ""
+
+    @property
+    def execution(self) -> str:
+        """How the steps ran, in words; empty before the first."""
+        if not self._steps:
+            return ""
+        training, judging = self._steps
+        said = [training.execution, self._note]
+        said += [f"judging: {judging.execution}"] if judging.has_failed else []
+        return ", ".join(filter(None, said))
 
     def fit(self, model: Backbone, data: ImageData, order_seed: int) -> float:
         """Train the model; the accuracy at the end, and the curve on the way."""
         task = self.task
         model.to(self.device)
-        train, held_out = (
-            _Part(data, name, task.patch, self.device) for name in ("train", "validation")
-        )
-        optimizer = torch.optim.AdamW(
-            model.parameters(), lr=task.learning_rate, weight_decay=task.weight_decay, fused=True
-        )
-        steps = task.epochs * math.ceil(len(train) / task.batch_size)
-        schedule = _schedule(task, optimizer, steps)
+        learn, judge = self._works(model, data)
         order = torch.Generator().manual_seed(order_seed)
+        images, held_out = len(data.train), len(data.validation)
         accuracy = 0.0
-        for epoch in range(1, task.epochs + 1):
-            loss = self._epoch(model, train, optimizer, schedule, order)
-            count = len(held_out) if epoch == task.epochs else min(task.curve_images, len(held_out))
-            accuracy = self._judge(model, held_out, count)
-            self.curve.append(Epoch(epoch, loss, accuracy))
+        with self._compiled(learn, judge, images) as self._note:
+            training = make_steps(learn, task.batch_size, self.graphs)
+            judging = make_steps(judge, judged_at_once(self.device), self.graphs)
+            self._steps = training, judging
+            for epoch in range(1, task.epochs + 1):
+                self._repeat(training, torch.randperm(images, generator=order))
+                loss = learn.mean(images)
+                count = held_out if epoch == task.epochs else min(task.curve_images, held_out)
+                self._repeat(judging, torch.arange(count))
+                accuracy = judge.accuracy(count)
+                self.curve.append(Epoch(epoch, loss, accuracy))
         return accuracy
 
-    def _epoch(
-        self,
-        model: Backbone,
-        train: _Part,
-        optimizer: torch.optim.Optimizer,
-        schedule: Callable[[], None],
-        order: torch.Generator,
-    ) -> float:
-        """One pass over the training images; the mean loss."""
-        model.train()
-        total = torch.zeros((), device=self.device)
-        batches = torch.randperm(len(train), generator=order).to(self.device)
-        for chosen in torch.split(batches, self.task.batch_size):
-            self._check_time()
-            loss = self._loss(model, train, chosen)
-            if self.device.type == "cpu" and not math.isfinite(loss.item()):
-                raise Diverged(f"the training loss is {loss.item()}")
-            total += loss.detach() * len(chosen)
-            optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            optimizer.step()
-            schedule()
-        mean = float(total.item()) / len(train)
-        if not math.isfinite(mean):
-            raise Diverged(f"the training loss is {mean}")
-        return mean
-
-    def _loss(self, model: Backbone, part: _Part, chosen: Tensor) -> Tensor:
-        with self._autocast():
-            logits = model.classify(part.normalised(chosen))
-        return F.cross_entropy(logits.float(), part.labels[chosen])
-
-    @torch.no_grad()
-    def _judge(self, model: Backbone, part: _Part, count: int) -> float:
-        """The share of the first ``count`` images that the model gets right."""
-        model.eval()
-        right = torch.zeros((), dtype=torch.int64, device=self.device)
-        finite = torch.ones((), dtype=torch.bool, device=self.device)
-        for chosen in torch.split(torch.arange(count, device=self.device), JUDGED_AT_ONCE):
-            self._check_time()
-            with self._autocast():
-                logits = model.classify(part.normalised(chosen))
-            right += (logits.argmax(dim=-1) == part.labels[chosen]).sum()
-            finite &= logits.isfinite().all()
-        if not finite.item():
-            raise Diverged("outputs for validation images are not finite")
-        return int(right.item()) / count
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.precision == "bfloat16"
+    def _works(self, model: Backbone, data: ImageData) -> tuple[Learn, Judge]:
+        task, device = self.task, self.device
+        is_augmented = task.augmentation != "none"
+        train = Part(data, "train", task.patch, device, is_augmented=is_augmented)
+        held_out = Part(data, "validation", task.patch, device)
+        is_capturable = self.graphs is not None or device.type != "cpu"
+        steps = self._step_count(len(train))
+        optimizer = make_optimizer(
+            model.parameters(), task, steps, device, is_capturable=is_capturable
         )
+        learn = Learn(model, train, optimizer, self.precision, device)
+        return learn, Judge(model, held_out, self.precision, device)
+
+    def _repeat(self, steps: Steps, chosen: Tensor) -> None:
+        """Do the work with all chosen images."""
+        steps.work.model.train(steps.work.is_training)
+        for batch in torch.split(chosen.to(self.device), steps.size):
+            self._check_time()
+            steps(batch)
+            self._pace()
+
+    @contextmanager
+    def _compiled(self, learn: Learn, judge: Judge, images: int) -> Iterator[str]:
+        """Within, attention is compiled if that pays; gives what to say of it, if anything."""
+        if not pays(self.task, self._step_count(images), self.device):
+            yield ""
+            return
+        sizes = (min(self.task.batch_size, images), judged_at_once(self.device))
+        first = [torch.zeros(size, dtype=torch.int64, device=self.device) for size in sizes]
+        tries: list[tuple[Work, Tensor]] = [(learn, first[0]), (judge, first[1])]
+        with compiled(learn.model.attentions(), tries) as note:
+            yield note
+
+    def _step_count(self, images: int) -> int:
+        return self.task.epochs * math.ceil(images / self.task.batch_size)
 
     def _check_time(self) -> None:
         if self.time_limit is not None and self.meter.elapsed > self.time_limit:
             raise TimeIsUp(f"stopped after its time limit of {self.time_limit:g} s")
 
 
-class _Part:
-    """Training or validation images on the device, in patches; batches are normalised there."""
-
-    def __init__(self, data: ImageData, name: str, patch: int, device: torch.device) -> None:
-        self.cut = patches(_tensor(getattr(data, name), device), patch)
-        self.labels = _tensor(getattr(data, f"{name}_labels"), device)
-        mean, std = (torch.tensor(v, device=device) for v in (data.mean, data.std))
-        self.mean = mean.repeat_interleave(patch**2)
-        self.scale = (1.0 / std).repeat_interleave(patch**2)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def normalised(self, chosen: Tensor) -> Float[Tensor, "b n cpp"]:
-        """The chosen images' patches, with mean 0 and deviation 1 in each channel."""
-        # index_select copies whole images where indexing copies byte by byte.
-        return (self.cut.index_select(0, chosen).float() - self.mean) * self.scale
-
-
-def _tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    # A copy: arrays in shared memory are read-only, which torch cannot express.
-    return torch.tensor(array, device=device)
-
-
-def _schedule(task: Task, optimizer: torch.optim.Optimizer, steps: int) -> Callable[[], None]:
-    if task.schedule == "constant":
-        return lambda: None
-    cycle = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=task.learning_rate, total_steps=steps
-    )
-    return cycle.step
+def judged_at_once(device: torch.device) -> int:
+    """Images in a batch without gradients there."""
+    return JUDGED_AT_ONCE if device.type == "cpu" else JUDGED_AT_ONCE_ON_GPU

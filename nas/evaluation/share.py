@@ -40,17 +40,17 @@ def check_counts(workers: int | None, gpus_per_worker: float | None) -> None:
 
     Raises:
         ConfigError: fewer workers than one, or a share of a GPU that is negative, not finite, or
-            above one and not whole.
+            more than the one GPU that a training can use.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers: found {workers}, expected 1 or more.")
     if gpus_per_worker is None:
         return
-    is_share = 0 <= gpus_per_worker <= 1 or (gpus_per_worker > 1 and gpus_per_worker % 1 == 0)
+    is_share = 0 <= gpus_per_worker <= 1
     if not is_share or (gpus_per_worker and gpus_per_worker * _GRAIN < 1):
         raise ConfigError(
             f"gpus-per-worker: found {gpus_per_worker:g}, expected 0, a fraction of one GPU such "
-            "as 0.25, or a whole number."
+            "as 0.25, or 1: a training uses one GPU."
         )
 
 
@@ -96,14 +96,11 @@ def _even_share(cores: int, gpus: int, workers: int | None) -> Share:
 def _asked_share(
     cores: int, gpus: int, workers: int | None, gpus_per_worker: float, place: str
 ) -> Share:
-    if gpus_per_worker <= 1:
-        fitting = gpus * math.floor(1 / gpus_per_worker)
-    else:
-        fitting = int(gpus // gpus_per_worker)
+    fitting = gpus * math.floor(1 / gpus_per_worker)
     if fitting < (workers or 1):
         raise DeviceError(
-            f"{workers or 1} workers with {gpus_per_worker:g} GPUs each do not fit: {place} has "
-            f"{gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller "
+            f"{workers or 1} workers with {gpus_per_worker:g} of a GPU each do not fit: {place} "
+            f"has {gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller "
             "share, or for 0 GPUs a worker to train on processor cores."
         )
     return Share(workers or min(cores, fitting), gpus_per_worker)

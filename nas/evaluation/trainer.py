@@ -21,6 +21,7 @@ from nas.evaluation.hardware import Meter, check_device, one_thread
 from nas.evaluation.latency import attention_latency_ms
 from nas.evaluation.record import Evaluation
 from nas.evaluation.session import Diverged, Session, TimeIsUp
+from nas.evaluation.stepping import graphs_on
 from nas.genome import layers_with_mechanism
 from nas.measurement import is_out_of_memory
 from nas.mechanisms import mechanism
@@ -71,7 +72,7 @@ def train_model(
     place = check_device(device)
     _load_optimizers()
     meter = Meter(place)
-    session = Session(task, place, time_limit, meter)
+    session = Session(task, place, time_limit, meter, graphs=graphs_on(place))
     objectives: dict[str, float] = {}
     model, reason, text = None, None, None
     try:
@@ -165,4 +166,5 @@ def _record(
         peak_memory_bytes=used.peak_memory_bytes,
         worker=worker_name(),
         error=text[-MAX_ERROR_CHARACTERS:] if text else None,
+        execution=session.execution,
     )

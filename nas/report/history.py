@@ -142,6 +142,9 @@ def _trained(evaluations: tuple[Evaluation, ...]) -> list[tuple[str, str]]:
             )
         )
         rows.append(("memory", f"{human(first.peak_memory_bytes)}B"))
+        # Eagerly on a processor is what everybody expects.
+        if first.execution not in ("", "cpu, eager"):
+            rows.append(("steps", first.execution))
         if len(first.curve) > 1:
             curve = ", ".join(percent(point.validation_accuracy) for point in first.curve)
             rows.append(("by epoch", f"{curve} %"))

@@ -73,7 +73,7 @@ def run_search(
     frozen = Document(task.name, as_text(task), fingerprint(task, data))
     evaluator = make_evaluator(task, data)
     try:
-        choices = evaluator.choose()
+        choices = evaluator.choose(settings.repeats)
         evaluator.use(choices)
         mha = reference_costs(task, space.objectives, evaluator, settings.seed)
         setup = make_setup(

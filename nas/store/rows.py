@@ -120,6 +120,7 @@ def evaluation_to_row(evaluation: Evaluation) -> Row:
     row["curve"] = _json(row["curve"])
     row["worker"] = text(evaluation.worker)
     row["error"] = None if evaluation.error is None else text(evaluation.error)
+    row["execution"] = text(evaluation.execution)
     return row
 
 

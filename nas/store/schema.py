@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 APPLICATION_ID: Final = 0x6E61731A  # "nas" and the end-of-text sign: marks the file as ours.
-VERSION: Final = 1
+VERSION: Final = 2
 
 TABLES: Final = (
     """CREATE TABLE run (  -- one row: all that decides what the run finds, and how it stands
@@ -75,6 +75,7 @@ TABLES: Final = (
     peak_memory_bytes INTEGER NOT NULL,
     worker TEXT NOT NULL,
     error TEXT,
+    execution TEXT NOT NULL DEFAULT '',  -- how the steps ran: eagerly, by a CUDA graph, compiled
     recorded TEXT NOT NULL,
     PRIMARY KEY (key, repeat)
 ) WITHOUT ROWID""",
@@ -94,4 +95,6 @@ TABLES: Final = (
 )
 
 # From a version to the next: statements that run in one transaction.
-MIGRATIONS: Final[Mapping[int, tuple[str, ...]]] = {}
+MIGRATIONS: Final[Mapping[int, tuple[str, ...]]] = {
+    1: ("ALTER TABLE evaluations ADD COLUMN execution TEXT NOT NULL DEFAULT ''",),
+}

@@ -27,6 +27,8 @@ DATA_KINDS: Final = ("cifar10", "digits", "imagefolder")
 # Raised when the same task begins to give other results: one without dropout, one with it.
 RECIPE: Final = 1
 DROPOUT_RECIPE: Final = 2
+# Fields of later versions; at their default a task has the digest that it had before them.
+LATER_FIELDS: Final = ("augmentation", "compile")
 
 
 class TaskSizes(NamedTuple):
@@ -58,6 +60,10 @@ class Task(Frozen):
         schedule: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
         precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed where the hardware has
             instructions for it.
+        augmentation: of the training images: ``none``, or ``flip_shift``, which mirrors half of
+            them and moves each by up to an eighth of its size along both axes, at random.
+        compile: torch.compile for the attention blocks in training: ``never``, ``always``, or
+            ``auto``: on a GPU, where the training is long enough to win the time back.
     """
 
     name: Name
@@ -84,6 +90,8 @@ class Task(Frozen):
     weight_decay: float = Field(default=0.05, ge=0, le=1000)
     schedule: Literal["one_cycle", "constant"] = "one_cycle"
     precision: Literal["auto", "bfloat16", "float32"] = "auto"
+    augmentation: Literal["none", "flip_shift"] = "none"
+    compile: Literal["never", "auto", "always"] = "never"
 
     @field_validator("data")
     @classmethod
@@ -127,6 +135,9 @@ class Task(Frozen):
         What lies behind ``data`` is not read; an ``ImageData`` has a digest of its own.
         """
         fields = self.model_dump(mode="json", exclude={"name", "about"})
+        for name in LATER_FIELDS:
+            if fields[name] == Task.model_fields[name].default:
+                del fields[name]
         recipe = DROPOUT_RECIPE if self.dropout else RECIPE
         text = json.dumps([recipe, fields], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -49,7 +49,7 @@ def test_local_backend_refuses(
 
 def test_local_backend_without_the_gpu_that_was_asked_for(task: Task, data: ImageData) -> None:
     with pytest.raises(DeviceError, match="this machine has"):
-        make_evaluator("local", task, data, gpus_per_worker=64.0)
+        make_evaluator("local", task, data, gpus_per_worker=1.0)
 
 
 def test_ray_backend_counts_are_checked_before_ray_starts(task: Task, data: ImageData) -> None:

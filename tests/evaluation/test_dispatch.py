@@ -19,6 +19,7 @@ from nas.mechanisms import mechanism
 class Ref:
     worker: "ScriptedWorker"
     job: Job | None
+    others: tuple[Job, ...] = ()
 
 
 @dataclass(eq=False)
@@ -47,9 +48,10 @@ class ScriptedPool:
         self.workers.append(worker)
         return worker, Ref(worker, None)
 
-    def submit(self, worker: ScriptedWorker, job: Job) -> Ref:
+    def submit(self, worker: ScriptedWorker, jobs: tuple[Job, ...]) -> Ref:
         assert not worker.is_dead
-        ref = Ref(worker, job)
+        (job, *others) = jobs
+        ref = Ref(worker, job, tuple(others))
         worker.queue.append(ref)
         self.submitted.append((worker, job.key))
         self.most_queued = max(self.most_queued, len(worker.queue))
@@ -73,15 +75,19 @@ class ScriptedPool:
             self.deadly[guilty] -= 1
             raise WorkerLostError("out_of_memory" if guilty == "big" else "worker_lost", "gone")
         worker.queue.popleft()
-        return failed(ref.job, "", "error", "done", worker="", wall_seconds=0.0)
+        return [
+            failed(job, "", "error", "done", worker="", wall_seconds=0.0)
+            for job in (ref.job, *ref.others)
+        ]
 
     def kill(self, worker: ScriptedWorker) -> None:
         worker.is_dead = True
 
 
-def jobs_named(*keys: str) -> list[Job]:
+def jobs_named(*keys: str) -> list[tuple[Job, ...]]:
+    """Groups of one."""
     genome = mechanism("mha").genome
-    return [Job(key, genome, seed) for seed, key in enumerate(keys)]
+    return [(Job(key, genome, seed),) for seed, key in enumerate(keys)]
 
 
 def make_dispatcher(
@@ -158,6 +164,23 @@ def test_abandoned_run_ends_what_was_begun_and_the_next_run_starts_anew() -> Non
 def test_start_that_fails_twice_is_tried_again() -> None:
     pool = ScriptedPool(bad_starts=2)
     assert set(reasons(make_dispatcher(pool, workers=1).run(jobs_named("a")))) == {"a"}
+
+
+def test_seeds_that_train_together_are_answered_each_by_itself() -> None:
+    pool = ScriptedPool()
+    (a,), (b,), (c,) = jobs_named("a", "b", "c")
+    assert reasons(make_dispatcher(pool).run([(a, b), (c,)])) == dict.fromkeys("abc", "error")
+    assert len(pool.submitted) == 2
+
+
+def test_seeds_whose_worker_is_lost_are_tried_again_one_by_one() -> None:
+    pool = ScriptedPool({"a": 1})
+    (a,), (b,), (c,) = jobs_named("a", "b", "c")
+    assert reasons(make_dispatcher(pool, 1).run([(a, b, c)])) == dict.fromkeys("abc", "error")
+    assert [key for _, key in pool.submitted] == ["a", "a", "b", "c"]
+    pool = ScriptedPool({"a": 2})
+    found = reasons(make_dispatcher(pool, 1).run([(a, b, c)]))
+    assert found == {"a": "worker_lost", "b": "error", "c": "error"}
 
 
 def test_the_first_worker_that_is_ready_can_be_asked() -> None:

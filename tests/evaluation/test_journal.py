@@ -39,7 +39,7 @@ class Counting:
         self.evaluator, self.asked, self.workers = evaluator, list[str](), 1
         self.choices = choices or CHOSEN
 
-    def choose(self) -> Choices:
+    def choose(self, seeds: int = 1) -> Choices:
         return self.choices
 
     def use(self, choices: Choices) -> None:

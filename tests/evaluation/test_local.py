@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from nas.errors import DeviceError
+from nas.evaluation.choices import Choices
 from nas.evaluation.guard import worker_name
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.record import Evaluation, Job
@@ -91,3 +92,17 @@ def test_local_trains_only_when_asked_for_the_next(task: Task, data: ImageData) 
     answers = LocalEvaluator(task, data, train=train).run(jobs_named("a", "b"))
     next(answers)
     assert begun == ["a"]
+
+
+def test_local_trains_the_seeds_of_a_genome_together_where_that_was_chosen(
+    task: Task, data: ImageData
+) -> None:
+    genome = mechanism("mha").genome
+    jobs = [Job(key, genome, seed) for seed in (1, 2, 3) for key in ("a", "b")]
+    evaluator = LocalEvaluator(task, data)
+    evaluator.use(Choices("float32", {}, "a machine", seeds_together=2))
+    answers = list(evaluator.run(jobs))
+    assert [(job.key, job.seed) for job, _ in answers] == [(k, s) for k in "ab" for s in (1, 2, 3)]
+    together = [", 2 seeds together" in found.execution for _, found in answers]
+    assert together == [True, True, False] * 2
+    assert all(job.seed == found.seed for job, found in answers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nas.evaluation.order import expected_work, longest_first
+from nas.evaluation.order import expected_work, grouped, longest_first
 from nas.evaluation.record import Job
 from nas.sources import load_genome
 from nas.tasks import load_task
@@ -34,3 +34,11 @@ def test_equals_keep_their_order() -> None:
 def test_what_does_not_exist_at_this_size_is_no_work() -> None:
     odd = TASK.model_copy(update={"heads": 2, "width": 64})
     assert expected_work(job("lsqa"), odd) == 0
+
+
+def test_seeds_of_a_genome_are_grouped_in_the_order_of_the_first() -> None:
+    genome = load_genome("mha")
+    jobs = [Job(key, genome, seed) for seed in (1, 2, 3) for key in ("a", "b")]
+    found = [[(job.key, job.seed) for job in group] for group in grouped(jobs, 2)]
+    assert found == [[("a", 1), ("a", 2)], [("a", 3)], [("b", 1), ("b", 2)], [("b", 3)]]
+    assert grouped(jobs[:2], 1) == [(jobs[0],), (jobs[1],)]

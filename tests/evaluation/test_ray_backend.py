@@ -16,6 +16,7 @@ import ray  # noqa: TID251 - the cluster that these tests share
 import torch
 
 from nas.errors import DeviceError
+from nas.evaluation.choices import Choices
 from nas.evaluation.guard import Train, worker_name
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.ray_backend import RayEvaluator
@@ -192,6 +193,19 @@ def test_choices_are_measured_at_a_worker_and_reach_them_all(
     assert after == {f"RuntimeError: {choices.precision} {sorted(choices.ways)}"}
 
 
+def test_seeds_that_were_chosen_to_train_together_do(
+    cluster: str, task: Task, data: ImageData
+) -> None:
+    genome = mechanism("mha").genome
+    jobs = [Job(key, genome, seed) for seed in (1, 2, 3) for key in ("a", "b")]
+    with closing(RayEvaluator(task, data, workers=2, gpus_per_worker=0)) as evaluator:
+        evaluator.use(Choices("float32", {}, "here", seeds_together=2))
+        found = {(job.key, job.seed): e for job, e in evaluator.run(jobs)}
+    assert all(e.is_ok and e.seed == seed for (_, seed), e in found.items())
+    together = {key: ", 2 seeds together" in e.execution for key, e in found.items()}
+    assert together == {(k, s): s < 3 for k in "ab" for s in (1, 2, 3)}
+
+
 def test_number_of_workers_changes_no_result(cluster: str, task: Task, data: ImageData) -> None:
     jobs = [Job(name, mechanism(name).genome, seed=n) for n, name in enumerate(NAMES)]
     with closing(RayEvaluator(task, data, workers=1, gpus_per_worker=0)) as one:
@@ -217,7 +231,7 @@ def test_more_workers_than_the_cluster_has_is_one_sentence(
 ) -> None:
     with pytest.raises(DeviceError, match="9 workers need 9 processor cores"):
         RayEvaluator(task, data, workers=9)
-    with pytest.raises(DeviceError, match=r"3 workers with 0\.5 GPUs each do not fit"):
+    with pytest.raises(DeviceError, match=r"3 workers with 0\.5 of a GPU each do not fit"):
         RayEvaluator(task, data, workers=3, gpus_per_worker=0.5)
 
 

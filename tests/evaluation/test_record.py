@@ -37,6 +37,13 @@ def test_evaluation_round_trips_through_json() -> None:
     assert Evaluation.from_dict(json.loads(text)) == evaluation
 
 
+def test_evaluation_of_an_older_version_says_nothing_of_its_execution() -> None:
+    data = make_evaluation(execution="cuda graph").to_dict()
+    assert Evaluation.from_dict(data).execution == "cuda graph"
+    del data["execution"]
+    assert Evaluation.from_dict(data) == make_evaluation()
+
+
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_evaluation_diverged_curve_is_valid_json(loss: float) -> None:
     evaluation = make_evaluation(

@@ -33,7 +33,7 @@ def share(
         ((8, 4), (2, None), Share(2, 1.0)),
         ((8, 1), (None, 0.0), Share(8, 0.0)),
         ((8, 2), (None, 0.5), Share(4, 0.5)),
-        ((8, 4), (None, 2.0), Share(2, 2.0)),
+        ((8, 4), (None, 1.0), Share(4, 1.0)),
         ((8, 2), (3, 0.5), Share(3, 0.5)),
     ],
 )
@@ -60,6 +60,7 @@ def test_even_share_fits_the_gpus(workers: int, gpus: int) -> None:
         ((-2, None), "workers: found -2"),
         ((None, -0.5), "found -0.5"),
         ((None, 1.5), "found 1.5"),
+        ((None, 2.0), "found 2, expected .* or 1: a training uses one GPU"),
         ((None, math.nan), "found nan"),
         ((None, math.inf), "found inf"),
         ((None, 1e-9), "found 1e-09"),
@@ -78,8 +79,8 @@ def test_counts_without_meaning_are_refused(
         ((4, 0), (5, None), "5 workers need 5 processor cores and this machine has 4"),
         ((0, 0), (None, None), "this machine has no processor core"),
         ((4, 0), (None, 0.5), "this machine has no GPUs"),
-        ((4, 1), (3, 0.5), "3 workers with 0.5 GPUs each do not fit: this machine has 1 GPU"),
-        ((4, 2), (2, 2.0), "2 workers with 2 GPUs each do not fit"),
+        ((4, 1), (3, 0.5), "3 workers with 0.5 of a GPU each do not fit: this machine has 1 GPU"),
+        ((4, 2), (3, 1.0), "3 workers with 1 of a GPU each do not fit"),
     ],
 )
 def test_missing_hardware_is_named(

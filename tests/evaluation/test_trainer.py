@@ -70,6 +70,7 @@ def test_train_candidate_records_what_was_done(data):
     assert evaluation.wall_seconds > 0
     assert evaluation.peak_memory_bytes > 50e6
     assert str(os.getpid()) in evaluation.worker
+    assert evaluation.execution == "cpu, eager"
     assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
 
 

@@ -79,7 +79,7 @@ class Table:
         self.choices: Choices | None = None
         self._left = stop_after
 
-    def choose(self) -> Choices:
+    def choose(self, seeds: int = 1) -> Choices:
         return Choices("float32", {"a place": {16: "a way"}}, "a table")
 
     def use(self, choices: Choices) -> None:

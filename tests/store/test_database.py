@@ -158,6 +158,15 @@ def test_database_of_an_older_schema_is_read_from_a_copy(
     assert (folder / "run.sqlite").read_bytes() == before
 
 
+def test_database_of_the_first_schema_is_read(folder: Path) -> None:
+    with open_run(folder) as run:
+        expected = run.evaluations()
+    change(folder, "ALTER TABLE evaluations DROP COLUMN execution")
+    change(folder, "PRAGMA user_version = 1")
+    with open_run(folder) as run:
+        assert run.evaluations() == expected
+
+
 def test_database_a_migration_that_fails_changes_nothing(
     folder: Path, samples: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,7 +63,7 @@ def test_writer_evaluation_reads_back_exactly(new_run: NewRun, samples: Any) -> 
     writer = new_run()
     proposal = samples.proposal(0)
     writer.record_proposals([proposal])
-    evaluation = samples.evaluation(accuracy=0.1 + 0.2, wall_seconds=1 / 3)
+    evaluation = samples.evaluation(accuracy=0.1 + 0.2, wall_seconds=1 / 3, execution="cuda graph")
     assert writer.run.evaluation(proposal.key) is None
     writer.record_evaluation(proposal.key, 0, evaluation)
     with open_run(writer.run.folder) as run:

@@ -64,6 +64,7 @@ def test_fingerprint_changes_with_every_field_that_changes_a_result():
         "qkv_bias": True, "init_std": 1.0, "epochs": 9, "batch_size": 7, "train_images": 9,
         "validation_images": 9, "curve_images": 9, "data_seed": 9, "learning_rate": 1.0,
         "weight_decay": 1.0, "schedule": "constant", "precision": "float32",
+        "augmentation": "flip_shift", "compile": "auto",
     }  # fmt: skip
     assert set(changed) == set(Task.model_fields) - {"name", "about"}
     prints = {task.model_copy(update={k: v}).fingerprint() for k, v in changed.items()}
@@ -71,8 +72,16 @@ def test_fingerprint_changes_with_every_field_that_changes_a_result():
     assert task.model_copy(update={"name": "x", "about": "y"}).fingerprint() == task.fingerprint()
 
 
-def test_fingerprint_of_a_task_without_dropout_is_that_of_recorded_runs():
-    assert load_task("vit-cifar10").fingerprint() == "9bcb825e52612054"
+@pytest.mark.parametrize(
+    ("name", "recorded"),
+    [
+        ("vit-cifar10", "9bcb825e52612054"),
+        ("published-proxy", "46555c3906b6a1e0"),
+        ("comparison", "edcc74b7f67b0432"),
+    ],
+)
+def test_fingerprint_of_a_built_in_task_is_that_of_recorded_runs(name, recorded):
+    assert load_task(name).fingerprint() == recorded
 
 
 @pytest.mark.parametrize(

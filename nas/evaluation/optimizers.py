@@ -1,0 +1,173 @@
+"""AdamW under a task's schedule: torch's own on a processor, one that a CUDA graph can hold else.
+
+    m = b m + (1 - b) g,  v = 0.999 v + 0.001 g²
+    w = w (1 - r d) - r / (1 - b^t) · m / (sqrt(v / (1 - 0.999^t)) + 1e-8)
+
+(Loshchilov & Hutter 2019, algorithm 2.) The one-cycle schedule moves the rate r and, against it,
+the momentum b. A CUDA graph repeats the numbers that it was captured with, and torch's fused AdamW
+takes b as a number; so on a GPU the whole schedule lies on the device, and a count that the graph
+itself raises says which row of it holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nas.tasks import Task
+
+SECOND_MOMENT: Final = 0.999
+LEAST_DIVISOR: Final = 1e-8
+
+
+class Optimizer(Protocol):
+    """Changes weights by their gradients, one step of the schedule at a time."""
+
+    @property
+    def state(self) -> tuple[Tensor, ...]:
+        """What a step changes besides the weights."""
+        ...
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        ...
+
+    def step(self) -> None:
+        """Make one step; it needs the gradients."""
+        ...
+
+
+def make_optimizer(
+    weights: Iterable[nn.Parameter],
+    task: Task,
+    steps: int,
+    device: torch.device,
+    *,
+    is_capturable: bool,
+) -> Optimizer:
+    """The optimiser of a training of so many steps.
+
+    Args:
+        is_capturable: a graph is to hold it. On a GPU it always can be held, so that a training
+            that no graph can hold comes out the same.
+    """
+    if not is_capturable:
+        return ScheduledAdamW(weights, task, steps)
+    return CapturableAdamW(weights, schedule_of(task, steps).to(device), task.weight_decay)
+
+
+class ScheduledAdamW:
+    """torch's fused AdamW, whose numbers change on the host."""
+
+    def __init__(self, weights: Iterable[nn.Parameter], task: Task, steps: int) -> None:
+        self._inner = torch.optim.AdamW(
+            weights, lr=task.learning_rate, weight_decay=task.weight_decay, fused=True
+        )
+        self._next = _scheduled(self._inner, task, steps)
+
+    @property
+    def state(self) -> tuple[Tensor, ...]:
+        """None that could be brought back: part of it are numbers, and the rest comes later."""
+        return ()
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        self._inner.zero_grad()
+
+    def step(self) -> None:
+        """Make one step."""
+        self._inner.step()
+        self._next()
+
+
+class CapturableAdamW:
+    """The same in operations on the device alone, all weights at a time.
+
+    Args:
+        weights: each with a gradient in every step or in none: they share one count of steps.
+        schedule: (steps, 2), rate and momentum of every step, in float64 on the weights' device.
+        decay: d above.
+    """
+
+    def __init__(self, weights: Iterable[nn.Parameter], schedule: Tensor, decay: float) -> None:
+        self._weights = [weight for weight in weights if weight.requires_grad]
+        self._schedule, self._decay = schedule, decay
+        self._count = torch.zeros(1, dtype=torch.int64, device=schedule.device)
+        # Made here, not at the first step: what a graph makes, it makes again at each replay.
+        self._first = [torch.zeros_like(weight) for weight in self._weights]
+        self._second = [torch.zeros_like(weight) for weight in self._weights]
+
+    @property
+    def state(self) -> tuple[Tensor, ...]:
+        """The count of steps and the moments."""
+        return (self._count, *self._first, *self._second)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for weight in self._weights:
+            weight.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Make one step; weights without a gradient stay as they are."""
+        # A short training has fewer steps than a graph is warmed up with.
+        row = self._count.clamp(max=len(self._schedule) - 1)
+        rate, momentum = self._schedule.index_select(0, row).unbind(1)
+        self._count += 1
+        scale = rate / (1.0 - momentum**self._count)
+        spread = (1.0 - SECOND_MOMENT ** self._count.double()).sqrt()
+        for some in self._by_dtype():
+            weights, grads, first, second = map(list, zip(*some, strict=True))
+            kept, momentum_, rest, root, divisor = (
+                # A foreach operation takes a tensor for a number, if it is of the list's dtype.
+                number.squeeze(0).to(weights[0].dtype)
+                for number in (1.0 - rate * self._decay, momentum, 1.0 - momentum, spread, -scale)
+            )
+            torch._foreach_mul_(weights, kept)
+            # No lerp: its weight as a tensor makes the host wait for it.
+            torch._foreach_mul_(first, momentum_)
+            torch._foreach_add_(first, torch._foreach_mul(grads, rest))
+            torch._foreach_mul_(second, SECOND_MOMENT)
+            torch._foreach_addcmul_(second, grads, grads, 1.0 - SECOND_MOMENT)
+            below = torch._foreach_sqrt(second)
+            torch._foreach_div_(below, root)
+            torch._foreach_add_(below, LEAST_DIVISOR)
+            torch._foreach_div_(below, divisor)
+            torch._foreach_addcdiv_(weights, first, below)
+
+    def _by_dtype(self) -> list[list[tuple[Tensor, Tensor, Tensor, Tensor]]]:
+        """Weight, gradient and moments of all that have a gradient, dtype by dtype."""
+        found: dict[torch.dtype, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+        for weight, first, second in zip(self._weights, self._first, self._second, strict=True):
+            if weight.grad is not None:
+                found.setdefault(weight.dtype, []).append((weight, weight.grad, first, second))
+        return list(found.values())
+
+
+def schedule_of(task: Task, steps: int) -> Tensor:
+    """Rate and momentum of each step, as torch's own schedule has them: (steps, 2), float64."""
+    weight = torch.zeros(1)
+    inner = torch.optim.AdamW([weight], lr=task.learning_rate)
+    following = _scheduled(inner, task, steps)
+    rows = []
+    for _ in range(steps):
+        group = inner.param_groups[0]
+        rows.append((group["lr"], group["betas"][0]))
+        inner.step()  # changes nothing without a gradient; torch warns where it is left out
+        following()
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _scheduled(optimizer: torch.optim.Optimizer, task: Task, steps: int) -> Callable[[], None]:
+    """What brings the optimiser's numbers to the next step."""
+    if task.schedule == "constant":
+        return lambda: None
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=task.learning_rate, total_steps=steps
+    )
+    return cycle.step

@@ -1,0 +1,243 @@
+"""How work is repeated: call by call, or as a CUDA graph that replays a whole step in one call.
+
+A training step of a small model is some hundred operations that each take the GPU less time than
+Python takes to ask for them. A CUDA graph asks once and replays. It holds what a GPU does and
+nothing of what Python does, with the addresses and the numbers of the capture:
+
+- the images of a batch are named by one tensor, the same in every replay, into which the next
+  batch is copied first; the graph itself gathers them (their pixels are on the device already);
+- the optimiser's schedule lies on the device (see optimizers.py), dropout and augmentation draw
+  from the device's generator, which torch moves on with each replay;
+- before the capture the work is done a few times to load and choose kernels, and all that it
+  changed is brought back (see snapshot.py);
+- a batch of another size is done call by call.
+
+https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs. What cannot be captured (work
+that waits for a result, or counts in Python) is done call by call throughout, with the same
+results, and the reason is kept.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Final, Protocol
+
+import torch
+
+from nas.evaluation.snapshot import Snapshot, reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor, nn
+
+WARM_UPS: Final = 3
+STEPS_AHEAD: Final = 64
+"""How far the host may be before a GPU: enough that the GPU never waits."""
+
+
+class Work(Protocol):
+    """Something done with the images of a batch, again and again, that changes tensors in place."""
+
+    device: torch.device
+    is_training: bool
+    """Whether the model is to be in its training mode."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that it runs."""
+        ...
+
+    @property
+    def state(self) -> tuple[Tensor, ...]:
+        """What it changes besides the model."""
+        ...
+
+    def __call__(self, chosen: Tensor) -> None:
+        """Do it with these images, given by their indices."""
+        ...
+
+    def rehearse(self, chosen: Tensor) -> None:
+        """Do what of it runs through the model, and leave gradients alone behind."""
+        ...
+
+
+class Graphs(Protocol):
+    """Captures work on a device; the seam at which a test has no GPU."""
+
+    def warm_up(self, work: Callable[[], None], times: int) -> None:
+        """Do work where it will be captured."""
+        ...
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Record work, without doing it, as a function that does it."""
+        ...
+
+
+class Steps(Protocol):
+    """Work as it is repeated.
+
+    Attributes:
+        size: images in a whole batch; the last of an epoch may have fewer.
+        execution: how it is done, in words, as an evaluation records it.
+        has_failed: it was to be done otherwise; ``execution`` says why it is not.
+    """
+
+    work: Work
+    size: int
+    execution: str
+    has_failed: bool
+
+    def __call__(self, chosen: Tensor) -> None:
+        """Do it with these images."""
+        ...
+
+
+def make_steps(work: Work, size: int, graphs: Graphs | None) -> Steps:
+    """Work in batches of this size, by graphs where there are any."""
+    return EagerSteps(work, size) if graphs is None else GraphedSteps(work, size, graphs)
+
+
+def graphs_on(device: torch.device) -> Graphs | None:
+    """What captures work on this device, if anything does."""
+    return CudaGraphs(device) if device.type == "cuda" else None
+
+
+class EagerSteps:
+    """Work done call by call."""
+
+    def __init__(self, work: Work, size: int) -> None:
+        self.work, self.size = work, size
+        self.execution, self.has_failed = f"{work.device.type}, eager", False
+
+    def __call__(self, chosen: Tensor) -> None:
+        """Do it."""
+        self.work(chosen)
+
+
+class GraphedSteps:
+    """Work captured at its first whole batch and replayed from then on."""
+
+    def __init__(self, work: Work, size: int, graphs: Graphs) -> None:
+        self.work, self.size, self._graphs = work, size, graphs
+        self._replay: Callable[[], None] | None = None
+        self._chosen: Tensor | None = None
+        self._is_tried = self.has_failed = False
+        self.execution = f"{work.device.type}, eager: no whole batch"
+
+    def __call__(self, chosen: Tensor) -> None:
+        """Do it."""
+        is_whole = len(chosen) == self.size
+        if is_whole and not self._is_tried:
+            self._capture(chosen)
+        if not is_whole or self._replay is None or self._chosen is None:
+            self.work(chosen)
+            return
+        self._chosen.copy_(chosen)
+        self._replay()
+
+    def _capture(self, chosen: Tensor) -> None:
+        """Have a graph, or the reason why there is none; nothing else is changed."""
+        self._is_tried = True
+        self._chosen = fixed = chosen.clone()
+        before = Snapshot(self.work.model, self.work.state, self.work.device)
+
+        def work() -> None:
+            self.work(fixed)
+
+        try:
+            self._graphs.warm_up(work, WARM_UPS)
+            if replaced := before.replaced():
+                raise RuntimeError(f"a step replaces {', '.join(replaced)}")
+            before.restore()
+            self._replay = self._graphs.capture(work)
+            self.execution = "cuda graph"
+        except Exception as error:  # call by call it does not matter, or shows again
+            self.has_failed = True
+            self.execution = f"{self.work.device.type}, eager: capture failed ({reason_of(error)})"
+        # Python that ran in the capture may have counted.
+        before.restore()
+
+
+class CudaGraphs:
+    """torch's graphs, captured on one side stream of the device."""
+
+    broken: Final[list[torch.cuda.CUDAGraph]] = []
+    """Graphs whose capture failed. torch's allocator may ask them later; they must not die."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def warm_up(self, work: Callable[[], None], times: int) -> None:
+        """Do work on the stream of captures, which waits for the present one, and it for that."""
+        stream, present = _side_stream(self._device), torch.cuda.current_stream(self._device)
+        stream.wait_stream(present)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(times):
+                    work()
+        finally:
+            present.wait_stream(stream)
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Record work as a graph of its own memory; gives its replay."""
+        graph = torch.cuda.CUDAGraph()
+        generator = _generator_of(self._device)
+        sound = generator.clone_state()
+        stream = _side_stream(self._device)
+        try:
+            with _without_collection(), torch.cuda.graph(graph, stream=stream):
+                work()
+        except BaseException:
+            self.broken.append(graph)
+            # Up to torch 2.10 a failed capture leaves the generator refusing to be used.
+            generator.graphsafe_set_state(sound)
+            raise
+        return graph.replay
+
+
+class Pace:
+    """Keeps the host a bounded number of steps before a GPU, which never waits for that.
+
+    Without it a whole epoch is asked for at once, and a limit on time is looked at too early.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._ends: deque[torch.cuda.Event] = deque()
+
+    def __call__(self) -> None:
+        """Note the end of a step; wait for the one that is too far back."""
+        if self._device.type != "cuda":
+            return
+        end = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        end.record(torch.cuda.current_stream(self._device))
+        self._ends.append(end)
+        if len(self._ends) > STEPS_AHEAD:
+            self._ends.popleft().synchronize()
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One a process: each stream that multiplies matrices keeps a workspace of megabytes."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _generator_of(device: torch.device) -> torch.Generator:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[index]
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Python collects no garbage within: to free an older graph would break the capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,72 @@
+"""A stand-in for CUDA graphs on a processor that keeps their contract.
+
+``Recording`` captures every operation of some work with its arguments, and a replay does them
+again: on the same tensors, with the same numbers, without the work's Python. What waits for a
+result, or brings a number from the host, is refused during the capture, as CUDA refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+WAITING = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
+FROM_HOST = {aten.lift_fresh.default, aten.lift_fresh_copy.default}
+
+
+class Recording:
+    """``nas.evaluation.stepping.Graphs``, as above."""
+
+    def __init__(self) -> None:
+        self.warm_ups = self.replays = 0
+
+    def warm_up(self, work: Callable[[], None], times: int) -> None:
+        for _ in range(times):
+            self.warm_ups += 1
+            work()
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        recorder = _Recorder()
+        with recorder:
+            work()
+
+        def replay() -> None:
+            self.replays += 1
+            recorder.replay()
+
+        return replay
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in WAITING | FROM_HOST:
+            raise RuntimeError(f"{func} is not permitted when a stream is capturing")
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        self.calls.append((func, args, kwargs, result))
+        return result
+
+    @torch.no_grad()
+    def replay(self) -> None:
+        """Do every operation again; what it makes goes where it went before."""
+        for func, args, kwargs, result in self.calls:
+            again = func(*args, **kwargs)
+            given = {_place(t) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
+            for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                # A view, or what was changed in place, is there already.
+                if isinstance(old, Tensor) and _place(old) not in given:
+                    old.detach().copy_(new)
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -1,0 +1,301 @@
+"""Steps by a graph: warm-ups leave no trace, replays see what is new, what fails goes on eagerly.
+
+The part of CUDA is played by ``Recording``: its replays do the captured operations again, with the
+tensors and the numbers of the capture and without any Python of the work.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from nas.evaluation.optimizers import CapturableAdamW, ScheduledAdamW, schedule_of
+from nas.evaluation.part import Part
+from nas.evaluation.snapshot import Snapshot, reason_of
+from nas.evaluation.stepping import EagerSteps, GraphedSteps, Pace, graphs_on, make_steps
+from nas.evaluation.trainer import build_backbone
+from nas.evaluation.work import Judge, Learn
+from nas.mechanisms import MECHANISMS, mechanism
+from nas.primitives import Kind, get, names
+from nas.tasks import load_images, load_task
+from nas.tasks.backbone import Dropout
+from tests.evaluation.recording import Recording
+
+CPU = torch.device("cpu")
+SIZE = 16
+
+
+class Failing(Recording):
+    """A capture that leaves traces and fails."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def capture(self, work):
+        work()
+        raise self.error
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_images("digits", task_for())
+
+
+def task_for(**overrides):
+    small = {"width": 16, "heads": 2, "image_size": 8, "epochs": 2, "train_images": 72,
+             "validation_images": 40, "batch_size": SIZE, "precision": "float32"}  # fmt: skip
+    return load_task("vit-cifar10", data="digits", overrides=small | overrides)
+
+
+def learn_for(digits, name="mha", **overrides):
+    task = task_for(**overrides)
+    genome = name if not isinstance(name, str) else mechanism(name).genome
+    model = build_backbone(genome, task, digits, seed=0)
+    is_augmented = task.augmentation != "none"
+    part = Part(digits, "train", task.patch, CPU, is_augmented=is_augmented)
+    optimizer = CapturableAdamW(model.parameters(), schedule_of(task, 20), task.weight_decay)
+    learn = Learn(model, part, optimizer, task.precision, CPU)
+    learn.is_watched = False  # as on a GPU
+    return learn
+
+
+def traces(work):
+    """All that a step changes, and what the generator gives next."""
+    state = [*work.model.state_dict().values(), *work.state]
+    return [tensor.clone() for tensor in state] + [torch.get_rng_state()]
+
+
+def run(steps, batches):
+    torch.manual_seed(5)
+    steps.work.model.train()
+    for chosen in batches:
+        steps(chosen)
+    return traces(steps.work)
+
+
+def batches():
+    """Five whole ones and a smaller one in between, as at the end of an epoch."""
+    generator = torch.Generator().manual_seed(1)
+    order = torch.cat([torch.randperm(72, generator=generator) for _ in range(2)])
+    return order[:88].split([SIZE, SIZE, SIZE, SIZE, 8, SIZE])
+
+
+def same(ours, theirs):
+    return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("mha", {}),
+        ("mha", {"augmentation": "flip_shift"}),
+        ("mha", {"precision": "bfloat16", "schedule": "constant"}),
+        ("uniform", {}),
+        ("gated", {}),
+    ],
+)
+def test_graphed_steps_give_what_eager_ones_give(digits, genome, name, overrides):
+    """Replays see each batch, each learning rate, each drawing and each count of a gate."""
+    graphs = Recording()
+    if name == "gated":
+        gate = {"gate": "warmup", "warmup": 4}
+        name = genome(("qana", "qk", gate), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+    eager = run(EagerSteps(learn_for(digits, name, **overrides), SIZE), batches())
+    graphed = GraphedSteps(learn_for(digits, name, **overrides), SIZE, graphs)
+    assert same(run(graphed, batches()), eager)
+    assert graphed.execution == "cuda graph"
+    assert (graphs.warm_ups, graphs.replays) == (3, 5)  # the batch of 8 is done call by call
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_graphed_steps_can_hold_every_mechanism(digits, name):
+    sizes = {"width": 32, "heads": 8, "depth": 1}
+    eager = run(EagerSteps(learn_for(digits, name, **sizes), SIZE), batches()[:3])
+    graphed = GraphedSteps(learn_for(digits, name, **sizes), SIZE, Recording())
+    assert same(run(graphed, batches()[:3]), eager)
+    assert graphed.execution == "cuda graph"
+
+
+def around(name, genome):
+    """A mechanism with a primitive in it: what it takes before it, what it lacks after it."""
+    signature = get(name).signatures[0]
+    streams = {"key": "k", "values": "v"}
+    own = [streams.get(port.name, "q") for port in signature.inputs]
+    nodes = []
+    if signature.inputs[0].kind != Kind.TOKENS:
+        nodes.append(("scaled_dot_product", "qk"))
+        own[0] = 0
+    if signature.inputs[0].kind == Kind.WEIGHTS:
+        nodes.append(("softmax", [0]))
+        own[0] = 1
+    nodes.append((name, own))
+    if signature.output.kind == Kind.TOKENS and len(nodes) == 1:
+        nodes.append(("scaled_dot_product", [0, "k"]))
+    if nodes[-1][0] == "scaled_dot_product" or signature.output.kind == Kind.SCORES:
+        nodes.append(("softmax", [len(nodes) - 1]))
+    if nodes[-1][0] == "softmax" or signature.output.kind == Kind.WEIGHTS:
+        nodes.append(("weighted_sum", [len(nodes) - 1, "v"]))
+    return genome(*nodes)
+
+
+@pytest.mark.parametrize("name", names())
+def test_graphed_steps_can_hold_every_primitive(digits, genome, name):
+    graphed = GraphedSteps(learn_for(digits, around(name, genome), depth=1), SIZE, Recording())
+    run(graphed, batches()[:2])
+    assert graphed.execution == "cuda graph"
+
+
+def test_graphed_steps_draw_a_mask_for_each_replay(digits, monkeypatch):
+    """With torch's dropout, which is the backbone's on a GPU."""
+
+    def on_a_gpu(self, x):
+        return nn.functional.dropout(x, self.dropped / 2**16, self.training)
+
+    monkeypatch.setattr(Dropout, "forward", on_a_gpu)
+    eager = run(EagerSteps(learn_for(digits, dropout=0.5), SIZE), batches())
+    graphed = GraphedSteps(learn_for(digits, dropout=0.5), SIZE, Recording())
+    assert same(run(graphed, batches()), eager)
+    assert graphed.execution == "cuda graph"
+
+
+def test_graphed_steps_do_not_capture_what_waits_for_a_result(digits):
+    work = learn_for(digits)
+    work.is_watched = True
+    steps = GraphedSteps(work, SIZE, Recording())
+    assert same(run(steps, batches()), run(EagerSteps(learn_for(digits), SIZE), batches()))
+    assert "aten._local_scalar_dense.default is not permitted" in steps.execution
+
+
+def test_a_recording_repeats_the_numbers_of_its_capture(digits):
+    """What makes it a test of graphs: torch's own optimiser would go on at its first rate."""
+    trained = []
+    for graphs in (None, Recording()):
+        work = learn_for(digits)
+        task = task_for()
+        work._optimizer = ScheduledAdamW(work.model.parameters(), task, 20)
+        trained.append(run(make_steps(work, SIZE, graphs), batches()))
+    assert not same(*trained)
+
+
+def test_graphed_steps_warm_up_without_a_trace(digits):
+    work = learn_for(digits, augmentation="flip_shift")
+    before = traces(work)
+    steps = GraphedSteps(work, SIZE, Recording())
+    steps._capture(torch.arange(SIZE))
+    assert same(traces(work), before)
+    assert all(weight.grad is None for weight in work.model.parameters())
+
+
+def test_graphed_steps_go_on_eagerly_where_the_capture_fails(digits):
+    error = RuntimeError("operation not permitted when stream is capturing\nmore lines")
+    steps = GraphedSteps(learn_for(digits), SIZE, Failing(error))
+    assert same(run(steps, batches()), run(EagerSteps(learn_for(digits), SIZE), batches()))
+    assert steps.has_failed
+    assert steps.execution == (
+        "cpu, eager: capture failed (RuntimeError: operation not permitted when stream is "
+        "capturing)"
+    )
+
+
+def test_graphed_steps_notice_what_counts_in_python(digits):
+    """On a processor the backbone's dropout does, and no graph may hold it."""
+    graphs = Recording()
+    steps = GraphedSteps(learn_for(digits, dropout=0.1), SIZE, graphs)
+    expected = run(EagerSteps(learn_for(digits, dropout=0.1), SIZE), batches())
+    assert same(run(steps, batches()), expected)
+    assert graphs.replays == 0
+    assert "a step replaces layers.0.dropout.strip, layers.0.dropout.uses_left" in steps.execution
+
+
+class Replacing(nn.Module):
+    """Puts a new tensor in place of its buffer: a graph would go on reading the old one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("passes", torch.zeros(()))
+
+    def forward(self, x):
+        self.passes = self.passes + 1
+        return x
+
+
+def test_graphed_steps_notice_a_buffer_that_is_replaced(digits):
+    work = learn_for(digits)
+    work.model.layers[0].attention = Replacing()
+    steps = GraphedSteps(work, SIZE, Recording())
+    run(steps, batches())
+    assert "a step replaces layers.0.attention.passes" in steps.execution
+    assert work.model.layers[0].attention.passes.item() == 6
+
+
+class Faulty(nn.Module):
+    def forward(self, x):
+        raise ValueError("boom")
+
+
+def test_graphed_steps_leave_a_candidates_own_fault_to_show(digits):
+    work = learn_for(digits)
+    work.model.layers[0].attention = Faulty()
+    steps = GraphedSteps(work, SIZE, Recording())
+    with pytest.raises(ValueError, match="boom"):
+        steps(torch.arange(SIZE))
+
+
+def test_graphed_steps_let_an_interrupt_pass(digits):
+    steps = GraphedSteps(learn_for(digits), SIZE, Failing(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        steps(torch.arange(SIZE))
+
+
+def test_graphed_steps_without_a_whole_batch_capture_nothing(digits):
+    graphs = Recording()
+    steps = GraphedSteps(learn_for(digits), 100, graphs)
+    run(steps, batches())
+    assert graphs.warm_ups == 0
+    assert steps.execution == "cpu, eager: no whole batch"
+
+
+def test_graphed_judging_counts_each_image_once(digits):
+    accuracies = []
+    for graphs in (None, Recording()):
+        judge = Judge(learn_for(digits).model, Part(digits, "validation", 4, CPU), "float32", CPU)
+        judge.model.eval()
+        steps = make_steps(judge, SIZE, graphs)
+        for chosen in torch.arange(40).split(SIZE):
+            steps(chosen)
+        accuracies.append(judge.accuracy(40))
+        assert judge.accuracy(40) == 0.0  # begins again
+    assert accuracies[0] == accuracies[1] > 0
+
+
+def test_snapshot_brings_back_attributes_of_modules():
+    module = nn.Sequential(nn.Linear(2, 2), Replacing())
+    before = Snapshot(module, (), CPU)
+    module(torch.ones(1, 2))
+    module[0].counted = 3
+    assert before.replaced() == ["0.counted", "1.passes"]
+    before.restore()
+    assert before.replaced() == []
+    assert module[1].passes.item() == 0
+
+
+def test_reason_of_is_the_first_error_of_a_chain():
+    def chain():
+        try:
+            raise ValueError("the first\nand more")
+        finally:
+            raise RuntimeError("ended a broken capture")
+
+    with pytest.raises(RuntimeError) as caught:
+        chain()
+    assert reason_of(caught.value) == "ValueError: the first"
+    assert reason_of(KeyError()) == "KeyError: "
+
+
+def test_a_processor_has_no_graphs_and_keeps_no_pace():
+    assert graphs_on(CPU) is None
+    pace = Pace(CPU)
+    pace()
+    assert not pace._ends
