@@ -20,6 +20,8 @@ PRIMITIVES = Path(__file__).parent.parent / "nas" / "primitives"
 install_import_hook(
     [
         "nas.compiler.runtime",
+        "nas.compiler.means",
+        "nas.compiler.shaped",
         *(
             f"nas.primitives.{p.stem}"
             for p in PRIMITIVES.glob("*.py")

@@ -10,19 +10,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from nas.compiler import runtime, windows
+from nas.compiler import means, runtime, shaped, windows
 from nas.compiler.formula import formula_of
 from nas.compiler.forward import methods
 from nas.compiler.labels import call_lines, heads_text, indented, times_text, width_text
-from nas.compiler.lowering import chosen_rules, lower
+from nas.compiler.lowering import chosen_rules, lower, uncalled
 from nas.genome import key_width, share
+from nas.primitives.alibi import alibi_slopes
 from nas.primitives.cosine import unit_length
 from nas.types import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from nas.compiler.forward import Fused
+    from nas.compiler.lowering import Fused
     from nas.compiler.plan import Plan, Step
 
 
@@ -78,6 +79,10 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
         unit_length,
         runtime.with_silent_key,
         runtime.dot_product_attention,
+        shaped.shaped_attention,
+        means.visible_mean,
+        means.linear_attention,
+        alibi_slopes,
         windows.windowed_keys,
         windows.by_rows,
         windows.by_windows,
@@ -105,11 +110,12 @@ def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
         if stream.is_projected:
             width = times_text(heads_text(stream.type.heads), width_text(stream.type.width))
             lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
-    replaced = {part.index for call in fused.values() for part in (*call.hidden, call.sums[0])}
+    replaced = uncalled(plan, fused) | set(fused)
+    scores = {step.index for call in fused.values() for step in call.scores}
     for step in plan.steps:
         if step.index not in replaced or step.primitive.is_parametric:
             lines += _build(step, bias)
-        elif "rank" in step.primitive.sizes:
+        elif step.index in scores and "rank" in step.primitive.sizes:
             lines.append(f"self.scale_{step.index} = {_scale(step)}")
     if plan.genome.projections.has_wo:
         lines.append(f"self.wo = nn.Linear({_merged(plan)}, dim)")

@@ -1,15 +1,15 @@
-"""Write the calls that lowering found: what is multiplied in place of the scores.
+"""Write scores as products of features: what is multiplied in place of them.
 
     query_0 = self.bilinear_0.map(q)
     query_1 = by_head(query_0, self.temperature_1.factor)
-    tokens_3 = dot_product_attention(query_1, k, v, mask)
 
-A score is written as scale * query·key^T + bias, where bias is a column of numbers of the keys.
+A score is written as scale * query·key^T + bias, where bias is a column of numbers of the keys; a
+cap bends it, and slopes take from it what the distance of query and key costs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from nas.compiler.labels import arguments, call_lines, heads_text, operand_names
@@ -23,12 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Features:
-    """The expressions that a score is made of, and the lines before them that name some."""
+    """The expressions that a score is made of, and the lines of its own that name some.
+
+    Attributes:
+        slopes: what each head takes from its scores for a step of distance in the text.
+        cap: the bound that products, scale and bias are bent into.
+    """
 
     query: str
     key: str
     scale: str | None = None
     bias: str | None = None
+    slopes: str | None = None
+    cap: str | None = None
     lines: tuple[str, ...] = ()
 
     @property
@@ -42,70 +49,32 @@ class Features:
         return f"{self.key} * {self.scale}" if self.scale else self.key
 
 
-def lowered_call(call: Lowered, keys: list[str] | None, is_causal: bool) -> list[str]:
-    """The lines that compute the aggregations of a call.
-
-    Args:
-        keys: inside a method, what it calls the tokens that it reads as keys.
-        is_causal: say so by word; the mask then does not.
-    """
-    score, index = _score(call, keys), call.sums[0].index
-    values, lines = _values(call, keys)
-    key, mask, lines = score.key, "mask", [*score.lines, *lines]
-    if call.has_silent_key:
-        names = [f"key_{index}", f"values_{index}", f"mask_{index}"]
-        lines += call_lines(", ".join(names), "with_silent_key", [key, values, mask])
-        key, values, mask = names
-    given = [score.query, key, values, mask]
-    given += [score.scale] if score.scale else []
-    given += ["is_causal=is_causal"] if is_causal else []
-    given += [f"bias={score.bias}"] if score.bias else []
-    return [*lines, *_results(call, given, keys)]
-
-
-def _results(call: Lowered, given: list[str], keys: list[str] | None) -> list[str]:
-    """The call itself, and its result as the graph reads it."""
-    first = call.sums[0]
-    if len(call.sums) == 1:
-        lines = call_lines(first.variable, "dot_product_attention", given)
-        if call.is_folded:
-            heads = heads_text(first.heads, "self.heads")
-            lines.append(f"{first.variable} = unfold_heads({first.variable}, {heads})")
-        return lines
-    lines = call_lines(f"sums_{first.index}", "dot_product_attention", given)
-    widths = ", ".join(f"{operand_names(step, keys)[1]}.shape[-1]" for step in call.sums)
-    target = ", ".join(step.variable for step in call.sums)
-    return [*lines, *call_lines(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
-
-
-def _values(call: Lowered, keys: list[str] | None) -> tuple[str, list[str]]:
-    """The values of the call, and the lines that make them if they are not the graph's own."""
-    name = f"values_{call.sums[0].index}"
-    if len(call.sums) > 1:
-        parts = ", ".join(arguments(step, keys)[1] for step in call.sums)
-        return name, call_lines(name, "torch.cat", [f"({parts})", "dim=-1"])
-    read = operand_names if call.is_grouped else arguments
-    own = read(call.sums[0], keys)[1]
-    if not call.is_folded:
-        return own, []
-    heads = heads_text(call.normaliser.heads, "self.heads")
-    return name, call_lines(name, "fold_heads", [own, heads])
-
-
-def _score(call: Lowered, keys: list[str] | None) -> Features:
-    """The score that the call's softmax reads."""
+def features_of(call: Lowered, keys: list[str] | None) -> Features:
+    """The score that the call's normaliser reads."""
     found: dict[object, Features] = {}
+    read = operand_names if call.is_grouped and _has_one_key(call) else arguments
     for step in call.scores:
         name = step.primitive.name
         if name in _CHANGES:
-            below = [found[operand.ref] for operand in step.operands]
+            below = [found[operand.ref] for operand in step.operands if operand.ref in found]
             found[step.index] = _CHANGES[name](step, *below)
+        elif name == "key_bias":
+            score = found[step.operands[0].ref]
+            found[step.index] = _key_bias(
+                step, score, *(f(step, keys)[1] for f in (read, arguments))
+            )
         else:
-            query, key = arguments(step, keys)
-            if call.is_grouped and step is call.scores[-1]:  # else it is scaled or summed by head
-                key = operand_names(step, keys)[1]
+            query, key = arguments(step, keys)[0], read(step, keys)[1]
             found[step.index] = _PAIRS[name](step, query, key)
-    return found[call.scores[-1].index]
+    lines = [line for step in call.scores for line in found[step.index].lines]
+    return replace(found[call.scores[-1].index], lines=tuple(lines))
+
+
+def _has_one_key(call: Lowered) -> bool:
+    """Whether heads may share keys: one product, and no bias of keys that each head changes."""
+    names = [step.primitive.name for step in call.scores]
+    is_by_head = "distance" in names and bool({"temperature", "key_bias"} & set(names))
+    return sum(name in _PAIRS for name in names) == 1 and not is_by_head
 
 
 def _dot_product(step: Step, query: str, key: str) -> Features:
@@ -136,27 +105,50 @@ def _distance(step: Step, query: str, key: str) -> Features:
     return Features(names[0], key, bias=names[1], lines=lines)
 
 
+def _key_bias(step: Step, score: Features, shared: str, own: str) -> Features:
+    """(query + u)·key where that is the score's key; else what each key adds."""
+    name = f"self.{step.module}"
+    if score.key == shared:
+        query = f"query_{step.index}"
+        lines = call_lines(query, f"{name}.shifted", [score.scaled_query])
+        return replace(score, query=query, scale=None, lines=tuple(lines))
+    bias = f"bias_{step.index}"
+    line = f"{bias} = {name}.of({own})" + (f" + {score.bias}" if score.bias else "")
+    return replace(score, bias=bias, lines=(line,))
+
+
+def _alibi(step: Step, score: Features) -> Features:
+    name = f"slopes_{step.index}"
+    line = f"{name} = alibi_slopes({heads_text(step.heads, 'self.heads')}, x)"
+    line += f" + {score.slopes}" if score.slopes else ""
+    return replace(score, slopes=name, lines=(line,))
+
+
+def _softcap(step: Step, score: Features) -> Features:
+    return replace(score, cap=f"{step.params['cap']!r}", lines=())
+
+
 def _temperature(step: Step, score: Features) -> Features:
     factor = f"self.{step.module}.factor"
     scaled = f"{factor} * {score.scale}" if score.scale else factor
-    query, bias = f"query_{step.index}", None
+    query, bias, slopes = f"query_{step.index}", None, None
     lines = call_lines(query, "by_head", [score.query, scaled])
     if score.bias:
         bias = f"bias_{step.index}"
         lines += call_lines(bias, "by_head", [score.bias, factor])
-    return Features(query, score.key, bias=bias, lines=(*score.lines, *lines))
+    if score.slopes:
+        slopes = f"slopes_{step.index}"
+        lines.append(f"{slopes} = {score.slopes} * {factor}")
+    return Features(query, score.key, bias=bias, slopes=slopes, lines=tuple(lines))
 
 
 def _sum(step: Step, first: Features, second: Features) -> Features:
     """Products with one factor in common are the product of a sum, others of longer features."""
     query, key = f"query_{step.index}", f"key_{step.index}"
     queries, keys = (first.scaled_query, second.scaled_query), (first.key, second.key)
-    lines = [*first.lines, *second.lines]
-    biases = [bias for bias in (first.bias, second.bias) if bias]
-    bias = biases[0] if biases else None
-    if len(biases) > 1:
-        bias = f"bias_{step.index}"
-        lines.append(f"{bias} = {biases[0]} + {biases[1]}")
+    lines: list[str] = []
+    bias = _added("bias", step, first.bias, second.bias, lines)
+    slopes = _added("slopes", step, first.slopes, second.slopes, lines)
     if first.key == second.key:
         lines.append(f"{query} = {queries[0]} + {queries[1]}")
         key = first.key
@@ -166,7 +158,17 @@ def _sum(step: Step, first: Features, second: Features) -> Features:
     else:
         lines += call_lines(query, "torch.cat", [f"({', '.join(queries)})", "dim=-1"])
         lines += call_lines(key, "torch.cat", [f"({', '.join(keys)})", "dim=-1"])
-    return Features(query, key, bias=bias, lines=tuple(lines))
+    return Features(query, key, bias=bias, slopes=slopes, lines=tuple(lines))
+
+
+def _added(
+    name: str, step: Step, first: str | None, second: str | None, lines: list[str]
+) -> str | None:
+    """The sum of what two scores may have each; where both do, a line names it."""
+    if first is None or second is None:
+        return first or second
+    lines.append(f"{name}_{step.index} = {first} + {second}")
+    return f"{name}_{step.index}"
 
 
 # Scores by the primitive's name: of two streams, and of other scores.
@@ -176,4 +178,9 @@ _PAIRS: Final[dict[str, Callable[..., Features]]] = {
     "cosine": _cosine,
     "distance": _distance,
 }
-_CHANGES: Final[dict[str, Callable[..., Features]]] = {"temperature": _temperature, "add": _sum}
+_CHANGES: Final[dict[str, Callable[..., Features]]] = {
+    "temperature": _temperature,
+    "add": _sum,
+    "alibi": _alibi,
+    "softcap": _softcap,
+}

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.compiler.features import lowered_call
+from nas.compiler.calls import lowered_call
 from nas.compiler.labels import arguments, call_lines, heads_text, indented, on_rows
+from nas.compiler.lowering import live, uncalled
 from nas.primitives.base import STREAM_OF_PORT, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nas.compiler.lowering import Lowered
+    from nas.compiler.lowering import Fused
     from nas.compiler.plan import Plan, Step, Stream
-
-    # The calls that replace aggregations, by the index of the first.
-    Fused = Mapping[int, Lowered]
 
 
 def methods(plan: Plan, fused: Fused, planes: Mapping[int, int]) -> list[str]:
@@ -51,14 +49,15 @@ def _forward(plan: Plan, fused: Fused, planes: Mapping[int, int]) -> list[str]:
             f'    raise ValueError("{", ".join(plan.unsafe)} sees later tokens: not causal")',
         ]
     lines += _masks(plan, fused)
-    lines += [_read(stream) for stream in plan.streams]
+    needed, hidden = live(plan, fused), uncalled(plan, fused)
+    lines += [_read(stream) for stream in plan.streams if stream.name in needed]
     for stage, steps in _stages(plan):
         for step in steps:
-            if not step.is_paired:
+            if not step.is_paired and step.index not in hidden:
                 lines += call_lines(
                     step.variable, *_call(step, "seen" if plan.is_windowed else "mask")
                 )
-        pairs = _without_hidden([step for step in steps if step.is_paired], fused)
+        pairs = _without_hidden(plan, [step for step in steps if step.is_paired], fused)
         if pairs and plan.is_blockwise and not _is_one_call(plan, fused, stage):
             kept = sum(planes[step.index] for step in pairs)
             lines += _parts(plan, stage, pairs, fused, kept)
@@ -97,7 +96,7 @@ def _limits(plan: Plan) -> list[str]:
 
 def _is_causal_by_word(plan: Plan, fused: Fused) -> bool:
     """Whether only fused attention asks for the mask: it is quicker told "causal" than shown."""
-    left = _without_hidden(list(plan.steps), fused)
+    left = _without_hidden(plan, list(plan.steps), fused)
     if any(call.has_silent_key for call in fused.values()):
         return False
     is_alone = all(
@@ -109,7 +108,7 @@ def _is_causal_by_word(plan: Plan, fused: Fused) -> bool:
 def _is_one_call(plan: Plan, fused: Fused, stage: int) -> bool:
     """Whether all about pairs in a stage is one fused call on the whole sequence."""
     own = [s for s in plan.steps if s.is_paired and s.stage == stage]
-    left = _without_hidden(own, fused)
+    left = _without_hidden(plan, own, fused)
     return not plan.is_windowed and all(step.index in fused for step in left)
 
 
@@ -118,8 +117,8 @@ def _stages(plan: Plan) -> list[tuple[int, list[Step]]]:
     return [(n, [step for step in plan.steps if step.stage == n]) for n in range(last + 1)]
 
 
-def _without_hidden(steps: list[Step], fused: Fused) -> list[Step]:
-    hidden = {part.index for call in fused.values() for part in call.hidden}
+def _without_hidden(plan: Plan, steps: list[Step], fused: Fused) -> list[Step]:
+    hidden = uncalled(plan, fused)
     return [step for step in steps if step.index not in hidden]
 
 
@@ -132,7 +131,7 @@ def _attend_methods(plan: Plan, fused: Fused) -> list[list[str]]:
         return []
     found = []
     for stage, steps in _stages(plan):
-        pairs = _without_hidden([step for step in steps if step.is_paired], fused)
+        pairs = _without_hidden(plan, [step for step in steps if step.is_paired], fused)
         if pairs and not _is_one_call(plan, fused, stage):
             found.append(_method(plan, stage, pairs, fused))
     return found

@@ -1,12 +1,15 @@
-"""Which parts of a plan become one call of dot-product attention.
+"""Which parts of a plan become one call: of attention, of a mean, of a linear sum.
 
 A score is *products of features* if scores_ij = f(q_i)·g(k_j) + b(k_j) + c(q_i): scaled dot
-products, bilinear scores, cosines, distances, and what factors and sums make of them. Softmax does
-not see c, so that the weights are never needed, and fused kernels, whose memory is linear in the
-length, apply. ``RULES`` names what is recognised; each can be switched off alone. The interpreter
-knows none of this: it is what costs are counted on, and what every rule is compared with.
+products, bilinear scores, cosines, distances, and what factors, sums and biases of keys make of
+them. Softmax does not see c, so that the weights are never needed, and fused kernels, whose memory
+is linear in the length, apply. What a curve or a distance in the text adds after the products
+(softcap, ALiBi, sigmoid) is one call too, for which a device may have a kernel. Weights that are
+the scores, or that no score changes, need not exist at all. ``RULES`` names what is recognised;
+each can be switched off alone. The interpreter knows none of this: it is what costs are counted
+on, and what every rule is compared with.
 
-What the call reads instead of the scores, nas.compiler.features writes.
+What a call reads instead of the scores, nas.compiler.features writes.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from nas.config import near
 from nas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from nas.compiler.plan import Plan, Step
+    from nas.compiler.plan import Operand, Plan, Step
     from nas.genome import Ref
 
     Readers = Mapping[Ref, list[Step]]
+    # The calls that replace aggregations, by the index of the first.
+    Fused = Mapping[int, "Lowered"]
 
 # By name of a rule, the score (or change of scores) that it reads as products of features.
 SCORES: Final = {
@@ -34,14 +39,37 @@ SCORES: Final = {
     "distance": "distance",
     "temperature": "temperature",
     "sum": "add",
+    "key_bias": "key_bias",
+    "alibi": "alibi",
+    "softcap": "softcap",
 }
 RULES: Final = (
     *SCORES,
     "softmax_one",  # a silent key in front of the others
+    "sigmoid",  # weights that do not see each other
+    "softmax_free",  # weights that are the scores: sums over the keys come first
+    "uniform",  # a mean needs no scores
+    "same_scores",  # what several softmaxes read is in the call of each
     "same_weights",  # several aggregations by the same weights are one of wider values
     "shared_weights",  # heads of values that share a head of weights are one of wider values
     "grouped_heads",  # heads that share keys and values are not given copies of them
 )
+# By normaliser, the scores below it that are not products of features: only softmax forgets what a
+# distance adds to all scores of a query.
+_UNKNOWN: Final = {
+    "softmax": frozenset(),
+    "softmax_one": frozenset({"distance", "alibi", "softcap"}),
+    "sigmoid": frozenset({"distance"}),
+    "softmax_free": frozenset({"distance", "alibi", "softcap"}),
+}
+# The same below a change of scores: a curve comes after all products, a penalty after the curve.
+_UNKNOWN_BELOW: Final = {
+    "temperature": frozenset({"softcap"}),
+    "add": frozenset({"softcap"}),
+    "key_bias": frozenset({"softcap"}),
+    "alibi": frozenset(),
+    "softcap": frozenset({"distance", "alibi", "softcap"}),
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +78,7 @@ class Lowered:
 
     Attributes:
         sums: the aggregations, all by the weights of ``normaliser``.
-        scores: what makes its scores, the last of them what it reads.
+        scores: what makes its scores, the last of them what it reads; empty where it reads none.
         is_grouped: keys and values may have fewer heads than queries.
     """
 
@@ -60,19 +88,20 @@ class Lowered:
     is_grouped: bool
 
     @property
-    def hidden(self) -> tuple[Step, ...]:
-        """The steps that are not called."""
-        return (*self.scores, self.normaliser, *self.sums[1:])
-
-    @property
     def is_folded(self) -> bool:
         """Whether several heads of values share a head of weights."""
-        return self.sums[0].operands[0].is_repeated
+        return bool(self.scores) and self.sums[0].operands[0].is_repeated
 
     @property
     def has_silent_key(self) -> bool:
         """Whether weights may sum to less than one."""
         return self.normaliser.primitive.name == "softmax_one"
+
+    @property
+    def read(self) -> Iterator[Operand]:
+        """The tokens that the call reads."""
+        for step in (*self.scores, *self.sums):
+            yield from (operand for operand in step.operands if not operand.is_paired)
 
 
 def chosen_rules(fuse: bool | Collection[str]) -> frozenset[str]:
@@ -99,22 +128,70 @@ def lower(plan: Plan, rules: Collection[str]) -> dict[int, Lowered]:
     for step in plan.steps:
         for operand in step.operands:
             readers[operand.ref].append(step)
-    found = {}
+    found: dict[int, Lowered] = {}
     for step in plan.steps:
-        sums = _sums(step, readers, rules)
-        scores = _scores(plan, step.operands[0].ref, step, readers, rules) if sums else None
-        if sums and scores:
-            found[sums[0].index] = Lowered(sums, step, scores, "grouped_heads" in rules)
+        for call in _calls(plan, step, readers, rules):
+            found[call.sums[0].index] = call
+    # Scores that somebody reads as they are exist anyway: nothing is won by a call without them.
+    while late := [i for i, call in found.items() if _is_read(call, live(plan, found))]:
+        for index in late:
+            del found[index]
     return found
 
 
-def _sums(normaliser: Step, readers: Readers, rules: Collection[str]) -> tuple[Step, ...]:
-    """The aggregations that read a softmax's weights; none if somebody else reads them too."""
-    known = ("softmax", "softmax_one") if "softmax_one" in rules else ("softmax",)
-    if normaliser.primitive.name not in known or normaliser.is_filtered:
-        return ()
-    sums = tuple(readers[normaliser.index])
-    if any(step.primitive.name != "weighted_sum" for step in sums):
+def live(plan: Plan, fused: Fused) -> set[Ref]:
+    """The streams and steps that are read when calls replace aggregations."""
+    calls = {step.index: call for call in fused.values() for step in call.sums}
+    found: set[Ref] = {plan.steps[-1].index}
+    for step in reversed(plan.steps):
+        if step.index in found:
+            read = calls[step.index].read if step.index in calls else step.operands
+            found.update(operand.ref for operand in read)
+    return found
+
+
+def uncalled(plan: Plan, fused: Fused) -> set[int]:
+    """The steps that are not called: those that nobody reads, and all sums of a call but one."""
+    needed = live(plan, fused)
+    later = {step.index for call in fused.values() for step in call.sums[1:]}
+    return later | {step.index for step in plan.steps if step.index not in needed}
+
+
+def _is_read(call: Lowered, needed: set[Ref]) -> bool:
+    return any(step.index in needed for step in (*call.scores, call.normaliser))
+
+
+def _calls(
+    plan: Plan, normaliser: Step, readers: Readers, rules: Collection[str]
+) -> Iterator[Lowered]:
+    """What the aggregations that read a normaliser's weights become."""
+    name = normaliser.primitive.name
+    own = readers[normaliser.index]
+    if any(step.primitive.name != "weighted_sum" for step in own):
+        return
+    if name == "uniform" and "uniform" in rules and not _counts_passes(plan, normaliser):
+        for step in own:
+            yield Lowered((step,), normaliser, (), is_grouped=True)
+    if name not in _UNKNOWN or (name != "softmax" and name not in rules):
+        return
+    sums = _sums(normaliser, tuple(own), rules)
+    known = frozenset(SCORES[rule] for rule in rules if rule in SCORES) - _UNKNOWN[name]
+    scores = _scores(plan, normaliser.operands[0].ref, normaliser, readers, rules, known)
+    if sums and scores:
+        once = tuple({step.index: step for step in scores}.values())
+        yield Lowered(sums, normaliser, once, "grouped_heads" in rules)
+
+
+def _counts_passes(plan: Plan, step: Step) -> bool:
+    """Whether a step, or what it reads, changes with every call in training."""
+    below = (plan.steps[o.ref] for o in step.operands if isinstance(o.ref, int))
+    own = step.primitive.is_stateful(step.params)
+    return own or any(_counts_passes(plan, found) for found in below)
+
+
+def _sums(normaliser: Step, sums: tuple[Step, ...], rules: Collection[str]) -> tuple[Step, ...]:
+    """The aggregations that are one call; none if they cannot be."""
+    if normaliser.is_filtered:
         return ()
     if any(step.operands[0].is_repeated for step in sums):
         return sums if len(sums) == 1 and "shared_weights" in rules else ()
@@ -124,21 +201,25 @@ def _sums(normaliser: Step, readers: Readers, rules: Collection[str]) -> tuple[S
 
 
 def _scores(
-    plan: Plan, ref: Ref, reader: Step, readers: Readers, rules: Collection[str]
+    plan: Plan,
+    ref: Ref,
+    reader: Step,
+    readers: Readers,
+    rules: Collection[str],
+    known: frozenset[str],
 ) -> tuple[Step, ...] | None:
-    """What a score is made of, if all of it is products of features that nobody else reads."""
+    """What a score is made of, if all of it is products of features, and curves over them."""
     assert isinstance(ref, int), "scores are never streams"
     step = plan.steps[ref]
-    is_known = any(SCORES.get(rule) == step.primitive.name for rule in rules)
+    name = step.primitive.name
+    is_free = len(readers[ref]) == 1 or "same_scores" in rules
     # A sum of scores of one and of many heads is quicker as it is: 1.5 times at 65 tokens.
-    if not is_known or len(readers[ref]) > 1 or step.heads != reader.heads:
-        return None
-    # Only softmax forgets what a distance adds to all scores of a query.
-    if step.primitive.name == "distance" and reader.primitive.name == "softmax_one":
+    if name not in known or not is_free or step.heads != reader.heads:
         return None
     parts: tuple[Step, ...] = ()
-    for operand in step.operands if step.primitive.name in ("temperature", "add") else ():
-        below = _scores(plan, operand.ref, reader, readers, rules)
+    for operand in (o for o in step.operands if o.is_paired):
+        least = known - _UNKNOWN_BELOW[name]
+        below = _scores(plan, operand.ref, reader, readers, rules, least)
         if below is None:
             return None
         parts += below

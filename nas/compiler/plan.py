@@ -36,6 +36,11 @@ class Operand:
     variable: str
     is_repeated: bool
 
+    @property
+    def is_paired(self) -> bool:
+        """Whether it holds a number for each pair of query and key."""
+        return _is_pair(self.variable)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -59,7 +64,7 @@ class Step:
     @property
     def is_paired(self) -> bool:
         """Whether the call is about pairs of query and key, not about tokens alone."""
-        return any(_is_pair(name) for name in (self.variable, *(o.variable for o in self.operands)))
+        return _is_pair(self.variable) or any(operand.is_paired for operand in self.operands)
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ class Plan:
             if found.is_positional and has_gaps:
                 return False
             # Weights of an earlier stage are gone with their block.
-            if any(_is_pair(o.variable) and stages[o.ref] != step.stage for o in step.operands):
+            if any(o.is_paired and stages[o.ref] != step.stage for o in step.operands):
                 return False
         return True
 

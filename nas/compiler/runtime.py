@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -70,7 +70,7 @@ def dot_product_attention(
     mask: Bool[Tensor, "..."] | None,
     scale: float = 1.0,
     is_causal: bool = False,
-    bias: Float[Tensor, "b g k 1"] | None = None,
+    bias: Float[Tensor, "b t k 1"] | None = None,
 ) -> Float[Tensor, "b h q v"]:
     """softmax(scale query·key^T + bias^T)·values over the visible keys, by the faster of two ways.
 
@@ -84,7 +84,10 @@ def dot_product_attention(
     if is_causal and mask is not None:
         mask, is_causal = mask & past_keys(query, key), False
     keys, width = key.shape[2:]
-    if way("dot_product", query, keys, width, fused_or_explicit(query, keys)) == "fused":
+    is_even = width == values.shape[-1]
+    pattern = "dot_product" if is_even else "uneven_dot_product"
+    rule = fused_or_explicit(query, keys, max(width, values.shape[-1]), is_even)
+    if way(pattern, query, keys, width, rule) == "fused":
         return fused_attention(query, key, values, mask, scale, is_causal, bias)
     if is_causal:
         mask = past_keys(query, key)
@@ -97,15 +100,22 @@ def dot_product_attention(
     return masked_softmax(scores, mask, False) @ repeat_heads(values, heads)
 
 
-def fused_or_explicit(query: Float[Tensor, "b h q w"], keys: int) -> str:
+def fused_or_explicit(query: Float[Tensor, "b h q w"], keys: int, width: int, is_even: bool) -> str:
     """The rule where nothing was measured.
 
     On a CPU in 16 bits the backward of fused attention is the slower one up to some thousand keys
-    (2 to 6 times at 65 to 256); forward, and in 32 bits, it wins from 256 keys on.
+    (2 to 6 times at 65 to 256); forward, and in 32 bits, it wins from 256 keys on, where heads are
+    64 wide or more from 512 on, and from 1,024 on where it has to widen keys or values.
     """
-    is_short = query.dtype in (torch.bfloat16, torch.float16) or torch.is_autocast_enabled("cpu")
-    least = 1024 if is_short and torch.is_grad_enabled() else 256
+    is_slow = not is_even or width > 64 or (is_in_16_bits(query) and torch.is_grad_enabled())
+    least = 1024 if is_slow else 512 if width > 32 else 256
     return "fused" if query.is_cuda or keys >= least else "explicit"
+
+
+def is_in_16_bits(x: Tensor) -> bool:
+    """Whether products with a tensor are rounded to 16 bits."""
+    is_short = x.dtype in (torch.bfloat16, torch.float16)
+    return is_short or torch.is_autocast_enabled(x.device.type)
 
 
 def past_keys(
@@ -120,15 +130,18 @@ def fused_attention(
     query: Float[Tensor, "b h q w"],
     key: Float[Tensor, "b g k w"],
     values: Float[Tensor, "b s k v"],
-    mask: Bool[Tensor, "..."] | None,
+    mask: Shaped[Tensor, "..."] | None,
     scale: float,
     is_causal: bool,
-    bias: Float[Tensor, "b g k 1"] | None,
+    bias: Float[Tensor, "b t k 1"] | None,
 ) -> Float[Tensor, "b h q v"]:
-    """The same by torch's fused kernel: no more than one of mask and is_causal."""
-    if bias is not None:  # one more feature, 1 in every query
-        query = torch.cat((query * scale, torch.ones_like(query[..., :1])), dim=-1)
-        key, scale = torch.cat((key, bias.to(key.dtype)), dim=-1), 1.0
+    """The same by torch's fused kernel: no more than one of mask and is_causal.
+
+    Args:
+        mask: as before, or numbers to add to the scores.
+    """
+    if bias is not None:
+        (query, key), scale = with_bias(query * scale, key, bias), 1.0
     # Fused kernels take one width for all three, on CUDA a multiple of 8; for other shapes torch
     # falls back to explicit attention (on a CPU 2 to 6 times slower at 1,024 keys).
     width = values.shape[-1]
@@ -146,6 +159,15 @@ def fused_attention(
         query, key, values, mask, is_causal=is_causal, scale=scale, enable_gqa=is_grouped
     )
     return out if out.shape[-1] == width else out[..., :width]
+
+
+def with_bias(
+    query: Float[Tensor, "b h q w"], key: Float[Tensor, "b g k w"], bias: Float[Tensor, "b t k 1"]
+) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b s k u"]]:
+    """One more feature, 1 in every query and the bias in its key."""
+    groups = max(key.shape[1], bias.shape[1])
+    key, bias = repeat_heads(key, groups), repeat_heads(bias, groups)
+    return F.pad(query, (0, 1), value=1.0), torch.cat((key, bias.to(key.dtype)), dim=-1)
 
 
 def widened(x: Float[Tensor, "b h n w"], width: int) -> Float[Tensor, "b h n v"]:

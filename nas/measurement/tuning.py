@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import torch
 
+from nas.compiler.means import linear_attention
 from nas.compiler.runtime import dot_product_attention
+from nas.compiler.shaped import shaped_attention
 from nas.kernels import place, using
 from nas.measurement.passes import seconds
 from nas.primitives.hidden_units import reduce_units
@@ -60,6 +62,7 @@ class Pattern:
         widths: what ``nas.kernels.way`` is told as width, each with the heads that go with it.
         operands: from batch, heads, tokens and width, the shapes of what ``compute`` takes.
         compute: from the width and the operands.
+        devices: where there is a choice among just these ways.
     """
 
     name: str
@@ -67,11 +70,17 @@ class Pattern:
     widths: Callable[[Shapes], dict[int, int]]
     operands: Callable[[int, int, int, int], tuple[tuple[int, ...], ...]]
     compute: Callable[..., Tensor]
+    devices: tuple[str, ...] = ("cpu", "cuda")
 
 
 def _streams(shapes: Shapes) -> dict[int, int]:
     """A head's width, and the model's, which one head has that reads what nothing projects."""
     return {shapes.dim // shapes.heads: shapes.heads, shapes.dim: 1}
+
+
+def _heads(shapes: Shapes) -> dict[int, int]:
+    """A head's width, where there are several."""
+    return {shapes.dim // shapes.heads: shapes.heads} if shapes.heads > 1 else {}
 
 
 def _units(*counts: int) -> Callable[[Shapes], dict[int, int]]:
@@ -86,6 +95,30 @@ PATTERNS: Final = (
         _streams,
         lambda b, h, n, w: ((b, h, n, w),) * 3,
         lambda w, query, key, values: dot_product_attention(query, key, values, None),
+    ),
+    Pattern(
+        "uneven_dot_product",
+        ("explicit", "fused"),
+        _heads,
+        lambda b, h, n, w: (*((b, h, n, w),) * 2, (b, h, n, h * w)),
+        lambda w, query, key, values: dot_product_attention(query, key, values, None),
+    ),
+    Pattern(
+        "shaped_attention",
+        ("explicit", "sloped"),
+        _heads,
+        lambda b, h, n, w: (*((b, h, n, w),) * 3, (h,)),
+        lambda w, query, key, values, slopes: shaped_attention(
+            query, key, values, None, slopes=slopes
+        ),
+        devices=("cpu",),
+    ),
+    Pattern(
+        "linear_attention",
+        ("pairs", "sums"),
+        _streams,
+        lambda b, h, n, w: ((b, h, n, w),) * 3,
+        lambda w, query, key, values: linear_attention(query, key, values, None),
     ),
     Pattern(
         "hidden_units",
@@ -105,7 +138,7 @@ PATTERNS: Final = (
             *((b, h, n, 4),) * 2,
             (b, h, n, 1),
         ),
-        lambda w, *operands: reduce_network(*operands, w**-0.5, "gelu"),
+        lambda w, *operands: reduce_network(*operands, scale=w**-0.5, activation="gelu"),
     ),
     Pattern(
         "pair_layers",
@@ -120,6 +153,7 @@ PATTERNS: Final = (
         _units(1, 2),
         lambda b, h, n, power: ((b, h, n, n),),
         lambda power, scores: threshold_weights(scores, None, power),
+        devices=("cpu",),
     ),
 )
 
@@ -139,6 +173,8 @@ def measure_ways(
     precision = torch.autocast(torch.device(device).type, dtype, enabled=dtype != torch.float32)
     with torch.random.fork_rng(devices=[]), precision:
         for pattern in PATTERNS:
+            if torch.device(device).type not in pattern.devices:
+                continue
             for width, heads in pattern.widths(shapes).items():
                 if heads * shapes.tokens**2 > MOST_PAIRS:
                     continue

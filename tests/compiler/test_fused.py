@@ -22,7 +22,8 @@ DOT_PRODUCTS = ("mha", "gqa", "sqa", "rsqa", "patterns", "messages", "champion_c
 
 
 def is_fused(genome: Genome) -> bool:
-    return "dot_product_attention(" in emit(genome, 32, 8)
+    source = emit(genome, 32, 8)
+    return "dot_product_attention(" in source or "shaped_attention(" in source
 
 
 @pytest.mark.parametrize("name", DOT_PRODUCTS)
@@ -61,12 +62,14 @@ def test_fused_and_plain_sources_have_the_same_weights() -> None:
 @pytest.mark.parametrize(
     "nodes",
     [
-        (("scaled_dot_product", "qk"), ("sigmoid", [0]), ("weighted_sum", [1, "v"])),
+        (("scaled_dot_product", "qk"), ("sparsemax", [0]), ("weighted_sum", [1, "v"])),
+        # A curve that is not the last change of its products.
         (
             ("scaled_dot_product", "qk"),
             ("softcap", [0]),
-            ("softmax", [1]),
-            ("weighted_sum", [2, "v"]),
+            ("temperature", [1]),
+            ("softmax", [2]),
+            ("weighted_sum", [3, "v"]),
         ),
         # What softmax_one sees and softmax does not.
         (("distance", "qk"), ("softmax_one", [0]), ("weighted_sum", [1, "v"])),
@@ -86,7 +89,7 @@ def test_fused_and_plain_sources_have_the_same_weights() -> None:
         (
             ("scaled_dot_product", "qk"),
             ("softmax", [0]),
-            ("sigmoid", [0]),
+            ("sparsemax", [0]),
             ("weighted_sum", [1, "v"]),
             ("weighted_sum", [2, 3]),
         ),

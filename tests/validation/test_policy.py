@@ -78,3 +78,18 @@ def test_a_name_is_one_plain_line(tmp_path: Path) -> None:
     path.write_text(f'name: "a\\n\\"\\"\\""\nrules: [{RULE}]\n')
     with pytest.raises(ConfigError, match="name"):
         load_policy(str(path))
+
+
+@pytest.mark.parametrize("policy", ["score_normalize_aggregate", "two_stage"])
+def test_changes_of_scores_may_read_keys_and_places(
+    genome: Callable[..., Genome], policy: str
+) -> None:
+    found = genome(
+        ("scaled_dot_product", "qk"),
+        ("key_bias", [0, "k"]),
+        ("softcap", [1]),
+        ("alibi", [2]),
+        ("softmax_free", [3]),
+        ("weighted_sum", [4, "v"]),
+    )
+    assert is_legal(found, load_policy(policy))
