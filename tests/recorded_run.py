@@ -11,7 +11,7 @@ import pytest
 
 from nas.canonical import canonicalise, digest, resolved_digest
 from nas.compiler import formula
-from nas.evaluation.record import OBJECTIVES, Epoch, Evaluation, training_seed
+from nas.evaluation.record import OBJECTIVES, Evaluation, training_seed
 from nas.genome import Genome
 from nas.mechanisms import seeds
 from nas.space import load_space
@@ -27,6 +27,7 @@ from nas.store import (
     front,
     front_hypervolume,
 )
+from nas.training.curve import Epoch
 from nas.validation import load_policy
 from nas.variation import Variation
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import torch
 
 from nas.errors import RunError
-from nas.evaluation.hardware import check_device, one_thread, resolve_precision
-from nas.evaluation.processor import processor_name
-from nas.evaluation.session import judged_at_once
 from nas.evaluation.together_or_in_turn import is_faster_together
 from nas.kernels import using
 from nas.measurement.tuning import VERSION, Shapes, measure_ways
 from nas.tasks.folder import cache_folder
+from nas.training.hardware import check_device, one_thread, resolve_precision
+from nas.training.processor import processor_name
+from nas.training.session import judged_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from nas.errors import RunError
+from nas.training.curve import Epoch
 
 if TYPE_CHECKING:
     from nas.evaluation.choices import Choices
@@ -56,15 +57,6 @@ OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
         )
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """One point of a learning curve; epochs count from 1, accuracy is a fraction."""
-
-    epoch: int
-    train_loss: float
-    validation_accuracy: float
 
 
 @dataclass(frozen=True, slots=True)

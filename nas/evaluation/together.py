@@ -20,25 +20,26 @@ import torch
 
 from nas.evaluation import trainer
 from nas.evaluation.guard import MAX_ERROR_CHARACTERS, worker_name
-from nas.evaluation.hardware import Meter, check_device, one_thread, resolve_precision
-from nas.evaluation.part import Part
-from nas.evaluation.record import Epoch, Evaluation, Job
-from nas.evaluation.session import JUDGED_AT_ONCE, TimeIsUp
-from nas.evaluation.snapshot import reason_of
-from nas.evaluation.stacked import Noise, Stacked
-from nas.evaluation.stepping import Pace, graphs_on, make_steps
-from nas.evaluation.work import Diverged
-from nas.evaluation.work_together import JudgeTogether, learning
+from nas.evaluation.record import Evaluation, Job
 from nas.tasks.seeds import derive_seed, seeded
 from nas.tasks.task import budget_text
+from nas.training.curve import Epoch
+from nas.training.hardware import Meter, check_device, one_thread, resolve_precision
+from nas.training.part import Part
+from nas.training.session import JUDGED_AT_ONCE, TimeIsUp
+from nas.training.snapshot import reason_of
+from nas.training.stacked import Noise, Stacked
+from nas.training.stepping import Pace, graphs_on, make_steps
+from nas.training.work import Diverged
+from nas.training.work_together import JudgeTogether, learning
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nas.evaluation.hardware import Used
-    from nas.evaluation.stepping import Steps
     from nas.tasks import ImageData, Task
     from nas.tasks.backbone import Backbone
+    from nas.training.hardware import Used
+    from nas.training.stepping import Steps
 
 
 @dataclass
@@ -74,16 +75,16 @@ def train_together(
     """
     assert len({job.key for job in jobs}) == 1, "these are jobs of several genomes"
     place = check_device(device)
-    trainer._load_optimizers()
+    trainer.load_optimizers()
     meter = Meter(place)
     limit = None if time_limit is None else time_limit * len(jobs)
     group = Group(task, place, limit, meter, [Outcome() for _ in jobs])
     try:
         with one_thread(), seeded(derive_seed(jobs[0].seed, "noise")):
-            costs = trainer._costs(jobs[0].genome, task)
+            costs = trainer.costs_of(jobs[0].genome, task)
             models = group.fit(jobs, data)
             objectives = [
-                {"accuracy": outcome.accuracy} | costs | trainer._latency(model, task)
+                {"accuracy": outcome.accuracy} | costs | trainer.latency_of(model, task)
                 for model, outcome in zip(models, group.outcomes, strict=True)
             ]
     except TimeIsUp as error:
@@ -203,7 +204,7 @@ def _records(
     used, count = group.meter.read(), len(jobs)
     records = []
     for job, outcome, own in zip(jobs, group.outcomes, objectives, strict=True):
-        reason, text = trainer._explain(outcome.error) if outcome.error else (None, None)
+        reason, text = trainer.explain(outcome.error) if outcome.error else (None, None)
         records.append(
             Evaluation(
                 status="failed" if reason else "ok",

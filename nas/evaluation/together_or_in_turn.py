@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from nas.evaluation import trainer
-from nas.evaluation.hardware import check_device, one_thread, resolve_precision
 from nas.evaluation.record import Job
-from nas.evaluation.stepping import graphs_on, make_steps
 from nas.evaluation.together import stack
-from nas.evaluation.work import Learn
-from nas.evaluation.work_together import learning, material
 from nas.mechanisms import mechanism
 from nas.tasks.seeds import seeded
+from nas.training.hardware import check_device, one_thread, resolve_precision
+from nas.training.stepping import graphs_on, make_steps
+from nas.training.work import Learn
+from nas.training.work_together import learning, material
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nas.evaluation.stepping import Work
     from nas.genome import Genome
     from nas.tasks import ImageData, Task
+    from nas.training.stepping import Work
 
 LEAST_GAIN: Final = 1.05
 """How many times as fast one pass has to be; less may be the clock's noise."""
@@ -61,7 +61,7 @@ def forms(
     genome: Genome, task: Task, data: ImageData, device: torch.device, seeds: int
 ) -> tuple[Callable[[], None], Callable[[], None]]:
     """A training step of so many seeds, on the same first images: in turn, and in one pass."""
-    trainer._load_optimizers()
+    trainer.load_optimizers()
     # A schedule ends after the training's steps; what is measured may be repeated for longer.
     task = task.model_copy(update={"schedule": "constant"})
     precision = resolve_precision(task.precision, device)

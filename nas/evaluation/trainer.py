@@ -17,17 +17,17 @@ from torch import nn
 from nas.compiler import build_attention
 from nas.cost import backbone_cost
 from nas.evaluation.guard import MAX_ERROR_CHARACTERS, worker_name
-from nas.evaluation.hardware import Meter, check_device, one_thread
-from nas.evaluation.latency import attention_latency_ms
 from nas.evaluation.record import Evaluation
-from nas.evaluation.session import Diverged, Session, TimeIsUp
-from nas.evaluation.stepping import graphs_on
 from nas.genome import layers_with_mechanism
 from nas.measurement import is_out_of_memory
 from nas.mechanisms import mechanism
 from nas.tasks.backbone import Backbone
 from nas.tasks.seeds import derive_seed, seeded
 from nas.tasks.task import budget_text
+from nas.training.hardware import Meter, check_device, one_thread
+from nas.training.latency import attention_latency_ms
+from nas.training.session import Diverged, Session, TimeIsUp
+from nas.training.stepping import graphs_on
 
 if TYPE_CHECKING:
     from nas.evaluation.record import Job, Reason
@@ -70,7 +70,7 @@ def train_model(
 ) -> tuple[Evaluation, Backbone | None]:
     """As ``train_candidate``, with the trained model, or None where training failed."""
     place = check_device(device)
-    _load_optimizers()
+    load_optimizers()
     meter = Meter(place)
     session = Session(task, place, time_limit, meter, graphs=graphs_on(place))
     objectives: dict[str, float] = {}
@@ -78,19 +78,19 @@ def train_model(
     try:
         with one_thread(), seeded(derive_seed(job.seed, "noise")):
             # Before the training: what cannot be counted is not worth its time.
-            costs = _costs(job.genome, task)
+            costs = costs_of(job.genome, task)
             built = build_backbone(job.genome, task, data, job.seed)
             accuracy = session.fit(built, data, derive_seed(job.seed, "order"))
-            objectives = {"accuracy": accuracy} | costs | _latency(built, task)
+            objectives = {"accuracy": accuracy} | costs | latency_of(built, task)
             model = built
     except Exception as error:  # a candidate's fault is a result
-        reason, text = _explain(error)
+        reason, text = explain(error)
     evaluation = _record(job, session, objectives, reason, text, len(data.train))
     return evaluation, model
 
 
 @cache
-def _load_optimizers() -> None:
+def load_optimizers() -> None:
     """The first optimiser makes torch import its compiler: seconds that no candidate shall pay."""
     torch.optim.AdamW([torch.zeros(1)])
 
@@ -117,7 +117,7 @@ def build_backbone(genome: Genome, task: Task, data: ImageData, seed: int) -> Ba
     )
 
 
-def _costs(genome: Genome, task: Task) -> dict[str, float]:
+def costs_of(genome: Genome, task: Task) -> dict[str, float]:
     """What all attention layers of the backbone cost together."""
     dim, heads, depth, tokens = task.sizes
     cost = backbone_cost(
@@ -127,12 +127,13 @@ def _costs(genome: Genome, task: Task) -> dict[str, float]:
     return {name: float(cost[name]) for name in names}
 
 
-def _latency(model: Backbone, task: Task) -> dict[str, float]:
+def latency_of(model: Backbone, task: Task) -> dict[str, float]:
+    """How long they take for one image, by the objective's name."""
     dim, _, _, tokens = task.sizes
     return {"latency_ms": attention_latency_ms(model, tokens=tokens, dim=dim)}
 
 
-def _explain(error: Exception) -> tuple[Reason, str]:
+def explain(error: Exception) -> tuple[Reason, str]:
     """The reason of a failure and its text."""
     if isinstance(error, Diverged):
         return "diverged", f"{error}."

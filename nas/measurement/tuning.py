@@ -138,7 +138,9 @@ PATTERNS: Final = (
             *((b, h, n, 4),) * 2,
             (b, h, n, 1),
         ),
-        lambda w, *operands: reduce_network(*operands, scale=w**-0.5, activation="gelu"),
+        lambda w, query, key, rows, seen, out, bias, shift: reduce_network(
+            query, key, rows, seen, out, bias, shift, w**-0.5, "gelu"
+        ),
     ),
     Pattern(
         "pair_layers",

@@ -6,8 +6,8 @@ import platform
 from importlib import metadata
 from typing import Final
 
-from nas.evaluation.processor import processor_name
 from nas.store.records import Session
+from nas.training.processor import processor_name
 
 # What can change a front: the rest of the environment cannot.
 LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "ray", "fvcore")

@@ -23,16 +23,16 @@ import torch
 
 from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import build_attention
-from nas.evaluation.compiling import compiled
-from nas.evaluation.optimizers import make_optimizer
-from nas.evaluation.part import Part
 from nas.evaluation.record import Evaluator, Job, training_seed
-from nas.evaluation.stepping import graphs_on, make_steps
 from nas.evaluation.trainer import build_backbone
-from nas.evaluation.work import Learn
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.sources import load_genome
 from nas.tasks import ImageData, Task, load_images, load_task
+from nas.training.compiling import compiled
+from nas.training.optimizers import make_optimizer
+from nas.training.part import Part
+from nas.training.stepping import graphs_on, make_steps
+from nas.training.work import Learn
 from tests.benchmarks.elapsed import interleaved_on, median_of, print_figures, ratio_of
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.gpu_attention import attention

@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 
 import torch
 
-from nas.evaluation.hardware import resolve_precision
 from nas.evaluation.together_or_in_turn import forms
 from nas.evaluation.trainer import build_backbone
-from nas.evaluation.work import Learn
-from nas.evaluation.work_together import material
 from nas.genome import Genome
 from nas.mechanisms import mechanism
 from nas.tasks import ImageData, Task, load_images, load_task
+from nas.training.hardware import resolve_precision
+from nas.training.work import Learn
+from nas.training.work_together import material
 from tests.benchmarks.figures import Figure, interleaved, ratio
 
 CPU: Final = torch.device("cpu")

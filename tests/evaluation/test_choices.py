@@ -15,12 +15,12 @@ from nas.errors import DeviceError, RunError
 from nas.evaluation import choices as room
 from nas.evaluation.choices import Choices, choose
 from nas.evaluation.guard import train_guarded
-from nas.evaluation.hardware import resolve_precision
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.record import Job
 from nas.kernels import Measured
 from nas.mechanisms import mechanism
 from nas.tasks import ImageData, Task, load_images, load_task
+from nas.training.hardware import resolve_precision
 
 WAYS = {"dot_product forward_backward cpu float32 17": {8: "fused", 32: "explicit"}}
 CHOSEN = Choices("float32", WAYS, "a machine")

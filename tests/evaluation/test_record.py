@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from nas.errors import RunError
-from nas.evaluation.record import OBJECTIVES, REASONS, Epoch, Evaluation, Job, training_seed
+from nas.evaluation.record import OBJECTIVES, REASONS, Evaluation, Job, training_seed
+from nas.training.curve import Epoch
 
 
 def make_evaluation(**changes: Any) -> Evaluation:

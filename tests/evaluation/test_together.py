@@ -10,18 +10,18 @@ import torch
 from torch import nn
 
 from nas.evaluation import together_or_in_turn, trainer
-from nas.evaluation.hardware import Meter
-from nas.evaluation.optimizers import make_optimizer
-from nas.evaluation.part import Part
 from nas.evaluation.record import Evaluation, Job
-from nas.evaluation.stacked import Stacked
-from nas.evaluation.stepping import EagerSteps, GraphedSteps
 from nas.evaluation.together import Group, Outcome, stack, train_together
 from nas.evaluation.together_or_in_turn import forms, is_faster_together
 from nas.evaluation.trainer import train_candidate, train_model
-from nas.evaluation.work_together import LearnTogether
 from nas.mechanisms import mechanism
 from nas.tasks import load_images, load_task
+from nas.training.hardware import Meter
+from nas.training.optimizers import make_optimizer
+from nas.training.part import Part
+from nas.training.stacked import Stacked
+from nas.training.stepping import EagerSteps, GraphedSteps
+from nas.training.work_together import LearnTogether
 
 CPU = torch.device("cpu")
 SEEDS = (3, 4, 5)

@@ -14,11 +14,11 @@ from torch import nn
 from nas.cost import attention_cost
 from nas.errors import DeviceError
 from nas.evaluation import trainer
-from nas.evaluation.hardware import check_device, one_thread, resolve_precision
 from nas.evaluation.record import OBJECTIVES, Evaluation, Job
 from nas.evaluation.trainer import build_backbone, train_candidate, train_model
 from nas.mechanisms import mechanism
 from nas.tasks import load_images, load_task
+from nas.training.hardware import check_device, one_thread, resolve_precision
 
 
 def task_for(**overrides):

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from nas.evaluation.record import OBJECTIVES, Epoch, Evaluation
+from nas.evaluation.record import OBJECTIVES, Evaluation
 from nas.genome import Genome
 from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
+from nas.training.curve import Epoch
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GENOME = Genome.from_dict(

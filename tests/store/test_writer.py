@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from nas.errors import RunError
-from nas.evaluation.record import REASONS, Epoch
+from nas.evaluation.record import REASONS
 from nas.store import Counts, Generation, RunWriter, open_run, open_writer
+from nas.training.curve import Epoch
 
 NewRun = Callable[..., RunWriter]
 

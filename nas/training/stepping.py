@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import torch
 
-from nas.evaluation.snapshot import Snapshot, reason_of
+from nas.training.snapshot import Snapshot, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from nas.evaluation.optimizers import CapturableAdamW, ScheduledAdamW, make_optimizer, schedule_of
 from nas.tasks import load_task
+from nas.training.optimizers import CapturableAdamW, ScheduledAdamW, make_optimizer, schedule_of
 
 STEPS = 12
 

@@ -10,18 +10,18 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.evaluation.optimizers import make_optimizer
-from nas.evaluation.part import Part
-from nas.evaluation.work import mixed
+from nas.training.optimizers import make_optimizer
+from nas.training.part import Part
+from nas.training.work import mixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import nn
 
-    from nas.evaluation.optimizers import Optimizer
-    from nas.evaluation.stacked import Stacked
     from nas.tasks import ImageData, Task
+    from nas.training.optimizers import Optimizer
+    from nas.training.stacked import Stacked
 
 
 class LearnTogether:

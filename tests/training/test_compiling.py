@@ -7,13 +7,13 @@ import os
 import pytest
 import torch
 
-from nas.evaluation.compiling import compiled, pays
-from nas.evaluation.hardware import Meter, one_thread
-from nas.evaluation.session import Session
 from nas.evaluation.trainer import build_backbone
 from nas.mechanisms import mechanism
 from nas.tasks import load_images, load_task
 from nas.tasks.seeds import seeded
+from nas.training.compiling import compiled, pays
+from nas.training.hardware import Meter, one_thread
+from nas.training.session import Session
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

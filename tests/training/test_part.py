@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from nas.evaluation.part import Part, flip_and_shift
 from nas.tasks.backbone import patches
 from nas.tasks.data import ImageData
+from nas.training.part import Part, flip_and_shift
 
 CPU = torch.device("cpu")
 

@@ -22,8 +22,8 @@ from nas.tasks.backbone import Dropout
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from nas.evaluation.part import Part
     from nas.tasks.backbone import Backbone
+    from nas.training.part import Part
 
 
 class Noise:

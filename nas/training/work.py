@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from nas.evaluation.optimizers import Optimizer
-    from nas.evaluation.part import Part
     from nas.tasks.backbone import Backbone
+    from nas.training.optimizers import Optimizer
+    from nas.training.part import Part
 
 
 class Diverged(Exception):  # noqa: N818 - an outcome, not a fault

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nas.evaluation.hardware import Meter, one_thread
-from nas.evaluation.session import Diverged, Session, TimeIsUp
 from nas.evaluation.trainer import build_backbone
 from nas.mechanisms import mechanism
 from nas.tasks import load_images, load_task
 from nas.tasks.seeds import seeded
+from nas.training.hardware import Meter, one_thread
+from nas.training.session import Diverged, Session, TimeIsUp
 
 CPU = torch.device("cpu")
 
@@ -102,7 +102,7 @@ def test_session_keeps_its_limits(graphs):
 @pytest.mark.parametrize("name", ["mha", "qana", "neural_attention", "sparsemax"])
 @pytest.mark.parametrize("overrides", [{}, {"dropout": 0.1, "augmentation": "flip_shift"}])
 def test_session_on_a_gpu_by_graphs_agrees_with_the_eager_one(name, overrides):
-    from nas.evaluation.stepping import graphs_on
+    from nas.training.stepping import graphs_on
 
     cuda = torch.device("cuda")
     task = task_for(**overrides)
@@ -123,7 +123,7 @@ def test_session_on_a_gpu_by_graphs_agrees_with_the_eager_one(name, overrides):
 @pytest.mark.gpu
 def test_session_on_a_gpu_goes_on_after_a_failed_capture():
     """The generator and the allocator too: dropout draws on, and the next capture succeeds."""
-    from nas.evaluation.stepping import graphs_on
+    from nas.training.stepping import graphs_on
 
     cuda = torch.device("cuda")
     task = task_for(dropout=0.1)

@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from nas.evaluation.compiling import compiled, pays
-from nas.evaluation.hardware import Meter, resolve_precision
-from nas.evaluation.optimizers import make_optimizer
-from nas.evaluation.part import Part
-from nas.evaluation.record import Epoch
-from nas.evaluation.stepping import Pace, make_steps
-from nas.evaluation.work import Diverged, Judge, Learn
+from nas.training.compiling import compiled, pays
+from nas.training.curve import Epoch
+from nas.training.hardware import Meter, resolve_precision
+from nas.training.optimizers import make_optimizer
+from nas.training.part import Part
+from nas.training.stepping import Pace, make_steps
+from nas.training.work import Diverged, Judge, Learn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
 
-    from nas.evaluation.stepping import Graphs, Steps, Work
     from nas.tasks import ImageData, Task
     from nas.tasks.backbone import Backbone
+    from nas.training.stepping import Graphs, Steps, Work
 
 __all__ = ["JUDGED_AT_ONCE", "Diverged", "Session", "TimeIsUp", "judged_at_once"]
 

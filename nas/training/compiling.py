@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from nas.evaluation.snapshot import Snapshot, reason_of
 from nas.tasks.folder import cache_folder
+from nas.training.snapshot import Snapshot, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from torch import Tensor, nn
 
-    from nas.evaluation.stepping import Work
     from nas.tasks import Task
+    from nas.training.stepping import Work
 
 COMPILE_SECONDS: Final = 20.0
 """Of one genome, to train and to judge, where nothing is in the cache yet."""

@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from nas.evaluation.optimizers import CapturableAdamW, ScheduledAdamW, schedule_of
-from nas.evaluation.part import Part
-from nas.evaluation.snapshot import Snapshot, reason_of
-from nas.evaluation.stepping import EagerSteps, GraphedSteps, Pace, graphs_on, make_steps
 from nas.evaluation.trainer import build_backbone
-from nas.evaluation.work import Judge, Learn
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.primitives import Kind, get, names
 from nas.tasks import load_images, load_task
 from nas.tasks.backbone import Dropout
-from tests.evaluation.recording import Recording
+from nas.training.optimizers import CapturableAdamW, ScheduledAdamW, schedule_of
+from nas.training.part import Part
+from nas.training.snapshot import Snapshot, reason_of
+from nas.training.stepping import EagerSteps, GraphedSteps, Pace, graphs_on, make_steps
+from nas.training.work import Judge, Learn
+from tests.training.recording import Recording
 
 CPU = torch.device("cpu")
 SIZE = 16
