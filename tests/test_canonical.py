@@ -188,7 +188,7 @@ def shuffled(genome: Genome, rng: np.random.Generator) -> Genome:
         )
         for i in order
     )
-    return Genome(written, genome.projections, genome.placement)
+    return Genome(written, genome.projections, genome.placement, genome.visibility)
 
 
 def test_pruning_changes_no_output(genome: Build) -> None:

@@ -11,13 +11,14 @@
     python -m tests.benchmarks trainings            core-seconds of a training, mha and uniform
     python -m tests.benchmarks seeds                several seeds of one genome in one pass
     python -m tests.benchmarks search               core-seconds a mechanism of a whole search
+    python -m tests.benchmarks published            the published evaluation, 30 genomes in turn
     python -m tests.benchmarks gpu                  training and long sequences on a CUDA device
     python -m tests.benchmarks --data imagefolder:PATH --history FILE       all of them
 
-Evaluation, trainings, search and gpu train on the images that ``--data`` names. Shared machines are
-noisy: what is compared takes turns, processor time counts, and of it the fastest round. A table at
-the end has every figure with its spread; ``--history`` appends them to a file, a line of JSON for
-each benchmark.
+Evaluation, trainings, search, published and gpu train on the images that ``--data`` names. Shared
+machines are noisy: what is compared takes turns, processor time counts, and of it the fastest
+round. A table at the end has every figure with its spread; ``--history`` appends them to a file, a
+line of JSON for each benchmark.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tests.benchmarks.figures import Figure, print_table, remember
 from tests.benchmarks.gpu import gpu
 from tests.benchmarks.kernels import kernels
 from tests.benchmarks.memory import memory
+from tests.benchmarks.published import published
 from tests.benchmarks.search import search
 from tests.benchmarks.seeds import seeds
 from tests.benchmarks.sqa import sqa
@@ -58,6 +60,7 @@ BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], list[Figure]]]] = {
     "trainings": trainings,
     "seeds": seeds,
     "search": search,
+    "published": published,
     "gpu": gpu,
 }
 
@@ -89,6 +92,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=15, help="of kernels, additive and sqa")
     parser.add_argument(
         "--genome", action="append", default=[], metavar="SOURCE", help="one more for gpu"
+    )
+    parser.add_argument(
+        "--published", type=Path, metavar="FOLDER", help="a copy of the published code"
     )
     parser.add_argument("--history", type=Path, metavar="FILE", help="append figures to this file")
     options = parser.parse_args()

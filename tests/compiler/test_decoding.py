@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def check_rows(genome: Genome, parts: tuple[int, ...] = (1,) * 9) -> Decoder:
     """Step through a sequence, with both back ends; returns the decoder at its end."""
     for block in both(genome, 32, 8):
+        block.eval()  # a gate that warms up counts passes in training
         x = torch.randn(2, sum(parts), 32, dtype=torch.float64)
         decoder = Decoder(block)
         rows = torch.cat([decoder.step(part) for part in x.split(parts, dim=1)], dim=1)

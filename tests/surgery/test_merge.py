@@ -240,6 +240,8 @@ def test_random_genomes_merge_exactly_or_are_refused() -> None:
     for _ in range(120):
         found = variation.mutate(variation.sample(rng), rng, 2)[0]
         block = built(found, qkv_bias=bool(rng.integers(2)))
+        if not any(True for _ in block.parameters()):
+            continue  # without weights it has no precision to keep
         for what in FORMS:
             try:
                 other = merge(block, what)

@@ -1,0 +1,192 @@
+"""The published evaluation and ours: the same thirty genomes, the same images, one thread.
+
+Needs a copy of the published code, rezighamza/Evolving-Attention (b5b18f9 is what README's figures
+are of), and what that imports: ``--published FOLDER``. It runs unchanged, its own loaders
+included; only its data set is replaced by one that serves the images of our task, as PIL images
+and through its own transform. Genomes are drawn by its own mutations from standard attention, and
+are what both systems can train, distinct by our digest, so that nobody is flattered by what the
+other cannot do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import random
+import statistics
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from PIL import Image
+
+from nas.canonical import canonicalise, resolved_digest
+from nas.compiler import make_plan
+from nas.errors import NasError
+from nas.evaluation.choices import choose
+from nas.evaluation.record import Job, training_seed
+from nas.evaluation.trainer import train_candidate
+from nas.genome import Genome
+from nas.tasks import load_images, load_task
+from tests.benchmarks.figures import TIMES, Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nas.tasks import ImageData, Task
+
+GENOMES: Final = 30
+MOST_MUTATIONS: Final = 6
+STANDARD: Final = {
+    "graph_def": [
+        {"op": "scaled_dot_product", "inputs": ["q", "k"]},
+        {"op": "softmax", "inputs": [0]},
+        {"op": "weighted_sum", "inputs": [1, "v"]},
+    ],
+    "proj_config": {"has_wq": True, "has_wk": True, "has_wv": True, "has_wo": True},
+}
+
+
+def published(options: argparse.Namespace) -> list[Figure]:
+    """Core-seconds of both for every genome, taken in turn."""
+    if options.published is None:
+        print("\npublished: needs a copy of the published code, --published FOLDER")
+        return []
+    task = load_task("published-proxy", data=options.data)
+    data = load_images(task.data, task)
+    theirs = Theirs(options.published, data)
+    genomes = theirs.sample(task)
+    ours = _ours(task, data)
+    ours(Genome.from_dict(STANDARD), 0)  # imports and first calls
+    theirs.evaluate(STANDARD, 0)
+    print(f"\n{task.name}, {task.data}: core-seconds of one evaluation, {GENOMES} genomes in turn")
+    print(f"  {'published':>10}{'ours':>8}{'ratio':>8}  accuracies   operations")
+    taken: dict[str, list[float]] = {"ours": [], "published": []}
+    for number, chromosome in enumerate(genomes):
+        before = _core_seconds()
+        accuracy = ours(Genome.from_dict(chromosome), number)
+        middle = _core_seconds()
+        their_accuracy = theirs.evaluate(chromosome, number)
+        taken["ours"].append(middle - before)
+        taken["published"].append(_core_seconds() - middle)
+        _print_one(taken, accuracy, their_accuracy, chromosome)
+    return _figures(taken)
+
+
+class Theirs:
+    """The published code, on our images."""
+
+    def __init__(self, folder: Any, data: ImageData) -> None:
+        sys.path.insert(0, str(folder))
+        self.proxy = import_module("src.evaluation.proxy_tasks")
+        self.mutate = import_module("src.search_algorithm.mutation_operators").mutate_chromosome
+        self.proxy.CIFAR10 = _serving(data)
+        fitness = import_module("src.evaluation.fitness").FitnessCalculator
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.fitness = fitness()
+
+    def evaluate(self, chromosome: Any, seed: int) -> float:
+        """Train and judge; gives the accuracy."""
+        torch.manual_seed(seed)
+        with contextlib.redirect_stdout(io.StringIO()):
+            return float(self.fitness.calculate_fitness(chromosome)[0])
+
+    def sample(self, task: Task) -> list[Any]:
+        """Chromosomes that both systems can train, no mechanism twice."""
+        random.seed(0)
+        dim, heads, depth, tokens = task.sizes
+        x, found, seen = torch.randn(2, tokens, dim), [], set()
+        while len(found) < GENOMES:
+            chromosome: Any = STANDARD
+            for _ in range(random.randint(1, MOST_MUTATIONS)):
+                chromosome = self.mutate(chromosome)
+            try:
+                genome = Genome.from_dict(chromosome)
+                make_plan(genome)
+                key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
+            except NasError:
+                continue
+            if key not in seen and self._can_train(chromosome, x):
+                seen.add(key)
+                found.append(chromosome)
+        return found
+
+    def _can_train(self, chromosome: Any, x: torch.Tensor) -> bool:
+        if not self.fitness._is_graph_valid(chromosome["graph_def"]):
+            return False
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.proxy.ProxyVisionTransformer(chromosome=chromosome).encoder(x)
+        except Exception:  # whatever it is, this genome is not for them
+            return False
+        return True
+
+
+def _serving(data: ImageData) -> Any:
+    """What stands for torchvision's class: the same images, one by one."""
+
+    class Images(torch.utils.data.Dataset[Any]):
+        def __init__(self, root: str, train: bool, download: bool, transform: Any) -> None:
+            part = "train" if train else "validation"
+            self.images = np.ascontiguousarray(getattr(data, part).transpose(0, 2, 3, 1))
+            self.targets = getattr(data, f"{part}_labels")
+            self.transform = transform
+
+        def __len__(self) -> int:
+            return len(self.images)
+
+        def __getitem__(self, index: int) -> Any:
+            return self.transform(Image.fromarray(self.images[index])), int(self.targets[index])
+
+    return Images
+
+
+def _ours(task: Task, data: ImageData) -> Callable[[Genome, int], float]:
+    """Train and judge as a search does, with what it would measure at its start."""
+    choices = choose(task, data, "cpu")
+    dim, heads, depth, _ = task.sizes
+
+    def evaluate(genome: Genome, seed: int) -> float:
+        key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
+        job = Job(key, canonicalise(genome), training_seed(0, "published", seed))
+        with choices.applied(task) as chosen:
+            found = train_candidate(job, chosen, data)
+        return found.objectives.get("accuracy", float("nan"))
+
+    return evaluate
+
+
+def _core_seconds() -> float:
+    """Of this process and of its children that have ended, such as loaders' workers."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def _print_one(
+    taken: dict[str, list[float]], accuracy: float, their_accuracy: float, chromosome: Any
+) -> None:
+    ours, theirs = taken["ours"][-1], taken["published"][-1]
+    operations = ", ".join(node["op"] for node in chromosome["graph_def"])
+    print(
+        f"  {theirs:10.2f}{ours:8.2f}{theirs / ours:8.2f}  {their_accuracy:.3f} {accuracy:.3f}  "
+        f"{operations}",
+        flush=True,
+    )
+
+
+def _figures(taken: dict[str, list[float]]) -> list[Figure]:
+    ratios = [a / b for a, b in zip(taken["published"], taken["ours"], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    whole = sum(taken["published"]) / sum(taken["ours"])
+    print(
+        f"  all: {sum(taken['published']):.1f} core-seconds against {sum(taken['ours']):.1f}, "
+        f"{whole:.2f} times; genome by genome {middle:.2f} ({low:.2f} to {high:.2f})"
+    )
+    return [
+        Figure("published / ours, 30 genomes", whole, TIMES, low, high),
+        Figure("published / ours, median genome", middle, TIMES, low, high),
+    ]
