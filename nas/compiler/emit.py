@@ -55,11 +55,7 @@ def class_source(
     )
     lines += indented([f"def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:"])
     lines += indented(_constructor(plan, qkv_bias, fused), 2)
-    planes = {
-        step.index: step.primitive.planes(plan.call_sizes(step, dim, heads, 1), step.params)
-        for step in plan.steps
-    }
-    lines += ["", *indented(methods(plan, fused, planes))]
+    lines += ["", *indented(methods(plan, fused))]
     return "\n".join(lines) + "\n"
 
 

@@ -10,19 +10,14 @@ from nas.compiler.lowering import live, uncalled
 from nas.primitives.base import STREAM_OF_PORT, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
 
     from nas.compiler.lowering import Fused
     from nas.compiler.plan import Plan, Step, Stream
 
 
-def methods(plan: Plan, fused: Fused, planes: Mapping[int, int]) -> list[str]:
-    """The lines of all methods but the constructor.
-
-    Args:
-        planes: numbers that each step keeps for a pair of query and key, about.
-    """
-    lines = [*_signature(), *indented(_forward(plan, fused, planes))]
+def methods(plan: Plan, fused: Fused) -> list[str]:
+    """The lines of all methods but the constructor."""
+    lines = [*_signature(), *indented(_forward(plan, fused))]
     for method in _attend_methods(plan, fused):
         lines += ["", *method]
     return lines
@@ -41,7 +36,7 @@ def _signature() -> list[str]:
     ]
 
 
-def _forward(plan: Plan, fused: Fused, planes: Mapping[int, int]) -> list[str]:
+def _forward(plan: Plan, fused: Fused) -> list[str]:
     lines = []
     if plan.unsafe:
         lines += [
@@ -59,8 +54,7 @@ def _forward(plan: Plan, fused: Fused, planes: Mapping[int, int]) -> list[str]:
                 )
         pairs = _without_hidden(plan, [step for step in steps if step.is_paired], fused)
         if pairs and plan.is_blockwise and not _is_one_call(plan, fused, stage):
-            kept = sum(planes[step.index] for step in pairs)
-            lines += _parts(plan, stage, pairs, fused, kept)
+            lines += _parts(plan, stage, pairs, fused)
         else:
             is_causal = _is_causal_by_word(plan, fused)
             for step in pairs:
@@ -157,7 +151,7 @@ def _method(plan: Plan, stage: int, pairs: list[Step], fused: Fused) -> list[str
     return [*lines, f"    return {', '.join(results)}"]
 
 
-def _parts(plan: Plan, stage: int, pairs: list[Step], fused: Fused, planes: int) -> list[str]:
+def _parts(plan: Plan, stage: int, pairs: list[Step], fused: Fused) -> list[str]:
     """Call the method of a stage for all queries, part by part."""
     sides = [_tuple(side) for side in _operands_by_side(pairs, fused)]
     given = [f"self.{_method_name(plan, stage)}", *sides, "x"]
@@ -165,7 +159,8 @@ def _parts(plan: Plan, stage: int, pairs: list[Step], fused: Fused, planes: int)
     if plan.is_windowed:
         given += ["attn_mask", "key_padding_mask", "is_causal", *_limits(plan)]
         return call_lines(target, "by_windows", given)
-    given += ["mask" if plan.needs_mask or fused else "None", f"planes={planes}"]
+    # What a step computes of a pair and what it was computed from: larger ones cut themselves.
+    given += ["mask" if plan.needs_mask or fused else "None", f"planes={2 * len(pairs)}"]
     return call_lines(target, "by_rows", given)
 
 

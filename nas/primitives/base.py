@@ -108,10 +108,6 @@ def _one_pass(sizes: Sizes, params: Params) -> int:
     return 1
 
 
-def _two_planes(sizes: Sizes, params: Params) -> int:
-    return 2
-
-
 def _always(params: Params) -> bool:
     return True
 
@@ -133,7 +129,6 @@ class Primitive:
         macs: multiply-adds of one call at batch 1, in closed form.
         passes: how often a call passes over its pairs (or tokens), about; more than 1 where each
             hidden unit is a pass.
-        planes: numbers that a call keeps for each pair and head until its gradient, about.
         is_stateful: whether a call in training changes the module, so that there must be one.
     """
 
@@ -149,7 +144,6 @@ class Primitive:
     caution: Callable[[Params], str | None]
     macs: Callable[[Sizes, Params], int]
     passes: Callable[[Sizes, Params], int]
-    planes: Callable[[Sizes, Params], int]
     is_stateful: Callable[[Params], bool]
     sizes: tuple[str, ...] = field(init=False)
     extras: tuple[str, ...] = field(init=False)
@@ -213,7 +207,6 @@ def primitive(
     caution: Callable[[Params], str | None] | None = None,
     macs: Callable[[Sizes, Params], int] = _no_macs,
     passes: Callable[[Sizes, Params], int] = _one_pass,
-    planes: Callable[[Sizes, Params], int] = _two_planes,
     is_stateful: Callable[[Params], bool] = _never,
 ) -> Callable[[type[nn.Module]], type[nn.Module]]:
     """Register a module class as a primitive; see the module docstring and ``Primitive``.
@@ -244,7 +237,6 @@ def primitive(
             caution=caution or _nothing,
             macs=macs,
             passes=passes,
-            planes=planes,
             is_stateful=is_stateful,
         )
         return module
