@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 
 class Flex:
-    """FlexAttention, compiled once for the process."""
+    """FlexAttention, compiled once for the process, in variants by what changes the scores.
+
+    torch's own limit is 8, after which it would keep every score; beyond this one it is an error.
+    """
 
     compiled: "Callable[..., Any] | None" = None
+    variants = 1024
 
 
 def flexible_attention(
@@ -43,7 +47,7 @@ def flexible_attention(
 
     Source of the latter: attention-gym's activation mods.
     """
-    from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+    from torch.nn.attention.flex_attention import AuxRequest
 
     if bias is not None:
         (query, key), scale = with_bias(query * scale, key, bias), 1.0
@@ -53,20 +57,29 @@ def flexible_attention(
     # Kernels take one width, a power of two from 16 on.
     widest = max(16, 1 << (max(key.shape[-1], width) - 1).bit_length())
     query, key, values = (widened(x, widest) for x in (query, key, values))
-    call = flex_attention
-    if query.is_cuda:
-        Flex.compiled = Flex.compiled or torch.compile(flex_attention, dynamic=False)
-        call = Flex.compiled
     hidden, change = hiding(query, key, mask, is_causal), changing(cap, slopes, start)
-    if weights == "softmax":
-        out: Tensor = call(query, key, values, change, hidden, scale, key.shape[1] < heads)
-        return out[..., :width]
     if weights == "sigmoid_over_length":
         change = over_length(change, counted(query, key, mask, is_causal))
-    given = (query, key, values, log_sigmoid(change), hidden, scale, key.shape[1] < heads)
-    out, found = call(*given, return_aux=AuxRequest(lse=True))
-    sums: Tensor = found.lse.exp()[..., None]
-    return (out * sums.to(out.dtype))[..., :width]
+    change = change if weights == "softmax" else log_sigmoid(change)
+    given = (query, key, values, change, hidden, scale, key.shape[1] < heads)
+    out, found = flex_call(query.is_cuda)(*given, return_aux=AuxRequest(lse=weights != "softmax"))
+    if weights != "softmax":
+        out = out * found.lse.exp()[..., None].to(out.dtype)
+    result: Tensor = out[..., :width]
+    return result
+
+
+def flex_call(is_compiled: bool) -> "Callable[..., Any]":
+    """FlexAttention as it is, or compiled."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    if not is_compiled:
+        return flex_attention
+    Flex.compiled = Flex.compiled or torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    call: Callable[..., Any] = torch._dynamo.config.patch(recompile_limit=Flex.variants)(
+        Flex.compiled
+    )
+    return call
 
 
 def changing(
@@ -122,7 +135,8 @@ def hiding(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> 
     def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if seen is None:
             return j <= i
-        return seen[b, i, j] & (j <= i) if is_causal else seen[b, i, j]
+        own = seen[b % seen.shape[0], i, j]  # sequences may share one mask
+        return own & (j <= i) if is_causal else own
 
     batch = None if seen is None or seen.shape[0] == 1 else seen.shape[0]
     return create_block_mask(visible, batch, None, queries, keys, device=query.device)

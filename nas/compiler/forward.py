@@ -10,7 +10,6 @@ from nas.compiler.lowering import live, uncalled
 from nas.primitives.base import STREAM_OF_PORT, Kind
 
 if TYPE_CHECKING:
-
     from nas.compiler.lowering import Fused
     from nas.compiler.plan import Plan, Step, Stream
 

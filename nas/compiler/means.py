@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.runtime import past_keys, repeat_heads, with_bias
+from nas.compiler.windows import by_rows
 from nas.kernels import way
 
 
@@ -61,10 +62,10 @@ def linear_attention(
     if bias is not None:
         query, key = with_bias(query, key, bias)
     keys, width = key.shape[2:]
-    rule = "sums" if keys > (256 if is_causal else width) else "pairs"
-    if (mask is None or mask.shape[-2] == 1) and (
-        way("linear_attention", query, keys, width, rule) == "sums"
-    ):
+    found = "sums" if keys > (256 if is_causal else width) else "pairs"
+    if not is_causal:
+        found = way("linear_attention", query, keys, width, found)
+    if (mask is None or mask.shape[-2] == 1) and found == "sums":
         exact = torch.promote_types(query.dtype, torch.float32)
         kept = values.new_ones(1, 1, keys, 1, dtype=exact) if mask is None else mask.mT.to(exact)
         values = values if mask is None else values * kept.to(values.dtype)
@@ -75,7 +76,14 @@ def linear_attention(
         return sum_of_all(query, key, values / count.to(values.dtype))
     if is_causal:
         mask = past_keys(query, key) if mask is None else mask & past_keys(query, key)
-    return sum_of_visible(query, key, values, mask)
+
+    def attend(
+        query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, start: int
+    ) -> Tensor:
+        return sum_of_visible(query, key, values, mask)
+
+    out: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=3)
+    return out
 
 
 def sum_of_visible(
@@ -123,6 +131,7 @@ def sums_so_far(
     )
     within = (rows @ columns.transpose(-2, -1)).tril() @ own
     sums = columns.transpose(-2, -1) @ own
-    before = sums.cumsum(dim=2) - sums
+    # Not cumsum - sums: that would leave earlier tokens the rounding of later ones.
+    before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
     found: Tensor = (within + rows @ before).flatten(2, 3)[:, :, :n]
     return found

@@ -53,10 +53,12 @@ def shaped_attention(
     keys, width = key.shape[2:]
     has_curve = cap is not None or weights != "softmax" or slopes is None
     rule = "explicit" if has_curve else sloped_or_explicit(query, keys)
-    # Among earlier keys slopes are products, for which there is a kernel without flex.
-    if query.is_cuda and keys >= 1024 and (has_curve or not is_causal):
+    # Among earlier keys slopes are products, for which there is a kernel without flex; and wide
+    # heads are more than a flex kernel's memory on the chip.
+    is_narrow = max(width + 1, values.shape[-1]) <= 256
+    if query.is_cuda and keys >= 1024 and is_narrow and (has_curve or not is_causal):
         rule = "flex"
-    found = way("shaped_attention", query, keys, width, rule)
+    found = rule if is_causal else way("shaped_attention", query, keys, width, rule)
     if found == "flex":
         return flexible_attention(*given)
     if found == "explicit" or has_curve or slopes is None:
@@ -141,7 +143,9 @@ def sloped_attention(
         added = penalty.to(query.dtype)
         return fused_attention(query, key, values, added, 1.0, False, bias)
 
-    found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=1)
+    # A penalty that learns is refused by the fused kernel: torch keeps every weight then.
+    planes = 4 if slopes.requires_grad else 1
+    found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=planes)
     return found
 
 
@@ -170,7 +174,8 @@ def with_places(
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b g k u"]]:
     """Two more features, whose product is slope j: softmax sees no difference to -slope (i - j).
 
-    A place is 256 times a number and a rest, which 16 bits hold exactly.
+    A place is 256 times a number and a rest, which 16 bits hold exactly. The gradient of slopes
+    that learn (a temperature above them) is a sum that cancels: in 16 bits it is noisy.
     """
     places = torch.arange(key.shape[2], device=key.device)
     pair = torch.stack((places - places % 256, places % 256), dim=-1).to(key.dtype)

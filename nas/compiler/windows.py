@@ -141,7 +141,7 @@ def by_rows(
     """
     batch, n = x.shape[:2]
     heads = max(stream.shape[1] for stream in (*queries, *keys))
-    size = max(1, 2**27 // max(1, batch * heads * n * planes))
+    size = max(1, 2**27 // max(1, batch * heads * keys[0].shape[2] * planes))
     if n <= size:
         return attend(*queries, *keys, x, mask, 0)
     parts = []

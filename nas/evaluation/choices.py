@@ -19,7 +19,7 @@ import torch
 from nas.errors import RunError
 from nas.evaluation.together_or_in_turn import is_faster_together
 from nas.kernels import using
-from nas.measurement.tuning import VERSION, Shapes, measure_ways
+from nas.measurement.tuning import PATTERNS, Shapes, measure_ways
 from nas.tasks.folder import cache_folder
 from nas.training.hardware import check_device, one_thread, resolve_precision
 from nas.training.processor import processor_name
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from nas.kernels import Ways
     from nas.tasks import ImageData, Task
 
+VERSION: Final = 1
+"""Of what was measured: raised when a way or the models that train together become faster."""
 _DTYPES: Final = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -113,7 +115,8 @@ def choose(task: Task, data: ImageData, device: str, seeds: int = 1) -> Choices:
             ways = measure_ways(shapes, device=place.type, dtype=_DTYPES[precision])
         return Choices(precision, ways, machine)
 
-    choices = _kept((VERSION, machine, precision, shapes), with_ways)
+    offered = tuple((pattern.name, pattern.ways) for pattern in PATTERNS)
+    choices = _kept((VERSION, offered, machine, precision, shapes), with_ways)
     if seeds == 1:
         return choices
 
@@ -122,7 +125,7 @@ def choose(task: Task, data: ImageData, device: str, seeds: int = 1) -> Choices:
             is_faster = is_faster_together(chosen, data, device, seeds)
         return replace(choices, seeds_together=seeds if is_faster else 1)
 
-    return _kept((choices.to_dict(), task.fingerprint(), seeds), with_seeds)
+    return _kept((VERSION, choices.to_dict(), task.fingerprint(), seeds), with_seeds)
 
 
 def _kept(key: object, measure: Callable[[], Choices]) -> Choices:

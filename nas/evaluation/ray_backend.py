@@ -38,9 +38,11 @@ from nas.evaluation.record import Evaluation, Job
 from nas.evaluation.share import Share, check_counts, share_out
 from nas.evaluation.trainer import train_candidate
 from nas.tasks import ImageData, Task
+from nas.training.stepping import CudaGraphs
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _CONTEXT_BYTES: Final = 2**29  # of a GPU's memory, which each process takes beside its tensors
+_MOST_BROKEN: Final = 4
 _PROBE_SECONDS: Final = 5.0
 _IF_ABSENT: Final = (
     "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
@@ -225,8 +227,10 @@ class _Worker:
             time_limit=self._time_limit,
         )
         is_well = all(evaluation.is_ok for evaluation in evaluations)
-        # Some faults end a process's use of its GPU for good; then a new worker has to come.
-        self._is_broken = self._share.gpus > 0 and not is_well and not _is_cuda_sound()
+        # Some faults end a process's use of its GPU for good, and graphs whose capture failed keep
+        # their memory; then a new worker has to come.
+        is_worn = len(CudaGraphs.broken) > _MOST_BROKEN or not (is_well or _is_cuda_sound())
+        self._is_broken = self._share.gpus > 0 and is_worn
         return evaluations
 
     def _prepare_gpu(self) -> None:

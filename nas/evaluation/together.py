@@ -5,6 +5,9 @@ other. On a processor each draws dropout and augmentation from its own stream, s
 it would alone, up to rounding. On a GPU, where a graph knows one generator, all draw from that of
 the first seed: other numbers of the same distribution.
 
+A group that is cut short (a process killed between two of its records, a lost worker) goes on as a
+smaller one, which rounds otherwise.
+
 What can be gained is the fixed cost of operations, so this is for small batches, and for devices
 that wait for Python. Whether it is faster is measured: together_or_in_turn.py.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -26,7 +29,7 @@ from nas.tasks.task import budget_text
 from nas.training.curve import Epoch
 from nas.training.hardware import Meter, check_device, one_thread, resolve_precision
 from nas.training.part import Part
-from nas.training.session import JUDGED_AT_ONCE, TimeIsUp
+from nas.training.session import TimeIsUp, judged_at_once
 from nas.training.snapshot import reason_of
 from nas.training.stacked import Noise, Stacked
 from nas.training.stepping import Pace, graphs_on, make_steps
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
     from nas.tasks.backbone import Backbone
     from nas.training.hardware import Used
     from nas.training.stepping import Steps
+
+
+TOGETHER: Final = "seeds together"
 
 
 @dataclass
@@ -73,6 +79,19 @@ def train_together(
     Raises:
         DeviceError: the device is not there.
     """
+    pairs = train_models_together(jobs, task, data, device=device, time_limit=time_limit)
+    return [evaluation for evaluation, _ in pairs]
+
+
+def train_models_together(
+    jobs: Sequence[Job],
+    task: Task,
+    data: ImageData,
+    *,
+    device: str = "cpu",
+    time_limit: float | None = None,
+) -> list[tuple[Evaluation, Backbone | None]]:
+    """As ``train_together``, each with the trained model, or None where training failed."""
     assert len({job.key for job in jobs}) == 1, "these are jobs of several genomes"
     place = check_device(device)
     trainer.load_optimizers()
@@ -81,28 +100,35 @@ def train_together(
     group = Group(task, place, limit, meter, [Outcome() for _ in jobs])
     try:
         with one_thread(), seeded(derive_seed(jobs[0].seed, "noise")):
-            costs = trainer.costs_of(jobs[0].genome, task)
-            models = group.fit(jobs, data)
-            objectives = [
-                {"accuracy": outcome.accuracy} | costs | trainer.latency_of(model, task)
-                for model, outcome in zip(models, group.outcomes, strict=True)
-            ]
+            models, objectives = _judged(group, jobs, data)
+        records = _records(jobs, group, objectives, len(data.train))
+        return [(r, m if r.is_ok else None) for r, m in zip(records, models, strict=True)]
+    except Exception as error:  # each shows its own fault alone, if it has any
+        why = reason_of(error)
+    # Not in the handler, whose traceback holds all that the pass had in memory.
+    lost = meter.read()
+    left = None if time_limit is None else max(0.0, time_limit - lost.wall_seconds / len(jobs))
+    limits: Any = {"device": device, "time_limit": left}
+    alone = [trainer.train_model(job, task, data, **limits) for job in jobs]
+    return [(_after(found, lost, len(jobs), why), model) for found, model in alone]
+
+
+def _judged(
+    group: Group, jobs: Sequence[Job], data: ImageData
+) -> tuple[Sequence[Backbone | None], list[dict[str, float]]]:
+    """Train and judge all: models and objectives; nothing of either if the time was up."""
+    try:
+        costs = trainer.costs_of(jobs[0].genome, group.task)
+        models = group.fit(jobs, data)
+        found = [
+            {"accuracy": outcome.accuracy} | costs | trainer.latency_of(model, group.task)
+            for model, outcome in zip(models, group.outcomes, strict=True)
+        ]
     except TimeIsUp as error:
-        objectives = [{} for _ in jobs]
         for outcome in group.outcomes:
             outcome.error = outcome.error or error
-    except Exception as error:  # each shows its own fault alone, if it has any
-        lost, why = meter.read(), reason_of(error)
-        return [
-            _after(
-                trainer.train_candidate(job, task, data, device=device, time_limit=time_limit),
-                lost,
-                len(jobs),
-                why,
-            )
-            for job in jobs
-        ]
-    return _records(jobs, group, objectives, len(data.train))
+        return [None] * len(jobs), [{} for _ in jobs]
+    return models, found
 
 
 @dataclass
@@ -128,12 +154,12 @@ class Group:
         learn = learning(stacked, task, data, self.precision, device)
         judge = JudgeTogether(stacked, held_out, self.precision, device)
         training = make_steps(learn, task.batch_size, graphs_on(device))
-        judging = make_steps(judge, _judged_at_once(len(jobs), device), graphs_on(device))
+        judging = make_steps(judge, max(1, judged_at_once(device) // len(jobs)), graphs_on(device))
         orders = [torch.Generator().manual_seed(derive_seed(job.seed, "order")) for job in jobs]
         for epoch in range(1, task.epochs + 1):
             order = [torch.randperm(images, generator=generator) for generator in orders]
             self._repeat(training, torch.stack(order, dim=1))
-            self.execution = f"{training.execution}, {len(jobs)} seeds together"
+            self.execution = f"{training.execution}, {len(jobs)} {TOGETHER}"
             count = most if epoch == task.epochs else min(task.curve_images, most)
             self._repeat(judging, torch.arange(count))
             self._note(epoch, learn.means(images), judge.accuracies(count))
@@ -180,11 +206,6 @@ def stack(
             models.append(trainer.build_backbone(job.genome, task, data, job.seed).to(device))
             noises.append(Noise(torch.get_rng_state()))
     return models, Stacked(models, noises if device.type == "cpu" else [])
-
-
-def _judged_at_once(seeds: int, device: torch.device) -> int:
-    """Images for each seed: on a processor so many that all seeds' fit its cache."""
-    return max(1, JUDGED_AT_ONCE // seeds) if device.type == "cpu" else JUDGED_AT_ONCE
 
 
 def _after(evaluation: Evaluation, lost: Used, count: int, why: str) -> Evaluation:

@@ -17,6 +17,7 @@ from nas.canonical import digest
 from nas.errors import ExportError
 from nas.evaluation.choices import Choices
 from nas.evaluation.record import Job, training_seed
+from nas.evaluation.together import TOGETHER, train_models_together
 from nas.evaluation.trainer import train_model
 from nas.search.setup import from_text
 from nas.store import find_candidate, open_run
@@ -46,14 +47,21 @@ def export_weights(source: Source, layer: int, path: Path) -> float:
         candidate = find_candidate(run, source.digest or "")
         recorded = None if candidate is None else run.evaluation(candidate.proposal.key or "", 0)
         task, seed, name = from_text(run.setup.task, Task), run.setup.seed, run.name
+        repeats = run.setup.repeats
         choices = Choices.from_dict(run.setup.choices) if run.setup.choices else None
     if candidate is None or recorded is None or not recorded.is_ok:
         raise ExportError(f"{source.text}: was not trained, so it has no weights.")
     key = candidate.proposal.key or ""
-    job = Job(key, candidate.proposal.genome, training_seed(seed, key, 0))
+    is_group = recorded.execution.endswith(TOGETHER)
+    seeds = [training_seed(seed, key, repeat) for repeat in range(repeats if is_group else 1)]
+    jobs = [Job(key, candidate.proposal.genome, own) for own in seeds]
+    device = "cuda" if recorded.execution.startswith("cuda") else "cpu"
     data = load_images(task.data, task)
     with nullcontext(task) if choices is None else choices.applied(task) as chosen:
-        found, model = train_model(job, chosen, data)
+        if is_group:
+            found, model = train_models_together(jobs, chosen, data, device=device)[0]
+        else:
+            found, model = train_model(jobs[0], chosen, data, device=device)
     _check(source, found, recorded)
     assert model is not None, "a training that ended well has a model"
     tensors = {

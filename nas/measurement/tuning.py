@@ -36,7 +36,6 @@ ENOUGH_PAIRS: Final = 2**20
 MOST_PAIRS: Final = 2**26
 """Pairs of one sequence beyond which its scores alone are 256 MiB: not measured."""
 CLEARLY: Final = 0.95
-VERSION: Final = 1  # raised when ways are added, or change
 
 
 @dataclass(frozen=True)

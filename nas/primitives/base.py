@@ -43,7 +43,7 @@ class Role(StrEnum):
 
     TRANSFORM = "transform"  # tokens to tokens, content only
     POSITION = "position"  # tokens to tokens, by where they stand
-    SCORE = "score"  # two token streams to scores
+    SCORE = "score"  # token streams, and scores, to scores
     ADJUST = "adjust"  # scores to scores, or weights to weights
     NORMALIZE = "normalize"  # scores to weights
     AGGREGATE = "aggregate"  # weights and values to tokens

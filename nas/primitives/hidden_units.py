@@ -40,7 +40,9 @@ def reduce_units(
     keys, units = right.shape[2:]
     is_small = left.shape[:3].numel() * keys < 2**15
     rule = "planes" if is_small or left.device.type != "cpu" else "pieces"
-    if is_recorded() or way("hidden_units", left, keys, units, rule) == "planes":
+    # Planes of this size are more memory than by_rows counts with.
+    is_large = left.shape[:3].numel() * keys * units > 2**26
+    if is_recorded() or (not is_large and way("hidden_units", left, keys, units, rule) == "planes"):
         return sum_units(left, right, weight, activation)
     return UnitSum.apply(left, right, weight, activation)
 

@@ -25,7 +25,8 @@ class KeyBias(nn.Module):
     """Adds what each key says for itself, whatever the query: a learned linear function per head.
 
     out_ij = scores_ij + u_h·k_j / sqrt(r), r the width that scaled dot products are scaled by;
-    u = 0 at the start. Together with a dot product it is (q_i + u_h)·k_j / sqrt(r).
+    u = 0 at the start. Together with a dot product it is (q_i + u_h)·k_j / sqrt(r). Keys that are
+    rotated (RoPE) are read as they are, so that what they add then depends on their place.
     """
 
     def __init__(self, heads: int, width: int, rank: int) -> None:

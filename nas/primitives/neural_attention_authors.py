@@ -64,7 +64,8 @@ class NeuralAttentionAuthors(nn.Module):
     Shapes are the authors', the start is not: at d' = 2 theirs is a constant for 40 % of the
     seeds. The first unit of each layer starts where it is positive for every pair.
 
-    The second layer sees pairs; they are computed piece by piece, and none is kept.
+    The second layer sees pairs; where these are many, they are computed piece by piece and not
+    kept.
 
     Raises:
         ValueError: d' is below two, which leaves the second layer no unit.

@@ -21,7 +21,8 @@ class SoftmaxFree(nn.Module):
     """The visible scores over their number: weights of both signs that sum to the mean score.
 
     weights_ij = scores_ij / n, n the number of keys that row i sees; an excluded key has weight 0.
-    Of dot products it is linear attention: (Q K^T) V / n = Q (K^T V) / n.
+    Of dot products it is linear attention: (Q K^T) V / n = Q (K^T V) / n. The source normalises Q
+    and K first (layer norm); here norms are the graph's own affair.
     """
 
     def __init__(self, filtered: bool = False) -> None:

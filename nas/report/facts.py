@@ -187,8 +187,12 @@ def _point(objective: Objective, value: float) -> str:
 def _use_of_time(
     run: Run, evaluations: Mapping[tuple[str, int], Evaluation]
 ) -> tuple[float | None, float | None]:
-    """``busy`` and ``overhead`` of complete generations after the first."""
+    """``busy`` and ``overhead`` of the generations that a session did not begin with.
+
+    What is written after a generation is part of the next.
+    """
     trained = there = idle = wall = 0.0
+    first = run.sessions()[0]
     for before, generation in pairwise(run.generations()):
         keys = {p.key for p in run.proposals(generation.number) if p.outcome == "new"}
         own: dict[str, float] = {}
@@ -196,10 +200,9 @@ def _use_of_time(
             if key in keys:
                 own[evaluation.worker] = own.get(evaluation.worker, 0.0) + evaluation.wall_seconds
         session = _session_of(run, generation)
-        # What is written after a generation is part of the next, unless the run paused between.
-        is_pause = session.started > before.finished
-        start = generation.started if is_pause else before.finished
-        seconds = (generation.finished - start).total_seconds()
+        if session != first and session.started > before.finished:
+            continue  # resumed: some of it was trained before, and workers had to start
+        seconds = (generation.finished - before.finished).total_seconds()
         wall += seconds
         idle += seconds - max(own.values(), default=0.0)
         trained += math.fsum(own.values())

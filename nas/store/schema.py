@@ -75,7 +75,7 @@ TABLES: Final = (
     peak_memory_bytes INTEGER NOT NULL,
     worker TEXT NOT NULL,
     error TEXT,
-    execution TEXT NOT NULL DEFAULT '',  -- how the steps ran: eagerly, by a CUDA graph, compiled
+    execution TEXT NOT NULL DEFAULT '',  -- how its steps ran: eagerly, as a CUDA graph, together
     recorded TEXT NOT NULL,
     PRIMARY KEY (key, repeat)
 ) WITHOUT ROWID""",

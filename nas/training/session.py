@@ -2,12 +2,6 @@
 
 No Python per image; on a GPU nothing waits for a result inside an epoch, and whole batches are
 replays of a CUDA graph.
-
-    part.py          the images on the device: cut, normalised, augmented
-    optimizers.py    AdamW under the task's schedule
-    work.py          what is repeated: a step of training, and judging a batch
-    stepping.py      how it is repeated: call by call, or as a CUDA graph
-    compiling.py     torch.compile for the attention blocks, where a task asks for it
 """
 
 from __future__ import annotations
@@ -22,10 +16,9 @@ import torch
 from nas.training.compiling import compiled, pays
 from nas.training.curve import Epoch
 from nas.training.hardware import Meter, resolve_precision
-from nas.training.optimizers import make_optimizer
 from nas.training.part import Part
 from nas.training.stepping import Pace, make_steps
-from nas.training.work import Diverged, Judge, Learn
+from nas.training.work import Diverged, Judge, Learn, material
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,13 +94,10 @@ class Session:
 
     def _works(self, model: Backbone, data: ImageData) -> tuple[Learn, Judge]:
         task, device = self.task, self.device
-        is_augmented = task.augmentation != "none"
-        train = Part(data, "train", task.patch, device, is_augmented=is_augmented)
         held_out = Part(data, "validation", task.patch, device)
         is_capturable = self.graphs is not None or device.type != "cpu"
-        steps = self._step_count(len(train))
-        optimizer = make_optimizer(
-            model.parameters(), task, steps, device, is_capturable=is_capturable
+        train, optimizer = material(
+            model.parameters(), task, data, device, is_capturable=is_capturable
         )
         learn = Learn(model, train, optimizer, self.precision, device)
         return learn, Judge(model, held_out, self.precision, device)

@@ -193,8 +193,10 @@ class CudaGraphs:
                 work()
         except BaseException:
             self.broken.append(graph)
-            # Up to torch 2.10 a failed capture leaves the generator refusing to be used.
-            generator.graphsafe_set_state(sound)
+            try:
+                torch.empty(1, device=self._device).uniform_()
+            except RuntimeError:  # up to torch 2.10 the generator then refuses to be used
+                generator.graphsafe_set_state(sound)
             raise
         return graph.replay
 

@@ -12,10 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.training.optimizers import make_optimizer
+from nas.training.part import Part
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import nn
+
+    from nas.tasks import ImageData, Task
     from nas.tasks.backbone import Backbone
     from nas.training.optimizers import Optimizer
-    from nas.training.part import Part
 
 
 class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
@@ -144,3 +151,17 @@ def mixed(device: torch.device, precision: str) -> torch.autocast:
 def _check_finite(loss: float) -> None:
     if not math.isfinite(loss):
         raise Diverged(f"the training loss is {loss}")
+
+
+def material(
+    weights: Iterable[nn.Parameter],
+    task: Task,
+    data: ImageData,
+    device: torch.device,
+    *,
+    is_capturable: bool,
+) -> tuple[Part, Optimizer]:
+    """What a training learns from, and by; see ``make_optimizer``."""
+    part = Part(data, "train", task.patch, device, is_augmented=task.augmentation != "none")
+    steps = task.epochs * math.ceil(len(part) / task.batch_size)
+    return part, make_optimizer(weights, task, steps, device, is_capturable=is_capturable)

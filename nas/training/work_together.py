@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,17 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.training.optimizers import make_optimizer
-from nas.training.part import Part
-from nas.training.work import mixed
+from nas.training.work import material, mixed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch import nn
-
     from nas.tasks import ImageData, Task
     from nas.training.optimizers import Optimizer
+    from nas.training.part import Part
     from nas.training.stacked import Stacked
 
 
@@ -111,14 +105,7 @@ def learning(
     stacked: Stacked, task: Task, data: ImageData, precision: str, device: torch.device
 ) -> LearnTogether:
     """The steps of a whole training of these models."""
-    part, optimizer = material(stacked.weights, task, data, device)
+    part, optimizer = material(
+        stacked.weights, task, data, device, is_capturable=device.type != "cpu"
+    )
     return LearnTogether(stacked, part, optimizer, precision, device)
-
-
-def material(
-    weights: Iterable[nn.Parameter], task: Task, data: ImageData, device: torch.device
-) -> tuple[Part, Optimizer]:
-    """What a training learns from, and by."""
-    part = Part(data, "train", task.patch, device, is_augmented=task.augmentation != "none")
-    steps = task.epochs * math.ceil(len(part) / task.batch_size)
-    return part, make_optimizer(weights, task, steps, device, is_capturable=device.type != "cpu")

@@ -21,8 +21,7 @@ from nas.genome import Genome
 from nas.mechanisms import mechanism
 from nas.tasks import ImageData, Task, load_images, load_task
 from nas.training.hardware import resolve_precision
-from nas.training.work import Learn
-from nas.training.work_together import material
+from nas.training.work import Learn, material
 from tests.benchmarks.figures import Figure, interleaved, ratio
 
 CPU: Final = torch.device("cpu")
@@ -116,7 +115,7 @@ def _one_model(genome: Genome, task: Task, data: ImageData, count: int) -> Calla
     """A step of one model with the images of all seeds."""
     task = task.model_copy(update={"schedule": "constant"})
     model = build_backbone(genome, task, data, 0).train()
-    part, optimizer = material(model.parameters(), task, data, CPU)
+    part, optimizer = material(model.parameters(), task, data, CPU, is_capturable=False)
     learn = Learn(model, part, optimizer, resolve_precision(task.precision, CPU), CPU)
     chosen = torch.arange(count * task.batch_size) % len(data.train)
     return lambda: learn(chosen)

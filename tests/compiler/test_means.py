@@ -81,3 +81,11 @@ def test_sums_so_far_in_chunks_of_any_size(size: int) -> None:
     whole, several = (x.repeat_interleave(4 // x.shape[1], dim=1) for x in (key, values))
     expected = (query @ whole.mT).tril() @ several
     check_same(sums_so_far(query, key, values, size), expected, query, key, values)
+
+
+def test_later_tokens_change_no_bit_of_earlier_sums() -> None:
+    """Not even by rounding: large tokens come after small ones."""
+    query, key, values = torch.randn(3, 1, 1, 200, 4).unbind()
+    before = sums_so_far(query, key, values)
+    key[:, :, -1] *= 1e8
+    assert torch.equal(sums_so_far(query, key, values)[:, :, :-1], before[:, :, :-1])

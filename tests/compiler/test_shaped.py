@@ -29,11 +29,16 @@ def operands(heads: int, groups: int, dtype: torch.dtype = torch.float64) -> lis
     return [x.requires_grad_() for x in (*drawn, alibi_slopes(heads, drawn[0]))]
 
 
+MASKS = ("none", "padding", "rows", "shared")
+
+
 def mask_of(kind: str) -> Tensor | None:
     if kind == "none":
         return None
     if kind == "padding":
         return (torch.arange(N) < N - 3).expand(2, 1, 1, N)
+    if kind == "shared":
+        return torch.rand(N, N) > 0.3
     allowed = torch.rand(2, 1, N, N) > 0.3
     allowed[1, 0, 3] = False  # a query that sees nothing gets zeros
     return allowed
@@ -62,7 +67,7 @@ def _flex_with_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.usefixtures("_flex_with_gradients")
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("kind", ["none", "padding", "rows"])
+@pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_flex_is_explicit_attention(weights: str, kind: str, is_causal: bool) -> None:
     query, key, values, bias, slopes = leaves = operands(4, 2)
@@ -75,7 +80,7 @@ def test_flex_is_explicit_attention(weights: str, kind: str, is_causal: bool) ->
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("kind", ["none", "padding", "rows"])
+@pytest.mark.parametrize("kind", MASKS)
 def test_slopes_by_the_fused_kernel_are_explicit_attention(kind: str, is_causal: bool) -> None:
     query, key, values, bias, slopes = leaves = operands(4, 2)
     mask = mask_of(kind)
@@ -157,8 +162,10 @@ def test_causal_slopes_are_exact_in_16_bits(dtype: torch.dtype) -> None:
 def test_flex_on_a_gpu_is_explicit_attention(weights: str, cap: float | None) -> None:
     leaves = [x.detach().float().cuda().requires_grad_() for x in operands(4, 2)]
     query, key, values, bias, slopes = leaves
-    for is_causal in (False, True):
-        given = (query, key, values, None, 0.4, is_causal, bias, cap, slopes, 0, weights)
+    for is_causal, kind in itertools.product((False, True), MASKS):
+        mask = mask_of(kind)
+        mask = mask if mask is None else mask.cuda()
+        given = (query, key, values, mask, 0.4, is_causal, bias, cap, slopes, 0, weights)
         ours = results(flexible_attention(*given), leaves)
         theirs = results(explicit_attention(*given), leaves)
         for a, b in zip(ours, theirs, strict=True):
