@@ -26,7 +26,7 @@ from nas.search.setup import (
     frozen_algorithm,
     make_setup,
 )
-from nas.store import RUNS, Document, create_run, open_run, open_writer, this_session
+from nas.store import RUNS, Document, check_name, create_run, open_run, open_writer, this_session
 from nas.store.lock import acquire
 from nas.tasks import Task, load_images
 
@@ -69,6 +69,8 @@ def run_search(
         NasError: space, task or data cannot be used, or the folder cannot be written.
     """
     check_space(space)
+    if name is not None:
+        check_name(name, root)
     data = load_images(task.data, task)
     frozen = Document(task.name, as_text(task), fingerprint(task, data))
     evaluator = make_evaluator(task, data)

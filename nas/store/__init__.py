@@ -13,6 +13,7 @@ everything; nothing is ever unpickled.
 from nas.store.folder import (
     LATEST,
     RUNS,
+    check_name,
     create_run,
     find_run,
     list_runs,
@@ -60,6 +61,7 @@ __all__ = [
     "Session",
     "as_costs",
     "candidates",
+    "check_name",
     "create_run",
     "find_candidate",
     "find_proposal",

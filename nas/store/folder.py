@@ -55,7 +55,7 @@ def create_run(
     """
     now = clock()
     if name is not None:
-        _check_name(name, root)
+        check_name(name, root)
     try:
         folder = _make(root, setup, _names(setup, now) if name is None else [name], now)
     except OSError as error:
@@ -64,6 +64,21 @@ def create_run(
             "write to, on a disk that is not full."
         ) from error
     return open_writer(folder, session, clock=clock)
+
+
+def check_name(name: str, root: Path) -> None:
+    """Find out early whether a run can be called so.
+
+    Raises:
+        RunError: the name is taken, or no name for a folder.
+    """
+    if name == LATEST or not NAME.fullmatch(name):
+        raise RunError(
+            f"{_shown(name)} cannot name a run; expected letters, digits and . _ + - (at most 100, "
+            f"the first a letter or digit), and not {LATEST!r}, which means the newest."
+        )
+    if os.path.lexists(root / name):
+        raise _taken(root, [name])
 
 
 def list_runs(root: Path = RUNS) -> tuple[list[RunSummary], list[RunError]]:
@@ -155,16 +170,6 @@ def _names(setup: RunSetup, now: datetime) -> Iterable[str]:
     space = re.sub(r"[^A-Za-z0-9._+]+", "-", setup.space.name).strip("-.")[:60] or "space"
     base = f"{now.astimezone():%Y-%m-%d}_{space}_s{setup.seed}"
     return chain([base], (f"{base}_{i}" for i in count(2)))
-
-
-def _check_name(name: str, root: Path) -> None:
-    if name == LATEST or not NAME.fullmatch(name):
-        raise RunError(
-            f"{_shown(name)} cannot name a run; expected letters, digits and . _ + - (at most 100, "
-            f"the first a letter or digit), and not {LATEST!r}, which means the newest."
-        )
-    if os.path.lexists(root / name):
-        raise _taken(root, [name])
 
 
 def _taken(root: Path, names: Iterable[str]) -> RunError:

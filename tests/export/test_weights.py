@@ -12,8 +12,10 @@ from safetensors.torch import load_file
 import nas
 from nas.cli import main
 from nas.errors import ExportError
+from nas.evaluation import choices
 from nas.export.weights import export_weights
 from nas.sources import resolve
+from nas.store import find_proposal, open_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,3 +100,27 @@ def test_a_layer_without_the_mechanism_writes_nothing(
 def test_weights_that_cannot_be_written_are_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="cannot be written"):
         export_weights(resolve(f"{run}/best"), 0, tmp_path / "none" / "w.safetensors")
+
+
+def test_seeds_that_trained_together_train_together_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choices, "is_faster_together", lambda *arguments: True)
+    (tmp_path / "own.yaml").write_text(SPACE)
+    ended = nas.search(
+        str(tmp_path / "own.yaml"),
+        generations=1,
+        population=3,
+        repeats=2,
+        backend="local",
+        runs=tmp_path / "runs",
+    )
+    with open_run(ended.folder) as run:
+        ways = {e.execution for e in run.evaluations().values()}
+        best = find_proposal(run, "best")
+        recorded = run.evaluation(best.key or "", 0)
+    assert ways == {"cpu, eager, 2 seeds together"}
+    assert recorded is not None
+    source = resolve(f"{ended.folder}/best", tmp_path / "runs")
+    found = export_weights(source, 0, tmp_path / "best.safetensors")
+    assert found == recorded.objectives["accuracy"]
