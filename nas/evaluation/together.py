@@ -26,9 +26,10 @@ from nas.evaluation.guard import MAX_ERROR_CHARACTERS, worker_name
 from nas.evaluation.record import Evaluation, Job
 from nas.tasks.seeds import derive_seed, seeded
 from nas.tasks.task import budget_text
+from nas.training.allocator import keep_freed_memory
 from nas.training.curve import Epoch
 from nas.training.hardware import Meter, check_device, one_thread, resolve_precision
-from nas.training.part import Part
+from nas.training.part import part_of
 from nas.training.session import TimeIsUp, judged_at_once
 from nas.training.snapshot import reason_of
 from nas.training.stacked import Noise, Stacked
@@ -94,6 +95,7 @@ def train_models_together(
     """As ``train_together``, each with the trained model, or None where training failed."""
     assert len({job.key for job in jobs}) == 1, "these are jobs of several genomes"
     place = check_device(device)
+    keep_freed_memory()
     trainer.load_optimizers()
     meter = Meter(place)
     limit = None if time_limit is None else time_limit * len(jobs)
@@ -149,7 +151,7 @@ class Group:
         """Train all; gives the models. What became of each is in ``outcomes``."""
         task, device = self.task, self.device
         models, stacked = stack(jobs, task, data, device)
-        held_out = Part(data, "validation", task.patch, device)
+        held_out = part_of(data, "validation", task.patch, device, precision=self.precision)
         images, most = len(data.train), len(held_out)
         learn = learning(stacked, task, data, self.precision, device)
         judge = JudgeTogether(stacked, held_out, self.precision, device)

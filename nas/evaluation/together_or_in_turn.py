@@ -72,7 +72,12 @@ def forms(
     works: list[Work] = [learning(stacked, task, data, precision, device)]
     for model in models:
         part, optimizer = material(
-            model.parameters(), task, data, device, is_capturable=device.type != "cpu"
+            model.parameters(),
+            task,
+            data,
+            device,
+            precision=precision,
+            is_capturable=device.type != "cpu",
         )
         works.append(Learn(model, part, optimizer, precision, device))
     for work in works:

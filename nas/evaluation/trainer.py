@@ -24,6 +24,7 @@ from nas.mechanisms import mechanism
 from nas.tasks.backbone import Backbone
 from nas.tasks.seeds import derive_seed, seeded
 from nas.tasks.task import budget_text
+from nas.training.allocator import keep_freed_memory
 from nas.training.hardware import Meter, check_device, one_thread
 from nas.training.latency import attention_latency_ms
 from nas.training.session import Diverged, Session, TimeIsUp
@@ -70,6 +71,7 @@ def train_model(
 ) -> tuple[Evaluation, Backbone | None]:
     """As ``train_candidate``, with the trained model, or None where training failed."""
     place = check_device(device)
+    keep_freed_memory()
     load_optimizers()
     meter = Meter(place)
     session = Session(task, place, time_limit, meter, graphs=graphs_on(place))

@@ -8,6 +8,7 @@
     optimizers.py      AdamW under the task's schedule, also as a CUDA graph can hold it
     compiling.py       torch.compile for the attention blocks, where a task asks for it
     stacked.py         several models as one, and work_together.py: their steps
+    allocator.py       what becomes of the memory that tensors free
     hardware.py        device, precision, threads, and what was used; processor.py: its name
     latency.py         how long the attention layers take for one image
 

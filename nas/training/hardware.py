@@ -78,7 +78,8 @@ class Used:
 class Meter:
     """Measures from its making on.
 
-    Memory is the GPU's where there is one; else the whole process's peak, libraries included.
+    Memory is the GPU's where there is one; else the whole process's peak, libraries included, and
+    what it keeps of earlier trainings (allocator.py).
     """
 
     def __init__(self, device: torch.device) -> None:

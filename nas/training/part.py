@@ -1,7 +1,8 @@
-"""Training or validation images on the device: batches are cut, normalised and augmented there.
+"""Training or validation images on the device: cut, normalised and augmented there.
 
 No Python per image, and on a GPU nothing that waits for it: every batch is a few operations on
-whole tensors, which a CUDA graph can hold.
+whole tensors, which a CUDA graph can hold. A process trains one candidate after the other on the
+same images, so it keeps them (``part_of``).
 """
 
 from __future__ import annotations
@@ -24,12 +25,38 @@ FARTHEST_SHIFT: Final = 8
 """An image moves by up to its size divided by this."""
 
 
+MOST_BYTES: Final = 2**28
+"""Normalised images, two or four times as large as their bytes, are kept up to this."""
+_KNOWN: Final[dict[tuple[object, ...], tuple[ImageData, Part]]] = {}
+
+
+def part_of(
+    data: ImageData,
+    name: str,
+    patch: int,
+    device: torch.device,
+    *,
+    precision: str,
+    is_augmented: bool = False,
+) -> Part:
+    """As ``Part``, the same one again for the same images: a process keeps the last two."""
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    key = (id(data), name, patch, device, dtype, is_augmented)
+    if key not in _KNOWN:
+        part = Part(data, name, patch, device, dtype=dtype, is_augmented=is_augmented)
+        while len(_KNOWN) > 1:
+            del _KNOWN[next(iter(_KNOWN))]
+        _KNOWN[key] = data, part  # with the data, whose id is nobody else's meanwhile
+    return _KNOWN[key][1]
+
+
 class Part:
     """Images of one part of the data, with their labels.
 
     Args:
         name: ``train`` or ``validation``.
         patch: edge length, in pixels, of the squares that images are cut into.
+        dtype: of the batches: the type in which the first layer reads them anyway.
         is_augmented: batches are mirrored and moved at random, as in ``flip_and_shift``. A patch
             cannot be moved alone, so then images are kept whole and a batch is cut afterwards.
     """
@@ -41,15 +68,21 @@ class Part:
         patch: int,
         device: torch.device,
         *,
+        dtype: torch.dtype = torch.float32,
         is_augmented: bool = False,
     ) -> None:
-        self.patch, self.is_augmented = patch, is_augmented
+        self.patch, self.dtype, self.is_augmented = patch, dtype, is_augmented
         images = _tensor(getattr(data, name), device)
         self.images = images if is_augmented else patches(images, patch)
         self.labels = _tensor(getattr(data, f"{name}_labels"), device)
         mean, std = (torch.tensor(v, device=device) for v in (data.mean, data.std))
         self.mean = mean.repeat_interleave(patch**2)
         self.scale = (1.0 / std).repeat_interleave(patch**2)
+        is_small = images.numel() * dtype.itemsize <= MOST_BYTES
+        self.is_normalised = is_small and not is_augmented
+        if self.is_normalised:
+            parts = torch.split(self.images, 256)  # what a cache holds
+            self.images = torch.cat([self._normalised(cut) for cut in parts])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -58,11 +91,16 @@ class Part:
         """The chosen images in patches, with mean 0 and deviation 1 in each channel."""
         # index_select copies whole images where indexing copies byte by byte.
         images = self.images.index_select(0, chosen)
+        if self.is_normalised:
+            return images
         if not self.is_augmented:
-            return (images.float() - self.mean) * self.scale
+            return self._normalised(images)
         moved, is_inside = flip_and_shift(images)
-        cut = (patches(moved, self.patch).float() - self.mean) * self.scale
+        cut = self._normalised(patches(moved, self.patch))
         return cut * patches(is_inside.expand_as(moved), self.patch)
+
+    def _normalised(self, cut: Shaped[Tensor, "b n cpp"]) -> Float[Tensor, "b n cpp"]:
+        return ((cut.float() - self.mean) * self.scale).to(self.dtype)
 
 
 def flip_and_shift(

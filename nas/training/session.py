@@ -16,7 +16,7 @@ import torch
 from nas.training.compiling import compiled, pays
 from nas.training.curve import Epoch
 from nas.training.hardware import Meter, resolve_precision
-from nas.training.part import Part
+from nas.training.part import part_of
 from nas.training.stepping import Pace, make_steps
 from nas.training.work import Diverged, Judge, Learn, material
 
@@ -94,10 +94,15 @@ class Session:
 
     def _works(self, model: Backbone, data: ImageData) -> tuple[Learn, Judge]:
         task, device = self.task, self.device
-        held_out = Part(data, "validation", task.patch, device)
+        held_out = part_of(data, "validation", task.patch, device, precision=self.precision)
         is_capturable = self.graphs is not None or device.type != "cpu"
         train, optimizer = material(
-            model.parameters(), task, data, device, is_capturable=is_capturable
+            model.parameters(),
+            task,
+            data,
+            device,
+            precision=self.precision,
+            is_capturable=is_capturable,
         )
         learn = Learn(model, train, optimizer, self.precision, device)
         return learn, Judge(model, held_out, self.precision, device)

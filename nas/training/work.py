@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.training.optimizers import make_optimizer
-from nas.training.part import Part
+from nas.training.part import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nas.tasks import ImageData, Task
     from nas.tasks.backbone import Backbone
     from nas.training.optimizers import Optimizer
+    from nas.training.part import Part
 
 
 class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
@@ -159,9 +160,13 @@ def material(
     data: ImageData,
     device: torch.device,
     *,
+    precision: str,
     is_capturable: bool,
 ) -> tuple[Part, Optimizer]:
     """What a training learns from, and by; see ``make_optimizer``."""
-    part = Part(data, "train", task.patch, device, is_augmented=task.augmentation != "none")
+    is_augmented = task.augmentation != "none"
+    part = part_of(
+        data, "train", task.patch, device, precision=precision, is_augmented=is_augmented
+    )
     steps = task.epochs * math.ceil(len(part) / task.batch_size)
     return part, make_optimizer(weights, task, steps, device, is_capturable=is_capturable)

@@ -106,6 +106,11 @@ def learning(
 ) -> LearnTogether:
     """The steps of a whole training of these models."""
     part, optimizer = material(
-        stacked.weights, task, data, device, is_capturable=device.type != "cpu"
+        stacked.weights,
+        task,
+        data,
+        device,
+        precision=precision,
+        is_capturable=device.type != "cpu",
     )
     return LearnTogether(stacked, part, optimizer, precision, device)

@@ -101,7 +101,7 @@ def _training(
 ) -> Callable[[], None]:
     """Some steps of a training that never ends; what was asked for must be what runs."""
     model = build_backbone(mechanism(name).genome, task, data, 0).to(device)
-    train = Part(data, "train", task.patch, device)
+    train = Part(data, "train", task.patch, device, dtype=torch.bfloat16)
     # One rate throughout: how many steps there will be is not known.
     constant = task.model_copy(update={"schedule": "constant"})
     optimizer = make_optimizer(model.parameters(), constant, 1, device, is_capturable=True)

@@ -115,7 +115,10 @@ def _one_model(genome: Genome, task: Task, data: ImageData, count: int) -> Calla
     """A step of one model with the images of all seeds."""
     task = task.model_copy(update={"schedule": "constant"})
     model = build_backbone(genome, task, data, 0).train()
-    part, optimizer = material(model.parameters(), task, data, CPU, is_capturable=False)
-    learn = Learn(model, part, optimizer, resolve_precision(task.precision, CPU), CPU)
+    precision = resolve_precision(task.precision, CPU)
+    part, optimizer = material(
+        model.parameters(), task, data, CPU, precision=precision, is_capturable=False
+    )
+    learn = Learn(model, part, optimizer, precision, CPU)
     chosen = torch.arange(count * task.batch_size) % len(data.train)
     return lambda: learn(chosen)

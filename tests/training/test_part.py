@@ -8,7 +8,8 @@ import torch
 
 from nas.tasks.backbone import patches
 from nas.tasks.data import ImageData
-from nas.training.part import Part, flip_and_shift
+from nas.training import part as room
+from nas.training.part import Part, flip_and_shift, part_of
 
 CPU = torch.device("cpu")
 
@@ -96,3 +97,29 @@ def test_flip_and_shift_repeats_itself_under_a_seed():
         drawn.append(flip_and_shift(pixels.repeat(8, 1, 1, 1))[0])
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batches_are_the_same_normalised_beforehand_or_each_time(dtype, monkeypatch):
+    data = images(3)
+    before = Part(data, "train", 4, CPU, dtype=dtype)
+    monkeypatch.setattr(room, "MOST_BYTES", 0)
+    each_time = Part(data, "train", 4, CPU, dtype=dtype)
+    assert (before.is_normalised, each_time.is_normalised) == (True, False)
+    chosen = torch.tensor([3, 0, 5])
+    assert before.batch(chosen).dtype == dtype
+    assert torch.equal(before.batch(chosen), each_time.batch(chosen))
+
+
+def test_a_process_keeps_the_images_that_it_trains_on():
+    data = images(3)
+
+    def one(name, **options):
+        return part_of(data, name, 4, CPU, **{"precision": "float32", **options})
+
+    train, held_out = one("train"), one("validation")
+    assert one("train") is train
+    assert one("validation") is held_out
+    assert one("train", precision="bfloat16") is not train
+    assert one("train", is_augmented=True).is_augmented
+    assert one("train") is not train  # the last two alone are kept
