@@ -69,17 +69,14 @@ def flexible_attention(
     return result
 
 
-def flex_call(is_compiled: bool) -> "Callable[..., Any]":
+def flex_call(is_compiled: bool) -> "Any":
     """FlexAttention as it is, or compiled."""
     from torch.nn.attention.flex_attention import flex_attention
 
     if not is_compiled:
         return flex_attention
     Flex.compiled = Flex.compiled or torch.compile(flex_attention, dynamic=False, fullgraph=True)
-    call: Callable[..., Any] = torch._dynamo.config.patch(recompile_limit=Flex.variants)(
-        Flex.compiled
-    )
-    return call
+    return torch._dynamo.config.patch(recompile_limit=Flex.variants)(Flex.compiled)
 
 
 def changing(

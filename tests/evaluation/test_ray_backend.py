@@ -57,7 +57,7 @@ def unruly(
     cluster: str, task: Task, data: ImageData, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayEvaluator]:
     train = unruly_training(tmp_path_factory.mktemp("unruly"))
-    limits = {"workers": 2, "gpus_per_worker": 0, "time_limit": 1.0, "grace": 20.0}
+    limits = {"workers": 2, "gpus_per_worker": 0, "time_limit": 1.0, "grace": 30.0}
     with closing(RayEvaluator(task, data, train=train, **limits)) as evaluator:
         yield evaluator
 
