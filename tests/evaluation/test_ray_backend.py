@@ -29,6 +29,10 @@ CORES = 5
 NAMES = ("mha", "gqa", "uniform", "sqa")
 
 
+# Beyond a training's limit of one second; a new worker on a busy machine needs most of it.
+GRACE = 30.0
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """One local cluster for all tests here; evaluators find this process connected and use it.
@@ -57,7 +61,7 @@ def unruly(
     cluster: str, task: Task, data: ImageData, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayEvaluator]:
     train = unruly_training(tmp_path_factory.mktemp("unruly"))
-    limits = {"workers": 2, "gpus_per_worker": 0, "time_limit": 1.0, "grace": 30.0}
+    limits = {"workers": 2, "gpus_per_worker": 0, "time_limit": 1.0, "grace": GRACE}
     with closing(RayEvaluator(task, data, train=train, **limits)) as evaluator:
         yield evaluator
 
@@ -147,7 +151,7 @@ def test_failure_is_recorded_with_its_reason(outcome: dict[str, Evaluation], key
     assert ":" in evaluation.worker
     assert evaluation.budget
     if reason in ("time_limit", "worker_lost"):
-        assert evaluation.wall_seconds < 30
+        assert evaluation.wall_seconds < GRACE + 15
 
 
 def test_failure_of_one_leaves_all_others_alone(outcome: dict[str, Evaluation]) -> None:
