@@ -53,7 +53,7 @@ def is_faster_together(task: Task, data: ImageData, device: str, seeds: int) -> 
         with one_thread(), seeded(0):
             works = forms(mechanism("mha").genome, task, data, place, seeds)
             seconds = [_seconds(work, place) for _ in range(ROUNDS + 1) for work in works]
-    except Exception:  # what one pass has no memory or no operation for is done in turn
+    except RuntimeError:  # what one pass has no memory or no operation for is done in turn
         return False
     # The first round warms up.
     gains = [a / b for a, b in zip(seconds[2::2], seconds[3::2], strict=True)]
