@@ -98,8 +98,10 @@ def _asked_share(
 ) -> Share:
     fitting = gpus * math.floor(1 / gpus_per_worker)
     if fitting < (workers or 1):
+        asked = f"{workers} workers with" if workers and workers > 1 else "workers with"
+        asked += f" {gpus_per_worker:g}"
         raise DeviceError(
-            f"{workers or 1} workers with {gpus_per_worker:g} of a GPU each do not fit: {place} "
+            f"{asked} of a GPU each do not fit: {place} "
             f"has {gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller "
             "share, or for 0 GPUs a worker to train on processor cores."
         )
