@@ -27,6 +27,8 @@ def lowered_call(call: Lowered, keys: list[str] | None, is_causal: bool) -> list
     word = ["is_causal=is_causal"] if is_causal else []
     if not call.scores:
         return _mean(call, keys, word)
+    if call.scores_pairs:
+        return _pairs(call, keys)
     score, index = features_of(call, keys), call.sums[0].index
     values, lines = _values(call, keys)
     key, mask, lines = score.key, "mask", [*score.lines, *lines]
@@ -54,6 +56,17 @@ def _mean(call: Lowered, keys: list[str] | None, word: list[str]) -> list[str]:
     if step.operands[1].is_repeated:
         lines.append(f"{name} = {repeated(name, step.operands[1], step)}")
     return lines
+
+
+def _pairs(call: Lowered, keys: list[str] | None) -> list[str]:
+    """A small network over pairs, and what its weights sum."""
+    (score,), (values, lines) = call.scores, _values(call, keys)
+    name = f"pairs_{score.index}"
+    given = [*arguments(score, keys), *(["x=x"] if "x" in score.primitive.extras else [])]
+    if keys is not None and score.primitive.is_positional:
+        given.append("start=start")
+    lines = [*lines, *call_lines(name, f"self.{score.module}.pairs", given)]
+    return [*lines, *_results(call, "attend_pairs", [name, values, "mask"], keys)]
 
 
 def _function(call: Lowered, score: Features, *, is_part: bool) -> tuple[str, list[str]]:

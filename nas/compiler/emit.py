@@ -8,16 +8,18 @@ comes from the registry or from a fixed list, so a genome can put no code of its
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from nas.compiler import means, runtime, shaped, windows
 from nas.compiler.formula import formula_of
 from nas.compiler.forward import methods
-from nas.compiler.labels import call_lines, heads_text, indented, times_text, width_text
+from nas.compiler.labels import LINE, call_lines, heads_text, indented, times_text, width_text
 from nas.compiler.lowering import chosen_rules, lower, uncalled
 from nas.genome import key_width, share
 from nas.primitives.alibi import alibi_slopes
 from nas.primitives.cosine import unit_length
+from nas.primitives.pair_scores import attend_pairs
 from nas.types import MODEL
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def class_source(
     lines = ["class Attention(nn.Module):"]
     lines += indented(
         [
-            f'"""{formula_of(plan)}',
+            *textwrap.wrap(f'"""{formula_of(plan)}', LINE, break_long_words=False),
             "",
             "(b, n, dim) to (b, n, dim).",
             *([about] if about else []),
@@ -78,6 +80,7 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
         shaped.shaped_attention,
         means.visible_mean,
         means.linear_attention,
+        attend_pairs,
         alibi_slopes,
         windows.windowed_keys,
         windows.by_rows,

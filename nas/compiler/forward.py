@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nas.compiler.calls import lowered_call
-from nas.compiler.labels import arguments, call_lines, heads_text, indented, on_rows
+from nas.compiler.labels import LINE, arguments, call_lines, heads_text, indented, on_rows
 from nas.compiler.lowering import live, uncalled
 from nas.primitives.base import STREAM_OF_PORT, Kind
 
@@ -90,7 +90,7 @@ def _limits(plan: Plan) -> list[str]:
 def _is_causal_by_word(plan: Plan, fused: Fused) -> bool:
     """Whether only fused attention asks for the mask: it is quicker told "causal" than shown."""
     left = _without_hidden(plan, list(plan.steps), fused)
-    if any(call.has_silent_key for call in fused.values()):
+    if any(call.has_silent_key or call.scores_pairs for call in fused.values()):
         return False
     is_alone = all(
         s.index in fused or not (s.is_paired or "mask" in s.primitive.extras) for s in left
@@ -99,10 +99,14 @@ def _is_causal_by_word(plan: Plan, fused: Fused) -> bool:
 
 
 def _is_one_call(plan: Plan, fused: Fused, stage: int) -> bool:
-    """Whether all about pairs in a stage is one fused call on the whole sequence."""
+    """Whether all about pairs in a stage is one fused call on the whole sequence.
+
+    And that call takes long sequences part by part itself, if it must.
+    """
     own = [s for s in plan.steps if s.is_paired and s.stage == stage]
     left = _without_hidden(plan, own, fused)
-    return not plan.is_windowed and all(step.index in fused for step in left)
+    is_whole = all(s.index in fused and not fused[s.index].scores_pairs for s in left)
+    return not plan.is_windowed and is_whole
 
 
 def _stages(plan: Plan) -> list[tuple[int, list[Step]]]:
@@ -139,7 +143,9 @@ def _method(plan: Plan, stage: int, pairs: list[Step], fused: Fused) -> list[str
         "mask: Tensor | None",
         "start: int",
     ]
-    lines = [f"def {_method_name(plan, stage)}(", f"    {', '.join(given)}", ") -> Tensor:"]
+    line = f"    {', '.join(given)}"
+    written = [line] if len(line) <= LINE else [f"    {one}," for one in given]
+    lines = [f"def {_method_name(plan, stage)}(", *written, ") -> Tensor:"]
     if len(results := _results(pairs, fused)) > 1:
         lines[-1] = ") -> tuple[Tensor, ...]:"
     lines.append(

@@ -4,8 +4,9 @@ A score is *products of features* if scores_ij = f(q_i)·g(k_j) + b(k_j) + c(q_i
 products, bilinear scores, cosines, distances, and what factors, sums and biases of keys make of
 them. Softmax does not see c, so that the weights are never needed, and fused kernels, whose memory
 is linear in the length, apply. What a curve or a distance in the text adds after the products
-(softcap, ALiBi, sigmoid) is one call too, for which a device may have a kernel. Weights that are
-the scores, or that no score changes, need not exist at all. ``RULES`` names what is recognised;
+(softcap, ALiBi, sigmoid) is one call too, for which a device may have a kernel; and so is a small
+network over pairs, whose units then never leave the cache. Weights that are the scores, or that
+no score changes, need not exist at all. ``RULES`` names what is recognised;
 each can be switched off alone. The interpreter knows none of this: it is what costs are counted
 on, and what every rule is compared with.
 
@@ -48,6 +49,7 @@ RULES: Final = (
     "softmax_one",  # a silent key in front of the others
     "sigmoid",  # weights that do not see each other
     "softmax_free",  # weights that are the scores: sums over the keys come first
+    "pair_scores",  # a small network over pairs, with its softmax and sum
     "uniform",  # a mean needs no scores
     "same_scores",  # what several softmaxes read is in the call of each
     "same_weights",  # several aggregations by the same weights are one of wider values
@@ -96,6 +98,11 @@ class Lowered:
     def has_silent_key(self) -> bool:
         """Whether weights may sum to less than one."""
         return self.normaliser.primitive.name == "softmax_one"
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether the score is a small network over pairs."""
+        return bool(self.scores) and _is_network(self.scores[-1])
 
     @property
     def read(self) -> Iterator[Operand]:
@@ -175,11 +182,28 @@ def _calls(
     if name not in _UNKNOWN or (name != "softmax" and name not in rules):
         return
     sums = _sums(normaliser, tuple(own), rules)
+    network = _network(plan, normaliser, readers)
+    if network and sums and name == "softmax" and "pair_scores" in rules:
+        yield Lowered(sums, normaliser, (network,), is_grouped=False)
+        return
     known = frozenset(SCORES[rule] for rule in rules if rule in SCORES) - _UNKNOWN[name]
     scores = _scores(plan, normaliser.operands[0].ref, normaliser, readers, rules, known)
     if sums and scores:
         once = tuple({step.index: step for step in scores}.values())
         yield Lowered(sums, normaliser, once, "grouped_heads" in rules)
+
+
+def _network(plan: Plan, normaliser: Step, readers: Readers) -> Step | None:
+    """The small network over pairs that a normaliser reads, and nobody else."""
+    ref = normaliser.operands[0].ref
+    assert isinstance(ref, int), "scores are never streams"
+    step = plan.steps[ref]
+    is_own = len(readers[ref]) == 1 and step.heads == normaliser.heads
+    return step if is_own and _is_network(step) else None
+
+
+def _is_network(step: Step) -> bool:
+    return hasattr(step.primitive.module, "pairs")
 
 
 def _counts_passes(plan: Plan, step: Step) -> bool:

@@ -20,13 +20,16 @@ from nas.compiler.runtime import dot_product_attention
 from nas.compiler.shaped import shaped_attention
 from nas.kernels import place, using
 from nas.measurement.passes import seconds
-from nas.primitives.hidden_units import reduce_units
-from nas.primitives.pair_layers import reduce_layers
-from nas.primitives.query_network import reduce_network
+from nas.primitives.hidden_units import UnitScores
+from nas.primitives.pair_layers import LayerScores
+from nas.primitives.pair_scores import attend_pairs
+from nas.primitives.query_network import NetworkScores
 from nas.primitives.threshold import threshold_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from nas.primitives.pair_scores import PairScores
 
     Work: TypeAlias = Callable[[], None]
 
@@ -87,6 +90,11 @@ def _units(*counts: int) -> Callable[[Shapes], dict[int, int]]:
     return lambda shapes: dict.fromkeys(counts, shapes.heads)
 
 
+def _attended(score: PairScores, given: tuple[Tensor, ...]) -> Tensor:
+    """What weighs values by such scores, the last of the tensors given."""
+    return attend_pairs((score, given[:-1]), given[-1], None)
+
+
 PATTERNS: Final = (
     Pattern(
         "dot_product",
@@ -123,8 +131,8 @@ PATTERNS: Final = (
         "hidden_units",
         ("planes", "pieces"),
         _units(4, 16),
-        lambda b, h, n, m: ((b, h, n, m), (b, h, n, m), (m,)),
-        lambda m, left, right, weight: reduce_units(left, right, weight, "gelu"),
+        lambda b, h, n, m: ((b, h, n, m), (b, h, n, m), (m,), (1,), (b, h, n, m)),
+        lambda m, *given: _attended(UnitScores("gelu"), given),
     ),
     Pattern(
         "query_network",
@@ -136,17 +144,20 @@ PATTERNS: Final = (
             (b, h, n, w),
             *((b, h, n, 4),) * 2,
             (b, h, n, 1),
+            (b, h, n, w),
         ),
-        lambda w, query, key, rows, seen, out, bias, shift: reduce_network(
-            query, key, rows, seen, out, bias, shift, w**-0.5, "gelu"
-        ),
+        lambda w, *given: _attended(NetworkScores(w**-0.5, "gelu"), given),
     ),
     Pattern(
         "pair_layers",
         ("planes", "pieces"),
         _units(16),
-        lambda b, h, n, m: (*((b, h, n, m),) * 2, (m // 2, m), (m // 2,), (1, m // 2), (1,)),
-        lambda m, *operands: reduce_layers(*operands),
+        lambda b, h, n, m: (
+            *((b, h, n, m),) * 2,
+            *((m // 2, m), (m // 2,), (1, m // 2), (1,)),
+            (b, h, n, m),
+        ),
+        lambda m, *given: _attended(LayerScores(), given),
     ),
     Pattern(
         "threshold",

@@ -6,7 +6,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
-from nas.primitives.hidden_units import reduce_units
+from nas.primitives.hidden_units import UnitScores
+from nas.primitives.pair_scores import score_pairs
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -44,5 +45,13 @@ class AdditiveAttentionScore(nn.Module):
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> Float[Tensor, "b h q k"]:
+        score, operands = self.pairs(query, key)
+        return score_pairs(score, *operands)
+
+    def pairs(
+        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
+    ) -> tuple[UnitScores, tuple[Tensor, ...]]:
+        """The scores as ``attend_pairs`` takes them."""
         units = self.query_map(query), self.key_map(key)
-        return reduce_units(units[0], units[1], self.out.weight.squeeze(0), "tanh")
+        weight = self.out.weight.squeeze(0)
+        return UnitScores("tanh"), (*units, weight, weight.new_zeros(()))

@@ -1,59 +1,117 @@
 """The reduction that additive scores share: hidden units of a query and a key, summed.
 
-    scores_ij = sum_m weight_m act(left_im + right_jm)
+    scores_ij = sum_m weight_m act(left_im + right_jm) + shift
 
-Written plainly (``sum_units``), autograd keeps two planes of pairs for each unit, and every
-operation walks a plane through memory. ``UnitSum`` computes a piece of a plane in cache, keeps
-nothing but its operands and computes units again in the backward pass: two to four times faster
-on a CPU (65 or 512 tokens, 16 units), in memory that does not grow with the units.
+Plainly (``sum_units``) one unit is a plane of pairs. In pieces it is two to four times faster on a
+CPU (65 or 512 tokens, 16 units), in memory that does not grow with the units.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.kernels import way
-from nas.primitives.pieces import is_recorded, pieces
-
-if TYPE_CHECKING:
-    from typing import Any
+from nas.primitives.pair_scores import PairScores
 
 
-def reduce_units(
-    left: Float[Tensor, "b h q m"],
-    right: Float[Tensor, "b h k m"],
-    weight: Float[Tensor, "..."],
-    activation: str,
-) -> Float[Tensor, "b h q k"]:
+class UnitScores(PairScores):
     """Scores of a hidden layer whose input is split between query and key.
 
+    Operands: left (b, h, q, m), right (b, h, k, m), and shared by the heads or of each the units'
+    weight, (m) or (h, m), and the shift, () or (h).
+
     Args:
-        weight: (m) shared by the heads, or (h, m).
         activation: gelu, relu, silu or tanh.
     """
-    # One image of 65 tokens is so few pairs that calls cost more than memory.
-    keys, units = right.shape[2:]
-    is_small = left.shape[:3].numel() * keys < 2**15
-    rule = "planes" if is_small or left.device.type != "cpu" else "pieces"
-    # Planes of this size are more memory than by_rows counts with.
-    is_large = left.shape[:3].numel() * keys * units > 2**26
-    if is_recorded() or (not is_large and way("hidden_units", left, keys, units, rule) == "planes"):
-        return sum_units(left, right, weight, activation)
-    return UnitSum.apply(left, right, weight, activation)
+
+    pattern = "hidden_units"
+
+    def __init__(self, activation: str) -> None:
+        self.activation = activation
+
+    def plain(self, *operands: Tensor) -> Float[Tensor, "b h q k"]:
+        """See ``sum_units``."""
+        left, right, weight, shift = operands
+        return sum_units(left, right, weight, shift, self.activation)
+
+    def size(self, *operands: Tensor) -> tuple[int, int]:
+        """Units, and their planes' numbers."""
+        left, right = operands[:2]
+        return left.shape[3], left.numel() * right.shape[2]
+
+    def rule(self, *operands: Tensor) -> str:
+        """One image of 65 tokens is so few pairs that calls cost more than memory."""
+        units, numbers = self.size(*operands)
+        return "planes" if numbers < units * 2**15 else "pieces"
+
+    def dtype(self, *operands: Tensor) -> torch.dtype:
+        """That of the widest operand."""
+        return torch.promote_types(operands[0].dtype, operands[2].dtype)
+
+    def spread(self, *operands: Tensor) -> tuple[Tensor, ...]:
+        """The operands as (m, p, q, 1), (m, p, 1, k), (m, p, 1, 1) and (p, 1, 1)."""
+        left, right, weight, shift = operands
+        wide = torch.promote_types(left.dtype, torch.float32)
+        batch, heads, _, count = left.shape
+        queries, keys, factors = (
+            tensor.to(wide).movedim(-1, 0).flatten(1, 2).contiguous()
+            for tensor in (left, right, weight.expand(batch, heads, count))
+        )
+        shifts = shift.to(wide).expand(batch, heads).flatten()[..., None, None]
+        return queries.unsqueeze(-1), keys.unsqueeze(-2), factors[..., None, None], shifts
+
+    def fill(
+        self, parts: tuple[Tensor, ...], at: tuple[slice, slice], total: Float[Tensor, "p q k"]
+    ) -> None:
+        """Unit by unit."""
+        inner = torch.empty_like(total)
+        total.copy_(parts[3][at[0]].expand_as(total))
+        for query, key, factor in units_of(parts, at):
+            torch.add(query, key, out=inner)
+            activate_into(inner, inner, self.activation)
+            torch.addcmul(total, inner, factor, out=total)
+
+    def sums(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """As the parts; those of left and right still lack the weight."""
+        return tuple(torch.zeros_like(part) for part in parts)
+
+    def pull(
+        self,
+        parts: tuple[Tensor, ...],
+        sums: tuple[Tensor, ...],
+        at: tuple[slice, slice],
+        above: Float[Tensor, "p q k"],
+    ) -> None:
+        """Unit by unit, each computed again."""
+        inner, active = torch.empty_like(above), torch.empty_like(above)
+        sums[3][at[0]] += above.sum((-2, -1), keepdim=True)
+        for (query, key, _), total in zip(units_of(parts, at), units_of(sums, at), strict=True):
+            torch.add(query, key, out=inner)
+            activate_into(active, inner, self.activation)
+            slope_into(inner, above, active, self.activation)
+            total[0].copy_(inner.sum(-1, keepdim=True))
+            total[1].add_(inner.sum(-2, keepdim=True))
+            total[2].add_(active.mul_(above).sum((-2, -1), keepdim=True))
+
+    def gradients(
+        self, parts: tuple[Tensor, ...], sums: tuple[Tensor, ...], batch: torch.Size
+    ) -> tuple[Tensor, ...]:
+        """Those of weight and shift for each of batch and heads."""
+        queries, keys = (sums[0] * parts[2]).squeeze(-1), (sums[1] * parts[2]).squeeze(-2)
+        shaped = (t.unflatten(1, batch).movedim(0, -1) for t in (queries, keys))
+        return (*shaped, sums[2].view(-1, *batch).movedim(0, -1), sums[3].view(batch))
 
 
 def sum_units(
     left: Float[Tensor, "b h q m"],
     right: Float[Tensor, "b h k m"],
     weight: Float[Tensor, "..."],
+    shift: Float[Tensor, "..."],
     activation: str,
 ) -> Float[Tensor, "b h q k"]:
-    """``reduce_units`` in plain operations: the reference, counted as h n² m multiply-adds.
+    """``UnitScores`` in plain operations: the reference, counted as h n² m multiply-adds.
 
     One unit at a time: no (b, h, q, k, m) tensor.
     """
@@ -61,116 +119,18 @@ def sum_units(
     # Keys unit by unit in memory: the innermost loop then runs over neighbours.
     keys = right.transpose(-2, -1).contiguous().unsqueeze(-2).unbind(2)
     # Every unit, the first too, is one multiply-add: counted as h·n²·m.
-    scores = torch.zeros((), dtype=left.dtype, device=left.device)
+    scores = shift.view(-1, 1, 1)
     for query, key, factor in zip(queries, keys, weight.unbind(-1), strict=True):
         active = activate(query + key, activation)
         scores = torch.addcmul(scores, active, factor.reshape(-1, 1, 1))
     return scores
 
 
-class UnitSum(torch.autograd.Function):
-    """``sum_units`` without planes in memory; arguments as there.
-
-    Sums are in float32, in float64 for float64; the result has the type of ``sum_units``.
-    Second derivatives and ``torch.func``'s transforms take the plain form.
-    """
-
-    @staticmethod
-    def forward(
-        left: Float[Tensor, "b h q m"],
-        right: Float[Tensor, "b h k m"],
-        weight: Float[Tensor, "..."],
-        activation: str,
-    ) -> Float[Tensor, "b h q k"]:
-        units = by_unit(left, right, weight)
-        scores = units[0].new_zeros(units[0].shape[1], left.shape[2], right.shape[2])
-        for planes, rows in pieces(scores):
-            total = scores[planes, rows]
-            inner = torch.empty_like(total)
-            for query, key, factor in units_of(units, planes, rows):
-                torch.add(query, key, out=inner)
-                activate_into(inner, inner, activation)
-                torch.addcmul(total, inner, factor, out=total)
-        kind = torch.promote_types(left.dtype, weight.dtype)
-        return scores.unflatten(0, left.shape[:2]).to(kind)
-
-    @staticmethod
-    def setup_context(
-        ctx: "Any", inputs: tuple[Tensor, Tensor, Tensor, str], output: Tensor
-    ) -> None:
-        left, right, weight, ctx.activation = inputs
-        ctx.save_for_backward(left, right, weight)
-
-    @staticmethod
-    def backward(ctx: "Any", gradient: Float[Tensor, "b h q k"]) -> tuple[Tensor | None, ...]:
-        left, right, weight = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of this gradient is wanted
-            name = ctx.activation
-            pull = torch.func.vjp(lambda a, b, c: sum_units(a, b, c, name), left, right, weight)[1]
-            return (*pull(gradient), None)
-        units = by_unit(left, right, weight)
-        sums = sum_gradients(units, gradient.flatten(0, 1).to(units[0].dtype), ctx.activation)
-        batch, factor = left.shape[:2], units[2]
-        queries, keys = (sums[0] * factor).squeeze(-1), (sums[1] * factor).squeeze(-2)
-        return (
-            queries.unflatten(1, batch).movedim(0, -1).to(left.dtype),
-            keys.unflatten(1, batch).movedim(0, -1).to(right.dtype),
-            sums[2].view(-1, *batch).movedim(0, -1).sum_to_size(weight.shape).to(weight.dtype),
-            None,
-        )
-
-    @staticmethod
-    def vmap(
-        info: "Any",
-        in_dims: tuple[int | None, ...],
-        left: Tensor,
-        right: Tensor,
-        weight: Tensor,
-        activation: str,
-    ) -> tuple[Tensor, int]:
-        """Under ``torch.vmap``: the plain form, whose operations have rules for batches."""
-        batched = torch.vmap(lambda a, b, c: sum_units(a, b, c, activation), in_dims[:3])
-        return batched(left, right, weight), 0
-
-
-def by_unit(left: Tensor, right: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The operands as (m, b h, q, 1), (m, b h, 1, k) and (m, b h, 1, 1), float32 or float64."""
-    wide = torch.promote_types(left.dtype, torch.float32)
-    batch, heads, _, count = left.shape
-    queries, keys, factors = (
-        tensor.to(wide).movedim(-1, 0).flatten(1, 2).contiguous()
-        for tensor in (left, right, weight.expand(batch, heads, count))
-    )
-    return queries.unsqueeze(-1), keys.unsqueeze(-2), factors[..., None, None]
-
-
-def units_of(
-    units: tuple[Tensor, Tensor, Tensor], planes: slice, rows: slice
-) -> list[tuple[Tensor, ...]]:
-    """One piece of the operands that ``by_unit`` gives, unit by unit."""
-    left, right, weight = units
-    parts = left[:, planes, rows], right[:, planes], weight[:, planes]
-    return list(zip(*(part.unbind() for part in parts), strict=True))
-
-
-def sum_gradients(
-    units: tuple[Tensor, Tensor, Tensor], gradient: Float[Tensor, "p q k"], activation: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients in the shapes of ``units``; those of left and right still lack the weight."""
-    left, right, weight = (torch.zeros_like(tensor) for tensor in units)
-    gradient = gradient.contiguous()
-    for planes, rows in pieces(gradient):
-        above = gradient[planes, rows]
-        inner, active = torch.empty_like(above), torch.empty_like(above)
-        totals = units_of((left, right, weight), planes, rows)
-        for (query, key, _), total in zip(units_of(units, planes, rows), totals, strict=True):
-            torch.add(query, key, out=inner)
-            activate_into(active, inner, activation)
-            slope_into(inner, above, active, activation)
-            total[0].copy_(inner.sum(-1, keepdim=True))
-            total[1].add_(inner.sum(-2, keepdim=True))
-            total[2].add_(active.mul_(above).sum((-2, -1), keepdim=True))
-    return left, right, weight
+def units_of(parts: tuple[Tensor, ...], at: tuple[slice, slice]) -> list[tuple[Tensor, ...]]:
+    """One piece of the parts, unit by unit."""
+    left, right, weight = parts[:3]
+    own = left[:, *at], right[:, at[0]], weight[:, at[0]]
+    return list(zip(*(part.unbind() for part in own), strict=True))
 
 
 def activate(inner: Float[Tensor, "..."], activation: str) -> Float[Tensor, "..."]:

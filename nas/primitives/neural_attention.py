@@ -30,7 +30,8 @@ from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
-from nas.primitives.hidden_units import reduce_units, split_linear
+from nas.primitives.hidden_units import UnitScores, split_linear
+from nas.primitives.pair_scores import score_pairs
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -125,10 +126,19 @@ class NeuralAttention(nn.Module):
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> Float[Tensor, "b h q k"]:
+        score, operands = self.pairs(query, key)
+        return score_pairs(score, *operands)
+
+    def pairs(
+        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
+    ) -> tuple[UnitScores, tuple[Tensor, ...]]:
+        """The scores as ``attend_pairs`` takes them."""
         if self.is_reduced:
             query = split_linear(query, self.query_weight, self.query_bias)
             key = split_linear(key, self.key_weight, self.key_bias)
         left = split_linear(query, self.hidden_weight[..., : self.inner], self.hidden_bias)
         right = split_linear(key, self.hidden_weight[..., self.inner :])
-        scores = reduce_units(left, right, self.out_weight, self.activation)
-        return (scores + self.out_bias.to(scores.dtype).view(-1, 1, 1)) * self.scale
+        last: tuple[Tensor, Tensor] = self.out_weight, self.out_bias
+        if self.scale != 1.0:
+            last = self.out_weight * self.scale, self.out_bias * self.scale
+        return UnitScores(self.activation), (left, right, *last)

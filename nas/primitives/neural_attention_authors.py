@@ -21,7 +21,8 @@ from torch.nn import functional as F
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Integer
-from nas.primitives.pair_layers import reduce_layers
+from nas.primitives.pair_layers import LayerScores
+from nas.primitives.pair_scores import score_pairs
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -92,8 +93,16 @@ class NeuralAttentionAuthors(nn.Module):
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> Float[Tensor, "b h q k"]:
+        score, operands = self.pairs(query, key)
+        return score_pairs(score, *operands)
+
+    def pairs(
+        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
+    ) -> tuple[LayerScores, tuple[Tensor, ...]]:
+        """The scores as ``attend_pairs`` takes them."""
         query_part, key_part = self.first.weight.chunk(2, dim=1)
         left = F.linear(self.query_map(query), query_part, self.first.bias)
         right = F.linear(self.key_map(key), key_part)
         second, third = self.second, self.third
-        return reduce_layers(left, right, second.weight, second.bias, third.weight, third.bias)
+        layers = second.weight, second.bias, third.weight, third.bias
+        return LayerScores(), (left, right, *layers)

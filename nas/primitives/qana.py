@@ -36,7 +36,8 @@ from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
-from nas.primitives.query_network import reduce_network
+from nas.primitives.pair_scores import score_pairs
+from nas.primitives.query_network import NetworkScores
 from nas.primitives.rotary import rotate
 
 
@@ -171,10 +172,21 @@ class Qana(nn.Module):
         x: Float[Tensor, "b q d"],
         start: int = 0,
     ) -> Float[Tensor, "b h q k"]:
+        score, operands = self.pairs(query, key, x, start)
+        return score_pairs(score, *operands)
+
+    def pairs(
+        self,
+        query: Float[Tensor, "b h q w"],
+        key: Float[Tensor, "b h k w"],
+        x: Float[Tensor, "b q d"],
+        start: int = 0,
+    ) -> tuple[NetworkScores, tuple[Tensor, ...]]:
+        """The scores as ``attend_pairs`` takes them."""
         rows, *rest = self.units(x)
         if self.rope:
             query, key, rows = rotate(query, start), rotate(key), rotate(rows, start)
-        return self.score(query, key, (rows, *rest))
+        return self.network(query, key, (rows, *rest))
 
     def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
         """The queries' networks: U (b, h, q, l, w), V and b (b, h, q, l), c (b, h, q, 1).
@@ -195,6 +207,16 @@ class Qana(nn.Module):
         units: tuple[Tensor, ...],
     ) -> Float[Tensor, "b h q k"]:
         """The scores of keys by queries and their networks, all rotated where they are to be."""
+        score, operands = self.network(query, key, units)
+        return score_pairs(score, *operands)
+
+    def network(
+        self,
+        query: Float[Tensor, "b h q w"],
+        key: Float[Tensor, "b h k w"],
+        units: tuple[Tensor, ...],
+    ) -> tuple[NetworkScores, tuple[Tensor, ...]]:
+        """As ``score``, a kind of score with its operands."""
         rows, out, bias, shift = units
         if self.scale != 1.0:
             rows = rows * self.scale
@@ -205,7 +227,10 @@ class Qana(nn.Module):
         if alpha is not None:
             out, shift = out * alpha, shift * alpha
         scale = self.skip_scale if self.skip else 0.0
-        return reduce_network(query, key, rows, seen, out, bias, shift, scale, self.activation)
+        if not scale:  # products over nothing, which neither sees
+            query, key = query[..., :0].detach(), key[..., :0].detach()
+        operands = query, key, rows, seen, out, bias, shift
+        return NetworkScores(scale, self.activation), operands
 
     def _gate(self, key: Float[Tensor, "b h k w"]) -> Float[Tensor, "..."] | None:
         """What the network counts for, by head; None for 1."""

@@ -2,9 +2,7 @@
 
     scores_ij = scale query_i·key_j + sum_l out_il act(rows_il·seen_j + bias_il) + shift_i
 
-Written plainly (``sum_network``), autograd keeps two planes of pairs for each unit, and every
-operation walks all of them through memory. ``NetworkSum`` computes one unit of a piece of a plane
-in cache, keeps nothing but its operands and computes units again in the backward pass: two to
+Plainly (``sum_network``) all units are planes of pairs, of one product. In pieces it is two to
 three times faster on a CPU at 512 tokens and heads of 16, in memory that does not grow with the
 units. Where a key is about as wide as the sequence is long, or cores multiply 16-bit matrices,
 products are what costs, and the plain form does fewer.
@@ -18,48 +16,136 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nas.kernels import way
 from nas.primitives.hidden_units import activate, activate_into, slope_into
-from nas.primitives.pieces import is_recorded, pieces
+from nas.primitives.pair_scores import PairScores
+from nas.primitives.pieces import is_recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 
-def reduce_network(
-    query: Float[Tensor, "b h q v"],
-    key: Float[Tensor, "b h k v"],
-    rows: Float[Tensor, "b h q l w"],
-    seen: Float[Tensor, "b h k w"],
-    out: Float[Tensor, "b h q l"],
-    bias: Float[Tensor, "b h q l"],
-    shift: Float[Tensor, "b h q 1"],
-    scale: float,
-    activation: str,
-) -> Float[Tensor, "b h q k"]:
+class NetworkScores(PairScores):
     """Scores of keys by queries and by the networks that the queries hold.
+
+    Operands: query (b, h, q, v), key (b, h, k, v), rows (b, h, q, l, w), seen (b, h, k, w), out
+    and bias (b, h, q, l), shift (b, h, q, 1).
 
     Args:
         scale: the factor of query·key; 0 leaves the product out.
         activation: gelu, relu, silu or tanh.
     """
-    operands = (query, key, rows, seen, out, bias, shift)
-    keys, width = seen.shape[2:]
-    sums = rows.shape[:4].numel() * keys
-    # Wide keys cost more multiplications than memory, above all in 16 bits; few pairs, more calls.
-    is_short = keys < 4 * width if rows.dtype.itemsize > 2 else keys < 256 or width > 32
-    is_small = is_short or sums < 2**19
-    rule = "planes" if is_small or rows.device.type != "cpu" else "pieces"
-    # Planes of this size are more memory than by_rows counts with.
-    is_large = sums > 2**25
-    if is_recorded() or (
-        not is_large and way("query_network", rows, keys, width, rule) == "planes"
-    ):
-        return sum_network(*operands, scale, activation)
-    if not scale:  # products over nothing
-        operands = (query[..., :0], key[..., :0], *operands[2:])
-    return NetworkSum.apply(*operands, scale, activation)
+
+    pattern = "query_network"
+
+    def __init__(self, scale: float, activation: str) -> None:
+        self.scale, self.activation = scale, activation
+
+    def plain(self, *operands: Tensor) -> Float[Tensor, "b h q k"]:
+        """See ``sum_network``."""
+        query, key, rows, seen, out, bias, shift = operands
+        given = (query, key, rows, seen, out, bias, shift, self.scale, self.activation)
+        return sum_network(*given)
+
+    def size(self, *operands: Tensor) -> tuple[int, int]:
+        """A seen key's width, and the numbers of the units before and after their activation."""
+        rows, seen = operands[2:4]
+        return seen.shape[3], 2 * rows.shape[:4].numel() * seen.shape[2]
+
+    def rule(self, *operands: Tensor) -> str:
+        """Wide keys cost more multiplications than memory, above all in 16 bits."""
+        keys, width = operands[3].shape[2:]
+        is_short = keys < 4 * width if operands[2].dtype.itemsize > 2 else keys < 256 or width > 32
+        # And few pairs cost more calls.
+        return "planes" if is_short or self.size(*operands)[1] < 2**20 else "pieces"
+
+    def dtype(self, *operands: Tensor) -> torch.dtype:
+        """A gate may be wider than what it is for."""
+        return torch.promote_types(operands[2].dtype, operands[6].dtype)
+
+    def spread(self, *operands: Tensor) -> tuple[Tensor, ...]:
+        """Query and key, shift, units (l, p, q, w + 1), seen (p, k, w + 1) and out (l, p, q, 1).
+
+        A unit's bias is its last weight, of a key's last number, which is 1.
+        """
+        query, key, rows, seen, out, bias, shift = operands
+        wide = torch.promote_types(rows.dtype, torch.float32)
+        starts, ends, keys, shifts = (
+            t.flatten(0, 1).to(wide).contiguous() for t in (query, key, seen, shift)
+        )
+        planes, (queries, count, width) = starts.shape[0], rows.shape[2:]
+        units = keys.new_empty(count, planes, queries, width + 1)
+        units.unflatten(1, rows.shape[:2])[..., :-1] = rows.movedim(3, 0)
+        units.unflatten(1, rows.shape[:2])[..., -1] = bias.movedim(3, 0)
+        columns = torch.cat((keys, torch.ones_like(keys[..., :1])), -1)
+        factors = out.to(wide).movedim(3, 0).flatten(1, 2).contiguous().unsqueeze(-1)
+        return starts, ends, shifts, units, columns, factors
+
+    def fill(
+        self, parts: tuple[Tensor, ...], at: tuple[slice, slice], total: Float[Tensor, "p q k"]
+    ) -> None:
+        """The product, then unit by unit."""
+        starts, ends, shifts, units, columns, factors = parts
+        if self.scale:
+            torch.bmm(starts[at] * self.scale, ends[at[0]].mT, out=total).add_(shifts[at])
+        else:
+            total.copy_(shifts[at].expand_as(total))
+        inner, seen = torch.empty_like(total), columns[at[0]].mT
+        own = units[:, *at].unbind(), factors[:, *at].unbind()
+        for unit, factor in zip(*own, strict=True):
+            torch.bmm(unit, seen, out=inner)
+            activate_into(inner, inner, self.activation)
+            torch.addcmul(total, inner, factor, out=total)
+
+    def sums(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """As the parts, but for what is 1, and with a unit's bias on its own."""
+        starts, ends, shifts, units, columns, factors = parts
+        made = [torch.zeros_like(t) for t in (starts, ends, shifts)]
+        made += [torch.zeros_like(t[..., :-1]).contiguous() for t in (units, columns)]
+        return (*made, torch.empty_like(factors), torch.empty_like(factors))
+
+    def pull(
+        self,
+        parts: tuple[Tensor, ...],
+        sums: tuple[Tensor, ...],
+        at: tuple[slice, slice],
+        above: Float[Tensor, "p q k"],
+    ) -> None:
+        """The product's, then unit by unit, each computed again."""
+        starts, ends, _, units, columns, factors = parts
+        to_starts, to_ends, to_shift, to_rows, to_keys, to_out, to_bias = sums
+        torch.sum(above, -1, keepdim=True, out=to_shift[at])
+        if self.scale:
+            to_starts[at].baddbmm_(above, ends[at[0]], alpha=self.scale)
+            to_ends[at[0]].baddbmm_(above.mT, starts[at], alpha=self.scale)
+        inner, active = torch.empty_like(above), torch.empty_like(above)
+        column, seen = columns[at[0]].mT, columns[at[0]][..., :-1].contiguous()
+        weights = units[:, *at][..., :-1] * factors[:, *at]
+        own = (t[:, *at].unbind() for t in (units, to_rows, to_out, to_bias))
+        for weight, unit, slope, by_out, by_bias in zip(weights.unbind(), *own, strict=True):
+            torch.bmm(unit, column, out=inner)
+            activate_into(active, inner, self.activation)
+            slope_into(inner, above, active, self.activation)
+            torch.sum(active.mul_(above), -1, keepdim=True, out=by_out)
+            torch.sum(inner, -1, keepdim=True, out=by_bias)
+            torch.bmm(inner, seen, out=slope)
+            to_keys[at[0]].baddbmm_(inner.mT, weight)
+
+    def gradients(
+        self, parts: tuple[Tensor, ...], sums: tuple[Tensor, ...], batch: torch.Size
+    ) -> tuple[Tensor, ...]:
+        """Rows and biases still lack their unit's weight."""
+        to_starts, to_ends, to_shift, to_rows, to_keys, to_out, to_bias = sums
+        factors = parts[-1]
+        found = (
+            to_starts,
+            to_ends,
+            (to_rows * factors).movedim(0, 2),
+            to_keys,
+            to_out.squeeze(-1).movedim(0, -1),
+            (to_bias * factors).squeeze(-1).movedim(0, -1),
+            to_shift,
+        )
+        return tuple(t.unflatten(0, batch) for t in found)
 
 
 def sum_network(
@@ -73,7 +159,7 @@ def sum_network(
     scale: float,
     activation: str,
 ) -> Float[Tensor, "b h q k"]:
-    """``reduce_network`` in plain operations: the reference, h n² (v + l w + l) multiply-adds."""
+    """``NetworkScores`` in plain operations: the reference, h n² (v + l w + l) multiply-adds."""
     # One product for all hidden units: (b, h, q * l, w) against the keys.
     inner = (rows.flatten(2, 3) @ seen.transpose(-2, -1)).unflatten(2, (-1, rows.shape[3]))
     active = activate(inner + bias.unsqueeze(-1), activation)
@@ -114,126 +200,3 @@ class Weighted(torch.autograd.Function):
         # A product is laid out as its factors are: like the units, if these are contiguous.
         to_active = out.contiguous().unsqueeze(-1) * above.contiguous()
         return to_out.to(out.dtype), to_active.to(active.dtype)
-
-
-class NetworkSum(torch.autograd.Function):
-    """``sum_network`` without planes in memory; arguments as there.
-
-    Sums are in float32, in float64 for float64; the result has the type of rows and shift.
-    Second derivatives and ``torch.func``'s transforms take the plain form.
-    """
-
-    @staticmethod
-    def forward(
-        query: Float[Tensor, "b h q v"],
-        key: Float[Tensor, "b h k v"],
-        rows: Float[Tensor, "b h q l w"],
-        seen: Float[Tensor, "b h k w"],
-        out: Float[Tensor, "b h q l"],
-        bias: Float[Tensor, "b h q l"],
-        shift: Float[Tensor, "b h q 1"],
-        scale: float,
-        activation: str,
-    ) -> Float[Tensor, "b h q k"]:
-        starts, ends, units, columns, factors = network_by_unit(query, key, rows, seen, out, bias)
-        wide = units.dtype
-        kind = torch.promote_types(rows.dtype, shift.dtype)
-        shifts = shift.flatten(0, 1).to(wide)
-        scores = units.new_empty(units.shape[1], units.shape[2], seen.shape[2], dtype=kind)
-        with torch.autocast(units.device.type, enabled=False):
-            for at in pieces(scores):
-                # In place where the result is as wide as its sums.
-                total = scores[at] if kind == wide else scores[at].to(wide)
-                torch.baddbmm(shifts[at], starts[at], ends[at[0]].mT, alpha=scale, out=total)
-                inner, seen_here = torch.empty_like(total), columns[at[0]].mT
-                parts = (units[:, *at].unbind(), factors[:, *at].unbind())
-                for unit, factor in zip(*parts, strict=True):
-                    torch.bmm(unit, seen_here, out=inner)
-                    activate_into(inner, inner, activation)
-                    torch.addcmul(total, inner, factor, out=total)
-                if kind != wide:
-                    scores[at] = total
-        return scores.unflatten(0, rows.shape[:2])
-
-    @staticmethod
-    def setup_context(ctx: "Any", inputs: tuple["Any", ...], output: Tensor) -> None:
-        *operands, ctx.scale, ctx.activation = inputs
-        ctx.save_for_backward(*operands)
-
-    @staticmethod
-    def backward(ctx: "Any", gradient: Float[Tensor, "b h q k"]) -> tuple[Tensor | None, ...]:
-        operands, scale, name = ctx.saved_tensors, ctx.scale, ctx.activation
-        if torch.is_grad_enabled():  # a gradient of this gradient is wanted
-            pull = torch.func.vjp(plain_network(scale, name), *operands)[1]
-            return (*pull(gradient), None, None)
-        with torch.autocast(gradient.device.type, enabled=False):
-            gradients = network_gradients(operands, gradient.flatten(0, 1), scale, name)
-        batch = gradient.shape[:2]
-        shaped = (found.unflatten(0, batch) for found in gradients)
-        return (*(g.to(o.dtype) for g, o in zip(shaped, operands, strict=True)), None, None)
-
-    @staticmethod
-    def vmap(info: "Any", in_dims: tuple[int | None, ...], *inputs: "Any") -> tuple[Tensor, int]:
-        """Under ``torch.vmap``: the plain form, whose operations have rules for batches."""
-        *operands, scale, activation = inputs
-        return torch.vmap(plain_network(scale, activation), in_dims[:-2])(*operands), 0
-
-
-def plain_network(scale: float, activation: str) -> "Callable[..., Tensor]":
-    """``sum_network`` of its tensors alone."""
-    return lambda a, b, c, d, e, f, g: sum_network(a, b, c, d, e, f, g, scale, activation)
-
-
-def network_by_unit(
-    query: Tensor, key: Tensor, rows: Tensor, seen: Tensor, out: Tensor, bias: Tensor
-) -> tuple[Tensor, ...]:
-    """Operands as (b h, n, v) twice, (l, b h, q, w + 1), (b h, k, w + 1) and (l, b h, q, 1).
-
-    In float32 or float64. A unit's bias is its last weight, of a key's last number, which is 1.
-    """
-    wide = torch.promote_types(rows.dtype, torch.float32)
-    starts, ends, keys = (t.flatten(0, 1).to(wide).contiguous() for t in (query, key, seen))
-    planes, (queries, count, width) = starts.shape[0], rows.shape[2:]
-    units = keys.new_empty(count, planes, queries, width + 1)
-    units.unflatten(1, rows.shape[:2])[..., :-1] = rows.movedim(3, 0)
-    units.unflatten(1, rows.shape[:2])[..., -1] = bias.movedim(3, 0)
-    columns = torch.cat((keys, torch.ones_like(keys[..., :1])), -1)
-    factors = out.to(wide).movedim(3, 0).flatten(1, 2).contiguous().unsqueeze(-1)
-    return starts, ends, units, columns, factors
-
-
-def network_gradients(
-    operands: tuple[Tensor, ...], gradient: Float[Tensor, "p q k"], scale: float, activation: str
-) -> tuple[Tensor, ...]:
-    """Gradients of the seven operands of ``sum_network``, batch and heads in one dimension."""
-    starts, ends, units, columns, factors = network_by_unit(*operands[:-1])
-    keys = columns[..., :-1].contiguous()
-    scaled = units[..., :-1] * factors
-    to_starts, to_ends, to_keys = (torch.zeros_like(t) for t in (starts, ends, keys))
-    to_rows, to_out, to_bias = (torch.empty_like(t) for t in (scaled, factors, factors))
-    to_shift = units.new_empty(*starts.shape[:2], 1)
-    for at in pieces(gradient):
-        above = gradient[at].to(units.dtype).contiguous()
-        own, seen = columns[at[0]].mT, keys[at[0]]
-        torch.sum(above, -1, keepdim=True, out=to_shift[at])
-        to_starts[at].baddbmm_(above, ends[at[0]], alpha=scale)
-        to_ends[at[0]].baddbmm_(above.mT, starts[at], alpha=scale)
-        inner, active = torch.empty_like(above), torch.empty_like(above)
-        parts = (t[:, *at].unbind() for t in (units, scaled, to_rows, to_out, to_bias))
-        for unit, rows, slope, by_out, by_bias in zip(*parts, strict=True):
-            torch.bmm(unit, own, out=inner)
-            activate_into(active, inner, activation)
-            slope_into(inner, above, active, activation)
-            torch.sum(active.mul_(above), -1, keepdim=True, out=by_out)
-            torch.sum(inner, -1, keepdim=True, out=by_bias)
-            torch.bmm(inner, seen, out=slope)
-            to_keys[at[0]].baddbmm_(inner.mT, rows)
-    return (
-        to_starts,
-        to_ends,
-        to_rows.mul_(factors).movedim(0, 2),
-        to_keys,
-        to_out.squeeze(-1).movedim(0, -1),
-        to_bias.mul_(factors).squeeze(-1).movedim(0, -1),
-        to_shift,
-    )

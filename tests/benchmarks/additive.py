@@ -2,7 +2,7 @@
 
 Neural Attention's published code concatenates every query with every key and sends n² vectors of
 2d' numbers through its network. Splitting the first layer (W [q; k] = W_q q + W_k k) leaves sums
-of pairs; unit by unit no tensor of pairs and features exists; and ``UnitSum`` keeps no plane of
+of pairs; unit by unit no tensor of pairs and features exists; and ``Scored`` keeps no plane of
 pairs for the backward pass. Forms take turns, and the best of all rounds counts.
 """
 
@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.primitives.hidden_units import UnitSum, activate, sum_units
+from nas.primitives.hidden_units import UnitScores, activate, sum_units
 from nas.primitives.neural_attention import NeuralAttention
 from nas.primitives.neural_attention_authors import NeuralAttentionAuthors
+from nas.primitives.pair_scores import Scored
 from tests.benchmarks.figures import Figure, interleaved, ratio
 
 # Batch, heads, tokens, d', units of the hidden layer: the paper's smallest reduction at half its
@@ -66,9 +67,16 @@ def _forms(heads: int, reduced: int, width: int) -> dict[str, dict[str, Form]]:
         "one hidden layer of m units": {
             "concatenated": lambda q, k: _one_concatenated(one, q, k),
             "split, unit by unit": lambda q, k: _split(one, q, k, sum_units),
-            "split, UnitSum: neural_attention": lambda q, k: _split(one, q, k, UnitSum.apply),
+            "split, by pieces: neural_attention": lambda q, k: _split(one, q, k, _by_pieces),
         },
     }
+
+
+def _by_pieces(
+    left: Tensor, right: Tensor, weight: Tensor, shift: Tensor, activation: str
+) -> Tensor:
+    found: Tensor = Scored.apply(UnitScores(activation), left, right, weight, shift)
+    return found
 
 
 def _times(
@@ -116,4 +124,4 @@ def _split(
     query, key = _reduced(module, query, key)
     left = F.linear(query, module.hidden_weight[:, : module.inner], module.hidden_bias)
     right = F.linear(key, module.hidden_weight[:, module.inner :])
-    return reduce(left, right, module.out_weight, module.activation) + module.out_bias
+    return reduce(left, right, module.out_weight, module.out_bias, module.activation)

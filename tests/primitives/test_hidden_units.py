@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.primitives.hidden_units import UnitSum, reduce_units, split_linear, sum_units
+from nas.primitives.hidden_units import UnitScores, split_linear, sum_units
+from nas.primitives.pair_scores import Scored, score_pairs
 from nas.primitives.pieces import Piece
 
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "tanh": torch.tanh}
+
+
+SHIFT = torch.tensor(0.3, dtype=torch.float64)
+
+
+def by_pieces(left: Tensor, right: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+    """With a shift and an activation."""
+    found: Tensor = Scored.apply(UnitScores(rest[1]), left, right, weight, rest[0])
+    return found
+
+
+def by_choice(left: Tensor, right: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+    return score_pairs(UnitScores(rest[1]), left, right, weight, rest[0])
 
 
 def tokens(heads: int, length: int, width: int, seed: int) -> Tensor:
@@ -27,9 +42,10 @@ def test_reduction_equals_the_broadcast_sum(activation: str, shape: tuple[int, .
     weight = torch.randn(shape, dtype=torch.float64)
     units = ACTIVATIONS[activation](left.unsqueeze(3) + right.unsqueeze(2))
     rows = weight if weight.dim() == 1 else weight[:, None, None, :]
-    torch.testing.assert_close(
-        reduce_units(left, right, weight, activation), (units * rows).sum(-1), rtol=0, atol=1e-12
-    )
+    for shift in (SHIFT, torch.randn(3, dtype=torch.float64)):
+        found = by_choice(left, right, weight, shift, activation)
+        expected = (units * rows).sum(-1) + shift.view(-1, 1, 1)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -39,12 +55,13 @@ def test_the_fast_form_is_the_plain_one_with_its_gradients(
     activation: str, shape: tuple[int, ...], gradient: str
 ) -> None:
     operands = [tokens(3, 4, 5, 0), tokens(3, 6, 5, 1), torch.randn(shape, dtype=torch.float64)]
+    operands.append(torch.randn(shape[:-1], dtype=torch.float64))
     above = {
         "dense": tokens(3, 4, 6, 2),
         "expanded": torch.ones((), dtype=torch.float64).expand(2, 3, 4, 6),
         "transposed": tokens(3, 6, 4, 2).transpose(2, 3),
     }[gradient]
-    fast = values_and_gradients(UnitSum.apply, operands, activation, above)
+    fast = values_and_gradients(by_pieces, operands, activation, above)
     plain = values_and_gradients(sum_units, operands, activation, above)
     for ours, theirs in zip(fast, plain, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
@@ -56,11 +73,12 @@ def test_pieces_of_planes_and_of_rows_make_the_whole(
 ) -> None:
     """As cut for long sequences (rows), for short ones (planes), and not at all."""
     operands = [tokens(3, 7, 2, 0), tokens(3, 5, 2, 1), torch.randn(3, 2, dtype=torch.float64)]
+    operands.append(torch.randn(3, dtype=torch.float64))
     above = tokens(3, 7, 5, 2)
     plain = values_and_gradients(sum_units, operands, activation, above)
     for limit in (1, 5, 12, 35, 80, 10**6):
         monkeypatch.setattr(Piece, "on_processor", limit)
-        fast = values_and_gradients(UnitSum.apply, operands, activation, above)
+        fast = values_and_gradients(by_pieces, operands, activation, above)
         for ours, theirs in zip(fast, plain, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
@@ -76,17 +94,18 @@ def values_and_gradients(
 @pytest.mark.parametrize("activation", ["gelu", "silu", "tanh"])
 def test_the_fast_form_has_first_and_second_derivatives(activation: str) -> None:
     operands = [tokens(1, 2, 3, 0), tokens(1, 3, 3, 1), torch.randn(3, dtype=torch.float64)]
+    operands.append(SHIFT.clone())
     leaves = [t.requires_grad_() for t in operands]
-    assert torch.autograd.gradcheck(lambda *t: UnitSum.apply(*t, activation), leaves)
+    assert torch.autograd.gradcheck(lambda *t: by_pieces(*t, activation), leaves)
     assert torch.autograd.gradgradcheck(
-        lambda *t: UnitSum.apply(*t, activation), leaves, check_batched_grad=True
+        lambda *t: by_pieces(*t, activation), leaves, check_batched_grad=True
     )
 
 
 def test_only_wanted_gradients_are_given() -> None:
     left, right = tokens(2, 3, 4, 0).requires_grad_(), tokens(2, 3, 4, 1)
     weight = torch.randn(4, dtype=torch.float64)
-    UnitSum.apply(left, right, weight, "gelu").sum().backward()
+    by_pieces(left, right, weight, SHIFT, "gelu").sum().backward()
     assert left.grad is not None
     assert right.grad is None
     assert weight.grad is None
@@ -96,12 +115,12 @@ def test_the_fast_form_takes_transforms() -> None:
     """Several networks at once, as when seeds train together; one sample's gradient each."""
     left, right = tokens(2, 3, 4, 0), tokens(2, 3, 4, 1)
     weights = torch.randn(5, 4, dtype=torch.float64)
-    batched = torch.vmap(lambda w: UnitSum.apply(left, right, w, "tanh"))(weights)
-    each = [UnitSum.apply(left, right, w, "tanh") for w in weights]
+    batched = torch.vmap(lambda w: by_pieces(left, right, w, SHIFT, "tanh"))(weights)
+    each = [by_pieces(left, right, w, SHIFT, "tanh") for w in weights]
     torch.testing.assert_close(batched, torch.stack(each), rtol=0, atol=1e-12)
 
     def loss(weight: Tensor, one: Tensor) -> Tensor:
-        return UnitSum.apply(one[None], right[:1], weight, "tanh").sum()
+        return by_pieces(one[None], right[:1], weight, SHIFT, "tanh").sum()
 
     slopes = torch.vmap(torch.func.grad(loss), (None, 0))(weights[0], left)
     for one, slope in zip(left, slopes, strict=True):
@@ -119,10 +138,14 @@ def test_sums_of_16_bit_units_are_rounded_once(activation: str, autocast: bool) 
     weight = torch.randn(16).requires_grad_()
     exact = [t.detach().double().requires_grad_() for t in (left, right, weight)]
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        scores = UnitSum.apply(left, right, weight, activation)
-        assert scores.dtype == sum_units(left, right, weight, activation).dtype == torch.float32
+        scores = by_pieces(left, right, weight, SHIFT.float(), activation)
+        assert (
+            scores.dtype
+            == sum_units(left, right, weight, SHIFT.float(), activation).dtype
+            == torch.float32
+        )
         scores.sum().backward()
-    expected = sum_units(*exact, activation)
+    expected = sum_units(*exact, SHIFT, activation)
     expected.sum().backward()
     torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=1e-5)
     assert weight.grad is not None
@@ -142,24 +165,24 @@ def test_training_remembers_no_plane_of_pairs() -> None:
     left, right = (torch.randn(1, 1, 700, 64, requires_grad=True) for _ in range(2))
     weight = torch.randn(64, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
-        reduce_units(left, right, weight, "gelu")
-    assert sum(sizes) == left.numel() + right.numel() + weight.numel()
+        by_choice(left, right, weight, SHIFT.float(), "gelu")
+    assert sum(sizes) == left.numel() + right.numel() + weight.numel() + 1
 
 
 @pytest.mark.parametrize(("length", "is_plain"), [(20, True), (200, False)])
 def test_pairs_in_plenty_take_the_fast_form(length: int, is_plain: bool) -> None:
     left, right = (torch.randn(1, 2, length, 3, requires_grad=True) for _ in range(2))
     weight = torch.randn(3)
-    scores = reduce_units(left, right, weight, "gelu")
+    scores = by_choice(left, right, weight, SHIFT.float(), "gelu")
     assert scores.grad_fn is not None
-    assert ("UnitSum" in scores.grad_fn.name()) != is_plain
-    torch.testing.assert_close(scores, sum_units(left, right, weight, "gelu"))
+    assert ("Scored" in scores.grad_fn.name()) != is_plain
+    torch.testing.assert_close(scores, sum_units(left, right, weight, SHIFT.float(), "gelu"))
 
 
 def test_an_export_holds_the_plain_form() -> None:
     class Scores(nn.Module):
         def forward(self, left: Tensor, right: Tensor, weight: Tensor) -> Tensor:
-            return reduce_units(left, right, weight, "relu")
+            return by_choice(left, right, weight, SHIFT.float(), "relu")
 
     operands = torch.randn(1, 2, 200, 4), torch.randn(1, 2, 200, 4), torch.randn(4)
     exported = torch.export.export(Scores(), operands)

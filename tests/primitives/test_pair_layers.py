@@ -10,10 +10,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.kernels import place, using
-from nas.primitives.pair_layers import LayerSum, reduce_layers, sum_layers
+from nas.primitives.pair_layers import LayerScores, sum_layers
+from nas.primitives.pair_scores import Scored, score_pairs
 from nas.primitives.pieces import Piece
 
 QUERIES, KEYS, FIRST, SECOND = 4, 6, 5, 3
+
+
+def by_pieces(*given: Tensor) -> Tensor:
+    found: Tensor = Scored.apply(LayerScores(), *given)
+    return found
+
+
+def by_choice(*given: Tensor) -> Tensor:
+    return score_pairs(LayerScores(), *given)
 
 
 def operands(heads: int = 3, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -45,7 +55,7 @@ def test_both_forms_are_the_network_pair_by_pair() -> None:
             hidden = F.relu(left[:, :, i] + right[:, :, j])
             outer = F.relu(hidden @ second.T + bias)
             expected[:, :, i, j] = outer @ third[0] + shift
-    for form in (sum_layers, LayerSum.apply):
+    for form in (sum_layers, by_pieces):
         torch.testing.assert_close(form(*operands()), expected, rtol=0, atol=1e-12)
 
 
@@ -56,7 +66,7 @@ def test_the_fast_form_is_the_plain_one_with_its_gradients(gradient: str) -> Non
         "expanded": torch.ones((), dtype=torch.float64).expand(2, 3, QUERIES, KEYS),
         "transposed": torch.randn(2, 3, KEYS, QUERIES, dtype=torch.float64).transpose(2, 3),
     }[gradient]
-    fast, plain = (values_and_gradients(form, above) for form in (LayerSum.apply, sum_layers))
+    fast, plain = (values_and_gradients(form, above) for form in (by_pieces, sum_layers))
     check_equal(fast, plain)
 
 
@@ -67,13 +77,13 @@ def test_pieces_of_planes_and_of_rows_make_the_whole(
     above = torch.randn(2, 3, QUERIES, KEYS, dtype=torch.float64)
     expected = values_and_gradients(sum_layers, above)
     monkeypatch.setattr(Piece, "on_processor", limit)
-    check_equal(values_and_gradients(LayerSum.apply, above), expected)
+    check_equal(values_and_gradients(by_pieces, above), expected)
 
 
 def test_the_fast_form_has_first_and_second_derivatives() -> None:
     leaves = [t.requires_grad_() for t in operands(1)]
-    assert torch.autograd.gradcheck(LayerSum.apply, leaves)
-    assert torch.autograd.gradgradcheck(LayerSum.apply, leaves, check_batched_grad=True)
+    assert torch.autograd.gradcheck(by_pieces, leaves)
+    assert torch.autograd.gradgradcheck(by_pieces, leaves, check_batched_grad=True)
 
 
 def test_the_fast_form_takes_transforms() -> None:
@@ -82,7 +92,7 @@ def test_the_fast_form_takes_transforms() -> None:
     seconds = torch.randn(5, SECOND, FIRST, dtype=torch.float64)
 
     def scores(second: Tensor) -> Tensor:
-        found: Tensor = LayerSum.apply(*given[:2], second, *given[3:])
+        found: Tensor = by_pieces(*given[:2], second, *given[3:])
         return found
 
     expected = torch.stack([scores(second) for second in seconds])
@@ -98,7 +108,7 @@ def test_sums_of_16_bit_layers_are_rounded_once(autocast: bool) -> None:
     short = [t.requires_grad_() for t in operands(dtype=torch.bfloat16)]
     exact = [t.detach().double().requires_grad_() for t in short]
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        scores = LayerSum.apply(*short)
+        scores = by_pieces(*short)
         assert scores.dtype == sum_layers(*short).dtype == torch.bfloat16
         scores.sum().backward()
     expected = sum_layers(*exact)
@@ -119,7 +129,7 @@ def test_training_remembers_no_plane_of_pairs() -> None:
 
     leaves = [t.requires_grad_() for t in operands()]
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        LayerSum.apply(*leaves)
+        by_pieces(*leaves)
     assert sizes == [t.numel() for t in leaves]
 
 
@@ -138,21 +148,21 @@ def test_pieces_are_for_many_pairs_and_narrow_layers(
 ) -> None:
     left, right = (torch.randn(1, 1, tokens, width, dtype=dtype) for _ in range(2))
     layers = [torch.randn(*s, dtype=dtype) for s in ((2, width), (2,), (1, 2), (1,))]
-    scores = reduce_layers(left.requires_grad_(), right, *layers)
+    scores = by_choice(left.requires_grad_(), right, *layers)
     assert scores.grad_fn is not None
-    assert ("LayerSum" in scores.grad_fn.name()) != is_plain
+    assert ("Scored" in scores.grad_fn.name()) != is_plain
 
 
 def test_a_measured_way_comes_before_the_rule() -> None:
     given = [t.requires_grad_() for t in operands()]
     with using({place("pair_layers", given[0], KEYS): {FIRST: "pieces"}}):
-        assert "LayerSum" in reduce_layers(*given).grad_fn.name()  # type: ignore[union-attr]
+        assert "Scored" in by_choice(*given).grad_fn.name()  # type: ignore[union-attr]
 
 
 def test_an_export_holds_the_plain_form() -> None:
     class Scores(nn.Module):
         def forward(self, *given: Tensor) -> Tensor:
-            return reduce_layers(*given)
+            return by_choice(*given)
 
     with using({place("pair_layers", operands()[0], KEYS): {FIRST: "pieces"}}):
         exported = torch.export.export(Scores(), tuple(operands()))

@@ -12,17 +12,23 @@ from torch import Tensor, nn
 from nas.kernels import place, using
 from nas.primitives import query_network
 from nas.primitives.hidden_units import activate
+from nas.primitives.pair_scores import Scored, score_pairs
 from nas.primitives.pieces import Piece
-from nas.primitives.query_network import (
-    NetworkSum,
-    Weighted,
-    reduce_network,
-    sum_network,
-    weighted,
-)
+from nas.primitives.query_network import NetworkScores, Weighted, sum_network, weighted
 
 ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
 QUERIES, KEYS, UNITS = 4, 6, 3
+
+
+def by_pieces(*given: Any) -> Tensor:
+    *operands, scale, activation = given
+    found: Tensor = Scored.apply(NetworkScores(scale, activation), *operands)
+    return found
+
+
+def by_choice(*given: Any) -> Tensor:
+    *operands, scale, activation = given
+    return score_pairs(NetworkScores(scale, activation), *operands)
 
 
 def operands(batch: int = 2, heads: int = 3, skip: int = 5) -> list[Tensor]:
@@ -69,7 +75,7 @@ def check_equal(found: list[Tensor], expected: list[Tensor], tolerance: float = 
 def test_both_forms_are_the_equation(activation: str) -> None:
     given = operands()
     expected = equation(*given, activation=activation)
-    for form in (sum_network, NetworkSum.apply):
+    for form in (sum_network, by_pieces):
         found = form(*given, 0.5, activation)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -83,7 +89,7 @@ def test_the_fast_form_is_the_plain_one_with_its_gradients(activation: str, grad
         "transposed": torch.randn(2, 3, KEYS, QUERIES, dtype=torch.float64).transpose(2, 3),
     }[gradient]
     check_equal(
-        values_and_gradients(NetworkSum.apply, operands(), activation, above),
+        values_and_gradients(by_pieces, operands(), activation, above),
         values_and_gradients(sum_network, operands(), activation, above),
     )
 
@@ -94,7 +100,7 @@ def test_pieces_of_planes_and_of_rows_make_the_whole(
 ) -> None:
     expected = values_and_gradients(sum_network, operands(), "gelu")
     monkeypatch.setattr(Piece, "on_processor", limit)
-    check_equal(values_and_gradients(NetworkSum.apply, operands(), "gelu"), expected)
+    check_equal(values_and_gradients(by_pieces, operands(), "gelu"), expected)
 
 
 def test_operands_may_lie_in_memory_as_they_like() -> None:
@@ -104,16 +110,15 @@ def test_operands_may_lie_in_memory_as_they_like() -> None:
     strided[1] = given[1][:, :1].expand(-1, 3, -1, -1)
     plain = [t.contiguous() for t in strided]
     check_equal(
-        [NetworkSum.apply(*strided, 0.5, "gelu"), *strided[:7]],
+        [by_pieces(*strided, 0.5, "gelu"), *strided[:7]],
         [sum_network(*plain, 0.5, "gelu"), *plain[:7]],
     )
 
 
-def test_without_a_skip_queries_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_skip_queries_count_for_nothing() -> None:
     given = operands()
     leaves = [t.clone().requires_grad_() for t in given]
-    monkeypatch.setattr(query_network, "way", lambda *a: "pieces")
-    fast = reduce_network(*leaves, 0.0, "gelu")
+    fast = by_pieces(*leaves, 0.0, "gelu")
     torch.testing.assert_close(fast, sum_network(*given, 0.0, "gelu"), rtol=0, atol=1e-12)
     found = torch.autograd.grad(fast.sum(), leaves, allow_unused=True)
     expected = torch.autograd.grad(
@@ -130,7 +135,7 @@ def test_the_fast_form_has_first_and_second_derivatives(activation: str) -> None
     leaves = [t[:, :, :2].contiguous().requires_grad_() for t in operands(1, 1, 1)]
 
     def scores(*given: Tensor) -> Tensor:
-        found: Tensor = NetworkSum.apply(*given, 0.5, activation)
+        found: Tensor = by_pieces(*given, 0.5, activation)
         return found
 
     assert torch.autograd.gradcheck(scores, leaves)
@@ -140,7 +145,7 @@ def test_the_fast_form_has_first_and_second_derivatives(activation: str) -> None
 def test_only_wanted_gradients_are_given() -> None:
     given = operands()
     given[2].requires_grad_()
-    NetworkSum.apply(*given, 0.5, "gelu").sum().backward()
+    by_pieces(*given, 0.5, "gelu").sum().backward()
     assert [t.grad is not None for t in given] == [False, False, True, False, False, False, False]
 
 
@@ -150,7 +155,7 @@ def test_the_fast_form_takes_transforms() -> None:
     rows = torch.randn(5, *given[2].shape, dtype=torch.float64)
 
     def scores(own: Tensor) -> Tensor:
-        found: Tensor = NetworkSum.apply(*given[:2], own, *given[3:], 0.5, "tanh")
+        found: Tensor = by_pieces(*given[:2], own, *given[3:], 0.5, "tanh")
         return found
 
     expected = torch.stack([scores(own) for own in rows])
@@ -166,7 +171,7 @@ def test_sums_of_16_bit_units_are_rounded_once(autocast: bool) -> None:
     short = [t.bfloat16().requires_grad_() for t in operands()]
     exact = [t.detach().double().requires_grad_() for t in short]
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        scores = NetworkSum.apply(*short, 0.5, "gelu")
+        scores = by_pieces(*short, 0.5, "gelu")
         assert scores.dtype == sum_network(*short, 0.5, "gelu").dtype == torch.bfloat16
         scores.sum().backward()
     expected = sum_network(*exact, 0.5, "gelu")
@@ -187,7 +192,7 @@ def test_training_remembers_no_plane_of_pairs() -> None:
 
     leaves = [t.requires_grad_() for t in operands()]
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        NetworkSum.apply(*leaves, 0.5, "gelu")
+        by_pieces(*leaves, 0.5, "gelu")
     assert sizes == [t.numel() for t in leaves]
 
 
@@ -224,12 +229,12 @@ def test_weights_may_be_wider_than_units() -> None:
 
 def way_taken(monkeypatch: pytest.MonkeyPatch, given: list[Tensor]) -> str:
     taken: list[str] = []
-    plain, fast = sum_network, NetworkSum.apply
+    plain, fast = sum_network, Scored.apply
     monkeypatch.setattr(
         query_network, "sum_network", lambda *a: taken.append("planes") or plain(*a)
     )
-    monkeypatch.setattr(NetworkSum, "apply", lambda *a: taken.append("pieces") or fast(*a))
-    reduce_network(*given, 0.5, "gelu")
+    monkeypatch.setattr(Scored, "apply", lambda *a: taken.append("pieces") or fast(*a))
+    by_choice(*given, 0.5, "gelu")
     monkeypatch.undo()
     return taken[0]
 
@@ -262,7 +267,7 @@ def test_a_measured_way_comes_before_the_rule(monkeypatch: pytest.MonkeyPatch) -
 def test_an_export_holds_the_plain_form() -> None:
     class Scores(nn.Module):
         def forward(self, *given: Tensor) -> Tensor:
-            return reduce_network(*given, 0.5, "relu")
+            return by_choice(*given, 0.5, "relu")
 
     with using({place("query_network", operands()[2], KEYS): {2: "pieces"}}):
         exported = torch.export.export(Scores(), tuple(operands()))
