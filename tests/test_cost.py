@@ -158,7 +158,7 @@ def test_sizes_at_which_a_mechanism_does_not_exist() -> None:
 
 @pytest.mark.parametrize("form", ["matmul", "einsum", "fused"])
 def test_one_attention_counts_the_same_however_it_is_spelt(form: str) -> None:
-    from nas.cost import _trace
+    from nas.counting import _trace
 
     class Spelt(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -44,9 +44,11 @@ def windowed_keys(
     is_causal: bool,
     window: int,
     global_tokens: int,
-) -> Bool[Tensor, "..."]:
-    """As ``visible_keys``, within the window: one mask for the whole sequence."""
+) -> Bool[Tensor, "..."] | None:
+    """As ``visible_keys``, within the window: one mask for the whole sequence, None for all."""
     mask = visible_keys(x, attn_mask, key_padding_mask, False)
+    if window // 2 >= x.shape[1] - 1 and not is_causal:
+        return mask
     places = torch.arange(x.shape[1], device=x.device)
     near = in_window(places, places, window, global_tokens, is_causal)
     return near if mask is None else mask & near
@@ -59,7 +61,7 @@ def window_blocks(
     is_causal: bool,
     window: int,
     global_tokens: int,
-) -> list[tuple[slice, slice | Tensor, Bool[Tensor, "..."]]]:
+) -> list[tuple[slice, slice | Tensor, Bool[Tensor, "..."] | None]]:
     """Cut the queries into blocks, each with the keys that it reaches and their mask.
 
     A block is at least 64 queries, and as many as the window is wide; the blocks together cost
@@ -68,7 +70,7 @@ def window_blocks(
 
     Returns:
         For each block its queries (a slice), its keys (a slice, or positions where global tokens
-        lie apart), and a bool mask broadcastable to (b, h, queries, keys).
+        lie apart), and a bool mask broadcastable to (b, h, queries, keys), None for all.
     """
     n, size = x.shape[1], max(window, 64)
     if n <= 2 * size:
@@ -79,7 +81,7 @@ def window_blocks(
     behind = window - 1 if is_causal else window // 2
     places = torch.arange(n, device=x.device)
     first = min(global_tokens, n)
-    blocks = []
+    blocks: list[tuple[slice, slice | Tensor, Bool[Tensor, "..."] | None]] = []
     for start in (*range(0, first, size), *range(first, n, size)):
         is_global = start < first
         stop = min(start + size, first if is_global else n)

@@ -19,6 +19,16 @@ def hide(
     return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
 
 
+def hiding(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """What hides keys from a softmax when it is added to scores: as large as the mask.
+
+    Filling scores, forward and backward, takes longer than their softmax; adding has no backward
+    pass. Half the lowest finite number, not -inf: a row without visible keys stays free of NaN.
+    """
+    added = torch.zeros(mask.shape, dtype=scores.dtype, device=mask.device)
+    return added.masked_fill_(~mask, torch.finfo(scores.dtype).min / 2)
+
+
 def count_visible(
     scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
 ) -> Float[Tensor, "..."]:

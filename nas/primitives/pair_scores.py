@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from nas.kernels import way
+from nas.primitives.masks import hiding
 from nas.primitives.pieces import is_recorded, pieces
 from nas.primitives.softmax import masked_softmax
 
@@ -287,11 +288,8 @@ def softmax_into(
     if mask is None:
         torch.softmax(scores, -1, out=out)
         return
-    hidden = ~mask
-    # The lowest finite number, not -inf: a row without visible keys stays free of NaN.
-    scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)
-    torch.softmax(scores, -1, out=out)
-    out.masked_fill_(hidden, 0.0)
+    torch.softmax(scores.add_(hiding(mask, scores)), -1, out=out)
+    out.mul_(mask.any(dim=-1, keepdim=True))
 
 
 def piece_of(

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Role, primitive
-from nas.primitives.masks import hide
+from nas.primitives.masks import hide, hiding
 
 
 def masked_softmax(
@@ -25,9 +25,8 @@ def masked_softmax(
         return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    # The lowest finite number, not -inf: a row without visible keys stays free of NaN.
-    hidden = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    return torch.softmax(hidden, dim=-1).masked_fill(~mask, 0.0)
+    seen = mask.any(dim=-1, keepdim=True).to(scores.dtype)
+    return torch.softmax(scores + hiding(mask, scores), dim=-1) * seen
 
 
 @primitive(
