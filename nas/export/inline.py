@@ -26,18 +26,22 @@ def inlined(roots: Iterable[Any]) -> list[str]:
 
     Raises:
         AssertionError: one of them uses something that is neither torch's nor a class or
-            function of ours; a primitive must not.
+            function of ours, or two have one name; a primitive must not.
     """
+    known: dict[str, Any] = {}
     order: dict[str, str] = {}
     for root in roots:
-        _visit(root, order, ())
+        _visit(root, known, order)
     return list(order.values())
 
 
-def _visit(item: Any, order: dict[str, str], path: tuple[str, ...]) -> None:
+def _visit(item: Any, known: dict[str, Any], order: dict[str, str]) -> None:
     name = item.__name__
-    if name in order or name in path:
+    if name in known:
+        other = known[name]
+        assert other is item, f"{other.__module__} and {item.__module__} both have a {name}"
         return
+    known[name] = item
     source = _source(item)
     scope = vars(sys.modules[item.__module__])
     for used in _globals(source):
@@ -48,7 +52,7 @@ def _visit(item: Any, order: dict[str, str], path: tuple[str, ...]) -> None:
         is_ours = getattr(found, "__module__", "").split(".")[0] in roots
         can_be_copied = is_ours and (inspect.isclass(found) or inspect.isfunction(found))
         assert can_be_copied, f"{item.__module__}.{name} uses {used}, which cannot be inlined"
-        _visit(found, order, (*path, name))
+        _visit(found, known, order)
     order[name] = source
 
 

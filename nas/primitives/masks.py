@@ -19,7 +19,7 @@ def hide(
     return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
 
 
-def hiding(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """What hides keys from a softmax when it is added to scores: as large as the mask.
 
     Filling scores, forward and backward, takes longer than their softmax; adding has no backward

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from nas.kernels import way
-from nas.primitives.masks import hiding
+from nas.primitives.masks import mask_bias
 from nas.primitives.pieces import is_recorded, pieces
 from nas.primitives.softmax import masked_softmax
 
@@ -288,7 +288,7 @@ def softmax_into(
     if mask is None:
         torch.softmax(scores, -1, out=out)
         return
-    torch.softmax(scores.add_(hiding(mask, scores)), -1, out=out)
+    torch.softmax(scores.add_(mask_bias(mask, scores)), -1, out=out)
     out.mul_(mask.any(dim=-1, keepdim=True))
 
 

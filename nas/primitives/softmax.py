@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Role, primitive
-from nas.primitives.masks import hide, hiding
+from nas.primitives.masks import hide, mask_bias
 
 
 def masked_softmax(
@@ -26,7 +26,7 @@ def masked_softmax(
     if mask is None:
         return torch.softmax(scores, dim=-1)
     seen = mask.any(dim=-1, keepdim=True).to(scores.dtype)
-    return torch.softmax(scores + hiding(mask, scores), dim=-1) * seen
+    return torch.softmax(scores + mask_bias(mask, scores), dim=-1) * seen
 
 
 @primitive(

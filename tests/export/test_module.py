@@ -14,8 +14,10 @@ from nas.canonical import digest
 from nas.compiler import build_attention
 from nas.errors import ExportError
 from nas.export import Origin, export_module, write_module
+from nas.export.inline import inlined
 from nas.mechanisms import MECHANISMS
 from nas.primitives import names
+from nas.primitives.masks import mask_bias
 from nas.space import load_space
 from nas.validation import load_policy
 from nas.variation import Variation
@@ -139,3 +141,12 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError, match="cannot be written"):
         write_module("text", tmp_path / "file" / "out.py")
+
+
+def test_two_things_of_one_name_are_not_exported() -> None:
+    """One of them would be taken for the other."""
+    scope = {"__name__": __name__}
+    exec("def mask_bias(mask: object) -> None: ...", scope)
+    with pytest.raises(AssertionError, match=r"both have a mask_bias"):
+        inlined([mask_bias, scope["mask_bias"]])
+    assert len(inlined([mask_bias, mask_bias])) == 1
