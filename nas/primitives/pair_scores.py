@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from nas.kernels import way
@@ -196,11 +196,16 @@ class Attended(torch.autograd.Function):
             plane = parts[0].new_empty(()).expand(batch * heads, queries, keys)
             weights = parts[0].new_empty(plane.shape if is_trained else 0)
             result = given.new_empty(batch * heads, queries, width)
+            if mask is not None:
+                hidden, seen = mask_bias(mask, plane), mask.any(dim=-1, keepdim=True)
             for at in pieces(plane):
                 total = plane.new_empty(plane[at].shape)
                 score.fill(parts, at, total)
-                own = weights[at] if is_trained else total
-                softmax_into(own, total, piece_of(mask, at, (batch, heads, queries, keys)))
+                if mask is not None:
+                    total += piece_of(hidden, at, (batch, heads, queries, keys))
+                own = torch.softmax(total, -1, out=weights[at] if is_trained else total)
+                if mask is not None:
+                    own *= piece_of(seen, at, (batch, heads, queries, 1))
                 torch.bmm(own.to(given.dtype), given[at[0]], out=result[at])
         return result.unflatten(0, (batch, heads)), weights
 
@@ -281,27 +286,12 @@ def product_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if is_mixed else x.dtype
 
 
-def softmax_into(
-    out: Float[Tensor, "p q k"], scores: Float[Tensor, "p q k"], mask: Bool[Tensor, "..."] | None
-) -> None:
-    """``out``, which may be the scores, becomes ``masked_softmax`` of them; the scores may go."""
-    if mask is None:
-        torch.softmax(scores, -1, out=out)
-        return
-    torch.softmax(scores.add_(mask_bias(mask, scores)), -1, out=out)
-    out.mul_(mask.any(dim=-1, keepdim=True))
-
-
 def piece_of(
-    mask: Bool[Tensor, "..."] | None, at: tuple[slice, slice], shape: tuple[int, int, int, int]
-) -> Bool[Tensor, "p q k"] | None:
-    """A mask that is broadcastable to the shape, (b, h, q, k), on a piece of its plane."""
-    if mask is None:
-        return None
-    (planes, rows), (batch, heads) = at, shape[:2]
-    numbers = range(batch * heads)[planes]
-    whole = mask.expand(shape)
-    if len(numbers) == 1:
-        return whole[numbers[0] // heads, numbers[0] % heads, rows].unsqueeze(0)
-    found = torch.tensor(numbers, device=mask.device)
-    return whole[found // heads, found % heads, rows]
+    x: Shaped[Tensor, "..."], at: tuple[slice, slice], shape: tuple[int, int, int, int]
+) -> Shaped[Tensor, "p q k"]:
+    """What is broadcastable to the shape, (b, h, q, k), on a piece of its plane."""
+    batch, heads = shape[:2]
+    if x.shape[:-2].numel() == 1:  # one plane for all
+        return x.expand(shape)[0, :1, at[1]]
+    own = torch.arange(batch * heads, device=x.device)[at[0]]
+    return x.expand(shape)[own // heads, own % heads, at[1]]
