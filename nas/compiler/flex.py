@@ -30,6 +30,26 @@ class Flex:
     variants = 1024
 
 
+class Shaping:
+    """What becomes of products p of query and key: s = c tanh(p / c) - slope |i - j|, then weights.
+
+    Args:
+        cap: c; None for s = p - slope |i - j|.
+        slopes: of each head, (h); None for none.
+        start: the place of the first query, counted from the first key.
+        weights: softmax, sigmoid, or sigmoid_over_length: of s - log of the visible keys' number.
+    """
+
+    def __init__(
+        self,
+        cap: float | None = None,
+        slopes: Float[Tensor, "h"] | None = None,
+        start: int = 0,
+        weights: str = "softmax",
+    ) -> None:
+        self.cap, self.slopes, self.start, self.weights = cap, slopes, start, weights
+
+
 def flexible_attention(
     query: Float[Tensor, "b h q w"],
     key: Float[Tensor, "b g k w"],
@@ -38,10 +58,7 @@ def flexible_attention(
     scale: float,
     is_causal: bool,
     bias: Float[Tensor, "b t k 1"] | None,
-    cap: float | None,
-    slopes: Float[Tensor, "h"] | None,
-    start: int,
-    weights: str,
+    shaping: Shaping,
 ) -> Float[Tensor, "b h q v"]:
     """As ``shaped_attention``; sums of sigmoids are exp(log sigmoid), normalised, times their sum.
 
@@ -57,7 +74,8 @@ def flexible_attention(
     # Kernels take one width, a power of two from 16 on.
     widest = max(16, 1 << (max(key.shape[-1], width) - 1).bit_length())
     query, key, values = (widened(x, widest) for x in (query, key, values))
-    hidden, change = hiding(query, key, mask, is_causal), changing(cap, slopes, start)
+    hidden, change = hiding(query, key, mask, is_causal), changing(shaping)
+    weights = shaping.weights
     if weights == "sigmoid_over_length":
         change = over_length(change, counted(query, key, mask, is_causal))
     change = change if weights == "softmax" else log_sigmoid(change)
@@ -79,10 +97,9 @@ def flex_call(is_compiled: bool) -> "Any":
     return torch._dynamo.config.patch(recompile_limit=Flex.variants)(Flex.compiled)
 
 
-def changing(
-    cap: float | None, slopes: Float[Tensor, "h"] | None, start: int
-) -> "Callable[..., Tensor]":
+def changing(shaping: Shaping) -> "Callable[..., Tensor]":
     """The function of one score that bends it and takes off what its distance costs."""
+    cap, slopes, start = shaping.cap, shaping.slopes, shaping.start
 
     def change(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if cap is not None:

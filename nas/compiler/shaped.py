@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nas.compiler.flex import flexible_attention
+from nas.compiler.flex import Shaping, flexible_attention
 from nas.compiler.runtime import (
     fused_attention,
     fused_or_explicit,
@@ -44,12 +44,10 @@ def shaped_attention(
 
     Args:
         mask, is_causal, bias: as of ``dot_product_attention``.
-        cap: c; None for s = p - slope |i - j|.
-        slopes: None for none.
-        start: the place of the first query, counted from the first key.
-        weights: softmax, sigmoid, or sigmoid_over_length: of s - log of the visible keys' number.
+        cap, slopes, start, weights: as of ``Shaping``.
     """
-    given = (query, key, values, mask, scale, is_causal, bias, cap, slopes, start, weights)
+    given = (query, key, values, mask, scale, is_causal, bias)
+    shaping = Shaping(cap, slopes, start, weights)
     keys, width = key.shape[2:]
     has_curve = cap is not None or weights != "softmax" or slopes is None
     rule = "explicit" if has_curve else sloped_or_explicit(query, keys)
@@ -60,10 +58,10 @@ def shaped_attention(
         rule = "flex"
     found = rule if is_causal else way("shaped_attention", query, keys, width, rule)
     if found == "flex":
-        return flexible_attention(*given)
+        return flexible_attention(*given, shaping)
     if found == "explicit" or has_curve or slopes is None:
-        return explicit_attention(*given)
-    return sloped_attention(query, key, values, mask, scale, is_causal, bias, slopes, start)
+        return explicit_attention(*given, shaping)
+    return sloped_attention(*given, slopes, start)
 
 
 def sloped_or_explicit(query: Float[Tensor, "b h q w"], keys: int) -> str:
@@ -85,10 +83,7 @@ def explicit_attention(
     scale: float,
     is_causal: bool,
     bias: Float[Tensor, "b t k 1"] | None,
-    cap: float | None,
-    slopes: Float[Tensor, "h"] | None,
-    start: int,
-    weights: str,
+    shaping: Shaping,
 ) -> Float[Tensor, "b h q v"]:
     """As ``shaped_attention``, by a score and a weight of each pair, some queries at a time."""
 
@@ -99,12 +94,12 @@ def explicit_attention(
         scores = query @ repeat_heads(key, heads).transpose(-2, -1)
         if bias is not None:
             scores = scores + repeat_heads(bias, heads).to(scores.dtype).transpose(-2, -1)
-        if cap is not None:
-            scores = cap * torch.tanh(scores / cap)
-        if slopes is not None:
-            penalty = linear_bias(slopes, query, key, start + first)
+        if shaping.cap is not None:
+            scores = shaping.cap * torch.tanh(scores / shaping.cap)
+        if shaping.slopes is not None:
+            penalty = linear_bias(shaping.slopes, query, key, shaping.start + first)
             scores = scores + penalty.to(scores.dtype)
-        return pair_weights(scores, mask, weights) @ repeat_heads(values, heads)
+        return pair_weights(scores, mask, shaping.weights) @ repeat_heads(values, heads)
 
     mask = with_past(mask, query, key) if is_causal else mask
     query = query * scale if scale != 1.0 else query

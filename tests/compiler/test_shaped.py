@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.compiler.flex import flexible_attention
+from nas.compiler.flex import Shaping, flexible_attention
 from nas.compiler.shaped import explicit_attention, shaped_attention, sloped_attention
 from nas.kernels import using
 from nas.primitives.alibi import alibi_slopes
@@ -73,7 +73,8 @@ def test_flex_is_explicit_attention(weights: str, kind: str, is_causal: bool) ->
     query, key, values, bias, slopes = leaves = operands(4, 2)
     mask = mask_of(kind)
     for cap, own_slopes, own_bias in ((None, slopes, None), (2.0, slopes, bias), (2.0, None, None)):
-        given = (query, key, values, mask, 0.4, is_causal, own_bias, cap, own_slopes, 0, weights)
+        shaping = Shaping(cap, own_slopes, weights=weights)
+        given = (query, key, values, mask, 0.4, is_causal, own_bias, shaping)
         torch._dynamo.reset()
         ours = results(flexible_attention(*given), leaves)
         check_same(ours, results(explicit_attention(*given), leaves))
@@ -87,7 +88,7 @@ def test_slopes_by_the_fused_kernel_are_explicit_attention(kind: str, is_causal:
     for own_bias in (None, bias):
         rest = (query, key, values, mask, 0.4, is_causal, own_bias)
         ours = results(sloped_attention(*rest, slopes, 0), leaves)
-        theirs = results(explicit_attention(*rest, None, slopes, 0, "softmax"), leaves)
+        theirs = results(explicit_attention(*rest, Shaping(slopes=slopes)), leaves)
         check_same(ours, theirs)
 
 
@@ -153,7 +154,7 @@ def test_causal_slopes_are_exact_in_16_bits(dtype: torch.dtype) -> None:
     slopes = alibi_slopes(4, query)
     ours = sloped_attention(query, key, values, None, 1.0, True, None, slopes, 0)
     wide = (x.float() for x in (query, key, values))
-    theirs = explicit_attention(*wide, None, 1.0, True, None, None, slopes, 0, "softmax")
+    theirs = explicit_attention(*wide, None, 1.0, True, None, Shaping(slopes=slopes))
     torch.testing.assert_close(ours.float(), theirs, rtol=0.02, atol=0.02)
 
 
@@ -165,7 +166,8 @@ def test_flex_on_a_gpu_is_explicit_attention(weights: str, cap: float | None) ->
     for is_causal, kind in itertools.product((False, True), MASKS):
         mask = mask_of(kind)
         mask = mask if mask is None else mask.cuda()
-        given = (query, key, values, mask, 0.4, is_causal, bias, cap, slopes, 0, weights)
+        shaping = Shaping(cap, slopes, weights=weights)
+        given = (query, key, values, mask, 0.4, is_causal, bias, shaping)
         ours = results(flexible_attention(*given), leaves)
         theirs = results(explicit_attention(*given), leaves)
         for a, b in zip(ours, theirs, strict=True):
