@@ -65,7 +65,7 @@ def _pairs(call: Lowered, keys: list[str] | None) -> list[str]:
     given = [*arguments(score, keys), *(["x=x"] if "x" in score.primitive.extras else [])]
     if keys is not None and score.primitive.is_positional:
         given.append("start=start")
-    lines = [*lines, *call_lines(name, f"self.{score.module}.pairs", given)]
+    lines = [*lines, *call_lines(name, f"self.{score.module}.pair_scores", given)]
     return [*lines, *_results(call, "attend_pairs", [name, values, "mask"], keys)]
 
 

@@ -99,10 +99,7 @@ def _is_causal_by_word(plan: Plan, fused: Fused) -> bool:
 
 
 def _is_one_call(plan: Plan, fused: Fused, stage: int) -> bool:
-    """Whether all about pairs in a stage is one fused call on the whole sequence.
-
-    And that call takes long sequences part by part itself, if it must.
-    """
+    """Whether all about pairs in a stage is one call that takes long sequences by itself."""
     own = [s for s in plan.steps if s.is_paired and s.stage == stage]
     left = _without_hidden(plan, own, fused)
     is_whole = all(s.index in fused and not fused[s.index].scores_pairs for s in left)
@@ -165,7 +162,9 @@ def _parts(plan: Plan, stage: int, pairs: list[Step], fused: Fused) -> list[str]
         given += ["attn_mask", "key_padding_mask", "is_causal", *_limits(plan)]
         return call_lines(target, "by_windows", given)
     # What a step computes of a pair and what it was computed from: larger ones cut themselves.
-    given += ["mask" if plan.needs_mask or fused else "None", f"planes={2 * len(pairs)}"]
+    hidden = [step for step in pairs if step.index in fused and fused[step.index].scores_pairs]
+    planes = 2 * (len(pairs) + 2 * len(hidden))  # a score and its softmax are in such a call
+    given += ["mask" if plan.needs_mask or fused else "None", f"planes={planes}"]
     return call_lines(target, "by_rows", given)
 
 

@@ -203,7 +203,7 @@ def _network(plan: Plan, normaliser: Step, readers: Readers) -> Step | None:
 
 
 def _is_network(step: Step) -> bool:
-    return hasattr(step.primitive.module, "pairs")
+    return hasattr(step.primitive.module, "pair_scores")
 
 
 def _counts_passes(plan: Plan, step: Step) -> bool:

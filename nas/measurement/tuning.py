@@ -39,6 +39,8 @@ ENOUGH_PAIRS: Final = 2**20
 MOST_PAIRS: Final = 2**26
 """Pairs of one sequence beyond which its scores alone are 256 MiB: not measured."""
 CLEARLY: Final = 0.95
+VALUES: Final = 16
+"""Numbers of a value, where a pattern's width says nothing about it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,10 @@ def _units(*counts: int) -> Callable[[Shapes], dict[int, int]]:
 
 
 def _attended(score: PairScores, given: tuple[Tensor, ...]) -> Tensor:
-    """What weighs values by such scores, the last of the tensors given."""
+    """Values, the last of the tensors given, weighed by such scores: what they are mostly for.
+
+    What is chosen here holds for such scores alone, too.
+    """
     return attend_pairs((score, given[:-1]), given[-1], None)
 
 
@@ -131,7 +136,7 @@ PATTERNS: Final = (
         "hidden_units",
         ("planes", "pieces"),
         _units(4, 16),
-        lambda b, h, n, m: ((b, h, n, m), (b, h, n, m), (m,), (1,), (b, h, n, m)),
+        lambda b, h, n, m: ((b, h, n, m), (b, h, n, m), (m,), (1,), (b, h, n, VALUES)),
         lambda m, *given: _attended(UnitScores("gelu"), given),
     ),
     Pattern(
@@ -155,7 +160,7 @@ PATTERNS: Final = (
         lambda b, h, n, m: (
             *((b, h, n, m),) * 2,
             *((m // 2, m), (m // 2,), (1, m // 2), (1,)),
-            (b, h, n, m),
+            (b, h, n, VALUES),
         ),
         lambda m, *given: _attended(LayerScores(), given),
     ),

@@ -36,21 +36,24 @@ class UnitScores(PairScores):
         left, right, weight, shift = operands
         return sum_units(left, right, weight, shift, self.activation)
 
-    def size(self, *operands: Tensor) -> tuple[int, int]:
-        """Units, and their planes' numbers."""
-        left, right = operands[:2]
-        return left.shape[3], left.numel() * right.shape[2]
+    def width(self, *operands: Tensor) -> int:
+        """The number of units."""
+        return operands[0].shape[3]
+
+    def numbers(self, *operands: Tensor) -> int:
+        """Of all units."""
+        return operands[0].numel() * operands[1].shape[2]
 
     def rule(self, *operands: Tensor) -> str:
         """One image of 65 tokens is so few pairs that calls cost more than memory."""
-        units, numbers = self.size(*operands)
-        return "planes" if numbers < units * 2**15 else "pieces"
+        pairs = operands[0].shape[:3].numel() * operands[1].shape[2]
+        return "planes" if pairs < 2**15 else "pieces"
 
     def dtype(self, *operands: Tensor) -> torch.dtype:
         """That of the widest operand."""
         return torch.promote_types(operands[0].dtype, operands[2].dtype)
 
-    def spread(self, *operands: Tensor) -> tuple[Tensor, ...]:
+    def parts(self, *operands: Tensor) -> tuple[Tensor, ...]:
         """The operands as (m, p, q, 1), (m, p, 1, k), (m, p, 1, 1) and (p, 1, 1)."""
         left, right, weight, shift = operands
         wide = torch.promote_types(left.dtype, torch.float32)
@@ -101,7 +104,7 @@ class UnitScores(PairScores):
         """Those of weight and shift for each of batch and heads."""
         queries, keys = (sums[0] * parts[2]).squeeze(-1), (sums[1] * parts[2]).squeeze(-2)
         shaped = (t.unflatten(1, batch).movedim(0, -1) for t in (queries, keys))
-        return (*shaped, sums[2].view(-1, *batch).movedim(0, -1), sums[3].view(batch))
+        return (*shaped, sums[2].view(len(sums[2]), *batch).movedim(0, -1), sums[3].view(batch))
 
 
 def sum_units(

@@ -23,10 +23,11 @@ def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[
     """What hides keys from a softmax when it is added to scores: as large as the mask.
 
     Filling scores, forward and backward, takes longer than their softmax; adding has no backward
-    pass. Half the lowest finite number, not -inf: a row without visible keys stays free of NaN.
+    pass. A row without visible keys is left as it is, free of NaN: whoever adds this sets it zero.
     """
+    hidden = ~mask & mask.any(dim=-1, keepdim=True)
     added = torch.zeros(mask.shape, dtype=scores.dtype, device=mask.device)
-    return added.masked_fill_(~mask, torch.finfo(scores.dtype).min / 2)
+    return added.masked_fill(hidden, -torch.inf)
 
 
 def count_visible(

@@ -93,10 +93,10 @@ class NeuralAttentionAuthors(nn.Module):
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> Float[Tensor, "b h q k"]:
-        score, operands = self.pairs(query, key)
+        score, operands = self.pair_scores(query, key)
         return score_pairs(score, *operands)
 
-    def pairs(
+    def pair_scores(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> tuple[LayerScores, tuple[Tensor, ...]]:
         """The scores as ``attend_pairs`` takes them."""

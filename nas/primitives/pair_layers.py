@@ -33,25 +33,24 @@ class LayerScores(PairScores):
         left, right, second, bias, third, shift = operands
         return sum_layers(left, right, second, bias, third, shift)
 
-    def size(self, *operands: Tensor) -> tuple[int, int]:
-        """Units of the first layer, and their planes' numbers."""
-        left, right = operands[:2]
-        return left.shape[3], left.numel() * right.shape[2]
+    def width(self, *operands: Tensor) -> int:
+        """Units of the first layer."""
+        return operands[0].shape[3]
+
+    def numbers(self, *operands: Tensor) -> int:
+        """Of the first layer."""
+        return operands[0].numel() * operands[1].shape[2]
 
     def rule(self, *operands: Tensor) -> str:
-        """Few pairs cost more calls than memory, and wide layers more multiplications.
-
-        Which cores that multiply 16-bit matrices do faster.
-        """
-        width, numbers = self.size(*operands)
-        is_wide = operands[0].dtype.itemsize == 2 and width > 32
-        return "planes" if is_wide or numbers < 2**19 else "pieces"
+        """Few pairs cost more calls than memory; wide layers in 16 bits, more multiplications."""
+        is_wide = operands[0].dtype.itemsize == 2 and self.width(*operands) > 32
+        return "planes" if is_wide or self.numbers(*operands) < 2**19 else "pieces"
 
     def dtype(self, *operands: Tensor) -> torch.dtype:
         """That of left and right."""
         return operands[0].dtype
 
-    def spread(self, *operands: Tensor) -> tuple[Tensor, ...]:
+    def parts(self, *operands: Tensor) -> tuple[Tensor, ...]:
         """The operands as (m, p, q, 1), (m, p, 1, k), (g, m + 1), (1, g) and (1).
 
         The bias is the last weight, of an input that is 1.

@@ -21,12 +21,12 @@ from nas.primitives.pieces import is_recorded, pieces
 from nas.primitives.softmax import masked_softmax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 
 class PairScores:
-    """A kind of score: from tensors, its operands, to a number for each pair.
+    """A kind of score: what it is for each pair, by its operands, and how gradients leave it.
 
     The first operand has a row for each query, (b, h, q, ...), the second one for each key,
     (b, h, k, ...). *Parts* are the operands as pieces read them, in float32 at least, with batch
@@ -38,14 +38,18 @@ class PairScores:
 
     pattern = ""
     largest = 2**26
-    """Numbers of the plain form beyond which it is more memory than by_rows counts with."""
+    """Numbers of the plain form's units, a quarter of a gibibyte, beyond which it is not taken."""
 
     def plain(self, *operands: Tensor) -> Float[Tensor, "b h q k"]:
         """The scores in plain operations: the reference, and what is counted and exported."""
         raise NotImplementedError
 
-    def size(self, *operands: Tensor) -> tuple[int, int]:
-        """How wide a pair is, for ``nas.kernels.way``, and how many numbers a plane is."""
+    def width(self, *operands: Tensor) -> int:
+        """How many numbers a pair's score is made of, for ``nas.kernels.way``."""
+        raise NotImplementedError
+
+    def numbers(self, *operands: Tensor) -> int:
+        """How many numbers the units of all pairs are."""
         raise NotImplementedError
 
     def rule(self, *operands: Tensor) -> str:
@@ -56,8 +60,8 @@ class PairScores:
         """The type of the plain form's result."""
         raise NotImplementedError
 
-    def spread(self, *operands: Tensor) -> tuple[Tensor, ...]:
-        """The parts."""
+    def parts(self, *operands: Tensor) -> tuple[Tensor, ...]:
+        """The operands as pieces read them."""
         raise NotImplementedError
 
     def fill(
@@ -111,31 +115,42 @@ def attend_pairs(
         is_trained = any(x.requires_grad for x in (values, *operands)) and torch.is_grad_enabled()
         found: Tensor = Attended.apply(score, is_trained, mask, values, *operands)[0]
         return found
+    return plain_attention(score, mask, values, *operands)
+
+
+def plain_attention(
+    score: PairScores,
+    mask: Bool[Tensor, "..."] | None,
+    values: Float[Tensor, "b h k v"],
+    *operands: Tensor,
+) -> Float[Tensor, "b h q v"]:
+    """``attend_pairs`` in plain operations: the reference."""
     return masked_softmax(score.plain(*operands), mask, False) @ values
 
 
 def goes_by_pieces(score: PairScores, operands: tuple[Tensor, ...]) -> bool:
     """Whether pieces are the way that was measured or, where nothing was, the rule's."""
-    if is_recorded():
-        return False
     first, keys = operands[0], operands[1].shape[2]
-    width, numbers = score.size(*operands)
+    if is_recorded() or first.device.type == "meta":
+        return False
+    if score.numbers(*operands) > score.largest:
+        return True
     rule = score.rule(*operands) if first.device.type == "cpu" else "planes"
-    return numbers > score.largest or way(score.pattern, first, keys, width, rule) == "pieces"
+    return way(score.pattern, first, keys, score.width(*operands), rule) == "pieces"
 
 
 class Scored(torch.autograd.Function):
     """``score.plain`` of the operands, without planes of units in memory.
 
     Sums are in float32, in float64 for float64. Second derivatives and ``torch.func``'s transforms
-    take the plain form.
+    take the plain form; ``is_grads_batched`` and forward mode are not for it.
     """
 
     @staticmethod
     def forward(score: PairScores, *operands: Tensor) -> Float[Tensor, "b h q k"]:
         first, keys = operands[0], operands[1].shape[2]
         with torch.autocast(first.device.type, enabled=False):
-            parts = score.spread(*operands)
+            parts = score.parts(*operands)
             wide, kind = parts[0].dtype, score.dtype(*operands)
             shape = first.shape[:2].numel(), first.shape[2], keys
             scores = first.new_empty(shape, dtype=kind)
@@ -150,21 +165,24 @@ class Scored(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: "Any", inputs: tuple["Any", ...], output: Tensor) -> None:
         ctx.score, *operands = inputs
+        ctx.precision = precision_of(output)
         ctx.save_for_backward(*operands)
 
     @staticmethod
     def backward(ctx: "Any", gradient: Float[Tensor, "b h q k"]) -> tuple[Tensor | None, ...]:
         score, operands = ctx.score, ctx.saved_tensors
         if torch.is_grad_enabled():  # a gradient of this gradient is wanted
-            return (None, *torch.func.vjp(score.plain, *operands)[1](gradient))
+            with torch.autocast(*ctx.precision):
+                pull = torch.func.vjp(score.plain, *operands)[1]
+            return (None, *pull(gradient))
         above = gradient.flatten(0, 1)
         with torch.autocast(gradient.device.type, enabled=False):
-            parts = score.spread(*operands)
+            parts = score.parts(*operands)
             sums = score.sums(parts)
             for at in pieces(above):
                 score.pull(parts, sums, at, above[at].to(parts[0].dtype).contiguous())
             found = score.gradients(parts, sums, gradient.shape[:2])
-        return (None, *like(operands, found))
+        return (None, *gradients_like(operands, found))
 
     @staticmethod
     def vmap(
@@ -192,7 +210,7 @@ class Attended(torch.autograd.Function):
         queries, (batch, heads, keys, width) = operands[0].shape[2], values.shape
         given = values.to(product_dtype(values)).flatten(0, 1)
         with torch.autocast(values.device.type, enabled=False):
-            parts = score.spread(*operands)
+            parts = score.parts(*operands)
             plane = parts[0].new_empty(()).expand(batch * heads, queries, keys)
             weights = parts[0].new_empty(plane.shape if is_trained else 0)
             result = given.new_empty(batch * heads, queries, width)
@@ -202,16 +220,17 @@ class Attended(torch.autograd.Function):
                 total = plane.new_empty(plane[at].shape)
                 score.fill(parts, at, total)
                 if mask is not None:
-                    total += piece_of(hidden, at, (batch, heads, queries, keys))
+                    total += piece_of(hidden, at, batch, heads)
                 own = torch.softmax(total, -1, out=weights[at] if is_trained else total)
                 if mask is not None:
-                    own *= piece_of(seen, at, (batch, heads, queries, 1))
+                    own *= piece_of(seen, at, batch, heads)
                 torch.bmm(own.to(given.dtype), given[at[0]], out=result[at])
         return result.unflatten(0, (batch, heads)), weights
 
     @staticmethod
     def setup_context(ctx: "Any", inputs: tuple["Any", ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.score, _, mask, *given = inputs
+        ctx.precision = precision_of(output[0])
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[1], mask, *given)
@@ -224,11 +243,12 @@ class Attended(torch.autograd.Function):
         if gradient is None:  # nobody asks
             return (None,) * (3 + len(given))
         if torch.is_grad_enabled():  # a gradient of this gradient is wanted
-            pull = torch.func.vjp(plain_attention(score, mask), *given)[1]
+            with torch.autocast(*ctx.precision):
+                pull = torch.func.vjp(lambda *own: plain_attention(score, mask, *own), *given)[1]
             return (None, None, None, *pull(gradient))
         values, *operands = given
         with torch.autocast(gradient.device.type, enabled=False):
-            parts = score.spread(*operands)
+            parts = score.parts(*operands)
             sums, wide = score.sums(parts), parts[0].dtype
             outer = gradient.flatten(0, 1).contiguous()
             columns = values.flatten(0, 1).to(outer.dtype)
@@ -244,7 +264,7 @@ class Attended(torch.autograd.Function):
                 to_values.unflatten(0, gradient.shape[:2]),
                 *score.gradients(parts, sums, gradient.shape[:2]),
             )
-        return (None, None, None, *like(given, found))
+        return (None, None, None, *gradients_like(given, found))
 
     @staticmethod
     def vmap(
@@ -256,24 +276,18 @@ class Attended(torch.autograd.Function):
         *given: Tensor,
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, None]]:
         """Under ``torch.vmap``: the plain form, whose operations have rules for batches."""
-
-        def plain(mask: Tensor | None, *own: Tensor) -> Tensor:
-            return plain_attention(score, mask)(*own)
-
-        found = torch.vmap(plain, in_dims[2:])(mask, *given)
+        batched = torch.vmap(lambda *own: plain_attention(score, *own), in_dims[2:])
+        found = batched(mask, *given)
         return (found, found.new_empty(0)), (0, None)
 
 
-def plain_attention(score: PairScores, mask: Bool[Tensor, "..."] | None) -> "Callable[..., Tensor]":
-    """``attend_pairs`` in plain operations, of the values and the operands alone."""
-
-    def attend(values: Tensor, *operands: Tensor) -> Tensor:
-        return masked_softmax(score.plain(*operands), mask, False) @ values
-
-    return attend
+def precision_of(x: Tensor) -> tuple[str, torch.dtype, bool]:
+    """What ``torch.autocast`` takes to compute as is done now."""
+    device = x.device.type
+    return device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
 
 
-def like(operands: "Sequence[Tensor]", gradients: tuple[Tensor, ...]) -> list[Tensor]:
+def gradients_like(operands: "Sequence[Tensor]", gradients: tuple[Tensor, ...]) -> list[Tensor]:
     """Gradients in the operands' types, summed where an operand is shared."""
     pairs = zip(operands, gradients, strict=True)
     return [found.sum_to_size(own.shape).to(own.dtype) for own, found in pairs]
@@ -287,11 +301,12 @@ def product_dtype(x: Tensor) -> torch.dtype:
 
 
 def piece_of(
-    x: Shaped[Tensor, "..."], at: tuple[slice, slice], shape: tuple[int, int, int, int]
+    x: Shaped[Tensor, "..."], at: tuple[slice, slice], batch: int, heads: int
 ) -> Shaped[Tensor, "p q k"]:
-    """What is broadcastable to the shape, (b, h, q, k), on a piece of its plane."""
-    batch, heads = shape[:2]
-    if x.shape[:-2].numel() == 1:  # one plane for all
-        return x.expand(shape)[0, :1, at[1]]
+    """What is broadcastable to (b, h, q, k), broadcastable to a piece of its plane."""
+    whole = x[(None,) * (4 - x.dim())]
+    rows = at[1] if whole.shape[2] > 1 else slice(None)
+    if whole.shape[:2].numel() == 1:  # one plane for all
+        return whole[0, :1, rows]
     own = torch.arange(batch * heads, device=x.device)[at[0]]
-    return x.expand(shape)[own // heads, own % heads, at[1]]
+    return whole.expand(batch, heads, -1, -1)[own // heads, own % heads, rows]

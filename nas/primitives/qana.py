@@ -172,10 +172,10 @@ class Qana(nn.Module):
         x: Float[Tensor, "b q d"],
         start: int = 0,
     ) -> Float[Tensor, "b h q k"]:
-        score, operands = self.pairs(query, key, x, start)
+        score, operands = self.pair_scores(query, key, x, start)
         return score_pairs(score, *operands)
 
-    def pairs(
+    def pair_scores(
         self,
         query: Float[Tensor, "b h q w"],
         key: Float[Tensor, "b h k w"],

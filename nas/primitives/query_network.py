@@ -46,23 +46,26 @@ class NetworkScores(PairScores):
         given = (query, key, rows, seen, out, bias, shift, self.scale, self.activation)
         return sum_network(*given)
 
-    def size(self, *operands: Tensor) -> tuple[int, int]:
-        """A seen key's width, and the numbers of the units before and after their activation."""
-        rows, seen = operands[2:4]
-        return seen.shape[3], 2 * rows.shape[:4].numel() * seen.shape[2]
+    def width(self, *operands: Tensor) -> int:
+        """A seen key's."""
+        return operands[3].shape[3]
+
+    def numbers(self, *operands: Tensor) -> int:
+        """Of the units before and after their activation."""
+        return 2 * operands[2].shape[:4].numel() * operands[3].shape[2]
 
     def rule(self, *operands: Tensor) -> str:
         """Wide keys cost more multiplications than memory, above all in 16 bits."""
         keys, width = operands[3].shape[2:]
         is_short = keys < 4 * width if operands[2].dtype.itemsize > 2 else keys < 256 or width > 32
         # And few pairs cost more calls.
-        return "planes" if is_short or self.size(*operands)[1] < 2**20 else "pieces"
+        return "planes" if is_short or self.numbers(*operands) < 2**20 else "pieces"
 
     def dtype(self, *operands: Tensor) -> torch.dtype:
         """A gate may be wider than what it is for."""
         return torch.promote_types(operands[2].dtype, operands[6].dtype)
 
-    def spread(self, *operands: Tensor) -> tuple[Tensor, ...]:
+    def parts(self, *operands: Tensor) -> tuple[Tensor, ...]:
         """Query and key, shift, units (l, p, q, w + 1), seen (p, k, w + 1) and out (l, p, q, 1).
 
         A unit's bias is its last weight, of a key's last number, which is 1.

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from nas.primitives.masks import below_top, count_visible, drop_padding, hide
+from nas.primitives.masks import below_top, count_visible, drop_padding, hide, mask_bias
+from nas.primitives.softmax import masked_softmax
 
 SCORES = torch.zeros(2, 3, 4, 5)
 FULL = torch.rand(2, 3, 4, 5, generator=torch.Generator().manual_seed(0)) > 0.4
@@ -27,6 +28,39 @@ def test_counts_are_exact_where_16_bits_are_not() -> None:
     wide = torch.zeros(1, 1, 1, 1025, dtype=torch.bfloat16)
     assert count_visible(wide, None).item() == 1025
     assert count_visible(SCORES.double(), None).dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("mask", [FULL, FULL[:, :1, :1], FULL[0, 0], FULL[..., :1]])
+def test_what_is_added_hides_whatever_the_scores_are(
+    mask: torch.Tensor, dtype: torch.dtype
+) -> None:
+    """Seen keys at the lowest number there is, hidden ones near the highest."""
+    extreme = torch.finfo(dtype)
+    seen = mask.expand(SCORES.shape)
+    scores = torch.full(SCORES.shape, extreme.min, dtype=dtype)
+    scores = scores.masked_fill(~seen, extreme.max / 2).requires_grad_()
+    weights = masked_softmax(scores, mask, False)
+    assert torch.equal(weights > 0, seen)
+    assert torch.equal(weights.sum(-1).round(), seen.any(-1).to(dtype))
+    weights.square().sum().backward()
+    assert scores.grad is not None
+    assert bool(scores.grad.isfinite().all())
+    assert not scores.grad[~seen].any()
+    assert mask_bias(mask, scores).shape == mask.shape
+
+
+def test_every_sample_may_have_a_mask_of_its_own_under_vmap() -> None:
+    scores = torch.randn(6, 3, 4, 5, dtype=torch.float64)
+    masks = torch.rand(6, 1, 4, 5) > 0.5
+    masks[2, :, 1] = False
+
+    def loss(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return masked_softmax(scores[None], mask[None], False).square().sum()
+
+    found = torch.vmap(torch.func.grad(loss))(scores, masks)
+    each = [torch.func.grad(loss)(*one) for one in zip(scores, masks, strict=True)]
+    torch.testing.assert_close(found, torch.stack(each))
 
 
 def test_below_top_marks_what_cannot_be_in_a_support() -> None:

@@ -61,7 +61,7 @@ def check(kind: str, mask: Tensor | None) -> None:
     """Values and all gradients, those by what softmax does not see too."""
     own = given(kind)
     found = by_pieces(KINDS[kind], mask, *own)
-    expected = plain_attention(KINDS[kind], mask)(*own)
+    expected = plain_attention(KINDS[kind], mask, *own)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     above = torch.randn_like(expected).transpose(2, 3).contiguous().transpose(2, 3)
     ours, theirs = (torch.autograd.grad(out, own, above) for out in (found, expected))
@@ -86,8 +86,8 @@ def test_the_plain_form_is_the_equation() -> None:
     scores = torch.nn.functional.gelu(left.unsqueeze(3) + right.unsqueeze(2)) @ weight + shift
     for mask in (MASKS["rows"], MASKS["blind"]):
         weights = torch.softmax(hide(scores, mask), dim=-1).nan_to_num(0.0)
-        for form in (plain_attention(KINDS["hidden_units"], mask)(*own), None):
-            found = by_pieces(KINDS["hidden_units"], mask, *own) if form is None else form
+        for form in (plain_attention, by_pieces):
+            found = form(KINDS["hidden_units"], mask, *own)
             torch.testing.assert_close(found, weights @ values, rtol=0, atol=1e-12)
     assert not by_pieces(KINDS["hidden_units"], MASKS["blind"], *own)[:, :, 1].any()
 
@@ -133,13 +133,13 @@ def test_16_bits_are_those_of_plain_operations(kind: str, autocast: bool) -> Non
     """Types as there, and closer to exact numbers than they are, or nearly so."""
     short = given(kind, dtype=torch.bfloat16)
     exact = [t.detach().double().requires_grad_() for t in short]
-    expected = plain_attention(KINDS[kind], MASKS["rows"])(*exact)
+    expected = plain_attention(KINDS[kind], MASKS["rows"], *exact)
     above = torch.randn_like(expected).bfloat16()
     wanted = torch.autograd.grad(expected, exact, above.double())
     errors = []
-    for form in (plain_attention(KINDS[kind], MASKS["rows"]), None):
+    for form in (plain_attention, by_pieces):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            out = form(*short) if form else by_pieces(KINDS[kind], MASKS["rows"], *short)
+            out = form(KINDS[kind], MASKS["rows"], *short)
         assert out.dtype == torch.bfloat16
         found = torch.autograd.grad(out, short, above)
         pairs = zip((out.detach(), *found), (expected.detach(), *wanted), strict=True)
@@ -153,7 +153,7 @@ def test_wide_values_are_multiplied_as_autocast_would() -> None:
     wide = values.detach().float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         found = by_pieces(KINDS["hidden_units"], None, wide, *operands)
-        expected = plain_attention(KINDS["hidden_units"], None)(wide, *operands)
+        expected = plain_attention(KINDS["hidden_units"], None, wide, *operands)
     assert found.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(found, expected, rtol=2**-6, atol=2**-6)
     found.sum().backward()
@@ -196,7 +196,7 @@ def test_without_gradients_no_weights_are_made(is_trained: bool) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_measured_way_comes_before_the_rule(kind: str) -> None:
     values, *operands = given(kind)
-    width = KINDS[kind].size(*operands)[0]
+    width = KINDS[kind].width(*operands)
     for way in ("planes", "pieces"):
         with using({place(kind, operands[0], KEYS): {width: way}}):
             found = attend_pairs((KINDS[kind], tuple(operands)), values, None)
@@ -216,3 +216,32 @@ def test_an_export_holds_the_plain_form() -> None:
     assert calls.count("aten.addcmul.default") == 3
     assert calls.count("aten.softmax.int") == 1
     assert not any("autograd" in call for call in calls)
+
+
+def test_second_derivatives_are_those_of_the_forward_passs_precision() -> None:
+    """A gradient's gradient is often asked for outside of autocast."""
+    for kind, score in KINDS.items():
+        found = []
+        for form in (plain_attention, by_pieces):
+            own = [t.detach().float().requires_grad_() for t in given(kind)]
+            with torch.autocast("cpu", torch.bfloat16):
+                out = form(score, None, *own)
+            (slope,) = torch.autograd.grad(out.float().square().sum(), own[1:2], create_graph=True)
+            found.append(torch.autograd.grad(slope.square().sum(), own[1])[0])
+        torch.testing.assert_close(found[1], found[0], rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_sequences_are_no_fault(kind: str) -> None:
+    own = given(kind, 0)
+    found = by_pieces(KINDS[kind], MASKS["causal"], *own)
+    assert found.shape == (0, HEADS, QUERIES, VALUES)
+    gradients = torch.autograd.grad(found.sum(), own)
+    assert [g.shape for g in gradients] == [t.shape for t in own]
+
+
+def test_a_tensor_without_data_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, *operands = given("hidden_units", device="meta")
+    monkeypatch.setattr(UnitScores, "largest", 0)
+    found = attend_pairs((KINDS["hidden_units"], tuple(operands)), values, None)
+    assert found.shape == (*values.shape[:2], QUERIES, VALUES)
