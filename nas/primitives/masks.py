@@ -15,19 +15,18 @@ from torch import Tensor
 def hide(
     scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
 ) -> Float[Tensor, "b h q k"]:
-    """The scores, with -inf at the keys that the mask hides."""
-    return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+    """The scores, with -inf at the keys that the mask hides.
+
+    Filling scores, forward and backward, takes longer than their softmax; what is added is as small
+    as the mask, and has no backward pass. (A normaliser has no gradient at -inf.)
+    """
+    return scores if mask is None else scores + mask_bias(mask, scores)
 
 
 def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """What hides keys from a softmax when it is added to scores: as large as the mask.
-
-    Filling scores, forward and backward, takes longer than their softmax; adding has no backward
-    pass. A row without visible keys is left as it is, free of NaN: whoever adds this sets it zero.
-    """
-    hidden = ~mask & mask.any(dim=-1, keepdim=True)
-    added = torch.zeros(mask.shape, dtype=scores.dtype, device=mask.device)
-    return added.masked_fill(hidden, -torch.inf)
+    """What hides keys when it is added to their scores, in the shape of the mask."""
+    nothing = torch.zeros(mask.shape, dtype=scores.dtype, device=mask.device)
+    return nothing.masked_fill(~mask, -torch.inf)
 
 
 def count_visible(

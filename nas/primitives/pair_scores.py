@@ -215,7 +215,9 @@ class Attended(torch.autograd.Function):
             weights = parts[0].new_empty(plane.shape if is_trained else 0)
             result = given.new_empty(batch * heads, queries, width)
             if mask is not None:
-                hidden, seen = mask_bias(mask, plane), mask.any(dim=-1, keepdim=True)
+                # Rows without visible keys stay as they are, free of NaN.
+                seen = mask.any(dim=-1, keepdim=True)
+                hidden = mask_bias(mask | ~seen, plane)
             for at in pieces(plane):
                 total = plane.new_empty(plane[at].shape)
                 score.fill(parts, at, total)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Role, primitive
-from nas.primitives.masks import hide, mask_bias
+from nas.primitives.masks import hide
 
 
 def masked_softmax(
@@ -22,11 +22,13 @@ def masked_softmax(
         # Two filters can exclude every key of a row; its softmax would be NaN.
         scores = hide(scores, mask)
         empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
-        return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
+        weights = torch.softmax(scores.masked_fill(empty, 0.0), dim=-1)
+        return weights * (~empty).to(scores.dtype)
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    seen = mask.any(dim=-1, keepdim=True).to(scores.dtype)
-    return torch.softmax(scores + mask_bias(mask, scores), dim=-1) * seen
+    # Rows without visible keys stay as they are, free of NaN.
+    seen = mask.any(dim=-1, keepdim=True)
+    return torch.softmax(hide(scores, mask | ~seen), dim=-1) * seen.to(scores.dtype)
 
 
 @primitive(

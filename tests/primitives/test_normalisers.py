@@ -177,12 +177,34 @@ def test_topk_filter_counts_visible_keys_only() -> None:
     assert torch.equal(kept.sum(-1), expected)
 
 
-def test_topk_softmax_equals_softmax_after_the_filter() -> None:
-    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
-    for given in (None, mask):
-        filtered = TopkFilter(k=3)(z, mask=given)
-        expected = Softmax(filtered=True)(filtered, mask=given)
-        assert torch.equal(TopkSoftmax(k=3)(z, mask=given), expected)
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 8, 99])
+def test_topk_softmax_equals_softmax_after_the_filter(filtered: bool, count: int) -> None:
+    """In values and gradients, with ties and for a query that sees nothing."""
+    causal = torch.ones(9, 9, dtype=torch.bool).tril()
+    blind = causal.clone()
+    blind[4] = False
+    for z in (scores(), scores().round()):
+        for mask in (None, causal, blind):
+            z = z.detach().requires_grad_()
+            kept = TopkFilter(k=count)(z, mask=mask)
+            expected = Softmax(filtered=True)(kept, mask=mask)
+            found = TopkSoftmax(filtered, k=count)(z, mask=mask)
+            assert torch.equal(found > 0, expected > 0)
+            torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
+            above = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).view_as(z)
+            ours, theirs = (torch.autograd.grad(w, z, above)[0] for w in (found, expected))
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_topk_softmax_rounds_large_scores_no_further(dtype: torch.dtype) -> None:
+    z = (100.0 + 4.0 * scores(65)).to(dtype)
+    z[..., :16] -= 99.0
+    found = TopkSoftmax(k=60)(z)
+    assert found.dtype == dtype
+    expected = TopkSoftmax(k=60)(z.double())
+    torch.testing.assert_close(found.double(), expected, rtol=0.01, atol=1e-4)
 
 
 def test_two_filters_that_exclude_each_other_leave_zeros() -> None:
