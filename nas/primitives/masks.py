@@ -2,7 +2,7 @@
 
 A mask is bool, broadcastable to (b, h, q, k), True where attention is allowed, or None where
 everything is visible. A score of -inf is a key that a filter has excluded: no normaliser gives
-it weight, and no adjustment brings it back.
+it weight, and no adjustment brings it back. What hidden tokens hold must be finite.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ def hide(
     """The scores, with -inf at the keys that the mask hides.
 
     Filling scores, forward and backward, takes longer than their softmax; what is added is as small
-    as the mask, and has no backward pass. (A normaliser has no gradient at -inf.)
+    as the mask, and has no backward pass: a normaliser has no gradient at -inf. In float16 they are
+    filled, since there a hidden score may be infinite.
     """
-    return scores if mask is None else scores + mask_bias(mask, scores)
+    if mask is None or scores.dtype != torch.float16:
+        return scores if mask is None else scores + mask_bias(mask, scores)
+    return scores.masked_fill(~mask, -torch.inf)
 
 
 def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -51,8 +54,7 @@ def below_top(
     its gradient, keeps sums small, and marks a row without visible keys (all of it at -2). In
     float32 at least.
     """
-    exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    exact = hide(exact, mask)
+    exact = hide(scores, mask).to(torch.promote_types(scores.dtype, torch.float32))
     top = exact.detach().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(exact.dtype).min)
     return (exact - top).clamp(min=-2.0)
 

@@ -18,7 +18,7 @@ def masked_softmax(
     Args:
         filtered: scores may hold -inf; without such scores softmax costs a third.
     """
-    if filtered:
+    if filtered or (mask is not None and scores.dtype == torch.float16):
         # Two filters can exclude every key of a row; its softmax would be NaN.
         scores = hide(scores, mask)
         empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf

@@ -35,4 +35,4 @@ class SoftmaxFree(nn.Module):
         weights = scores / count_visible(scores, mask).to(scores.dtype)
         if self.filtered:
             weights = weights.masked_fill(scores == -torch.inf, 0.0)
-        return weights if mask is None else weights * mask.to(weights.dtype)
+        return weights if mask is None else weights.masked_fill(~mask, 0.0)

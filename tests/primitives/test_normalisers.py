@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nas.primitives.entmax15 import Entmax15
 from nas.primitives.relu_squared import ReluSquared
@@ -195,6 +195,29 @@ def test_topk_softmax_equals_softmax_after_the_filter(filtered: bool, count: int
             above = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).view_as(z)
             ours, theirs = (torch.autograd.grad(w, z, above)[0] for w in (found, expected))
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("row", [[2.0, 1.0, 0.0, -1.0, -1e9], [2e38, 1.0, 0.0, -1.0, -2e38]])
+def test_topk_softmax_takes_scores_that_lie_far_apart(row: list[float]) -> None:
+    z = torch.tensor(row).reshape(1, 1, 1, 5)
+    for count in (3, 5, 9):
+        expected = Softmax(filtered=True)(TopkFilter(k=count)(z))
+        torch.testing.assert_close(TopkSoftmax(k=count)(z), expected)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [Softmax(), SoftmaxOne(), Sparsemax(), Entmax15(), Sigmoid(), ReluSquared(), TopkSoftmax(k=3)],
+)
+def test_in_float16_a_hidden_score_may_be_infinite(module: nn.Module) -> None:
+    """As products of padding are that nobody reads; a sequence may be padding altogether."""
+    mask = (torch.arange(9) < 6).expand(2, 1, 1, 9).clone()
+    mask[1] = False
+    z = scores().half().masked_fill(~mask, torch.inf).requires_grad_()
+    weights = module(z, mask=mask)
+    assert bool(weights.isfinite().all())
+    (gradient,) = torch.autograd.grad(weights.float().square().sum(), z)
+    assert bool(gradient.isfinite().all())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
