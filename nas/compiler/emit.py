@@ -66,6 +66,7 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
     candidates: tuple[Callable[..., Any], ...] = (
         share,
         key_width,
+        runtime.rounded,
         runtime.split_heads,
         runtime.merge_heads,
         runtime.repeat_heads,

@@ -44,7 +44,10 @@ def _forward(plan: Plan, fused: Fused) -> list[str]:
         ]
     lines += _masks(plan, fused)
     needed, hidden = live(plan, fused), uncalled(plan, fused)
-    lines += [_read(stream) for stream in plan.streams if stream.name in needed]
+    read = [stream for stream in plan.streams if stream.name in needed]
+    is_shared = sum(stream.is_projected for stream in read) > 1
+    lines += ["shared = rounded(x)"] if is_shared else []
+    lines += [_read(stream, "shared" if is_shared else "x") for stream in read]
     for stage, steps in _stages(plan):
         for step in steps:
             if not step.is_paired and step.index not in hidden:
@@ -199,8 +202,8 @@ def _method_name(plan: Plan, stage: int) -> str:
     )
 
 
-def _read(stream: Stream) -> str:
-    source = f"self.w{stream.name}(x)" if stream.is_projected else "x"
+def _read(stream: Stream, projected: str) -> str:
+    source = f"self.w{stream.name}({projected})" if stream.is_projected else "x"
     return f"{stream.name} = split_heads({source}, {heads_text(stream.type.heads, 'self.heads')})"
 
 

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas.compiler import build_attention, emit, formula
 from nas.errors import GenomeError, ViolationError
@@ -204,3 +205,28 @@ def test_blocks_survive_pickle_and_copies(reference: bool) -> None:
 def test_an_empty_batch_is_an_empty_result(name: str) -> None:
     for block in both(MECHANISMS[name].genome, 32, 8):
         assert block(torch.zeros(0, 5, 32, dtype=torch.float64)).shape == (0, 5, 32)
+
+
+def test_under_autocast_projections_share_what_they_read() -> None:
+    """Rounded once, and as close to exact numbers as each on its own."""
+    block = build_attention(MECHANISMS["mha"].genome, 32, 4)
+    x = torch.randn(4, 9, 32)
+    exact = values_and_gradients(block.double(), x.double())
+    block.float()
+    casts: list[object] = []
+
+    class Casts(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if "_to_copy" in str(func) and args[0].shape == x.shape:
+                casts.append(args[0].dtype)
+            return func(*args, **(kwargs or {}))
+
+    with Casts(), torch.autocast("cpu", torch.bfloat16):
+        block(x)
+    assert casts == [torch.float32]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = values_and_gradients(block, x)
+    for ours, theirs in zip(found, exact, strict=True):
+        assert float((ours - theirs).detach().norm() / theirs.detach().norm()) < 0.02
