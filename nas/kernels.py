@@ -46,11 +46,17 @@ def way(pattern: str, x: Tensor, keys: int, width: int, rule: str) -> str:
 
 def place(pattern: str, x: Tensor, keys: int) -> str:
     """Where a measurement holds, as a text: ``dot_product forward_backward cpu bfloat16 65``."""
-    device = x.device.type
-    is_mixed = torch.is_autocast_enabled(device)
-    dtype = torch.get_autocast_dtype(device) if is_mixed else x.dtype
+    dtype = str(product_dtype(x)).removeprefix("torch.")
     direction = "forward_backward" if torch.is_grad_enabled() else "forward"
-    return f"{pattern} {direction} {device} {str(dtype).removeprefix('torch.')} {keys}"
+    return f"{pattern} {direction} {x.device.type} {dtype} {keys}"
+
+
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The type of a matrix product with a tensor: under autocast that of autocast."""
+    device = x.device.type
+    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return x.dtype  # autocast knows no meta device, and leaves float64 alone
+    return torch.get_autocast_dtype(device)
 
 
 @contextmanager

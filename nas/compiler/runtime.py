@@ -7,16 +7,13 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.kernels import way
+from nas.kernels import product_dtype, way
 from nas.primitives.softmax import masked_softmax
 
 
 def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
     """x in the precision of autocast's products: once for several, and their gradients' sum."""
-    is_mixed = x.dtype == torch.float32 and x.device.type != "meta"
-    if is_mixed and torch.is_autocast_enabled(x.device.type):
-        return x.to(torch.get_autocast_dtype(x.device.type))
-    return x
+    return x.to(product_dtype(x))
 
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Float[Tensor, "b h n w"]:

@@ -26,7 +26,6 @@ class LayerScores(PairScores):
     """
 
     pattern = "pair_layers"
-    largest = 2**27
 
     def plain(self, *operands: Tensor) -> Float[Tensor, "b h q k"]:
         """See ``sum_layers``."""

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from nas.kernels import way
+from nas.kernels import product_dtype, way
 from nas.primitives.masks import mask_bias
 from nas.primitives.pieces import is_recorded, pieces
 from nas.primitives.softmax import masked_softmax
@@ -293,13 +293,6 @@ def gradients_like(operands: "Sequence[Tensor]", gradients: tuple[Tensor, ...]) 
     """Gradients in the operands' types, summed where an operand is shared."""
     pairs = zip(operands, gradients, strict=True)
     return [found.sum_to_size(own.shape).to(own.dtype) for own, found in pairs]
-
-
-def product_dtype(x: Tensor) -> torch.dtype:
-    """The type of a product with a tensor: under autocast that of autocast."""
-    device = x.device.type
-    is_mixed = torch.is_autocast_enabled(device) and x.dtype != torch.float64
-    return torch.get_autocast_dtype(device) if is_mixed else x.dtype
 
 
 def piece_of(
