@@ -1,6 +1,6 @@
 """Read YAML and JSON into frozen models, with errors that a person can act on.
 
-The only room that knows YAML. Documents are plain data: no tags, no aliases, no duplicate
+The only module that knows YAML. Documents are plain data: no tags, no aliases, no duplicate
 keys, no NaN; a file can never run code nor unfold into more than it holds.
 """
 
@@ -137,8 +137,12 @@ def named_files(folder: str) -> list[str]:
 def describe(value: Any) -> str:
     """A short description of a found value for an error message."""
     text = f"a number of {value.bit_length()} bits" if _is_huge(value) else repr(value)
-    kind = "nothing" if value is None else f"{type(value).__name__} {text}"
-    return kind if len(kind) <= 80 else kind[:77] + "..."
+    return shortened("nothing" if value is None else f"{type(value).__name__} {text}")
+
+
+def shortened(text: str) -> str:
+    """The text, or the beginning of a long one."""
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _is_huge(value: Any) -> bool:

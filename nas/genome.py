@@ -29,6 +29,7 @@ ParamValue = bool | int | float | str | None
 
 STREAMS: Final = ("q", "k", "v")
 MAX_NODES: Final = 512
+MAX_INPUTS: Final = 16
 MAX_WINDOW: Final = 2**20
 PLACEMENTS: Final = ("all", "first", "alternate")
 FLAGS: Final = ("has_wq", "has_wk", "has_wv", "has_wo")
@@ -264,6 +265,10 @@ def _node(data: Any, index: int, where: str) -> Node:
         raise GenomeError(f"{where}: op is {describe(op)}; expected the name of a primitive.")
     if not isinstance(inputs, list):
         raise GenomeError(f"{where} ({op}): inputs is {describe(inputs)}; expected a list.")
+    if len(inputs) > MAX_INPUTS:
+        raise GenomeError(
+            f"{where} ({op}): has {len(inputs)} inputs; expected at most {MAX_INPUTS}."
+        )
     if not isinstance(params, dict):
         raise GenomeError(f"{where} ({op}): params is {describe(params)}; expected a mapping.")
     refs = tuple(_ref(ref, index, f"{where} ({op})") for ref in inputs)

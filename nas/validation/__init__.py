@@ -2,7 +2,7 @@
 
 from nas.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
 from nas.validation.repair import nearest_legal, with_repairs
-from nas.validation.validator import Violation, is_legal, judge, reach, validate
+from nas.validation.validator import Violation, is_legal, validate
 
 __all__ = [
     "Policy",
@@ -11,10 +11,8 @@ __all__ = [
     "Violation",
     "compile_policy",
     "is_legal",
-    "judge",
     "load_policy",
     "nearest_legal",
-    "reach",
     "validate",
     "with_repairs",
 ]

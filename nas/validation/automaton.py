@@ -10,16 +10,44 @@ node. Sets of states are bit masks, so that one pass over a DAG follows every pa
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from nas.config import near
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence, Set
-
-
 MAX_STATES: Final = 1_000
+MAX_STEPS: Final = 1_000_000
+
+
+@dataclass
+class Budget:
+    """What compiling the expressions of one policy may still cost; they share it.
+
+    Attributes:
+        states: of the automata, which bounds the work of judging a node.
+        steps: edges followed while they are found.
+    """
+
+    states: int = MAX_STATES
+    steps: int = MAX_STEPS
+
+    def add_state(self) -> None:
+        """Count a state; ValueError beyond the limit."""
+        self.states -= 1
+        if self.states < 0:
+            raise ValueError(
+                f"the rules have more than {MAX_STATES} states; expected simpler expressions"
+            )
+
+    def follow(self, edges: int) -> None:
+        """Count edges; ValueError beyond the limit."""
+        self.steps -= edges
+        if self.steps < 0:
+            raise ValueError(
+                f"the rules take more than {MAX_STEPS} steps to compile; expected shorter "
+                "expressions, or fewer of them"
+            )
 
 
 class Letter(NamedTuple):
@@ -65,36 +93,42 @@ class Automaton:
         return sum(1 << s for s, after in enumerate(self.steps[letter]) if mask >> after & 1)
 
 
-def compile_pattern(pattern: str, letters: Sequence[Letter], words: Set[str]) -> Automaton:
-    """Compile an expression over the given alphabet.
+def compile_pattern(
+    pattern: str, letters: Sequence[Letter], words: Set[str], budget: Budget | None = None
+) -> Automaton:
+    """Compile an expression over the given alphabet, within a budget (by default a whole one).
 
     Raises:
-        ValueError: the expression is malformed or uses a word that is not among ``words``.
+        ValueError: the expression is malformed, uses a word that is not among ``words``, or costs
+            more than the budget has.
     """
-    nfa = _Parser(pattern, words).parse()
-    start = nfa.closure({nfa.start})
-    states: dict[frozenset[int], int] = {start: 0}
-    queue, table = [start], []
+    parser = _Parser(pattern, words, budget or Budget())
+    nfa = parser.parse()
+    # Letters that the expression does not tell apart lead to the same states.
+    used = set(parser.tokens)
+    kinds = {letter: frozenset(used.intersection(letter)) for letter in letters}
+    states = {nfa.closure({nfa.start}): 0}
+    queue, table = list(states), []
     for subset in queue:
-        if len(states) > MAX_STATES:
-            raise ValueError(f"more than {MAX_STATES} states; expected a simpler expression")
-        row = []
-        for letter in letters:
-            after = nfa.closure(nfa.move(subset, letter))
+        nfa.budget.add_state()
+        row: dict[frozenset[str], int] = {}
+        for kind in dict.fromkeys(kinds.values()):
+            after = nfa.closure(nfa.move(subset, kind))
             if after not in states:
                 states[after] = len(states)
                 queue.append(after)
-            row.append(states[after])
+            row[kind] = states[after]
         table.append(row)
     accepting = sum(1 << number for subset, number in states.items() if nfa.final in subset)
-    steps = {letter: tuple(row[i] for row in table) for i, letter in enumerate(letters)}
+    steps = {letter: tuple(row[kind] for row in table) for letter, kind in kinds.items()}
     return Automaton(pattern, accepting, steps)
 
 
 class _Nfa:
     """Thompson's construction: words on edges, None for an empty edge, "." for any letter."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
         self.edges: list[list[tuple[str | None, int]]] = []
         self.start = self.final = 0
 
@@ -106,18 +140,21 @@ class _Nfa:
         seen = set(states)
         stack = list(seen)
         while stack:
-            for word, after in self.edges[stack.pop()]:
+            edges = self.edges[stack.pop()]
+            self.budget.follow(len(edges))
+            for word, after in edges:
                 if word is None and after not in seen:
                     seen.add(after)
                     stack.append(after)
         return frozenset(seen)
 
-    def move(self, states: Iterable[int], letter: Letter) -> set[int]:
+    def move(self, states: Set[int], kind: Set[str]) -> set[int]:
+        self.budget.follow(len(states))
         return {
             after
             for state in states
             for word, after in self.edges[state]
-            if word is not None and (word == "." or word in letter)
+            if word is not None and (word == "." or word in kind)
         }
 
 
@@ -127,11 +164,11 @@ Fragment = tuple[int, int]
 class _Parser:
     """Recursive descent: alternatives of sequences of repeated atoms."""
 
-    def __init__(self, pattern: str, words: Set[str]) -> None:
+    def __init__(self, pattern: str, words: Set[str], budget: Budget) -> None:
         self.pattern, self.words = pattern, words
         self.tokens = re.findall(r"\w+|\S", pattern)
         self.at = 0
-        self.nfa = _Nfa()
+        self.nfa = _Nfa(budget)
 
     def parse(self) -> _Nfa:
         if self.pattern.count("(") > 64:

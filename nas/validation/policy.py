@@ -14,21 +14,16 @@ without inputs) or one stream. The expressions are those of ``nas.validation.aut
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from pathlib import Path
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
-from nas.config import Frozen, Name, find_named, near, read_model
+from nas.config import Frozen, Name, describe, find_named, near, read_model, shortened
 from nas.errors import PolicyError
-from nas.genome import STREAMS
-from nas.primitives import Role, get, names
-from nas.validation.automaton import Automaton, Letter, compile_pattern
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from nas.genome import Ref
+from nas.genome import STREAMS, Ref
+from nas.primitives import Role, Signature, get, names
+from nas.validation.automaton import Automaton, Budget, Letter, compile_pattern
 
 FOLDER: Final = "validators"
 Quantifier = Literal["every", "some", "none"]
@@ -80,14 +75,12 @@ class Rule:
         """Whether paths begin at a stream, or (None) at a node without inputs."""
         return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
 
-    def slot(self, letter: Letter) -> int | None:
-        """The input position of a node that is the rule's place; None if it is not one."""
+    def slot(self, letter: Letter, signature: Signature) -> int | None:
+        """The input position of a node, read so, that is the rule's place; None if none is."""
         if self.word not in letter:
             return None
-        for slot, port in enumerate(get(letter.op).signatures[0].inputs):
-            if port.name == self.port:
-                return slot
-        return None
+        ports = [port.name for port in signature.inputs]
+        return ports.index(self.port) if self.port in ports else None
 
 
 @dataclass(frozen=True)
@@ -124,34 +117,34 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
             raise PolicyError(
                 f"{path}, arity: {word!r} is neither a role nor a primitive{near(word, words())}."
             )
-    rules = tuple(_compile(rule, f"{path}, rule {rule.name!r}") for rule in file.rules)
+    letters, budget = alphabet(), Budget()
+    rules = tuple(_compile(r, f"{path}, rule {r.name!r}", letters, budget) for r in file.rules)
     return Policy(file.name, file.about, file.types, dict(file.arity), rules, file)
 
 
-@cache
 def alphabet() -> tuple[Letter, ...]:
     """Every letter a path can hold: each primitive in each of its roles."""
     return tuple(sorted({Letter(n, s.role.value) for n in names() for s in get(n).signatures}))
 
 
-@cache
 def words() -> frozenset[str]:
     """Every word a pattern may use: the roles and the primitives' names."""
     return frozenset(names()) | {role.value for role in Role}
 
 
-def _compile(rule: RuleFile, where: str) -> Rule:
+def _compile(rule: RuleFile, where: str, letters: tuple[Letter, ...], budget: Budget) -> Rule:
     quantifier, source = _source(rule)
     sources = ("input", *(f"input.{stream}" for stream in STREAMS))
     if source not in sources:
         raise PolicyError(
-            f"{where}: the source is {source!r}; expected one of {', '.join(sources)}."
+            f"{where}: the source is {describe(source)}; expected one of {', '.join(sources)}."
         )
     word, port = _place(rule.to, where)
+    match = ".*" if rule.match is None else rule.match
     try:
-        automaton = compile_pattern(".*" if rule.match is None else rule.match, alphabet(), words())
+        automaton = compile_pattern(match, letters, words(), budget)
     except ValueError as error:
-        raise PolicyError(f"{where}, match {rule.match!r}: {error}.") from None
+        raise PolicyError(f"{where}, match {shortened(match)!r}: {error}.") from None
     return Rule(rule.name, rule.to, word, port, quantifier, source, automaton)
 
 

@@ -7,25 +7,21 @@ fewest violations left. The answer is checked by the validator like any other ge
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nas.genome import FLAGS, LABELS, STREAMS, Genome, Node, Projections
+from nas.genome import FLAGS, LABELS, STREAMS, Genome, Node, Projections, Ref
 from nas.primitives import get, names
 from nas.primitives.base import STREAM_OF_PORT
 from nas.types import infer
+from nas.validation.policy import Policy
 from nas.validation.validator import Violation, validate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nas.genome import Ref
-    from nas.validation.policy import Policy
 
 MAX_EDITS: Final = 4
 BEAM: Final = 6
-MAX_NODES: Final = 24  # a larger graph has too many neighbours to look at
+MAX_JUDGED: Final = 150_000  # nodes of neighbours that are judged, whatever their number
 # What is tried first where several repairs are equally near: the usual operation of a role.
 USUAL: Final = ("scaled_dot_product", "softmax", "weighted_sum", "linear", "gelu", "layer_norm")
 
@@ -49,7 +45,7 @@ def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
     Args:
         genome: one whose primitives exist.
     """
-    found = _searched(genome, policy) if 0 < len(genome.nodes) <= MAX_NODES else None
+    found = _searched(genome, policy) if genome.nodes else None
     for candidate in [found] if found else _rebuilt(genome):
         if _is_sound(candidate, policy):
             return candidate
@@ -57,19 +53,21 @@ def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
 
 
 def _searched(genome: Genome, policy: Policy) -> Genome | None:
-    beam, seen = [genome], {genome}
+    beam, seen, judged = [genome], {genome}, 0
     for _ in range(MAX_EDITS):
         ranked: list[tuple[int, int, Genome]] = []
-        for parent in beam:
-            for child in _neighbours(parent, policy):
-                if child in seen:
-                    continue
-                seen.add(child)
-                problems = len(validate(child, policy))
-                problems += 0 if policy.types else len(infer(child).problems)
-                if not problems:
-                    return _pruned(child)
-                ranked.append((problems, len(ranked), child))
+        for child in chain.from_iterable(_neighbours(parent, policy) for parent in beam):
+            if child in seen:
+                continue
+            seen.add(child)
+            judged += len(child.nodes)
+            if judged > MAX_JUDGED:
+                return None
+            problems = len(validate(child, policy))
+            problems += 0 if policy.types else len(infer(child).problems)
+            if not problems:
+                return _pruned(child)
+            ranked.append((problems, len(ranked), child))
         beam = [child for _, _, child in sorted(ranked, key=lambda r: r[:2])[:BEAM]]
     return None
 

@@ -6,16 +6,12 @@ Cost: nodes times rules; a path is followed backwards only once a rule is broken
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from nas.genome import STREAMS, Genome, Ref
 from nas.types import Problem, Typing, infer
 from nas.validation.automaton import Letter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nas.genome import Genome, Ref
-    from nas.validation.policy import Policy, Rule
+from nas.validation.policy import Policy, Rule
 
 
 @dataclass(frozen=True)
@@ -60,17 +56,20 @@ class Violation:
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
     """All violations of a genome whose primitives exist; empty for a legal one.
 
-    An ill-typed genome is not judged by the policy as well: its roles would be guesses.
+    The genome is judged as it is given, never in another form. An ill-typed one is not judged by
+    the policy as well: its roles would be guesses.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
     """
     typing = infer(genome)
-    if policy.types and typing.problems:
+    if not genome.nodes or (policy.types and typing.problems):
         return tuple(_typed(genome, problem) for problem in typing.problems)
-    if not genome.nodes:
-        return (_typed(genome, typing.problems[0]),)
-    return judge(genome, policy, typing)
+    graph = _Graph(genome, typing)
+    violations = graph.of_arity(policy)
+    for rule in policy.rules:
+        violations += graph.of_rule(rule)
+    return tuple(violations)
 
 
 def is_legal(genome: Genome, policy: Policy) -> bool:
@@ -78,137 +77,105 @@ def is_legal(genome: Genome, policy: Policy) -> bool:
     return not validate(genome, policy)
 
 
-def judge(genome: Genome, policy: Policy, typing: Typing) -> tuple[Violation, ...]:
-    """The violations of the policy's own rules; see ``validate``."""
-    live = genome.live()
-    letters = [Letter(n.op, typing.role(i).value) for i, n in enumerate(genome.nodes)]
-    violations = _arity(genome, policy, live, letters)
-    for rule in policy.rules:
-        violations += _broken(genome, rule, live, letters)
-    return tuple(violations)
+class _Graph:
+    """A genome as rules see it: the letters of its nodes, of which the live ones are judged."""
 
+    def __init__(self, genome: Genome, typing: Typing) -> None:
+        self.nodes, self.live, self.signatures = genome.nodes, genome.live(), typing.signatures
+        self.letters = [Letter(n.op, typing.role(i).value) for i, n in enumerate(genome.nodes)]
+        self.genome = genome
 
-def reach(genome: Genome, rule: Rule, live: Sequence[int], letters: Sequence[Letter]) -> list[int]:
-    """For each node the mask of states that the rule's paths reach with it."""
-    automaton = rule.automaton
-    source = {stream: int(rule.starts(stream)) for stream in ("q", "k", "v")}
-    leafless = int(rule.starts(None))
-    masks = [0] * len(genome.nodes)
-    for index in live:
-        inputs = genome.nodes[index].inputs
-        mask = 0 if inputs else leafless
-        for ref in inputs:
-            mask |= masks[ref] if isinstance(ref, int) else source[ref]
-        masks[index] = automaton.advance(mask, letters[index]) if mask else 0
-    return masks
+    def of_arity(self, policy: Policy) -> list[Violation]:
+        """The nodes with another number of inputs than the policy demands."""
+        return [
+            Violation(
+                "arity",
+                _names(self.genome, [index]),
+                f"{len(self.nodes[index].inputs)} inputs",
+                f"{count} inputs",
+            )
+            for word, count in policy.arity.items()
+            for index in self.live
+            if word in self.letters[index] and len(self.nodes[index].inputs) != count
+        ]
 
+    def of_rule(self, rule: Rule) -> list[Violation]:
+        """The places at which a rule is broken, each with a witness."""
+        masks = self._reached(rule)
+        accepting = rule.automaton.accepting
+        broken = []
+        for node, ref in self._places(rule):
+            mask = masks[ref]
+            if rule.quantifier == "some":
+                if not mask & accepting:
+                    broken.append(self._missing(rule, node))
+                continue
+            wrong = mask & ~accepting if rule.quantifier == "every" else mask & accepting
+            if wrong:
+                broken.append(self._wrong(rule, node, self._witness(rule, masks, ref, wrong)))
+        return broken
 
-def _broken(
-    genome: Genome, rule: Rule, live: Sequence[int], letters: Sequence[Letter]
-) -> list[Violation]:
-    """The places at which a rule is broken, each with a witness."""
-    masks = reach(genome, rule, live, letters)
-    accepting = rule.automaton.accepting
-    broken = []
-    for node, ref in _places(genome, rule, live, letters):
-        mask = masks[ref] if isinstance(ref, int) else int(rule.starts(ref))
-        if rule.quantifier == "some":
-            if not mask & accepting:
-                broken.append(_missing(genome, rule, node))
-            continue
-        wrong = mask & ~accepting if rule.quantifier == "every" else mask & accepting
-        if wrong:
-            path = _witness(genome, rule, masks, letters, ref, wrong)
-            broken.append(_violation(genome, rule, node, path, letters))
-    return broken
+    def _reached(self, rule: Rule) -> dict[Ref, int]:
+        """For each stream and node the mask of states that the rule's paths reach with it."""
+        masks: dict[Ref, int] = {stream: int(rule.starts(stream)) for stream in STREAMS}
+        masks |= {index: 0 for index in range(len(self.nodes))}
+        for index in self.live:
+            inputs = self.nodes[index].inputs
+            mask = 0 if inputs else int(rule.starts(None))
+            for ref in inputs:
+                mask |= masks[ref]
+            masks[index] = rule.automaton.advance(mask, self.letters[index]) if mask else 0
+        return masks
 
+    def _places(self, rule: Rule) -> list[tuple[int | None, Ref]]:
+        """Where a rule looks: the reading node (None for the output) and what it reads there."""
+        if rule.word is None:
+            return [(None, len(self.nodes) - 1)]
+        found: list[tuple[int | None, Ref]] = []
+        for index in self.live:
+            slot = rule.slot(self.letters[index], self.signatures[index])
+            inputs = self.nodes[index].inputs
+            if slot is not None and slot < len(inputs):
+                found.append((index, inputs[slot]))
+        return found
 
-def _places(
-    genome: Genome, rule: Rule, live: Sequence[int], letters: Sequence[Letter]
-) -> list[tuple[int | None, Ref]]:
-    """Where a rule looks: the reading node (None for the output) and what it reads there."""
-    if rule.word is None:
-        return [(None, len(genome.nodes) - 1)]
-    found: list[tuple[int | None, Ref]] = []
-    for index in live:
-        slot = rule.slot(letters[index])
-        inputs = genome.nodes[index].inputs
-        if slot is not None and slot < len(inputs):
-            found.append((index, inputs[slot]))
-    return found
+    def _witness(self, rule: Rule, masks: dict[Ref, int], ref: Ref, wrong: int) -> list[Ref]:
+        """A path from a source to ``ref`` that ends in one of the ``wrong`` states."""
+        path: list[Ref] = [ref]
+        while isinstance(ref, int) and self.nodes[ref].inputs:
+            before = rule.automaton.retreat(wrong, self.letters[ref])
+            ref = next(r for r in self.nodes[ref].inputs if masks[r] & before)
+            wrong = masks[ref] & before
+            path.append(ref)
+        return path[::-1]
 
-
-def _witness(
-    genome: Genome,
-    rule: Rule,
-    masks: Sequence[int],
-    letters: Sequence[Letter],
-    ref: Ref,
-    wrong: int,
-) -> list[Ref]:
-    """A path from a source to ``ref`` that ends in one of the ``wrong`` states."""
-    path: list[Ref] = [ref]
-    while isinstance(ref, int):
-        before = rule.automaton.retreat(wrong, letters[ref])
-        for previous in genome.nodes[ref].inputs:
-            mask = masks[previous] if isinstance(previous, int) else int(rule.starts(previous))
-            if mask & before:
-                ref, wrong = previous, mask & before
-                path.append(ref)
-                break
-        else:
-            break  # a node without inputs
-    return path[::-1]
-
-
-def _violation(
-    genome: Genome, rule: Rule, node: int | None, path: list[Ref], letters: Sequence[Letter]
-) -> Violation:
-    words = [letters[ref].role for ref in path if isinstance(ref, int)]
-    if rule.quantifier == "none":
-        expected = f"no path from {rule.source} to {rule.place}"
-        expected += (
-            "" if rule.automaton.pattern == ".*" else f" that reads {rule.automaton.pattern}"
-        )
-    else:
+    def _wrong(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
+        words = [self.letters[ref].role for ref in path if isinstance(ref, int)]
         expected = rule.automaton.pattern
-    return Violation(
-        rule.name, _names(genome, [*path, *_end(genome, rule, node)]), " ".join(words), expected
-    )
+        if rule.quantifier == "none":
+            expected = f"no path from {rule.source} to {rule.place}{_reading(rule)}"
+        names = _names(self.genome, [*path, self._end(rule, node)])
+        return Violation(rule.name, names, " ".join(words), expected)
+
+    def _missing(self, rule: Rule, node: int | None) -> Violation:
+        return Violation(
+            rule.name,
+            _names(self.genome, [self._end(rule, node)]),
+            f"no path from {rule.source}",
+            f"a path from {rule.source} to {rule.place}{_reading(rule)}",
+        )
+
+    def _end(self, rule: Rule, node: int | None) -> str:
+        return "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
 
 
-def _missing(genome: Genome, rule: Rule, node: int | None) -> Violation:
+def _reading(rule: Rule) -> str:
     pattern = rule.automaton.pattern
-    reading = "" if pattern == ".*" else f" that reads {pattern}"
-    return Violation(
-        rule.name,
-        _names(genome, _end(genome, rule, node)),
-        f"no path from {rule.source}",
-        f"a path from {rule.source} to {rule.place}{reading}",
-    )
+    return "" if pattern == ".*" else f" that reads {pattern}"
 
 
-def _end(genome: Genome, rule: Rule, node: int | None) -> list[Ref]:
-    if node is None:
-        return ["output"]
-    return [f"{node}:{genome.nodes[node].op}.{rule.port}"]
-
-
-def _names(genome: Genome, path: Sequence[Ref]) -> tuple[str, ...]:
+def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:
     return tuple(f"{ref}:{genome.nodes[ref].op}" if isinstance(ref, int) else ref for ref in path)
-
-
-def _arity(
-    genome: Genome, policy: Policy, live: Sequence[int], letters: Sequence[Letter]
-) -> list[Violation]:
-    found = []
-    for word, count in policy.arity.items():
-        for index in live:
-            inputs = len(genome.nodes[index].inputs)
-            if word in letters[index] and inputs != count:
-                path = _names(genome, [index])
-                found.append(Violation("arity", path, f"{inputs} inputs", f"{count} inputs"))
-    return found
 
 
 def _typed(genome: Genome, problem: Problem) -> Violation:
