@@ -2,14 +2,16 @@
 
 A space names primitives with the parameter values to choose from, choices for the projections,
 placements and windows, the policy that genomes must obey, the mechanisms that seed the first
-population, objectives and task. A genome file may use more than a space offers; the space binds
-the search.
+population, objectives and task; ``causal: true`` leaves out whatever sees later tokens. A genome
+file may use more than a space offers; the space binds the search.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from itertools import islice, product
+from typing import Any, Final
 
 from pydantic import ConfigDict, Field, StrictInt, field_validator, model_validator
 
@@ -19,6 +21,7 @@ from nas.genome import (
     FLAGS,
     LABELS,
     PLACEMENTS,
+    Genome,
     ParamValue,
     Projections,
     Visibility,
@@ -26,10 +29,8 @@ from nas.genome import (
 )
 from nas.primitives import check_params, get
 
-if TYPE_CHECKING:
-    from nas.genome import Genome
-
 FOLDER: Final = "search_spaces"
+MAX_COMBINATIONS: Final = 20_000  # of a primitive's parameters, looked at for those that may be
 
 
 class Nodes(Frozen):
@@ -63,8 +64,9 @@ class SearchSpace(Frozen):
     projections: dict[str, tuple[bool | str, ...]] = {}
     placement: tuple[str, ...] = ("all",)
     visibility: dict[str, tuple[StrictInt | None, ...]] = {}
+    causal: bool = False
     mechanisms: tuple[str, ...] = ()
-    objectives: tuple[str, ...] = Field(default=("accuracy", "macs"), min_length=1)
+    objectives: tuple[str, ...] = Field(default=("quality", "macs"), min_length=1)
     task: TaskChoice = TaskChoice()
 
     @field_validator("primitives", mode="before")
@@ -145,6 +147,8 @@ class SearchSpace(Frozen):
                 allowed = self.param_choices(node.op, name)
                 if value not in allowed:
                     return f"uses {node.op} with {name} {value!r}; the space has {list(allowed)}"
+            if not self.allows(node.op, node.param_dict()):
+                return f"uses {node.op}, which sees later tokens; the space is causal"
         if genome.placement not in self.placement:
             return f"has placement {genome.placement!r}; the space has {list(self.placement)}"
         for name in (f.name for f in fields(Visibility)):
@@ -159,16 +163,36 @@ class SearchSpace(Frozen):
         """What a parameter may be; its default alone where the space is silent."""
         return self.primitives[op].get(name, (get(op).parameters[name].default,))
 
+    def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
+        """Whether a primitive takes these parameters together, and is causal where it must be."""
+        found = get(op)
+        full = found.full(params)
+        try:
+            found.check(full)
+        except ValueError:
+            return False
+        return not self.causal or found.is_causal_safe(full)
+
+    def combinations(self, op: str) -> Iterator[dict[str, ParamValue]]:
+        """The space's choices of all parameters that are allowed together, of the first many."""
+        names = tuple(get(op).parameters)
+        choices = (dict.fromkeys(self.param_choices(op, name)) for name in names)
+        for values in islice(product(*choices), MAX_COMBINATIONS):
+            params = dict(zip(names, values, strict=True))
+            if self.allows(op, params):
+                yield params
+
+    def as_causal(self) -> SearchSpace:
+        """The same space without whatever sees later tokens."""
+        return self if self.causal else self.model_copy(update={"causal": True})
+
     def _excludes_projections(self, genome: Genome) -> str | None:
         used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
-        default = Projections()
         for name in (*FLAGS, *LABELS):
             value = getattr(genome.projections, name)
-            if name in FLAGS and name != "has_wo" and name[-1] not in used:
-                continue
-            if value not in self.choices(name) and not (
-                name in LABELS and value == getattr(default, name)
-            ):
+            is_unread = name in FLAGS and name != "has_wo" and name[-1] not in used
+            is_default = name in LABELS and value == getattr(Projections(), name)
+            if value not in self.choices(name) and not (is_unread or is_default):
                 return f"has {name} {value!r}; the space has {list(self.choices(name))}"
         return None
 

@@ -7,21 +7,19 @@ numbers, the shapes, and what was decided where the paper is silent or wrong.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nas.canonical import canonicalise
 from nas.config import near
 from nas.errors import GenomeError, SpaceError
+from nas.genome import Genome
 from nas.mechanisms import controls, evolving, neural, patterns, qana, sqa, standard
 from nas.mechanisms.base import Mechanism, members
-from nas.validation import validate
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nas.space import SearchSpace
-    from nas.validation import Policy
+from nas.primitives import get
+from nas.space import SearchSpace
+from nas.validation import Policy, validate
 
 __all__ = ["MECHANISMS", "Mechanism", "mechanism", "seeds"]
 
@@ -47,11 +45,13 @@ def mechanism(name: str) -> Mechanism:
     return MECHANISMS[name]
 
 
-def seeds(space: SearchSpace, policy: Policy) -> tuple[Mechanism, ...]:
+def seeds(space: SearchSpace, policy: Policy, is_causal: bool = False) -> tuple[Mechanism, ...]:
     """The mechanisms that a space seeds, each a legal point of it.
 
+    Those that see later tokens are left out where ``is_causal`` or the space is.
+
     Raises:
-        SpaceError: one is not; the reason is given.
+        SpaceError: one is not legal or no point of the space; the reason is given.
     """
     found = []
     for name in space.mechanisms:
@@ -59,6 +59,8 @@ def seeds(space: SearchSpace, policy: Policy) -> tuple[Mechanism, ...]:
             seed = mechanism(name)
         except GenomeError as error:
             raise SpaceError(f"space {space.name}, mechanisms: {error}") from None
+        if (is_causal or space.causal) and _sees_ahead(seed.genome):
+            continue
         reason = space.excludes(canonicalise(seed.genome))
         if reason is None:
             reason = next((v.message for v in validate(seed.genome, policy)), None)
@@ -66,3 +68,8 @@ def seeds(space: SearchSpace, policy: Policy) -> tuple[Mechanism, ...]:
             raise SpaceError(f"space {space.name}, mechanisms: {name} {reason}.")
         found.append(seed)
     return tuple(found)
+
+
+def _sees_ahead(genome: Genome) -> bool:
+    found = ((get(node.op), node.param_dict()) for node in genome.nodes)
+    return any(not primitive.is_causal_safe(primitive.full(params)) for primitive, params in found)

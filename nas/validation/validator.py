@@ -118,7 +118,7 @@ class _Graph:
     def _reached(self, rule: Rule) -> dict[Ref, int]:
         """For each stream and node the mask of states that the rule's paths reach with it."""
         masks: dict[Ref, int] = {stream: int(rule.starts(stream)) for stream in STREAMS}
-        masks |= {index: 0 for index in range(len(self.nodes))}
+        masks |= dict.fromkeys(range(len(self.nodes)), 0)
         for index in self.live:
             inputs = self.nodes[index].inputs
             mask = 0 if inputs else int(rule.starts(None))

@@ -7,22 +7,20 @@ asked: structure is grown from the policy's own automata (``grammar``), types de
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import numpy as np
 
 from nas.errors import SpaceError
 from nas.genome import Genome
+from nas.space import SearchSpace
 from nas.types import infer
+from nas.validation import Policy
 from nas.variation import projecting
 from nas.variation.draft import Draft
 from nas.variation.grammar import Grammar
 from nas.variation.growing import grow
 from nas.variation.mutation import GRAPH_OPERATORS
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from nas.space import SearchSpace
-    from nas.validation import Policy
 
 TRIES: Final = 50
 PROJECT: Final = 0.3  # how often a mutation changes the projections rather than the graph
@@ -33,13 +31,17 @@ SEE: Final = 0.05  # how often it changes what may be seen, where the space has 
 class Variation:
     """The operators of a space under a policy.
 
+    Args:
+        is_causal: whether what they make must see no later token, as it must in a space that says
+            ``causal: true``.
+
     Raises:
-        SpaceError: no genome of the space obeys the policy.
+        SpaceError: no genome of the space obeys the policy, or none of those is causal.
     """
 
-    def __init__(self, space: SearchSpace, policy: Policy) -> None:
-        self.space = space
-        self.grammar = Grammar(space, policy)
+    def __init__(self, space: SearchSpace, policy: Policy, is_causal: bool = False) -> None:
+        self.space = space.as_causal() if is_causal else space
+        self.grammar = Grammar(self.space, policy)
 
     def sample(self, rng: np.random.Generator) -> Genome:
         """A genome of the space, from the smallest to the largest it allows."""
@@ -91,6 +93,8 @@ class Variation:
                 child = self._fitted(drawn, rng)
                 if child is not None:
                     return child, name
+        if self._sees_ahead(a):
+            return self.sample(rng), "sample"
         return a, "crossover_projections"
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
@@ -143,9 +147,15 @@ class Variation:
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
         """The genome with projections that fit it; None where it is too large or nothing fits."""
-        if len(genome.nodes) > self.space.nodes.max:
+        if len(genome.nodes) > self.space.nodes.max or self._sees_ahead(genome):
             return None
         return projecting.fit(genome, self.space, rng)
+
+    def _sees_ahead(self, genome: Genome) -> bool:
+        """Whether a node sees later tokens where none may: one that a given parent brought."""
+        if not self.space.causal:
+            return False
+        return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)
 
     def _placement(self, rng: np.random.Generator) -> str:
         return self.space.placement[int(rng.integers(len(self.space.placement)))]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from nas.genome import Genome, Node
+from nas.genome import Genome, Node, ParamValue, Projections, Ref, Visibility
 from nas.types import infer
 from nas.validation.automaton import Letter
 from nas.variation.grammar import NOT_OWED, Goal, Grammar, Reading, State, satisfies
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from nas.genome import ParamValue, Projections, Ref, Visibility
 
 
 @dataclass
@@ -121,7 +116,7 @@ class Draft:
         if rule.word is None:
             yield len(self.vertices) - 1, -1
         for at, vertex in enumerate(self.vertices):
-            slot = rule.slot(vertex.reading.letter)
+            slot = rule.slot(vertex.reading.letter, vertex.reading.signature)
             if slot is not None:
                 yield at, slot
 

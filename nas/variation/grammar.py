@@ -10,24 +10,22 @@ obeys the policy; nothing is drawn first and rejected later.
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from nas.errors import SpaceError
 from nas.genome import STREAMS
-from nas.primitives import get
+from nas.primitives import Signature, get
 from nas.primitives.base import Kind
+from nas.space import SearchSpace
+from nas.validation import Policy, Rule
 from nas.validation.automaton import Letter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nas.primitives import Signature
-    from nas.space import SearchSpace
-    from nas.validation import Policy, Rule
 
 NOT_OWED: Final = -1
 NEVER: Final = 10**6
+MAX_WORK: Final = 2_000_000  # productions looked at, each once for every rule and every pass
 
 
 class Goal(NamedTuple):
@@ -65,8 +63,12 @@ class Production(NamedTuple):
 class Grammar:
     """The grammar of a space under a policy.
 
+    A primitive may be read in several ways, which differ in role and kinds: each is a production
+    of its own. In a causal space, one that always sees later tokens is left out.
+
     Raises:
-        SpaceError: no genome of the space within its node limit obeys the policy.
+        SpaceError: no genome of the space within its node limit obeys the policy, or there are too
+            many ways to obey it.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy) -> None:
@@ -76,11 +78,13 @@ class Grammar:
         self.streams = {name: self._stream(name) for name in STREAMS}
         self._productions: dict[Goal, tuple[Production, ...]] = {}
         self._sizes: dict[Goal, int] = {}
+        self._where, self._work = f"space {space.name}, policy {policy.name}", 0
         self.start = self._start()
         if self.size(self.start) > space.nodes.max:
             raise SpaceError(
                 f"space {space.name}: no genome of at most {space.nodes.max} nodes obeys policy "
-                f"{policy.name}; expected primitives that score, normalize and aggregate."
+                f"{policy.name}{' and sees no later token' if space.causal else ''}; expected "
+                "primitives that score, normalize and aggregate."
             )
 
     def size(self, goal: Goal) -> int:
@@ -121,12 +125,13 @@ class Grammar:
             for rule, mask in zip(self.bound, goal.allowed, strict=True)
         ]
         columns = [self._debts(i, rule, goal, reading) for i, rule in enumerate(self.owing)]
+        self._check_work(math.prod(map(len, columns)))
         found = []
         for debts in itertools.product(*columns):
             goals = []
             for slot, port in enumerate(reading.signature.inputs):
                 here = tuple(
-                    mask & _place_mask(rule, letter, slot)
+                    mask & _place_mask(rule, reading, slot)
                     for rule, mask in zip(self.bound, allowed, strict=True)
                 )
                 goals.append(Goal(port.kind, here, tuple(debt[slot] for debt in debts)))
@@ -136,7 +141,7 @@ class Grammar:
     def _debts(self, index: int, rule: Rule, goal: Goal, reading: Reading) -> list[tuple[int, ...]]:
         """For one rule, the ways to share its debts among the operands."""
         letter, ports = reading.letter, len(reading.signature.inputs)
-        place = rule.slot(letter)
+        place = rule.slot(letter, reading.signature)
         own = [rule.automaton.accepting if slot == place else NOT_OWED for slot in range(ports)]
         if goal.owed[index] == NOT_OWED:
             return [tuple(own)]
@@ -177,18 +182,32 @@ class Grammar:
                     for goals in self.operand_goals(goal, reading)
                 ]
                 queue += [g for _, goals in found[goal] for g in goals]
+                self._spend(len(found[goal]) * (len(self.bound) + len(self.owing)))
         sizes = self._sizes
         sizes |= {goal: 0 if self.leaves(goal) else NEVER for goal in found}
         has_changed = True
         while has_changed:
             has_changed = False
             for goal, ways in found.items():
+                self._spend(len(ways))
                 best = min((1 + sum(sizes[g] for g in goals) for _, goals in ways), default=NEVER)
                 if best < sizes[goal]:
                     sizes[goal], has_changed = best, True
         for goal, ways in found.items():
             priced = (Production(r, gs, 1 + sum(sizes[g] for g in gs)) for r, gs in ways)
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
+
+    def _spend(self, productions: int) -> None:
+        """Count productions looked at, so that a policy of a few lines cannot take for ever."""
+        self._work += productions
+        self._check_work(self._work)
+
+    def _check_work(self, productions: int) -> None:
+        if productions > MAX_WORK:
+            raise SpaceError(
+                f"{self._where}: there are more than {MAX_WORK} ways to obey the rules; expected "
+                "fewer or simpler rules."
+            )
 
 
 def satisfies(state: State, goal: Goal) -> bool:
@@ -213,13 +232,19 @@ def _wanted(rule: Rule) -> int:
     return accepting if rule.quantifier == "every" else rule.automaton.all_states & ~accepting
 
 
-def _place_mask(rule: Rule, letter: Letter, slot: int) -> int:
-    return _wanted(rule) if rule.slot(letter) == slot else rule.automaton.all_states
+def _place_mask(rule: Rule, reading: Reading, slot: int) -> int:
+    is_place = rule.slot(reading.letter, reading.signature) == slot
+    return _wanted(rule) if is_place else rule.automaton.all_states
 
 
-def _readings(space: SearchSpace) -> list[Reading]:
-    return [
-        Reading(op, signature, Letter(op, signature.role.value))
-        for op in space.primitives
-        for signature in get(op).signatures
-    ]
+def _readings(space: SearchSpace) -> Iterator[Reading]:
+    for op in space.primitives:
+        if next(space.combinations(op), None) is None:
+            if space.causal:
+                continue
+            raise SpaceError(
+                f"space {space.name}, primitives: no combination of {op}'s parameters goes "
+                "together; expected choices that do not exclude each other."
+            )
+        for signature in get(op).signatures:
+            yield Reading(op, signature, Letter(op, signature.role.value))

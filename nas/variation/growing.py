@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nas.errors import SpaceError
+import numpy as np
+
+from nas.genome import ParamValue, Ref
 from nas.primitives import get
 from nas.primitives.base import STREAM_OF_PORT, Role
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from nas.genome import ParamValue, Ref
-    from nas.space import SearchSpace
-    from nas.variation.draft import Draft
-    from nas.variation.grammar import Goal, Production
+from nas.space import SearchSpace
+from nas.variation.draft import Draft
+from nas.variation.grammar import Goal, Production
 
 # How often a role is tried where several may stand; within a role primitives are alike.
 ROLE_WEIGHTS: Final = {
@@ -86,46 +82,21 @@ def pick_production(ways: list[Production], rng: np.random.Generator) -> Product
 def draw_params(
     op: str, space: SearchSpace, rng: np.random.Generator
 ) -> tuple[tuple[str, ParamValue], ...]:
-    """Parameters drawn from the space's choices; combinations that exclude each other are not.
-
-    Raises:
-        SpaceError: all of the space's combinations exclude each other.
-    """
-    primitive = get(op)
-    choices = {name: space.param_choices(op, name) for name in primitive.parameters}
+    """Parameters drawn from the combinations of the space's choices that it allows."""
+    defaults = get(op).defaults()
+    choices = {name: space.param_choices(op, name) for name in defaults}
     for _ in range(DRAWS):
         drawn = {name: own[int(rng.integers(len(own)))] for name, own in choices.items()}
-        if is_allowed(op, drawn):
-            break
-    else:
-        drawn = _any_allowed(op, choices, space, rng)
-    return tuple(sorted((k, v) for k, v in drawn.items() if v != primitive.parameters[k].default))
+        if space.allows(op, drawn):
+            return changed(op, drawn)
+    allowed = list(space.combinations(op))
+    return changed(op, allowed[int(rng.integers(len(allowed)))])
 
 
-def _any_allowed(
-    op: str,
-    choices: dict[str, tuple[ParamValue, ...]],
-    space: SearchSpace,
-    rng: np.random.Generator,
-) -> dict[str, ParamValue]:
-    """One of the combinations that go together, found by looking at all."""
-    every = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
-    allowed = [drawn for drawn in every if is_allowed(op, drawn)]
-    if not allowed:
-        raise SpaceError(
-            f"space {space.name}, primitives: no combination of {op}'s parameters goes together; "
-            "expected choices that do not exclude each other."
-        )
-    return allowed[int(rng.integers(len(allowed)))]
-
-
-def is_allowed(op: str, params: dict[str, ParamValue]) -> bool:
-    """Whether a primitive takes these parameters together."""
-    try:
-        get(op).check(get(op).full(params))
-    except ValueError:
-        return False
-    return True
+def changed(op: str, params: dict[str, ParamValue]) -> tuple[tuple[str, ParamValue], ...]:
+    """The parameters that are not the primitive's defaults, as a node holds them."""
+    defaults = get(op).defaults()
+    return tuple(sorted((k, v) for k, v in params.items() if v != defaults[k]))
 
 
 def choose(weights: list[float], rng: np.random.Generator) -> int:

@@ -6,18 +6,16 @@ of that place (``nas.variation.grammar``), so the result obeys the policy by con
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import numpy as np
+
+from nas.genome import Ref
 from nas.primitives import get
+from nas.space import SearchSpace
 from nas.variation.draft import Draft, Vertex
 from nas.variation.grammar import Goal
-from nas.variation.growing import draw_params, grow, is_allowed, pick_production
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from nas.genome import Ref
-    from nas.space import SearchSpace
+from nas.variation.growing import changed, draw_params, grow, pick_production
 
 LOCAL_BUDGET: Final = 3  # nodes that one regrowth may add beyond the fewest that do
 
@@ -92,9 +90,8 @@ def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     if not ways:
         return None
     reader, slot, ref = ways[int(rng.integers(len(ways)))]
-    if reader == last + 1:
-        assert isinstance(ref, int)
-        return Draft(draft.grammar, [_copy(v) for v in draft.vertices[: ref + 1]])
+    if reader == last + 1 and isinstance(ref, int):
+        return _before(draft, ref + 1)
     return _with_edge(draft, _before(draft, reader), reader, slot, ref)
 
 
@@ -130,14 +127,13 @@ def retune(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
                 (at, full | {name: value})
                 for name in full
                 for value in space.param_choices(op, name)
-                if value != full[name] and is_allowed(op, full | {name: value})
+                if value != full[name] and space.allows(op, full | {name: value})
             ]
     if not ways:
         return None
     at, params = ways[int(rng.integers(len(ways)))]
-    fresh = Draft(draft.grammar, [_copy(v) for v in draft.vertices])
-    defaults = get(fresh.vertices[at].reading.op).defaults()
-    fresh.vertices[at].params = tuple(sorted((k, v) for k, v in params.items() if v != defaults[k]))
+    fresh = _before(draft, len(draft.vertices))
+    fresh.vertices[at].params = changed(fresh.vertices[at].reading.op, params)
     return fresh
 
 

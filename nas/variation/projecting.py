@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from nas.genome import FLAGS, LABELS, Genome, Projections, Visibility
+from nas.space import SearchSpace
 from nas.types import infer
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from nas.space import SearchSpace
 
 FIELDS = (*FLAGS, *LABELS)
 
@@ -49,20 +48,22 @@ def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome 
 
     One change is tried before two; None where no choice of the space within two changes will do.
     """
-    genome = replace(genome, projections=_inside(genome.projections, space))
-    if not infer(genome).problems:
-        return genome
-    singles = _changes(genome.projections, space, rng)
-    for projections in singles:
+    for projections in _nearest(_inside(genome.projections, space), space, rng):
         fitted = replace(genome, projections=projections)
         if not infer(fitted).problems:
             return fitted
-    for once in singles:
-        for projections in _changes(once, space, rng):
-            fitted = replace(genome, projections=projections)
-            if not infer(fitted).problems:
-                return fitted
     return None
+
+
+def _nearest(
+    first: Projections, space: SearchSpace, rng: np.random.Generator
+) -> Iterator[Projections]:
+    """These projections, then those one change away, then those two away."""
+    yield first
+    singles = _changes(first, space, rng)
+    yield from singles
+    for once in singles:
+        yield from _changes(once, space, rng)
 
 
 def _inside(projections: Projections, space: SearchSpace) -> Projections:
