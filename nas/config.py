@@ -10,16 +10,14 @@ import difflib
 import json
 import stat
 import typing
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 import yaml
 
 from nas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 MAX_BYTES = 4_000_000
 MAX_YAML_BYTES = 500_000  # YAML is read fifty times slower than JSON
@@ -141,8 +139,9 @@ def describe(value: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    """The text, or the beginning of a long one."""
-    return text if len(text) <= 80 else text[:77] + "..."
+    """The text on one line without control characters, or the beginning of a long one."""
+    text = text if len(text) <= 80 else text[:77] + "..."
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def _is_huge(value: Any) -> bool:
@@ -175,7 +174,7 @@ class _PlainLoader(yaml.SafeLoader):
                 )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", key_node.start_mark
+                    None, None, f"the key {shortened(key)!r} stands twice", key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
@@ -252,7 +251,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise ValueError(f"the key {key!r} stands twice.")
+            raise ValueError(f"the key {shortened(key)!r} stands twice.")
         result[key] = value
     return result
 
@@ -274,13 +273,8 @@ def _bounded(data: Any, where: str) -> Any:
         level = [
             child
             for value in level
-            for child in (
-                value.values()
-                if isinstance(value, dict)
-                else value
-                if isinstance(value, list)
-                else ()
-            )
+            if isinstance(value, dict | list)
+            for child in (value.values() if isinstance(value, dict) else value)
         ]
         if not level:
             return data
@@ -305,10 +299,10 @@ def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], 
     details = error.errors(include_url=False)
     # A misspelt key is also a missing one; the misspelling is what a person can mend.
     first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
-    place = ".".join(str(part) for part in first["loc"]) or "the document"
+    place = shortened(".".join(str(part) for part in first["loc"])) or "the document"
     more = f" ({len(details) - 1} more like this.)" if len(details) > 1 else ""
     if first["type"] == "extra_forbidden":
-        key, known = str(first["loc"][-1]), _fields(model, first["loc"][:-1])
+        key, known = shortened(str(first["loc"][-1])), _fields(model, first["loc"][:-1])
         expected = f"; expected one of {', '.join(known)}" if known else ""
         return f"{where}, {place}: unknown key {key!r}{expected}{near(key, known)}.{more}"
     if first["type"] == "missing":

@@ -6,10 +6,7 @@ cause is an ``assert`` and never one of these.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 
 class NasError(Exception):

@@ -13,7 +13,7 @@ from dataclasses import fields
 from itertools import islice, product
 from typing import Any, Final
 
-from pydantic import ConfigDict, Field, StrictInt, field_validator, model_validator
+from pydantic import ConfigDict, Field, StrictInt, field_validator
 
 from nas.config import Frozen, Name, find_named, near, read_model
 from nas.errors import GenomeError
@@ -30,6 +30,9 @@ from nas.genome import (
 from nas.primitives import check_params, get
 
 FOLDER: Final = "search_spaces"
+Labels = tuple[bool | str, ...]
+Sight = tuple[StrictInt | None, ...]
+Choices = dict[str, tuple[ParamValue, ...]]  # of a primitive's parameters, by name
 MAX_COMBINATIONS: Final = 20_000  # of a primitive's parameters, looked at for those that may be
 
 
@@ -60,10 +63,10 @@ class SearchSpace(Frozen):
     about: str = ""
     policy: str = "score_normalize_aggregate"
     nodes: Nodes
-    primitives: dict[str, dict[str, tuple[ParamValue, ...]]]
-    projections: dict[str, tuple[bool | str, ...]] = {}
+    primitives: dict[str, Choices]
+    projections: dict[str, Labels] = {}
     placement: tuple[str, ...] = ("all",)
-    visibility: dict[str, tuple[StrictInt | None, ...]] = {}
+    visibility: dict[str, Sight] = {}
     causal: bool = False
     mechanisms: tuple[str, ...] = ()
     objectives: tuple[str, ...] = Field(default=("quality", "macs"), min_length=1)
@@ -77,9 +80,9 @@ class SearchSpace(Frozen):
 
     @field_validator("primitives")
     @classmethod
-    def _primitives_exist(
-        cls, value: dict[str, dict[str, tuple[ParamValue, ...]]]
-    ) -> dict[str, dict[str, tuple[ParamValue, ...]]]:
+    def _primitives_exist(cls, value: dict[str, Choices]) -> dict[str, Choices]:
+        if not value:
+            raise ValueError("the space has no primitives; expected at least one of each role")
         try:
             return {op: _accepted(op, choices) for op, choices in value.items()}
         except GenomeError as error:
@@ -87,11 +90,9 @@ class SearchSpace(Frozen):
 
     @field_validator("projections")
     @classmethod
-    def _projections_exist(
-        cls, value: dict[str, tuple[bool | str, ...]]
-    ) -> dict[str, tuple[bool | str, ...]]:
+    def _projections_exist(cls, value: dict[str, Labels]) -> dict[str, Labels]:
         for name, choices in value.items():
-            known: tuple[bool | str, ...] = (True, False) if name in FLAGS else LABELS.get(name, ())
+            known: Labels = (True, False) if name in FLAGS else LABELS.get(name, ())
             if not known:
                 expected = (*FLAGS, *LABELS)
                 raise ValueError(f"unknown projection field {name!r}{near(name, expected)}")
@@ -106,9 +107,7 @@ class SearchSpace(Frozen):
 
     @field_validator("visibility")
     @classmethod
-    def _visibilities_exist(
-        cls, value: dict[str, tuple[int | None, ...]]
-    ) -> dict[str, tuple[int | None, ...]]:
+    def _visibilities_exist(cls, value: dict[str, Sight]) -> dict[str, Sight]:
         known = [f.name for f in fields(Visibility)]
         for name, choices in value.items():
             if name not in known:
@@ -121,12 +120,6 @@ class SearchSpace(Frozen):
             except GenomeError as error:
                 raise ValueError(str(error)) from None
         return value
-
-    @model_validator(mode="after")
-    def _is_not_empty(self) -> SearchSpace:
-        if not self.primitives:
-            raise ValueError("the space has no primitives; expected at least one of each role")
-        return self
 
     def choices(self, field: str) -> tuple[Any, ...]:
         """What a field of the projections may be; its default alone where the space is silent."""
@@ -182,10 +175,6 @@ class SearchSpace(Frozen):
             if self.allows(op, params):
                 yield params
 
-    def as_causal(self) -> SearchSpace:
-        """The same space without whatever sees later tokens."""
-        return self if self.causal else self.model_copy(update={"causal": True})
-
     def _excludes_projections(self, genome: Genome) -> str | None:
         used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
         for name in (*FLAGS, *LABELS):
@@ -206,28 +195,22 @@ def load_space(name_or_path: str) -> SearchSpace:
     return read_model(find_named(name_or_path, FOLDER), SearchSpace)
 
 
-def _accepted(
-    op: str, choices: dict[str, tuple[ParamValue, ...]]
-) -> dict[str, tuple[ParamValue, ...]]:
+def _accepted(op: str, choices: Choices) -> Choices:
     """The choices in normal form, each one inside its domain."""
-    found = get(op, "primitives")
-    result: dict[str, tuple[ParamValue, ...]] = {}
+    found, result = get(op, "primitives"), {}
     for name, values in choices.items():
         if not values:
             raise GenomeError(f"{op}, {name}: has no choices; expected at least one")
         if name not in found.parameters:
             check_params(op, {name: values[0]}, "primitives")
         try:
-            accepted = tuple(found.parameters[name].accept(v) for v in values)
+            result[name] = tuple(found.parameters[name].accept(v) for v in values)
         except ValueError as error:
             raise GenomeError(f"{op}, {name}: {error}") from None
-        result[name] = accepted
     return result
 
 
-def _check_choices(
-    name: str, choices: tuple[bool | str, ...], known: tuple[bool | str, ...]
-) -> None:
+def _check_choices(name: str, choices: Labels, known: Labels) -> None:
     if not choices:
         raise ValueError(f"{name} has no choices; expected at least one of {list(known)}")
     for value in choices:

@@ -6,6 +6,7 @@ import pytest
 
 from nas.errors import GenomeError
 from nas.genome import (
+    MAX_INPUTS,
     MAX_NODES,
     Genome,
     Projections,
@@ -65,6 +66,10 @@ def test_a_genome_is_frozen_and_hashable() -> None:
         ({"graph_def": [{"op": 1, "inputs": []}]}, ["op is int 1"]),
         ({"graph_def": [{"op": "softmax"}]}, ["inputs is nothing"]),
         ({"graph_def": [{"op": "softmax", "input": []}]}, ["'input'", "did you mean 'inputs'"]),
+        (
+            {"graph_def": [{"op": "add", "inputs": ["v"] * (MAX_INPUTS + 1)}]},
+            ["node 0 (add)", "17 inputs", "at most 16"],
+        ),
         ({"graf": []}, ["'graf'"]),
         ({"proj_config": {"has_wq": 1}}, ["has_wq", "true or false"]),
         ({"proj_config": {"q_heads": "1/3"}}, ["q_heads", "'1/3'", "1/4"]),

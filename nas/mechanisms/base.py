@@ -18,12 +18,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from nas.genome import Genome, Node, Projections
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def named(paper: str) -> Callable[[Callable[[], Genome]], Mechanism]:
 
 
 def members(family: ModuleType) -> tuple[Mechanism, ...]:
-    """The mechanisms that a module of this room defines, in the order in which it does."""
+    """The mechanisms that a module defines, in the order in which it does."""
     return tuple(value for value in vars(family).values() if isinstance(value, Mechanism))
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from nas.genome import Genome
 from nas.mechanisms.base import graph, named
 from nas.mechanisms.evolving import PROJECTIONS
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
 
 
 @named(paper="control")
@@ -18,9 +14,8 @@ def uniform() -> Genome:
         out_i = ((1 / n_i) sum_j V_j) W_O,   j over the n_i tokens that i sees
 
     W_V, W_O: d x d. Without a mask every token gets the same; with a causal one the
-    mean of its past. The scores, of the input with itself, are computed and
-    ignored, so that costs are those of champion_control: what they buy is what a
-    mechanism with the same two projections gains over this one.
+    mean of its past. Of the scores written here, of the input with itself, the
+    shape alone is read: they are not computed and cost nothing.
     """
     return graph(
         ("scaled_dot_product", "kk"), ("uniform", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS

@@ -5,14 +5,11 @@ Hamza 2025, section 3.1. Its control, which the paper does not report, is in `co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from nas.genome import Genome
 from nas.mechanisms.base import graph, named
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from nas.genome import Genome
 
 # The champion's projections: values and output alone.
 PROJECTIONS: Final[Mapping[str, Any]] = {"has_wq": False, "has_wk": False}

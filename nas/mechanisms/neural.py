@@ -5,12 +5,10 @@ DiGiugno and Mahmood 2025. Their paper and their code differ; both are here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from nas.genome import Genome
 from nas.mechanisms.base import named, scored
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
 
 PAPER: Final = "Neural Attention"
 

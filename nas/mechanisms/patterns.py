@@ -7,12 +7,10 @@ a trained block; here they are free parameters, a strictly larger space than the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from nas.genome import Genome
 from nas.mechanisms.base import dot_product, named
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
 
 PAPER: Final = "Patterns and Messages"
 

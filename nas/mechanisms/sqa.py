@@ -1,29 +1,21 @@
 """Sparse Query Attention: fewer query heads, so that fewer score maps are computed at all.
 
-Filipek 2025, section 3.2. With H the heads of the backbone, of which H_q ask and H_kv are asked:
-
-    Q = X W_Q, K = X W_K, V = X W_V                                         (eqs. 4 to 6)
-    head_i = softmax(Q_i K'_i^T / sqrt(d_h)) V'_i,   i = 1 ... H_q          (eq. 7)
-    SQA(X) = Concat(head_1, ..., head_{H_q}) W_O                            (eq. 8)
-
-Readings that all members share. d_h = d / H is that of the backbone, whatever H_q (section 3.2 says
-"typically"). K' and V' repeat each head in place, as in grouped-query attention ("analogous to the
-one used in GQA"); the paper's "G times along the head dimension" would also fit tiling, which gives
-other numbers. The paper mentions no biases: W_Q, W_K, W_V have none and W_O has one, as in the
-authors' code, so that a layer has d d_h (2 H_q + 2 H_kv) + d parameters. H_q = H is allowed, which
-makes mha, gqa and mqa members; the paper wants H_q < H.
+Filipek 2025, section 3.2; the equations stand at ``sqa``. Of the backbone's H heads H_q ask and
+H_kv are asked. Readings that all members share: d_h = d / H is that of the backbone, whatever H_q
+(section 3.2 says "typically"). K' and V' repeat each head in place, as in grouped-query attention
+("analogous to the one used in GQA"); the paper's "G times along the head dimension" would also fit
+tiling, which gives other numbers. The paper mentions no biases: W_Q, W_K, W_V have none and W_O has
+one, as in the authors' code: d d_h (2 H_q + 2 H_kv) + d parameters a layer. H_q = H is allowed,
+which makes mha, gqa and mqa members; the paper wants H_q < H.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nas.genome import Visibility
+from nas.genome import Genome, Visibility
 from nas.mechanisms.base import dot_product, named
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
 
 PAPER: Final = "Sparse Query Attention"
 

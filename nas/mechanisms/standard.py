@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from nas.genome import Genome
 from nas.mechanisms.base import dot_product, named, scored
-
-if TYPE_CHECKING:
-    from nas.genome import Genome
 
 
 @named(paper="Vaswani et al. 2017")

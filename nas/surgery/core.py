@@ -8,28 +8,23 @@ the weights that meet the values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.compiler import make_plan
+from nas.compiler import Plan, make_plan
+from nas.compiler.plan import Step
 from nas.compiler.runtime import repeat_heads
 from nas.errors import GenomeError
-from nas.genome import Projections
+from nas.genome import Genome, Projections
 from nas.primitives import Kind, Role
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nas.compiler import Plan
-    from nas.compiler.plan import Step
-    from nas.genome import Genome
-
-    Rotate = Callable[[Tensor], Tensor]
+Rotate = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -83,6 +78,8 @@ class AttentionCore(nn.Module):
         _check_projections(plan)
         self.genome, self.sizes = plan.genome, sizes
         self.calls = tuple(_call(step) for step in plan.steps)
+        # Their queries hold rows of their own, which must turn as the host turned the keys.
+        self.turned = {s.module for s in plan.steps if sizes.is_rotated and _has_rows(s)}
         for step in plan.steps:
             self.add_module(step.module, _build(step, sizes))
 
@@ -131,7 +128,7 @@ class AttentionCore(nn.Module):
         self, call: _Call, operands: list[Tensor], extras: dict[str, Any], rotate: Rotate | None
     ) -> Tensor:
         module: Any = self.get_submodule(call.module)
-        if self.sizes.is_rotated and hasattr(module, "units"):
+        if call.module in self.turned:
             assert rotate is not None, "a host that rotates says how"
             rows, *rest = module.units(extras["x"])
             units = (_rotated(rows, rotate), *rest)
@@ -202,13 +199,18 @@ def _build(step: Step, sizes: HostSizes) -> nn.Module:
         "filtered": step.is_filtered,
     }
     params = dict(step.params)
-    if sizes.is_rotated and hasattr(step.primitive.module, "units"):
+    if sizes.is_rotated and _has_rows(step):
         params["rope"] = True  # its rows meet rotated keys; the host's rotation turns them
     wanted = {name: known[name] for name in step.primitive.sizes}
     try:
         return step.primitive.module(**wanted, **params)
     except ValueError as error:
         raise GenomeError(f"dim {sizes.dim}, heads {sizes.heads}: {error}.") from None
+
+
+def _has_rows(step: Step) -> bool:
+    """Whether the queries of a primitive hold rows that it rotates itself, given ``rope``."""
+    return "rope" in step.primitive.parameters
 
 
 def _check_projections(plan: Plan) -> None:

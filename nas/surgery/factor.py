@@ -11,21 +11,17 @@ feature of constant 1 would have.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from nas.compiler.plan import Step
 from nas.genome import LABELS, key_width
 from nas.surgery.affine import Affine, Body
 from nas.surgery.probe import sums_to_one
 from nas.surgery.rebuild import check_readers, rebuild
 from nas.types import MODEL
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor, nn
-
-    from nas.compiler.plan import Step
 
 
 def factor(block: nn.Module, rank: int) -> nn.Module:

@@ -5,14 +5,12 @@ One file a library knows its modules. None imports a library beyond torch: a mod
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
+
+from torch import nn
 
 from nas.errors import NasError
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from nas.surgery.core import AttentionCore, HostSizes
+from nas.surgery.core import AttentionCore, HostSizes
 
 CORE: Final = "core"  # the name of the exchanged core in its module, and in the state_dict
 

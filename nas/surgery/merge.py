@@ -13,22 +13,19 @@ back.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from nas.compiler.plan import Step
 from nas.config import describe, near
 from nas.errors import ConfigError
+from nas.genome import Genome, Node
 from nas.surgery.affine import Affine, Body, device_of, weights_of
 from nas.surgery.probe import ignores_shifts, sums_to_one
 from nas.surgery.rebuild import check_readers, rebuild
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor, nn
-
-    from nas.compiler.plan import Step
-    from nas.genome import Genome, Node
 
 WHAT: Final = ("patterns", "messages", "both")
 

@@ -7,24 +7,20 @@ without a mask, more keys than queries among them. No list of names is kept.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from nas.compiler import formula
 from nas.errors import GenomeError, NasError
-from nas.genome import Genome, Node
+from nas.genome import Genome, Node, ParamValue
 from nas.mechanisms import MECHANISMS
 from nas.primitives import check_vocabulary, get
 from nas.surgery.core import AttentionCore, HostSizes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nas.genome import ParamValue
 
 TOLERANCE: Final = 1e-9
 _PROBE: Final = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)

@@ -9,16 +9,14 @@ scores or weights.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from nas.compiler.plan import Step
 from nas.primitives import Role
-
-if TYPE_CHECKING:
-    from nas.compiler.plan import Step
-    from nas.surgery.affine import Body
+from nas.surgery.affine import Body
 
 _TOKENS: Final = 7
 _SHIFT: Final = 3.0

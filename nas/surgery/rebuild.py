@@ -6,25 +6,17 @@ projection whose heads become more is repeated; a bias that the old block did no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nas.canonical import canonicalise, digest
-from nas.compiler import build_attention, make_plan
+from nas.compiler import Plan, build_attention, make_plan
 from nas.compiler.interpreter import ReferenceAttention
 from nas.genome import Genome
-from nas.surgery.affine import Affine, device_of, weights_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from nas.compiler import Plan
-    from nas.surgery.affine import Body
+from nas.surgery.affine import Affine, Body, device_of, weights_of
 
 
 def check_readers(body: Body, genome: Genome, stream: str, at: int) -> None:

@@ -13,11 +13,13 @@ named ``core.*`` below the attention; a checkpoint of the model is loaded before
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
+from torch import nn
 
 from nas.compiler import make_plan
 from nas.errors import NasError
@@ -30,12 +32,7 @@ from nas.surgery.hosts_torch import TorchHost
 from nas.surgery.hosts_transformers import TransformersHost
 from nas.surgery.preserving import check_preserving, starting_at
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import nn
-
-    Where = Callable[[str, nn.Module], bool] | Sequence[str] | None
+Where = Callable[[str, nn.Module], bool] | Sequence[str] | None
 
 HOSTS: Final[tuple[Host, ...]] = (TorchHost(), TimmHost(), TransformersHost())
 

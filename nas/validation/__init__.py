@@ -2,7 +2,7 @@
 
 from nas.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
 from nas.validation.repair import nearest_legal, with_repairs
-from nas.validation.validator import Violation, is_legal, validate
+from nas.validation.validator import Violation, validate
 
 __all__ = [
     "Policy",
@@ -10,7 +10,6 @@ __all__ = [
     "Rule",
     "Violation",
     "compile_policy",
-    "is_legal",
     "load_policy",
     "nearest_legal",
     "validate",

@@ -32,22 +32,12 @@ class Budget:
     states: int = MAX_STATES
     steps: int = MAX_STEPS
 
-    def add_state(self) -> None:
-        """Count a state; ValueError beyond the limit."""
-        self.states -= 1
-        if self.states < 0:
-            raise ValueError(
-                f"the rules have more than {MAX_STATES} states; expected simpler expressions"
-            )
-
-    def follow(self, edges: int) -> None:
-        """Count edges; ValueError beyond the limit."""
-        self.steps -= edges
-        if self.steps < 0:
-            raise ValueError(
-                f"the rules take more than {MAX_STEPS} steps to compile; expected shorter "
-                "expressions, or fewer of them"
-            )
+    def spend(self, steps: int = 0, states: int = 0) -> None:
+        """Count work; ValueError beyond a limit."""
+        self.steps, self.states = self.steps - steps, self.states - states
+        if min(self.steps, self.states) < 0:
+            limit = f"{MAX_STATES} states" if self.states < 0 else f"{MAX_STEPS} steps to compile"
+            raise ValueError(f"the rules take more than {limit}; expected fewer or simpler ones")
 
 
 class Letter(NamedTuple):
@@ -110,7 +100,7 @@ def compile_pattern(
     states = {nfa.closure({nfa.start}): 0}
     queue, table = list(states), []
     for subset in queue:
-        nfa.budget.add_state()
+        nfa.budget.spend(states=1)
         row: dict[frozenset[str], int] = {}
         for kind in dict.fromkeys(kinds.values()):
             after = nfa.closure(nfa.move(subset, kind))
@@ -141,7 +131,7 @@ class _Nfa:
         stack = list(seen)
         while stack:
             edges = self.edges[stack.pop()]
-            self.budget.follow(len(edges))
+            self.budget.spend(len(edges))
             for word, after in edges:
                 if word is None and after not in seen:
                     seen.add(after)
@@ -149,7 +139,7 @@ class _Nfa:
         return frozenset(seen)
 
     def move(self, states: Set[int], kind: Set[str]) -> set[int]:
-        self.budget.follow(len(states))
+        self.budget.spend(len(states))
         return {
             after
             for state in states
@@ -181,16 +171,19 @@ class _Parser:
     def _peek(self) -> str | None:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
+    def _around(self, *inside: Fragment) -> Fragment:
+        """A new start and end, with what is between them as ways from one to the other."""
+        start, final = self.nfa.state(), self.nfa.state()
+        for begin, end in inside:
+            self.nfa.edges[start].append((None, begin))
+            self.nfa.edges[end].append((None, final))
+        return start, final
+
     def _alternatives(self) -> Fragment:
         first = self._sequence()
         while self._peek() == "|":
             self.at += 1
-            second = self._sequence()
-            start, final = self.nfa.state(), self.nfa.state()
-            for begin, end in (first, second):
-                self.nfa.edges[start].append((None, begin))
-                self.nfa.edges[end].append((None, final))
-            first = start, final
+            first = self._around(first, self._sequence())
         return first
 
     def _sequence(self) -> Fragment:
@@ -202,18 +195,15 @@ class _Parser:
         return start, final
 
     def _repeated(self) -> Fragment:
-        begin, end = self._atom()
+        found = self._atom()
         while (sign := self._peek()) in ("*", "+", "?"):
             self.at += 1
-            start, final = self.nfa.state(), self.nfa.state()
-            self.nfa.edges[start].append((None, begin))
-            self.nfa.edges[end].append((None, final))
+            (begin, end), found = found, self._around(found)
             if sign != "+":
-                self.nfa.edges[start].append((None, final))
+                self.nfa.edges[found[0]].append((None, found[1]))
             if sign != "?":
                 self.nfa.edges[end].append((None, begin))
-            begin, end = start, final
-        return begin, end
+        return found
 
     def _atom(self) -> Fragment:
         sign = self.tokens[self.at]

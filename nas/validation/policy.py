@@ -32,12 +32,22 @@ Quantifier = Literal["every", "some", "none"]
 class RuleFile(Frozen):
     """One rule as written."""
 
-    name: str
+    name: Name
     to: str
     from_: str | None = Field(default=None, alias="from")
     some: str | None = None
     none: str | None = None
     match: str | None = None
+
+    @property
+    def quantifier(self) -> Quantifier:
+        """How many of the paths must match."""
+        return "every" if self.from_ is not None else "some" if self.some is not None else "none"
+
+    @property
+    def source(self) -> str:
+        """Where the paths begin."""
+        return self.from_ or self.some or self.none or ""
 
     @model_validator(mode="after")
     def _is_complete(self) -> RuleFile:
@@ -115,7 +125,8 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
     for word in file.arity:
         if word not in words():
             raise PolicyError(
-                f"{path}, arity: {word!r} is neither a role nor a primitive{near(word, words())}."
+                f"{path}, arity: {shortened(word)!r} is neither a role nor a primitive"
+                f"{near(word, words())}."
             )
     letters, budget = alphabet(), Budget()
     rules = tuple(_compile(r, f"{path}, rule {r.name!r}", letters, budget) for r in file.rules)
@@ -133,11 +144,10 @@ def words() -> frozenset[str]:
 
 
 def _compile(rule: RuleFile, where: str, letters: tuple[Letter, ...], budget: Budget) -> Rule:
-    quantifier, source = _source(rule)
     sources = ("input", *(f"input.{stream}" for stream in STREAMS))
-    if source not in sources:
+    if rule.source not in sources:
         raise PolicyError(
-            f"{where}: the source is {describe(source)}; expected one of {', '.join(sources)}."
+            f"{where}: the source is {describe(rule.source)}; expected one of {', '.join(sources)}."
         )
     word, port = _place(rule.to, where)
     match = ".*" if rule.match is None else rule.match
@@ -145,15 +155,7 @@ def _compile(rule: RuleFile, where: str, letters: tuple[Letter, ...], budget: Bu
         automaton = compile_pattern(match, letters, words(), budget)
     except ValueError as error:
         raise PolicyError(f"{where}, match {shortened(match)!r}: {error}.") from None
-    return Rule(rule.name, rule.to, word, port, quantifier, source, automaton)
-
-
-def _source(rule: RuleFile) -> tuple[Quantifier, str]:
-    if rule.from_ is not None:
-        return "every", rule.from_
-    if rule.some is not None:
-        return "some", rule.some
-    return "none", rule.none or ""
+    return Rule(rule.name, rule.to, word, port, rule.quantifier, rule.source, automaton)
 
 
 def _place(to: str, where: str) -> tuple[str | None, str | None]:
@@ -162,18 +164,11 @@ def _place(to: str, where: str) -> tuple[str | None, str | None]:
     word, _, port = to.partition(".")
     if word not in words():
         raise PolicyError(
-            f"{where}: the place {to!r} is neither 'output' nor a role or primitive"
+            f"{where}: the place {shortened(to)!r} is neither 'output' nor a role or primitive"
             f"{near(word, words())}."
         )
-    ports = sorted(
-        {
-            p.name
-            for n in names()
-            for s in get(n).signatures
-            if word in (n, s.role.value)
-            for p in s.inputs
-        }
-    )
+    readings = (s for n in names() for s in get(n).signatures if word in (n, s.role.value))
+    ports = sorted({p.name for s in readings for p in s.inputs})
     if port not in ports:
         raise PolicyError(
             f"{where}: {word} has no port {port!r}; expected {word}. with one of "

@@ -33,7 +33,7 @@ def with_repairs(
     if not violations:
         return ()
     repair = nearest_legal(genome, policy)
-    return tuple(violation.with_repair(repair) for violation in violations)
+    return tuple(replace(violation, repair=repair) for violation in violations)
 
 
 def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
@@ -47,7 +47,7 @@ def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
     """
     found = _searched(genome, policy) if genome.nodes else None
     for candidate in [found] if found else _rebuilt(genome):
-        if _is_sound(candidate, policy):
+        if not _problems(candidate, policy):
             return candidate
     return None
 
@@ -63,8 +63,7 @@ def _searched(genome: Genome, policy: Policy) -> Genome | None:
             judged += len(child.nodes)
             if judged > MAX_JUDGED:
                 return None
-            problems = len(validate(child, policy))
-            problems += 0 if policy.types else len(infer(child).problems)
+            problems = _problems(child, policy)
             if not problems:
                 return _pruned(child)
             ranked.append((problems, len(ranked), child))
@@ -72,8 +71,10 @@ def _searched(genome: Genome, policy: Policy) -> Genome | None:
     return None
 
 
-def _is_sound(genome: Genome, policy: Policy) -> bool:
-    return not validate(genome, policy) and not infer(genome).problems
+def _problems(genome: Genome, policy: Policy) -> int:
+    """How much is wrong, types included."""
+    found = len(validate(genome, policy))
+    return found if policy.types else found + len(infer(genome).problems)
 
 
 def _rebuilt(genome: Genome) -> Iterator[Genome]:
@@ -123,12 +124,9 @@ def _inserted(genome: Genome) -> Iterator[Genome]:
     for index, node in enumerate(genome.nodes):
         for slot, ref in enumerate(node.inputs):
             for op in _operations(1):
-                shifted = [_shift(n, index) for n in genome.nodes[index:]]
-                inputs = list(shifted[0].inputs)
-                inputs[slot] = index
-                shifted[0] = replace(shifted[0], inputs=tuple(inputs))
-                new = Node(op, (ref,))
-                yield replace(genome, nodes=(*genome.nodes[:index], new, *shifted))
+                reader, *later = (_shift(n, index) for n in genome.nodes[index:])
+                nodes = (Node(op, (ref,)), _reading(reader, slot, index), *later)
+                yield replace(genome, nodes=(*genome.nodes[:index], *nodes))
     last = len(genome.nodes) - 1
     for op in _operations(2):
         for stream in ("v", "k", "q"):
@@ -149,8 +147,7 @@ def _rewired(genome: Genome) -> Iterator[Genome]:
         for slot, old in enumerate(node.inputs):
             for ref in _refs(index):
                 if ref != old:
-                    inputs = (*node.inputs[:slot], ref, *node.inputs[slot + 1 :])
-                    yield _with_node(genome, index, replace(node, inputs=inputs))
+                    yield _with_node(genome, index, _reading(node, slot, ref))
 
 
 def _extended(genome: Genome) -> Iterator[Genome]:
@@ -162,8 +159,7 @@ def _extended(genome: Genome) -> Iterator[Genome]:
         for ref in (usual, *_refs(index)):
             yield _with_node(genome, index, replace(node, inputs=(*node.inputs, ref)))
         for slot in range(len(node.inputs)):
-            inputs = node.inputs[:slot] + node.inputs[slot + 1 :]
-            yield _with_node(genome, index, replace(node, inputs=inputs))
+            yield _with_node(genome, index, _reading(node, slot))
 
 
 def _bypassed(genome: Genome) -> Iterator[Genome]:
@@ -195,6 +191,11 @@ def _refs(index: int) -> list[Ref]:
 
 def _with_node(genome: Genome, index: int, node: Node) -> Genome:
     return replace(genome, nodes=(*genome.nodes[:index], node, *genome.nodes[index + 1 :]))
+
+
+def _reading(node: Node, slot: int, *refs: Ref) -> Node:
+    """The node with other operands, or none, in place of one."""
+    return replace(node, inputs=(*node.inputs[:slot], *refs, *node.inputs[slot + 1 :]))
 
 
 def _shift(node: Node, start: int) -> Node:

@@ -5,7 +5,7 @@ Cost: nodes times rules; a path is followed backwards only once a rule is broken
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nas.genome import STREAMS, Genome, Ref
@@ -48,10 +48,6 @@ class Violation:
             "repair": self.repair.to_dict() if self.repair else None,
         }
 
-    def with_repair(self, repair: Genome | None) -> Violation:
-        """The same violation with its repair."""
-        return replace(self, repair=repair)
-
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
     """All violations of a genome whose primitives exist; empty for a legal one.
@@ -72,11 +68,6 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
     return tuple(violations)
 
 
-def is_legal(genome: Genome, policy: Policy) -> bool:
-    """Whether a genome has no violation."""
-    return not validate(genome, policy)
-
-
 class _Graph:
     """A genome as rules see it: the letters of its nodes, of which the live ones are judged."""
 
@@ -87,17 +78,14 @@ class _Graph:
 
     def of_arity(self, policy: Policy) -> list[Violation]:
         """The nodes with another number of inputs than the policy demands."""
-        return [
-            Violation(
-                "arity",
-                _names(self.genome, [index]),
-                f"{len(self.nodes[index].inputs)} inputs",
-                f"{count} inputs",
-            )
-            for word, count in policy.arity.items()
-            for index in self.live
-            if word in self.letters[index] and len(self.nodes[index].inputs) != count
-        ]
+        found = []
+        for word, count in policy.arity.items():
+            for index in self.live:
+                inputs = len(self.nodes[index].inputs)
+                if word in self.letters[index] and inputs != count:
+                    path = _names(self.genome, [index])
+                    found.append(Violation("arity", path, f"{inputs} inputs", f"{count} inputs"))
+        return found
 
     def of_rule(self, rule: Rule) -> list[Violation]:
         """The places at which a rule is broken, each with a witness."""
@@ -179,13 +167,8 @@ def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:
 
 
 def _typed(genome: Genome, problem: Problem) -> Violation:
-    path = () if problem.node is None else _names(genome, _origin(genome, problem.node))
-    return Violation(problem.rule, path, problem.found, problem.expected)
-
-
-def _origin(genome: Genome, node: int) -> list[Ref]:
-    """A path to a node, from a stream along first operands."""
-    path: list[Ref] = [node]
-    while isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
+    """A problem of types as a violation, with a path from a stream along first operands."""
+    path: list[Ref] = [] if problem.node is None else [problem.node]
+    while path and isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
         path.append(genome.nodes[path[-1]].inputs[0])
-    return path[::-1]
+    return Violation(problem.rule, _names(genome, path[::-1]), problem.found, problem.expected)

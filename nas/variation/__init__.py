@@ -20,7 +20,7 @@ from nas.variation import projecting
 from nas.variation.draft import Draft
 from nas.variation.grammar import Grammar
 from nas.variation.growing import grow
-from nas.variation.mutation import GRAPH_OPERATORS
+from nas.variation.mutation import GRAPH_OPERATORS, graft
 
 TRIES: Final = 50
 PROJECT: Final = 0.3  # how often a mutation changes the projections rather than the graph
@@ -40,7 +40,7 @@ class Variation:
     """
 
     def __init__(self, space: SearchSpace, policy: Policy, is_causal: bool = False) -> None:
-        self.space = space.as_causal() if is_causal else space
+        self.space = space.model_copy(update={"causal": True}) if is_causal else space
         self.grammar = Grammar(self.space, policy)
 
     def sample(self, rng: np.random.Generator) -> Genome:
@@ -141,7 +141,7 @@ class Variation:
             fitting = [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]
             if fitting:
                 at = fitting[int(rng.integers(len(fitting)))]
-                grafted = _grafted(host, donor, (reader, slot), at)
+                grafted = graft(host, donor, (reader, slot), at)
                 return grafted.genome(a.projections, a.placement, a.visibility)
         return None
 
@@ -159,26 +159,6 @@ class Variation:
 
     def _placement(self, rng: np.random.Generator) -> str:
         return self.space.placement[int(rng.integers(len(self.space.placement)))]
-
-
-def _grafted(host: Draft, donor: Draft, edge: tuple[int, int], at: int) -> Draft:
-    """The host's nodes with a copy of a donor's subgraph read at one edge."""
-    reader, slot = edge
-    fresh = Draft(host.grammar)
-    for vertex in host.vertices[:reader]:
-        fresh.add(vertex.reading, vertex.inputs, vertex.params)
-    place: dict[int, int] = {}
-    for old in sorted(donor.ancestors(at)):
-        vertex = donor.vertices[old]
-        inputs = [place[r] if isinstance(r, int) else r for r in vertex.inputs]
-        place[old] = fresh.add(vertex.reading, inputs, vertex.params)
-    shift = len(place)
-    for index, vertex in enumerate(host.vertices[reader:], start=reader):
-        inputs = [r + shift if isinstance(r, int) and r >= reader else r for r in vertex.inputs]
-        if index == reader:
-            inputs[slot] = place[at]
-        fresh.add(vertex.reading, inputs, vertex.params)
-    return fresh
 
 
 __all__ = ["Draft", "Grammar", "Variation"]

@@ -107,14 +107,11 @@ class Grammar:
 
     def advance(self, letter: Letter, states: Sequence[State]) -> State:
         """Where paths arrive with a node, given where they arrive with its operands."""
+        allowed = zip(self.bound, zip(*(s.allowed for s in states), strict=True), strict=True)
+        owed = zip(self.owing, zip(*(s.owed for s in states), strict=True), strict=True)
         return State(
-            tuple(
-                _advanced(r, letter, [s.allowed[i] for s in states])
-                for i, r in enumerate(self.bound)
-            ),
-            tuple(
-                _advanced(r, letter, [s.owed[i] for s in states]) for i, r in enumerate(self.owing)
-            ),
+            tuple(_advanced(rule, letter, masks) for rule, masks in allowed),
+            tuple(_advanced(rule, letter, masks) for rule, masks in owed),
         )
 
     def operand_goals(self, goal: Goal, reading: Reading) -> list[tuple[Goal, ...]]:
@@ -219,7 +216,7 @@ def satisfies(state: State, goal: Goal) -> bool:
     )
 
 
-def _advanced(rule: Rule, letter: Letter, masks: list[int]) -> int:
+def _advanced(rule: Rule, letter: Letter, masks: Sequence[int]) -> int:
     mask = 0
     for one in masks:
         mask |= one

@@ -26,7 +26,8 @@ def regrow(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     goal = draft.edge_goal(reader, slot, draft.goals())
     fresh = _before(draft, reader)
     budget = draft.grammar.size(goal) + int(rng.integers(LOCAL_BUDGET + 1))
-    ref = grow(fresh, goal, budget, space, rng, _port(draft, reader, slot))
+    port = draft.vertices[reader].reading.signature.inputs[slot]
+    ref = grow(fresh, goal, budget, space, rng, port.name)
     return _with_edge(draft, fresh, reader, slot, ref)
 
 
@@ -102,10 +103,8 @@ def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | 
     ways = []
     for reading in draft.grammar.readings:
         signature = reading.signature
-        has_kind = signature.output.kind is goal.kind and len(signature.inputs) == len(
-            vertex.inputs
-        )
-        if reading.op != vertex.reading.op and has_kind:
+        fits = signature.output.kind is goal.kind
+        if fits and reading.op != vertex.reading.op and len(signature.inputs) == len(vertex.inputs):
             choices = draft.grammar.operand_goals(goal, reading)
             if any(all(map(draft.fits, vertex.inputs, operands)) for operands in choices):
                 ways.append(reading)
@@ -147,13 +146,19 @@ GRAPH_OPERATORS: Final = {
 }
 
 
+def graft(host: Draft, donor: Draft, edge: tuple[int, int], at: int) -> Draft:
+    """The host with one edge reading a copy of a donor's node and its ancestors."""
+    fresh, place = _before(host, edge[0]), dict[int, int]()
+    for old in sorted(donor.ancestors(at)):
+        vertex = donor.vertices[old]
+        inputs = [place[r] if isinstance(r, int) else r for r in vertex.inputs]
+        place[old] = fresh.add(vertex.reading, inputs, vertex.params)
+    return _with_edge(host, fresh, *edge, place[at])
+
+
 def _edge(draft: Draft, rng: np.random.Generator) -> tuple[int, int]:
     edges = draft.edges()
     return edges[int(rng.integers(len(edges)))]
-
-
-def _port(draft: Draft, reader: int, slot: int) -> str:
-    return draft.vertices[reader].reading.signature.inputs[slot].name
 
 
 def _full_goal(draft: Draft, at: int) -> Goal:
@@ -179,10 +184,8 @@ def _before(draft: Draft, reader: int) -> Draft:
     return Draft(draft.grammar, [_copy(v) for v in draft.vertices[:reader]])
 
 
-def _with_edge(draft: Draft, fresh: Draft, reader: int, slot: int, ref: Ref) -> Draft | None:
+def _with_edge(draft: Draft, fresh: Draft, reader: int, slot: int, ref: Ref) -> Draft:
     """``fresh`` continued by the rest of ``draft``, one edge of ``reader`` reading ``ref``."""
-    if draft.vertices[reader].inputs[slot] == ref:
-        return None
     shift = len(fresh.vertices) - reader
     vertex = _copy(draft.vertices[reader])
     vertex.inputs[slot] = ref

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from nas.validation.automaton import Letter, compile_pattern
+from nas.validation.automaton import MAX_STEPS, Budget, Letter, compile_pattern
 
 LETTERS = [Letter("a1", "a"), Letter("a2", "a"), Letter("b1", "b"), Letter("c1", "c")]
 WORDS = {"a1", "a2", "b1", "c1", "a", "b", "c"}
@@ -58,3 +58,20 @@ def test_retreat_is_the_inverse_of_advance() -> None:
 def test_malformed_patterns_are_explained(pattern: str, words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         compile_pattern(pattern, LETTERS, WORDS)
+
+
+def test_letters_that_an_expression_does_not_tell_apart_cost_nothing_more() -> None:
+    few, many = Budget(), Budget()
+    others = [Letter(f"d{i}", "d") for i in range(500)]
+    compile_pattern("a (b | .)* a2", LETTERS, WORDS, few)
+    compile_pattern("a (b | .)* a2", [*LETTERS, *others], WORDS, many)
+    assert (few.steps, few.states) == (many.steps, many.states)
+
+
+@pytest.mark.parametrize("pattern", [".? " * 20_000, "a* b? " * 9_000, "a | " * 99_000])
+def test_compiling_ends_when_its_steps_are_spent(pattern: str) -> None:
+    """Every state reaches every other by empty edges: quadratic work, unless it is counted."""
+    budget = Budget()
+    with pytest.raises(ValueError, match=f"more than {MAX_STEPS} steps"):
+        compile_pattern(pattern, LETTERS, WORDS, budget)
+    assert budget.steps > -200_000, "the last step taken is one of one state or one closure"

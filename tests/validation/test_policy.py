@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nas.errors import ConfigError, PolicyError
-from nas.validation import is_legal, load_policy
+from nas.validation import load_policy, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,19 @@ def test_shipped_policies_compile(name: str) -> None:
             "[{name: r, to: output, from: input, match: '.* softmax" + " ." * 40 + "'}]",
             ["'r'", "states"],
         ),
+        (
+            f"[{RULE}, {{name: slow, to: output, from: input, match: '{'.? ' * 20_000}'}}]",
+            ["'slow'", "steps", "..."],
+        ),
+        (
+            "["
+            + ", ".join(
+                f"{{name: r{i}, to: output, from: input, match: '{'.? ' * 60}'}}"
+                for i in range(300)
+            )
+            + "]",
+            ["rule 'r16'", "1000 states"],
+        ),
         ("[{name: r, too: output}]", ["'too'", "did you mean 'to'"]),
     ],
 )
@@ -69,8 +82,8 @@ def test_an_empty_expression_matches_the_empty_path_only(genome: Build, tmp_path
     )
     policy = load_policy(str(path))
     score, norm = ("scaled_dot_product", "qk"), ("softmax", [0])
-    assert is_legal(genome(score, norm, ("weighted_sum", [1, "v"])), policy)
-    assert not is_legal(genome(score, norm, ("gelu", "v"), ("weighted_sum", [1, 2])), policy)
+    assert not validate(genome(score, norm, ("weighted_sum", [1, "v"])), policy)
+    assert validate(genome(score, norm, ("gelu", "v"), ("weighted_sum", [1, 2])), policy)
 
 
 def test_a_name_is_one_plain_line(tmp_path: Path) -> None:
@@ -92,4 +105,4 @@ def test_changes_of_scores_may_read_keys_and_places(
         ("softmax_free", [3]),
         ("weighted_sum", [4, "v"]),
     )
-    assert is_legal(found, load_policy(policy))
+    assert not validate(found, load_policy(policy))

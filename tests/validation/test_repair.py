@@ -8,10 +8,12 @@ import pytest
 from nas.genome import Genome, Node
 from nas.primitives import get, names
 from nas.types import infer
-from nas.validation import load_policy, nearest_legal, validate, with_repairs
+from nas.validation import load_policy, nearest_legal, repair, validate, with_repairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nas.validation import Policy, Violation
 
     Build = Callable[..., Genome]
 
@@ -72,6 +74,25 @@ def test_repairs_of_random_graphs_are_legal_and_well_typed(policy: object) -> No
             assert not validate(repaired, policy)  # type: ignore[arg-type]
             assert not infer(repaired).problems
             assert all(get(node.op) for node in repaired.nodes)
+
+
+@pytest.mark.parametrize("count", [1, 6, 60])
+def test_the_search_for_a_repair_is_bounded(
+    genome: Build, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Nodes with 16 inputs have 250 neighbours each, of which two edits make tens of thousands."""
+    judged = 0
+
+    def counted(found: Genome, policy: Policy) -> tuple[Violation, ...]:
+        nonlocal judged
+        judged += len(found.nodes)
+        return validate(found, policy)
+
+    monkeypatch.setattr(repair, "validate", counted)
+    wide = [("add", "v" * 16) for _ in range(count)]
+    broken = genome(*wide, SCORE, ("softmax", [count]), ("weighted_sum", [count + 1, 0]))
+    assert nearest_legal(broken, OURS) is not None
+    assert judged < repair.MAX_JUDGED + 10_000  # and those that ask what is wrong with a parent
 
 
 def test_a_policy_that_forbids_everything_has_no_repair(genome: Build) -> None:

@@ -1,40 +1,59 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 
 from nas.canonical import canonicalise, digest
-from nas.compiler import build_attention
+from nas.compiler import build_attention, make_plan
 from nas.config import parse_model
 from nas.errors import ConfigError, GenomeError, SpaceError
-from nas.mechanisms import seeds
+from nas.genome import Genome, Node
+from nas.mechanisms import MECHANISMS, Mechanism, seeds
+from nas.primitives import REGISTRY, Role, get
+from nas.primitives.base import parse_signature
 from nas.space import SearchSpace, load_space
 from nas.types import infer
 from nas.validation import PolicyFile, compile_policy, load_policy, validate
 from nas.variation import Variation
 
 if TYPE_CHECKING:
-    from nas.genome import Genome
     from nas.validation import Policy
 
 SPACES = ("quickstart", "attention_v1", "attention_v2")
 
 
-def setup(name: str) -> tuple[SearchSpace, Policy, Variation]:
+# Sees all tokens at once, whatever the mask.
+LOOKS_AHEAD = Genome(
+    (
+        Node("short_conv", ("q",), (("causal", False),)),
+        Node("convolutional_score", (0, "k")),
+        Node("softmax", (1,)),
+        Node("weighted_sum", (2, "v")),
+    )
+)
+
+
+def setup(name: str, is_causal: bool = False) -> tuple[SearchSpace, Policy, Variation]:
     space = load_space(name)
     policy = load_policy(space.policy)
-    return space, policy, Variation(space, policy)
+    return space, policy, Variation(space, policy, is_causal)
 
 
-def population(name: str, count: int, seed: int) -> list[Genome]:
+def changed(name: str, **changes: Any) -> SearchSpace:
+    """A built-in space with other fields."""
+    return SearchSpace.model_validate(load_space(name).model_dump() | changes)
+
+
+def population(name: str, count: int, seed: int, is_causal: bool = False) -> list[Genome]:
     """Samples, then mutants and crossover children of what is there, seeds included."""
-    space, policy, variation = setup(name)
+    space, policy, variation = setup(name, is_causal)
     rng = np.random.default_rng(seed)
-    found = [m.genome for m in seeds(space, policy)]
+    found = [m.genome for m in seeds(space, policy, is_causal)]
     while len(found) < count:
         a, b = (found[int(rng.integers(len(found)))] for _ in range(2))
         found.append(variation.sample(rng))
@@ -248,3 +267,122 @@ def test_windows_of_the_space_turn_up_and_no_others() -> None:
         parse_model(space.model_dump() | {"visibility": {"window": [0]}}, SearchSpace, "a.yaml")
     with pytest.raises(ConfigError, match="unknown visibility field 'windw'"):
         parse_model(space.model_dump() | {"visibility": {"windw": [1]}}, SearchSpace, "a.yaml")
+
+
+def test_nothing_that_causal_variation_makes_sees_later_tokens() -> None:
+    found = population("attention_v2", 20_000, seed=20, is_causal=True)
+    unsafe = [g for g in dict.fromkeys(found) if make_plan(g).unsafe]
+    assert not unsafe, unsafe[0].to_json()
+    convolutions = {n.params for g in found for n in g.nodes if n.op == "short_conv"}
+    assert convolutions == {(), (("kernel", 5),)}, "causal by default, with every width"
+    free = population("attention_v2", 2_000, seed=20)
+    assert any(make_plan(g).unsafe for g in free), "or the space has nothing to leave out"
+
+
+def test_causal_variation_leaks_nothing_from_later_tokens() -> None:
+    """By computing: with later tokens moved, earlier outputs are those of before."""
+    tokens, cut = 40, 24
+    generator = torch.Generator().manual_seed(0)
+    x, later = torch.randn(2, 1, tokens, 16, generator=generator, dtype=torch.float64)
+    moved = torch.cat([x[:, :cut], later[:, cut:]], dim=1)
+    found = list(dict.fromkeys(population("attention_v2", 400, seed=21, is_causal=True)))
+    for genome in found[:: len(found) // 100][:100]:
+        torch.manual_seed(0)
+        block = build_attention(genome, 16, 8).double().eval()
+        with torch.no_grad():
+            for parameter in block.parameters():  # away from a start of zeros
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+            before, after = (block(t, is_causal=True)[:, :cut] for t in (x, moved))
+        torch.testing.assert_close(after, before, rtol=0.0, atol=1e-9, msg=genome.to_json())
+
+
+def test_parents_that_see_later_tokens_have_no_such_children() -> None:
+    space, policy, variation = setup("attention_v2", is_causal=True)
+    rng = np.random.default_rng(22)
+    assert not validate(LOOKS_AHEAD, policy)
+    assert space.excludes(LOOKS_AHEAD) is None
+    assert "later tokens" in (variation.space.excludes(LOOKS_AHEAD) or "")
+    other = variation.sample(rng)
+    children = [variation.mutate(LOOKS_AHEAD, rng)[0] for _ in range(30)]
+    children += [variation.crossover(LOOKS_AHEAD, other, rng)[0] for _ in range(30)]
+    children += [variation.crossover(other, LOOKS_AHEAD, rng)[0] for _ in range(30)]
+    assert not any(make_plan(g).unsafe for g in children)
+
+
+def test_a_space_can_demand_causality_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    seer = Mechanism("seer", LOOKS_AHEAD, "none", "")
+    monkeypatch.setattr("nas.mechanisms.MECHANISMS", {**MECHANISMS, "seer": seer})
+    free = changed("attention_v2", mechanisms=("mha", "seer"))
+    space, policy = (
+        changed("attention_v2", mechanisms=("mha", "seer"), causal=True),
+        setup("attention_v2")[1],
+    )
+    assert [m.name for m in seeds(free, policy)] == ["mha", "seer"]
+    assert [m.name for m in seeds(free, policy, is_causal=True)] == ["mha"]
+    assert [m.name for m in seeds(space, policy)] == ["mha"]
+    ours, theirs = Variation(space, policy), Variation(free, policy, is_causal=True)
+    for seed in range(20):
+        rngs = (np.random.default_rng(seed) for _ in range(2))
+        assert ours.sample(next(rngs)) == theirs.sample(next(rngs))
+
+
+def test_a_space_that_causality_leaves_empty_is_refused() -> None:
+    ops = {k: {} for k in ("convolutional_score", "softmax", "weighted_sum")}
+    space = changed("attention_v1", primitives=ops, mechanisms=())
+    policy = load_policy(space.policy)
+    assert Variation(space, policy).sample(np.random.default_rng(0)).nodes
+    with pytest.raises(SpaceError, match=r"space attention_v1.*published_2025 and sees no later"):
+        Variation(space, policy, is_causal=True)
+
+
+def test_readings_of_one_primitive_may_differ_in_role_and_kinds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """uniform of tokens is no score's reader; a rule about scores does not look at it."""
+    texts = ("scores: scores[h] -> weights[h]", "tokens: tokens[h,w] -> weights[h]")
+    both = tuple(parse_signature(text, Role.NORMALIZE) for text in texts)
+    tanh = tuple(
+        parse_signature(f"{k}: {k}[h] -> {k}[h]", Role.ADJUST) for k in ("scores", "weights")
+    )
+    signatures = {"uniform": both, "tanh": (*get("tanh").signatures[:1], *tanh)}
+    for name, readings in signatures.items():
+        found = replace(get(name), signatures=readings)
+        monkeypatch.setitem(REGISTRY, name, found)  # type: ignore[arg-type]
+    paths = {
+        "output": {"to": "output", "from": "input", "match": ".* aggregate transform*"},
+        "weights": {
+            "to": "aggregate.weights",
+            "from": "input",
+            "match": "transform* (score adjust* normalize | uniform) adjust*",
+        },
+        "values": {"to": "aggregate.values", "from": "input", "match": "transform*"},
+        "scored": {"to": "normalize.scores", "from": "input", "match": "transform* score adjust*"},
+    }
+    rules = [{"name": name} | rule for name, rule in paths.items()]
+    policy = compile_policy(PolicyFile.model_validate({"name": "own", "rules": rules}), "own")
+    space = changed("quickstart", primitives={**load_space("quickstart").primitives, "tanh": {}})
+    variation, rng = Variation(space, policy), np.random.default_rng(23)
+    pool = [
+        Genome((Node("uniform", ("v",)), Node("weighted_sum", (0, "v")))),
+        *(variation.sample(rng) for _ in range(100)),
+    ]
+    for _ in range(600):
+        a, b = (pool[int(rng.integers(len(pool)))] for _ in range(2))
+        pool += [variation.mutate(a, rng)[0], variation.crossover(a, b, rng)[0]]
+    seen = set()
+    for genome in pool:
+        typing = infer(genome)
+        assert not typing.problems, genome.to_json()
+        assert not validate(genome, policy), genome.to_json()
+        seen |= {(n.op, s) for n, s in zip(genome.nodes, typing.signatures, strict=True)}
+    assert {(op, s) for op, readings in signatures.items() for s in readings} <= seen
+    direct = Genome((Node("uniform", ("v",)), Node("weighted_sum", (0, "v"))))
+    assert any(variation.mutate(direct, rng)[1] != "sample" for _ in range(20))
+
+
+def test_a_policy_with_too_many_ways_to_obey_it_is_refused() -> None:
+    """Each of its rules may be obeyed by either operand of a sum: 2^40 ways."""
+    rules = [{"name": f"r{i}", "to": "output", "some": "input.v"} for i in range(40)]
+    policy = compile_policy(PolicyFile.model_validate({"name": "own", "rules": rules}), "own")
+    with pytest.raises(SpaceError, match=r"quickstart, policy own: .* ways to obey"):
+        Variation(load_space("quickstart"), policy)
