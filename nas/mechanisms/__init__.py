@@ -61,9 +61,10 @@ def seeds(space: SearchSpace, policy: Policy, is_causal: bool = False) -> tuple[
             raise SpaceError(f"space {space.name}, mechanisms: {error}") from None
         if (is_causal or space.causal) and _sees_ahead(seed.genome):
             continue
-        reason = space.excludes(canonicalise(seed.genome))
-        if reason is None:
-            reason = next((v.message for v in validate(seed.genome, policy)), None)
+        reason = next((v.message for v in validate(seed.genome, policy)), None)
+        # As written or in its normal form, which names no projection that nobody reads.
+        if space.excludes(seed.genome) is not None:
+            reason = reason or space.excludes(canonicalise(seed.genome))
         if reason is not None:
             raise SpaceError(f"space {space.name}, mechanisms: {name} {reason}.")
         found.append(seed)

@@ -5,8 +5,9 @@
         "One key and value head. ... equations, shapes, readings ..."
         return dot_product(kv_heads="one")
 
-The function's name becomes the mechanism's, its docstring the reading. Head counts are shares of
-the backbone's heads, so that a mechanism exists at every size that its shares divide.
+The function's name becomes the mechanism's, its docstring the reading: a line of what it is, then
+equations, shapes, decisions; what it costs `nas cost` counts. Head counts are shares of the
+backbone's heads, so that a mechanism exists at every size that its shares divide.
 
 The readings share their letters: n tokens, d the width of the backbone, H its heads, d_h = d / H,
 X the block's input (n x d), x_i a token, subscripts for tokens unless said otherwise. A reading is

@@ -49,14 +49,9 @@ def neural_attention_authors() -> Genome:
     reduce q and k before (eqs. 5 and 6). Softmax over j and the rest as in mha,
     without a scale.
 
-    Parameters beyond mha's, as the steps between table 1's sizes have it: 2 d'^2 +
-    d' + (d' + 2) floor(d' / 2) + 1, and 2 (d_h + 1) d' for a reduction: at d_h = 64
-    that is 10369, and 2753 for d' = 16 and 275 for d' = 2.
-
     Readings. Shapes are those of the code behind the paper's parameter counts,
     which has one hidden layer more than eq. 3 and no scale where eq. 9 has one. Its
     start is not kept: at d' = 2 its score is a constant for 40 % of all seeds, and
-    never trains; here the first unit of each layer starts alive. Costs n^2 (d'
-    floor(d' / 2) + floor(d' / 2)) MACs a head.
+    never trains; here the first unit of each layer starts alive.
     """
     return scored("neural_attention_authors", placement="first")

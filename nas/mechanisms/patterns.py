@@ -26,9 +26,6 @@ def patterns() -> Genome:
     product is at most d_h); P_i: n x d. Values and output as in mha: V_i: n x d_h,
     W_O: d x d.
 
-    Cost: n d^2 (H + 2) MACs for projections and (H + 1) n^2 d for scores and
-    aggregation: cheaper than mha at H = 1 alone.
-
     Readings. sqrt(d_k) stays that of the factored head, d_h, though no key has that
     width any more; sqrt(d) would give other weights. A genome says it as a query
     without a key: has_wk: false, raw: shared, W_Q: d x H d.
@@ -46,9 +43,6 @@ def messages() -> Genome:
     W^M_i: d x d, learned as one matrix; M_i: n x d, what a token sends to those
     that attend to it. Queries and keys as in mha.
 
-    Cost: n d^2 (2 + H) MACs for projections and (1 + H) n^2 d for scores and
-    aggregation; decoding keeps a token's key and its H messages, d + H d numbers.
-
     Readings. There is no W_O and so no bias: the blog has none (a bias b_V of the
     values would leave as b_V W_O wherever rows sum to one). A genome says it as
     values of width d whose heads are summed: has_wo: false, merge: sum.
@@ -64,9 +58,5 @@ def patterns_and_messages() -> Genome:
         MultiHead(X) = sum_i softmax(P_i X^T / sqrt(d_k)) M_i
 
     W^P_i, W^M_i: d x d; P_i, M_i: n x d; d_k = d_h as in patterns.
-
-    Cost: 2 H n d^2 MACs for projections, H / 2 times those of mha, and 2 H n^2 d
-    for scores and aggregation, H times those of mha. At H = 1 half the projections
-    go and the rest is equal.
     """
     return dot_product(has_wk=False, has_wo=False, raw="shared", merge="sum")

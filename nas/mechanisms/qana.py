@@ -17,9 +17,6 @@ def qana() -> Genome:
     and D_K = d_h, so that a head's query has D_Q = D_K + (h D_K + 2 h + 1) numbers.
     Softmax over j and the rest as in mha.
 
-    Cost: D_Q / D_K times the projection of a query, and n^2 (D_K (1 + h) + h) MACs
-    a head for the scores.
-
     Readings. The slices stand in the order of section 3.2; section 4 lists another.
     The network's sigma is open: gelu. U k is not divided by sqrt(D_K), as written.
     c_i is the same for all keys and does nothing under softmax; it is kept so that

@@ -33,10 +33,6 @@ def sqa() -> Genome:
     H_q = H / 2 and H_kv = H / 4; K', V' are K, V with each head repeated H_q / H_kv
     times in place. d_h = d / H, with H the heads of the backbone.
 
-    Cost: n d d_h (2 H_q + 2 H_kv) MACs for projections, 2 H_q n^2 d_h for scores
-    and aggregation: H / H_q times fewer than mha (eq. 9), a limit that a whole
-    layer reaches only for n >> d. Decoding keeps 2 H_kv d_h numbers a token.
-
     Reading: section 3.3 leaves both counts open ("standard SQA"); these are those
     of its experiments (8 and 4 of 16). W_O alone has a bias, as in the authors'
     code.
@@ -125,10 +121,6 @@ def sw_sqa() -> Genome:
 
     for the query at position t; counts of heads as in sqa.
 
-    Cost: n (w + 1) pairs of query and key, less those beyond the ends, in place of
-    n^2; causality is not discounted. Runs block by block, in time and memory
-    linear in n.
-
     Readings. The interval [t - w/2, t + w/2] of section 2.5 holds w + 1 tokens for
     even w, and other systems' windows differ by one; the causal window here is w
     tokens, its own included. The paper names no width for SW-SQA; 32 is half of a
@@ -144,9 +136,6 @@ def flex_sqa() -> Genome:
         head_i as in ssqa, over the keys j with |t - j| <= w / 2, or t < g, or j < g
 
     for the query at position t, w = 32 and g = 4; under a causal mask j <= t too.
-
-    Cost: g (2 n - g) pairs more than the window of the other n - g tokens. Runs
-    block by block, in time and memory linear in n.
 
     Readings. Section 6 asks for heads that the kernel likes (H_q = H_kv) and for
     windows with global tokens; these are those of Longformer, the first g tokens,

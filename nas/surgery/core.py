@@ -1,9 +1,8 @@
 """The core of an attention block: a genome's graph over streams that a host projected.
 
 A host keeps its projections, norms, rotation and cache; scores, weights and aggregation are the
-genome's. What the host does between scores and values it asks for at the call, and it is done
-where the host does it: a softcap and an additive mask between score and normaliser, dropout on
-the weights that meet the values.
+genome's. What the host does between scores and values is done where it does it: a softcap and an
+additive mask between score and normaliser, dropout on the weights that meet the values.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from nas.compiler.plan import Step
 from nas.genome import LABELS, key_width
 from nas.surgery.affine import Affine, Body
 from nas.surgery.probe import sums_to_one
-from nas.surgery.rebuild import check_readers, rebuild
+from nas.surgery.rebuild import check_readers, rebuild, rewired
 from nas.types import MODEL
 
 
@@ -28,22 +28,19 @@ def factor(block: nn.Module, rank: int) -> nn.Module:
     """The factored form of a block that holds patterns, messages or both.
 
     Patterns become queries and keys of width ``rank``; messages become values of the head's width
-    and W_O, since a genome names no other width for values. Lossless where the true rank allows it:
-    always at the head's width for a block from ``nas.merge``. Keys that heads shared (GQA, MQA) are
-    found again where the values are still shared and the patterns still have that structure; else
-    every head gets keys, and values, of its own.
-
-    What was lost shows as ``nas.merge(nas.factor(block, rank)).wq.weight - block.wq.weight`` (and
-    ``wv`` for messages), whose norm is that of the singular values left out, or in the outputs.
+    and W_O, since a genome names no other width for values. Lossless where the true rank allows it,
+    as the head's width always does after ``nas.merge``; else merging the result again shows what
+    was lost. Keys that heads shared are found again where the values are still shared and the
+    patterns still have that structure.
 
     Args:
         block: made by ``nas.build_attention`` or ``nas.merge``; it is left as it is.
         rank: the width of a head's queries and keys: what ``qk_dim`` can name at this size.
 
     Returns:
-        A block of ``nas.build_attention``, in the precision, on the device and in the mode of the
-        old one. The bias of messages becomes that of W_O where the weights of a query sum to one (a
-        row that sees no key then gets it too), else one of the values.
+        A block as ``nas.build_attention`` makes them, of the old one's precision, device and mode.
+        The bias of messages becomes that of W_O where the weights of a query sum to one (a row that
+        sees no key then gets it too), else one of the values.
 
     Raises:
         GenomeError: the block holds neither patterns nor messages, no genome can say the rank, or
@@ -109,10 +106,8 @@ def _queries_and_keys(body: Body, score: Step, rank: int, label: str) -> nn.Modu
     rows = body.scale(score) * rank**0.5 * _rows(body.stream("q"))
     groups = _groups(body, rows)
     kv_heads = old.projections.kv_heads if groups else old.projections.q_heads
-    nodes = list(old.nodes)
-    nodes[score.index] = replace(nodes[score.index], inputs=("q", "k"))
     projections = replace(old.projections, has_wk=True, kv_heads=kv_heads, qk_dim=label)
-    genome = replace(old, nodes=tuple(nodes), projections=projections)
+    genome = rewired(replace(old, projections=projections), score.index, "q", "k")
     for stream in ("q", "k"):
         check_readers(body, genome, stream, score.index)
     left, right = _halves(_stacked(rows, groups or len(rows)), rank)

@@ -35,13 +35,8 @@ class TimmHost:
         unknown = sorted(set(dict(module.named_children())) - _PARTS - {CORE})
         if unknown:
             raise refusal(module, f"has {', '.join(unknown)}, which this version does not know")
-        return HostSizes(
-            dim=parts.qkv.in_features,
-            heads=parts.num_heads,
-            kv_heads=parts.num_heads,
-            width=parts.head_dim,
-            has_bias=parts.qkv.bias is not None,
-        )
+        heads, has_bias = parts.num_heads, parts.qkv.bias is not None
+        return HostSizes(parts.qkv.in_features, heads, heads, parts.head_dim, has_bias)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
         """Turn the module into a ``SwappedTimmAttention``."""
@@ -52,29 +47,20 @@ class TimmHost:
 class SwappedTimmAttention(nn.Module):
     """timm's Attention whose core is a mechanism; (b, n, dim) to (b, n, out)."""
 
-    num_heads: int
-    head_dim: int
-    qkv: nn.Module
-    q_norm: nn.Module
-    k_norm: nn.Module
-    attn_drop: nn.Dropout
-    proj: nn.Module
-    proj_drop: nn.Module
-    core: AttentionCore
-
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
         """Attend; masks as in F.scaled_dot_product_attention, of which timm lets causality win."""
-        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, self.head_dim))
+        parts: Any = self
+        qkv = parts.qkv(x).unflatten(-1, (3, parts.num_heads, parts.head_dim))
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        q, k = self.q_norm(q), self.k_norm(k)
+        q, k = parts.q_norm(q), parts.k_norm(k)
         mask, bias = (causal_mask(q, k), None) if is_causal else split_mask(attn_mask)
-        out, _ = self.core(q, k, v, x, mask, bias, dropout=self.attn_drop.p)
+        out, _ = parts.core(q, k, v, x, mask, bias, dropout=parts.attn_drop.p)
         out = merge_heads(out)
         if (norm := getattr(self, "norm", None)) is not None:
             out = norm(out)
         if (gate := getattr(self, "gate", None)) is not None:
             out = out * gate(x).sigmoid()
-        result: Tensor = self.proj_drop(self.proj(out))
+        result: Tensor = parts.proj_drop(parts.proj(out))
         return result

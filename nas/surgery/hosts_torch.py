@@ -33,13 +33,8 @@ class TorchHost:
         if module.bias_k is not None or module.add_zero_attn:
             name = "add_zero_attn" if module.bias_k is None else "add_bias_kv"
             raise refusal(module, f"has {name}: it attends to a key that no token gives")
-        return HostSizes(
-            dim=module.embed_dim,
-            heads=module.num_heads,
-            kv_heads=module.num_heads,
-            width=module.head_dim,
-            has_bias=module.in_proj_bias is not None,
-        )
+        heads, has_bias = module.num_heads, module.in_proj_bias is not None
+        return HostSizes(module.embed_dim, heads, heads, module.head_dim, has_bias)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
         """Turn the module into a ``SwappedMultiheadAttention``."""

@@ -4,10 +4,9 @@
     messages   M_i = x W^M_i, W^M_i = W^V_i W^O_i;    out = sum_i weights_i M_i
 
 ("Refactoring the Attention Equations: Patterns and Messages", 2025, sections 3 to 5.) Both d x d
-for each head, of rank d_h at most. The merged block is another genome with the same outputs. It
-costs less with one head and more with many (``nas cost mha patterns_and_messages``), and shows
-what a head looks for and what it says in the features of the token itself. ``nas.factor`` goes
-back.
+for each head, of rank d_h at most. The merged block is another genome with the same outputs: it
+costs less with one head and more with many, and shows what a head looks for and says in the
+features of the token itself. ``nas.factor`` goes back.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from torch import Tensor, nn
 from nas.compiler.plan import Step
 from nas.config import describe, near
 from nas.errors import ConfigError
-from nas.genome import Genome, Node
+from nas.genome import Genome, Ref
 from nas.surgery.affine import Affine, Body, device_of, weights_of
 from nas.surgery.probe import ignores_shifts, sums_to_one
-from nas.surgery.rebuild import check_readers, rebuild
+from nas.surgery.rebuild import check_readers, rebuild, rewired
 
 WHAT: Final = ("patterns", "messages", "both")
 
@@ -33,23 +32,18 @@ WHAT: Final = ("patterns", "messages", "both")
 def merge(block: nn.Module, what: str = "both") -> nn.Module:
     """The merged form of a block: a new block with the same outputs.
 
-    Where biases go: that of queries becomes one of the patterns, that of values one of the
-    messages. A bias of keys shifts all scores of a query alike and vanishes, which needs weights
-    that ignore shifts. The bias of W_O joins that of the messages, which needs weights that sum to
-    one; a row that sees no key then gives 0 where the old block gave that bias.
-
-    What it may cost: heads that shared keys or values (GQA, MQA) get matrices of their own, the
-    keys too where messages alone are merged; streams without projection get one where they must.
-    A scale other than that of the head's width (``qk_dim``) is folded into the patterns. A block's
-    W_Q, W_K and W_V have biases all or none: where one is needed, the others are added as zeros.
+    A bias of queries becomes one of the patterns, a bias of values one of the messages. That of
+    keys shifts all scores of a query alike and vanishes, which needs weights that ignore shifts;
+    that of W_O joins the messages', which needs weights that sum to one, and a row that sees no key
+    then gives 0 in its place. Heads that shared keys or values get matrices of their own, the keys
+    too where messages alone are merged; streams without projection get one where they must.
 
     Args:
         block: made by ``nas.build_attention``, trained or not; it is left as it is.
         what: "patterns", "messages" or "both".
 
     Returns:
-        A block of ``nas.build_attention``, in the precision, on the device and in the mode of the
-        old one; ``block.genome`` says what it is. Products are computed in float64.
+        A block as ``nas.build_attention`` makes them, of the old one's precision, device and mode.
 
     Raises:
         ConfigError: ``what`` is none of these.
@@ -86,13 +80,12 @@ def _patterns(body: Body) -> nn.Module:
 def _with_patterns(body: Body, score: Step) -> Genome:
     """The genome with q as patterns and k as whole tokens."""
     old = body.plan.genome
-    nodes = list(old.nodes)
-    nodes[score.index] = replace(nodes[score.index], inputs=("q", "k"))
-    edited = replace(old, nodes=tuple(nodes))
+    edited = rewired(old, score.index, "q", "k")
     for stream in ("q", "k"):
         check_readers(body, edited, stream, score.index)
     changes: dict[str, Any] = {"has_wq": True, "has_wk": False, "raw": "shared"}
-    if _reads(edited, "v") and not old.projections.has_wv and old.projections.raw == "slice":
+    reads_v = any("v" in edited.nodes[index].inputs for index in edited.live())
+    if reads_v and not old.projections.has_wv and old.projections.raw == "slice":
         # Raw streams are whole tokens from now on; values that were slices become projected.
         if old.projections.merge == "sum":
             raise body.refusal(
@@ -154,27 +147,16 @@ def _output(body: Body, count: int) -> tuple[Float[Tensor, "h d w"], Float[Tenso
 def _with_messages(body: Body, aggregate: Step) -> Genome:
     """The genome with v as messages, summed over the heads and put out as they are."""
     old, index = body.plan.genome, aggregate.index
-    nodes = list(old.nodes[: index + 1])
+    nodes = old.nodes[: index + 1]
     if not old.projections.has_wv:
-        nodes = [_renamed(node, _raw_name(body)) for node in nodes]
-    nodes[index] = replace(nodes[index], inputs=(nodes[index].inputs[0], "v"))
+        # Who reads the token itself as v has another name for it, where there is one.
+        raw = next((s for s in ("k", "q") if not old.projections.has_projection(s)), "v")
+        names: dict[Ref, Ref] = {"v": raw}
+        nodes = tuple(replace(n, inputs=tuple(names.get(r, r) for r in n.inputs)) for n in nodes)
     projections = replace(
         old.projections, has_wv=True, has_wo=False, merge="sum", kv_heads=aggregate.heads
     )
-    genome = replace(old, nodes=tuple(nodes), projections=projections)
+    genome = replace(old, nodes=nodes, projections=projections)
+    genome = rewired(genome, index, nodes[index].inputs[0], "v")
     check_readers(body, genome, "v", index)
     return genome
-
-
-def _raw_name(body: Body) -> str:
-    """Another name for the token itself than v; v where there is none."""
-    projections = body.plan.genome.projections
-    return next((s for s in ("k", "q") if not projections.has_projection(s)), "v")
-
-
-def _renamed(node: Node, name: str) -> Node:
-    return replace(node, inputs=tuple(name if ref == "v" else ref for ref in node.inputs))
-
-
-def _reads(genome: Genome, stream: str) -> bool:
-    return any(stream in genome.nodes[index].inputs for index in genome.live())

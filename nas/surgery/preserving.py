@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from nas.compiler import formula
 from nas.errors import GenomeError, NasError
@@ -128,10 +129,4 @@ def _cases(many: int) -> Iterator[dict[str, Any]]:
 
 
 def _softmax(q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-    groups = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    weights: Tensor = scores.softmax(dim=-1)
-    return weights @ v
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)

@@ -2,12 +2,11 @@
 
     names = nas.swap_attention(model, "qana")
 
-Every attention that is known is changed in place: projections, norms, rotation, cache, masks and
-dropout stay the model's, the core between them becomes the mechanism's graph. Only mechanisms
-that start equal to softmax attention are taken, so the outputs are those of before; training then
-moves what is new (QANA: Vermillion 2025, section 4, "function-preserving"). New parameters are
-named ``core.*`` below the attention; a checkpoint of the model is loaded before the swap, or with
-``strict=False`` after it.
+Projections, norms, rotation, cache, masks and dropout stay the model's, the core between them
+becomes the mechanism's graph. Only mechanisms that start equal to softmax attention are taken, so
+the outputs are those of before; training then moves what is new (QANA: Vermillion 2025, section 4,
+"function-preserving"). New parameters are named ``core.*`` below the attention; a checkpoint of the
+model is loaded before the swap, or with ``strict=False`` after it.
 """
 
 from __future__ import annotations
@@ -47,16 +46,11 @@ class _Site:
 
 
 def swap_attention(
-    model: nn.Module,
-    mechanism: Genome | str,
-    *,
-    where: Where = None,
-    init: str = "zero_out",
+    model: nn.Module, mechanism: Genome | str, *, where: Where = None, init: str = "zero_out"
 ) -> list[str]:
     """Exchange the attention of a model in place, keeping what the model computes.
 
-    New weights are drawn from torch's global generator; dtype, device and training mode are those
-    of the module around them. Nothing is changed where an error is raised.
+    New weights are drawn from torch's global generator. Where an error is raised nothing changes.
 
     Args:
         model: holds torch's nn.MultiheadAttention, timm's Attention or attention of Hugging Face's
@@ -75,8 +69,8 @@ def swap_attention(
 
     Raises:
         GenomeError, ViolationError: the mechanism does not start equal to softmax attention.
-        NasError: the model has no attention that is known, ``where`` finds none, or one that it
-            finds does more than a mechanism can keep; the message says which and why.
+        NasError: there is no attention that is known and named, or one does more than a mechanism
+            can keep.
     """
     genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
     genome = starting_at(genome, init)
@@ -108,26 +102,22 @@ def _sites(model: nn.Module) -> list[_Site]:
 
 def _chosen(sites: list[_Site], where: Where, placement: str) -> list[_Site]:
     """The sites that ``where`` names; a pattern that names none is an error."""
-    names = ", ".join(repr(site.name) for site in sites)
     if where is None:
         return [sites[i] for i in layers_with_mechanism(placement, len(sites))]
+    expected = f"names or patterns of {', '.join(repr(site.name) for site in sites)}"
     if callable(where):
         chosen = [site for site in sites if where(site.name, site.module)]
         if not chosen:
-            raise NasError(f"where: chose none; expected some of the attention modules {names}.")
+            raise NasError(f"where: the function chose none; expected some of the {expected}.")
         return chosen
     patterns = [where] if isinstance(where, str) else where
     if not isinstance(patterns, list | tuple) or not patterns:
         raise NasError(
-            f"where: found {where!r}; expected a function of name and module, or names or patterns "
-            f"of {names}."
+            f"where: found {where!r}; expected a function of name and module, or {expected}."
         )
     for pattern in patterns:
         if not any(fnmatchcase(site.name, pattern) for site in sites):
-            raise NasError(
-                f"where: {pattern!r} matches no attention that is known; expected names or "
-                f"patterns of {names}."
-            )
+            raise NasError(f"where: {pattern!r} matches no known attention; expected {expected}.")
     return [site for site in sites if any(fnmatchcase(site.name, p) for p in patterns)]
 
 

@@ -35,7 +35,7 @@ def test_free_matrices_compute_the_formula(name: str, heads: int) -> None:
 
 @pytest.mark.parametrize(("dim", "heads", "tokens"), [(32, 4, 24), (64, 1, 65), (48, 8, 10)])
 def test_the_table_of_costs(dim: int, heads: int, tokens: int) -> None:
-    """P8: projections, scores and aggregation, parameters, numbers that decoding keeps a token."""
+    """P8, P9: projections, scores and aggregation, parameters, numbers that decoding keeps."""
     n, d, h = tokens, dim, heads
     table = {
         "mha": (4 * n * d * d, 2 * n * n * d, 4 * d * d + d, 2 * d),
@@ -49,21 +49,6 @@ def test_the_table_of_costs(dim: int, heads: int, tokens: int) -> None:
         found = (cost.macs - cost.attention_macs, cost.attention_macs, cost.params, numbers)
         # The table leaves out the bias of W_O, d parameters.
         assert found == expected, name
-
-
-def test_one_head_halves_the_projections_and_nothing_else() -> None:
-    """P9."""
-    mha, merged = (counted(name, 64, 1, 65) for name in ("mha", "patterns_and_messages"))
-    assert 2 * (merged.macs - merged.attention_macs) == mha.macs - mha.attention_macs
-    assert merged.attention_macs == mha.attention_macs
-
-
-@pytest.mark.parametrize("heads", [2, 4, 8])
-def test_two_heads_and_more_gain_nothing(heads: int) -> None:
-    """Merged projections are cheaper only where d_h > d / 2; pairs cost H times as much."""
-    mha, merged = (counted(name, 64, heads, 65) for name in ("mha", "patterns_and_messages"))
-    assert merged.macs - merged.attention_macs >= mha.macs - mha.attention_macs
-    assert merged.attention_macs == heads * mha.attention_macs
 
 
 def counted(name: str, dim: int, heads: int, tokens: int) -> Cost:

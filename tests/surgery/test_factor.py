@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from nas.compiler import build_attention
 from nas.errors import GenomeError
 from nas.mechanisms import MECHANISMS
 from nas.surgery import factor, merge
+from tests.surgery.blocks import DIM, DOT, HEADS, SOFTMAX, WIDTH, built, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,24 +19,6 @@ if TYPE_CHECKING:
     from nas.genome import Genome
 
     Build = Callable[..., Genome]
-
-DIM, HEADS, WIDTH, LENGTH = 32, 4, 8, 7
-SOFTMAX = (("softmax", [0]), ("weighted_sum", [1, "v"]))
-
-
-def built(genome: Genome, *, qkv_bias: bool = False, heads: int = HEADS) -> nn.Module:
-    """A block in float64 with every weight away from its start, as after training."""
-    torch.manual_seed(0)
-    block = build_attention(genome, DIM, heads, qkv_bias=qkv_bias).double()
-    with torch.no_grad():
-        for weight in block.parameters():
-            weight.add_(0.2 * torch.randn_like(weight))
-    return block
-
-
-def tokens() -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(2, LENGTH, DIM, dtype=torch.float64, generator=generator)
 
 
 def assert_same(block: nn.Module, other: nn.Module) -> None:
@@ -54,19 +36,6 @@ def test_factoring_undoes_merging(name: str, what: str, qkv_bias: bool) -> None:
     restored = factor(merge(block, what), WIDTH)
     assert restored.genome == block.genome
     assert_same(block, restored)
-
-
-def test_scores_come_back_from_the_decomposition() -> None:
-    """P7, written out: q·kᵀ / sqrt(d_h) of the factors against the patterns' scores."""
-    merged = merge(built(MECHANISMS["mha"].genome), "patterns")
-    restored, x = factor(merged, WIDTH), tokens()
-
-    def heads(module: nn.Module) -> Tensor:
-        return module(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-
-    scores = heads(merged.wq) @ x.unsqueeze(1).transpose(2, 3)
-    again = heads(restored.wq) @ heads(restored.wk).transpose(2, 3)
-    torch.testing.assert_close(again, scores, rtol=0.0, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", ["gqa", "mqa", "sqa", "rsqa"])
@@ -91,7 +60,7 @@ def test_values_that_were_shared_come_back_as_own_ones(name: str) -> None:
 
 
 def test_values_without_projection_stay_as_they_are(genome: Build) -> None:
-    found = genome(("scaled_dot_product", "qk"), *SOFTMAX, has_wv=False, raw="shared")
+    found = genome(DOT, *SOFTMAX, has_wv=False, raw="shared")
     block = built(found)
     restored = factor(merge(block, "patterns"), WIDTH)
     assert restored.genome == block.genome
@@ -99,14 +68,7 @@ def test_values_without_projection_stay_as_they_are(genome: Build) -> None:
 
 
 def test_more_values_than_patterns_repeat_the_keys(genome: Build) -> None:
-    found = genome(
-        ("scaled_dot_product", "qk"),
-        *SOFTMAX,
-        has_wk=False,
-        raw="shared",
-        q_heads="1/4",
-        kv_heads="1/2",
-    )
+    found = genome(DOT, *SOFTMAX, has_wk=False, raw="shared", q_heads="1/4", kv_heads="1/2")
     block = merge(built(MECHANISMS["xsqa"].genome), "patterns")
     wide = built(found)
     with torch.no_grad():
@@ -116,7 +78,7 @@ def test_more_values_than_patterns_repeat_the_keys(genome: Build) -> None:
 
 def test_keys_that_were_never_shared_are_not_shared_by_factoring(genome: Build) -> None:
     """Heads read slices of the token as keys, but share their values."""
-    found = genome(("scaled_dot_product", "qk"), *SOFTMAX, has_wk=False, kv_heads="1/2")
+    found = genome(DOT, *SOFTMAX, has_wk=False, kv_heads="1/2")
     block = built(found)
     merged = merge(block, "patterns")
     assert merged.genome.projections.kv_heads == "1/2"
@@ -130,7 +92,7 @@ def test_what_is_lost_is_what_the_singular_values_say(
 ) -> None:
     """Eckart and Young: the norm of the residual is that of the values left out, head by head."""
     flags = {"has_wk": False, "raw": "shared", "kv_heads": kv_heads}
-    block = built(genome(("scaled_dot_product", "qk"), *SOFTMAX, **flags))
+    block = built(genome(DOT, *SOFTMAX, **flags))
     residual = merge(factor(block, rank), "patterns").wq.weight - block.wq.weight
     left_out = torch.linalg.svdvals(block.wq.weight.view(HEADS, DIM, DIM))[:, rank:]
     norms = residual.view(HEADS, -1).norm(dim=1)
@@ -151,7 +113,7 @@ def test_one_head_loses_nothing_at_its_full_width() -> None:
 
 def test_a_lower_rank_that_the_patterns_have_is_exact(genome: Build) -> None:
     """Queries of half the width, merged and factored again, keep their width and scale."""
-    found = genome(("scaled_dot_product", "qk"), *SOFTMAX, qk_dim="1/2")
+    found = genome(DOT, *SOFTMAX, qk_dim="1/2")
     block = built(found, qkv_bias=True)
     restored = factor(merge(block), WIDTH // 2)
     assert restored.genome == block.genome
@@ -159,10 +121,8 @@ def test_a_lower_rank_that_the_patterns_have_is_exact(genome: Build) -> None:
     assert_same(block, factor(merge(block), WIDTH))
 
 
-def test_the_bias_of_messages_stays_with_values_where_rows_do_not_sum_to_one(
-    genome: Build,
-) -> None:
-    found = genome(("scaled_dot_product", "qk"), ("sigmoid", [0]), ("weighted_sum", [1, "v"]))
+def test_the_bias_of_messages_stays_with_values_where_rows_do_not_sum_to_one(genome: Build) -> None:
+    found = genome(DOT, ("sigmoid", [0]), ("weighted_sum", [1, "v"]))
     block = built(found, qkv_bias=True)
     with torch.no_grad():
         block.wo.bias.zero_()
@@ -174,11 +134,7 @@ def test_the_bias_of_messages_stays_with_values_where_rows_do_not_sum_to_one(
 
 def test_operations_keep_their_weights(genome: Build) -> None:
     found = genome(
-        ("scaled_dot_product", "qk"),
-        ("temperature", [0]),
-        ("softmax", [1]),
-        ("layer_norm", "v"),
-        ("weighted_sum", [2, 3]),
+        DOT, ("temperature", [0]), ("softmax", [1]), ("layer_norm", "v"), ("weighted_sum", [2, 3])
     )
     block = built(found, qkv_bias=True)
     assert_same(block, factor(merge(block, "patterns"), WIDTH))
@@ -195,16 +151,16 @@ def test_factored_blocks_are_cheaper_and_train() -> None:
 # Refusals
 
 
-def test_a_rank_that_no_genome_can_say() -> None:
-    merged = merge(built(MECHANISMS["mha"].genome))
-    with pytest.raises(GenomeError, match=r"factor: found rank 5; expected 2 or 4 or 6 or 8\."):
-        factor(merged, 5)
-
-
-def test_messages_have_one_width() -> None:
-    merged = merge(built(MECHANISMS["mha"].genome), "messages")
-    with pytest.raises(GenomeError, match=r"rank 4; expected 8 alone, the width of values"):
-        factor(merged, 4)
+@pytest.mark.parametrize(
+    ("what", "rank", "words"),
+    [
+        ("both", 5, r"factor: found rank 5; expected 2 or 4 or 6 or 8\."),
+        ("messages", 4, r"rank 4; expected 8 alone, the width of values"),
+    ],
+)
+def test_a_rank_that_no_genome_can_say(what: str, rank: int, words: str) -> None:
+    with pytest.raises(GenomeError, match=words):
+        factor(merge(built(MECHANISMS["mha"].genome), what), rank)
 
 
 @pytest.mark.parametrize("name", ["mha", "champion_2025"])
@@ -214,12 +170,6 @@ def test_a_block_that_holds_nothing_merged(name: str) -> None:
 
 
 def test_other_readers_are_named(genome: Build) -> None:
-    found = genome(
-        ("scaled_dot_product", "qk"),
-        ("softmax", [0]),
-        ("weighted_sum", [1, "q"]),
-        has_wk=False,
-        raw="shared",
-    )
+    found = genome(DOT, ("softmax", [0]), ("weighted_sum", [1, "q"]), has_wk=False, raw="shared")
     with pytest.raises(GenomeError, match="factor: q is read by weighted_sum_2 too"):
         factor(built(found), WIDTH)
