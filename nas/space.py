@@ -146,9 +146,8 @@ class SearchSpace(Frozen):
             return f"has placement {genome.placement!r}; the space has {list(self.placement)}"
         for name in (f.name for f in fields(Visibility)):
             seen, allowed_sight = getattr(genome.visibility, name), self.visibility_choices(name)
-            if seen not in allowed_sight and not (
-                name != "window" and genome.visibility == Visibility()
-            ):
+            sees_all = name != "window" and genome.visibility == Visibility()
+            if seen not in allowed_sight and not sees_all:
                 return f"has {name} {seen!r}; the space has {list(allowed_sight)}"
         return self._excludes_projections(genome)
 
@@ -168,10 +167,9 @@ class SearchSpace(Frozen):
 
     def combinations(self, op: str) -> Iterator[dict[str, ParamValue]]:
         """The space's choices of all parameters that are allowed together, of the first many."""
-        names = tuple(get(op).parameters)
-        choices = (dict.fromkeys(self.param_choices(op, name)) for name in names)
-        for values in islice(product(*choices), MAX_COMBINATIONS):
-            params = dict(zip(names, values, strict=True))
+        choices = {name: dict.fromkeys(self.param_choices(op, name)) for name in get(op).parameters}
+        for values in islice(product(*choices.values()), MAX_COMBINATIONS):
+            params = dict(zip(choices, values, strict=True))
             if self.allows(op, params):
                 yield params
 

@@ -21,6 +21,7 @@ from nas.validation.validator import Violation, validate
 
 MAX_EDITS: Final = 4
 BEAM: Final = 6
+MAX_NODES: Final = 24  # a larger graph is not searched: judging one neighbour takes too long
 MAX_JUDGED: Final = 150_000  # nodes of neighbours that are judged, whatever their number
 # What is tried first where several repairs are equally near: the usual operation of a role.
 USUAL: Final = ("scaled_dot_product", "softmax", "weighted_sum", "linear", "gelu", "layer_norm")
@@ -45,7 +46,7 @@ def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
     Args:
         genome: one whose primitives exist.
     """
-    found = _searched(genome, policy) if genome.nodes else None
+    found = _searched(genome, policy) if 0 < len(genome.nodes) <= MAX_NODES else None
     for candidate in [found] if found else _rebuilt(genome):
         if not _problems(candidate, policy):
             return candidate

@@ -6,12 +6,14 @@ Cost: nodes times rules; a path is followed backwards only once a rule is broken
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from nas.genome import STREAMS, Genome, Ref
 from nas.types import Problem, Typing, infer
 from nas.validation.automaton import Letter
 from nas.validation.policy import Policy, Rule
+
+MAX_PLACES: Final = 20  # at which one rule is said to be broken; each has a path of its own
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Violation:
 
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
-    """All violations of a genome whose primitives exist; empty for a legal one.
+    """The violations of a genome whose primitives exist; empty for a legal one.
 
     The genome is judged as it is given, never in another form. An ill-typed one is not judged by
     the policy as well: its roles would be guesses.
@@ -88,19 +90,20 @@ class _Graph:
         return found
 
     def of_rule(self, rule: Rule) -> list[Violation]:
-        """The places at which a rule is broken, each with a witness."""
+        """The first places at which a rule is broken, each with a witness."""
         masks = self._reached(rule)
         accepting = rule.automaton.accepting
         broken = []
         for node, ref in self._places(rule):
+            if len(broken) == MAX_PLACES:
+                break
             mask = masks[ref]
-            if rule.quantifier == "some":
-                if not mask & accepting:
-                    broken.append(self._missing(rule, node))
-                continue
-            wrong = mask & ~accepting if rule.quantifier == "every" else mask & accepting
+            if rule.quantifier == "some" and not mask & accepting:
+                broken.append(self._violation(rule, node, []))
+            wrong = {"every": mask & ~accepting, "none": mask & accepting}.get(rule.quantifier)
             if wrong:
-                broken.append(self._wrong(rule, node, self._witness(rule, masks, ref, wrong)))
+                path = self._witness(rule, masks, ref, wrong)
+                broken.append(self._violation(rule, node, path))
         return broken
 
     def _reached(self, rule: Rule) -> dict[Ref, int]:
@@ -137,29 +140,19 @@ class _Graph:
             path.append(ref)
         return path[::-1]
 
-    def _wrong(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
-        words = [self.letters[ref].role for ref in path if isinstance(ref, int)]
-        expected = rule.automaton.pattern
-        if rule.quantifier == "none":
-            expected = f"no path from {rule.source} to {rule.place}{_reading(rule)}"
-        names = _names(self.genome, [*path, self._end(rule, node)])
-        return Violation(rule.name, names, " ".join(words), expected)
-
-    def _missing(self, rule: Rule, node: int | None) -> Violation:
-        return Violation(
-            rule.name,
-            _names(self.genome, [self._end(rule, node)]),
-            f"no path from {rule.source}",
-            f"a path from {rule.source} to {rule.place}{_reading(rule)}",
-        )
-
-    def _end(self, rule: Rule, node: int | None) -> str:
-        return "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
-
-
-def _reading(rule: Rule) -> str:
-    pattern = rule.automaton.pattern
-    return "" if pattern == ".*" else f" that reads {pattern}"
+    def _violation(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
+        """The rule broken at a node (None for the output) by a path, or by the lack of one."""
+        end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
+        words = " ".join(self.letters[ref].role for ref in path if isinstance(ref, int))
+        pattern = rule.automaton.pattern
+        asked = f"path from {rule.source} to {rule.place}"
+        asked += "" if pattern == ".*" else f" that reads {pattern}"
+        found, expected = {
+            "every": (words, pattern),
+            "some": (f"no path from {rule.source}", f"a {asked}"),
+            "none": (words, f"no {asked}"),
+        }[rule.quantifier]
+        return Violation(rule.name, _names(self.genome, [*path, end]), found, expected)
 
 
 def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:

@@ -134,6 +134,13 @@ def test_unread_nodes_break_no_path_rule(genome: Build) -> None:
     assert not validate(genome(SCORE, NORM, spare, ("weighted_sum", [1, "v"])), OURS)
 
 
+def test_a_rule_that_is_broken_everywhere_is_said_to_be_so_twenty_times(genome: Build) -> None:
+    """Each place has a path as long as the graph: all of them would be quadratic work."""
+    again = [("weighted_sum", [1, i]) for i in range(2, 60)]
+    found = validate(genome(*STANDARD, *again), OURS)
+    assert [v.rule for v in found].count("values_path") == 20
+
+
 def test_a_long_chain_is_linear_work(genome: Build) -> None:
     """2^60 paths: only an automaton that follows all at once ever ends."""
     doubled = [("add", "vv"), *(("add", [i, i]) for i in range(60))]
