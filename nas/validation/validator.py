@@ -93,7 +93,7 @@ class _Graph:
         """The first places at which a rule is broken, each with a witness."""
         masks = self._reached(rule)
         accepting = rule.automaton.accepting
-        broken = []
+        broken: list[Violation] = []
         for node, ref in self._places(rule):
             if len(broken) == MAX_PLACES:
                 break

@@ -122,10 +122,10 @@ def test_samples_are_of_every_size() -> None:
 def test_mutants_differ_from_their_parent_and_stay_near() -> None:
     _, _, variation = setup("attention_v2")
     rng = np.random.default_rng(9)
-    parents = [variation.sample(rng) for _ in range(200)]
+    parents = [canonicalise(variation.sample(rng)) for _ in range(200)]
     children = [variation.mutate(p, rng) for p in parents]
     changed = sum(digest(c) != digest(p) for p, (c, _) in zip(parents, children, strict=True))
-    assert changed > 170
+    assert changed > 150  # the others are their parents on paper
     names = {name for _, name in children}
     assert names >= {"regrow", "rewire", "insert", "remove", "swap", "retune", "project"}
 
