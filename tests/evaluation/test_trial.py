@@ -1,4 +1,4 @@
-"""The evaluation record survives JSON and processes, and refuses what no evaluation holds."""
+"""Trials and their records: an evaluation survives JSON and processes, and refuses what no evaluation holds."""
 
 import dataclasses
 import json
@@ -11,23 +11,37 @@ from typing import Any
 import pytest
 
 from nas.errors import RunError
-from nas.evaluation.record import OBJECTIVES, REASONS, Evaluation, Job, training_seed
-from nas.training.curve import Epoch
+from nas.evaluation.trial import (
+    REASONS,
+    Budget,
+    Evaluation,
+    Report,
+    Stop,
+    Trial,
+    run_trials,
+    training_seed,
+)
+from nas.mechanisms import mechanism
+
+
+def report(epoch: int = 1, **metrics: float) -> Report:
+    return Report(epoch, 2.25, metrics or {"accuracy": 0.125}, 0.5 * epoch)
 
 
 def make_evaluation(**changes: Any) -> Evaluation:
     fields: dict[str, Any] = {
         "status": "ok",
         "reason": None,
-        "objectives": {"accuracy": 0.1 + 0.2, "macs": 1234567.0},
-        "curve": (Epoch(1, 2.25, 0.125), Epoch(2, 1.75, 0.25)),
+        "metrics": {"accuracy": 0.1 + 0.2, "log_loss": 1.5},
+        "reports": (report(1), report(2)),
         "seed": 7,
-        "budget": "2 epochs x 64 images",
+        "budget": Budget(2, 64, "float32"),
         "wall_seconds": 1.5,
         "core_seconds": 1.25,
         "peak_memory_bytes": 2**33,
         "worker": "host:12",
-        "error": None,
+        "hardware": "a processor",
+        "execution": "cuda graph",
     }
     return Evaluation(**{**fields, **changes})
 
@@ -38,20 +52,20 @@ def test_evaluation_round_trips_through_json() -> None:
     assert Evaluation.from_dict(json.loads(text)) == evaluation
 
 
-def test_evaluation_of_an_older_version_says_nothing_of_its_execution() -> None:
-    data = make_evaluation(execution="cuda graph").to_dict()
-    assert Evaluation.from_dict(data).execution == "cuda graph"
-    del data["execution"]
-    assert Evaluation.from_dict(data) == make_evaluation()
+def test_weights_travel_beside_the_record() -> None:
+    evaluation = make_evaluation(weights=b"many")
+    assert pickle.loads(pickle.dumps(evaluation)).weights == b"many"
+    assert "weights" not in evaluation.to_dict()
+    assert evaluation == make_evaluation()
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_evaluation_diverged_curve_is_valid_json(loss: float) -> None:
+def test_evaluation_of_a_diverged_training_is_valid_json(loss: float) -> None:
     evaluation = make_evaluation(
         status="failed",
         reason="diverged",
-        objectives={"accuracy": loss},
-        curve=(Epoch(1, loss, 0.1),),
+        metrics={"accuracy": loss},
+        reports=(Report(1, loss, {"accuracy": loss}, 0.0),),
     )
     text = json.dumps(evaluation.to_dict(), allow_nan=False)
     again = Evaluation.from_dict(json.loads(text))
@@ -60,7 +74,7 @@ def test_evaluation_diverged_curve_is_valid_json(loss: float) -> None:
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_evaluation_keeps_each_reason(reason: str) -> None:
-    evaluation = make_evaluation(status="failed", reason=reason, objectives={}, error="it broke")
+    evaluation = make_evaluation(status="failed", reason=reason, metrics={}, error="it broke")
     assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
     assert not evaluation.is_ok
 
@@ -72,19 +86,20 @@ def test_evaluation_keeps_each_reason(reason: str) -> None:
         {"reason": "error"},
         {"status": "running"},
         {"status": "failed", "reason": "bored"},
-        {"objectives": {"accuracy": math.nan}},
-        {"objectives": {}},
+        {"status": "stopped", "reason": "error"},
+        {"metrics": {"accuracy": math.nan}},
     ],
 )
 def test_evaluation_contradictions_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(ValueError, match="status|reason|metrics"):
         make_evaluation(**changes)
     with pytest.raises(RunError, match="no evaluation record"):
         Evaluation.from_dict({**make_evaluation().to_dict(), **changes})
 
 
 @pytest.mark.parametrize(
-    "changes", [{"extra": 1}, {"curve": [[1, 2]]}, {"curve": 3}, {"objectives": [1]}]
+    "changes",
+    [{"extra": 1}, {"reports": [[1, 2]]}, {"reports": 3}, {"metrics": [1]}, {"budget": "long"}],
 )
 def test_evaluation_malformed_data_is_one_sentence(changes: dict[str, Any]) -> None:
     with pytest.raises(RunError, match="no evaluation record"):
@@ -105,23 +120,44 @@ def test_evaluation_travels_to_another_process() -> None:
         evaluation.seed = 1  # type: ignore[misc]
 
 
-def test_job_is_a_value() -> None:
-    fields = [field.name for field in dataclasses.fields(Job)]
-    assert fields == ["key", "genome", "seed"]
+def test_a_stopped_training_is_neither_ok_nor_failed() -> None:
+    stopped = make_evaluation(status="stopped", reports=(report(1),))
+    assert not stopped.is_ok
+    assert Evaluation.from_dict(stopped.to_dict()) == stopped
 
 
-def test_objectives_have_directions_and_units() -> None:
-    assert list(OBJECTIVES) == [
-        "accuracy",
-        "macs",
-        "params",
-        "kv_cache_bytes_per_token",
-        "latency_ms",
-    ]
-    assert [
-        objective.name for objective in OBJECTIVES.values() if objective.direction == "max"
-    ] == ["accuracy"]
-    assert all(objective.unit and objective.about for objective in OBJECTIVES.values())
+@pytest.mark.parametrize(
+    ("stop", "ends"),
+    [
+        (Stop(2, "accuracy", 0.5), True),
+        (Stop(2, "accuracy", 0.3), False),
+        (Stop(1, "accuracy", 0.5), False),
+        (Stop(2, "log_loss", 1.0, "min"), True),
+        (Stop(2, "log_loss", 2.0, "min"), False),
+    ],
+)
+def test_stop_ends_after_a_report_that_is_too_bad(stop: Stop, ends: bool) -> None:
+    assert stop.applies(report(2, accuracy=0.3, log_loss=2.0)) is ends
+
+
+def test_budget_is_said_in_words() -> None:
+    assert str(Budget(1, 64, "float32")) == "1 epoch x 64 examples, float32"
+    assert str(Budget(3, 2880, "bfloat16")) == "3 epochs x 2880 examples, bfloat16"
+
+
+def test_run_trials_gives_all_that_come() -> None:
+    class Pairs:
+        """Answers two at a time."""
+
+        def submit(self, trials: Any) -> None:
+            self.left = list(trials)
+
+        def wait(self) -> Any:
+            now, self.left = self.left[:2], self.left[2:]
+            return [(trial, make_evaluation()) for trial in now]
+
+    trials = [Trial(key, mechanism("mha").genome, 0) for key in "abcde"]
+    assert [trial for trial, _ in run_trials(Pairs(), trials)] == trials  # type: ignore[arg-type]
 
 
 def test_training_seed_is_pinned() -> None:
@@ -139,6 +175,9 @@ def test_training_seed_depends_on_each_part() -> None:
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_record_imports_no_torch() -> None:
-    code = "import nas.evaluation.record, sys; sys.exit('torch' in sys.modules)"
+def test_what_reads_trials_imports_no_torch() -> None:
+    code = (
+        "import nas.evaluation.trial, nas.evaluation.journal, nas.evaluation.backends, nas.tasks, "
+        "sys; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -29,7 +29,9 @@ def images(channels, size=8):
 
 def normalised(data, name, chosen):
     whole = torch.tensor(getattr(data, name)["images"])[chosen].float()
-    mean, std = (torch.tensor(value).view(-1, 1, 1) for value in (data.facts["mean"], data.facts["std"]))
+    mean, std = (
+        torch.tensor(value).view(-1, 1, 1) for value in (data.facts["mean"], data.facts["std"])
+    )
     return (whole - mean) * (1.0 / std)
 
 

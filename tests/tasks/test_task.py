@@ -37,7 +37,9 @@ def test_load_task_overrides_win_over_the_file():
 
 def test_load_task_takes_what_the_file_says_for_the_data(tmp_path):
     path = tmp_path / "own.yaml"
-    path.write_text("name: own\nkind: images\nepochs: 2\nwidth: 32\nfor_data: {digits: {epochs: 9, width: 16}}\n")
+    path.write_text(
+        "name: own\nkind: images\nepochs: 2\nfor_data: {digits: {epochs: 9, width: 16}}\n"
+    )
     assert load_task(str(path)).epochs == 2
     chosen = load_task(str(path), data="digits", overrides={"width": 8})
     assert (chosen.epochs, chosen.width) == (9, 8)
