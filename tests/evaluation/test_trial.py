@@ -1,4 +1,4 @@
-"""Trials and their records: an evaluation survives JSON and processes, and refuses what no evaluation holds."""
+"""An evaluation survives JSON and processes, and refuses what no evaluation holds."""
 
 import dataclasses
 import json
@@ -91,7 +91,7 @@ def test_evaluation_keeps_each_reason(reason: str) -> None:
     ],
 )
 def test_evaluation_contradictions_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="status|reason|metrics"):
+    with pytest.raises(ValueError, match=r"status|reason|metrics"):
         make_evaluation(**changes)
     with pytest.raises(RunError, match="no evaluation record"):
         Evaluation.from_dict({**make_evaluation().to_dict(), **changes})
