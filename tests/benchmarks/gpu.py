@@ -28,7 +28,7 @@ from nas.mechanisms import MECHANISMS, mechanism
 from nas.sources import load_genome
 from nas.tasks import Data, Task, load_task
 from nas.training.optimizers import make_optimizer
-from nas.training.stepping import graphs_on, make_steps
+from nas.training.stepping import Steps, graphs_on
 from nas.training.steps import TrainStep
 from tests.benchmarks.elapsed import interleaved_on, median_of, print_figures, ratio_of
 from tests.benchmarks.figures import Figure
@@ -92,7 +92,7 @@ def _training(
     learn = TrainStep(model, task, train, optimizer, "bfloat16", device)
     size = min(task.batch_size, len(train))
     chosen = torch.arange(size, device=device)
-    repeated = make_steps(learn, size, None if form == EAGER else graphs_on(device))
+    repeated = Steps(learn, size, None if form == EAGER else graphs_on(device))
     model.train()
     repeated(chosen)
     print(f"  {name}, {form}: {repeated.execution}")

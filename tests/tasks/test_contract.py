@@ -70,14 +70,17 @@ def test_losses_and_scores_agree_and_start_near_chance(task, data):
     assert len(examples) == data.count("validation")
     metrics = {metric.name: metric for metric in task.metrics(data)}
     totals = torch.zeros(task.num_tallies, dtype=torch.float64)
-    loss, targets = 0.0, 0
+    loss, targets, right = 0.0, 0, 0
     with torch.no_grad():
         for chosen in torch.arange(len(examples)).split(7):
             total, count = task.loss(model, examples.batch(chosen))
             loss, targets = loss + total.item(), targets + count
             totals += task.tally(model, examples.batch(chosen))
+            inputs, labels = examples.batch(chosen)
+            right += int((model(inputs).argmax(-1) == labels).sum())
     scores = task.score(totals.tolist())
     assert set(scores) == set(metrics)
+    assert scores["accuracy"] == right / targets
     assert scores["log_loss"] == pytest.approx(loss / targets, rel=1e-5)
     assert metrics["log_loss"].chance == pytest.approx(-math.log(metrics["accuracy"].chance))
     assert scores["log_loss"] == pytest.approx(metrics["log_loss"].chance, rel=0.3)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from nas.tasks import load_task
 from nas.tasks.images.examples import patches
 from nas.tasks.images.model import VisionTransformer
-from nas.tasks.layers import Dropout, Transformer, tally_classes
+from nas.tasks.layers import Dropout, Transformer
 from nas.tasks.seeds import derive_seed, seeded
 
 
@@ -186,12 +186,3 @@ def test_dropout_is_nothing_when_judging_or_at_rate_zero():
 def test_derive_seed_differs_by_purpose_and_never_changes():
     assert derive_seed(0, "order") != derive_seed(0, "noise") != derive_seed(1, "noise")
     assert derive_seed(0, "order") == 692281616081327507
-
-
-def test_tally_classes_counts_and_sums():
-    logits, labels = torch.randn(2, 5, 3), torch.randint(3, (2, 5))
-    right, loss, count = tally_classes(logits, labels).tolist()
-    expected = F.cross_entropy(logits.double().flatten(0, 1), labels.flatten(), reduction="sum")
-    assert right == (logits.argmax(-1) == labels).sum()
-    assert loss == pytest.approx(expected.item(), rel=1e-5)
-    assert count == 10
