@@ -119,9 +119,10 @@ class Materials:
 class Algorithm(Protocol):
     """Proposes genomes and learns from their results.
 
-    The first generation is not asked of it: named mechanisms, then samples. Contract: ``tell`` takes results in order of submission, some at a time; how they are cut into
-    calls changes nothing but for what the algorithm says of itself (NSGA-II survives a generation
-    at a time). ``propose`` draws from ``rng`` alone and changes nothing.
+    The first generation is not asked of it: named mechanisms, then samples. Contract: ``tell``
+    takes results in order of submission, some at a time; how they are cut into calls changes
+    nothing but for what the algorithm says of itself (NSGA-II survives a generation at a time).
+    ``propose`` draws from ``rng`` alone and changes nothing.
     """
 
     def tell(self, told: Sequence[Told]) -> None:

@@ -43,7 +43,7 @@ def cost_units() -> dict[str, tuple[str, str]]:
 def costs_under(
     task: Task, calibration: Mapping[str, Any]
 ) -> Callable[[Genome], Mapping[str, float]]:
-    """What a genome costs under a task: all that is counted, and the time where it is calibrated."""
+    """What a genome costs under a task: all that is counted, and calibrated time."""
     if not IS_READY:
         from nas.cost import backbone_cost
 

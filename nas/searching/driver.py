@@ -166,7 +166,7 @@ def make_setup(
 
 
 def frozen_task(task: Task, data: Data) -> Document:
-    """A task as a run keeps it, with a fingerprint of all that changes a result: data by content."""
+    """A task as a run keeps it, with a fingerprint of recipe and data, these by content."""
     text = dump_yaml({"kind": task.kind, **task.model_dump(mode="json", by_alias=True)})
     digest = hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
     return Document(task.name, text, digest)

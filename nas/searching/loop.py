@@ -224,7 +224,7 @@ class Loop:
         return proposal.number // self._setup.population
 
     def _waiting(self) -> set[str]:
-        """Candidates whose first training is done and another is not: they may come to the front."""
+        """Candidates some of whose trainings have ended: they may come to the front."""
         return {
             str(self._new[number].key)
             for number, ended in self._ended.items()

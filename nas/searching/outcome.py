@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nas.searching.listener import Ended
-from nas.searching.novelty import MAX_ATTEMPTS
+from nas.searching.proposing import MAX_ATTEMPTS
 from nas.store import RUNS, front, front_hypervolume
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ and tells here too:
 
     proposer = make_proposer(...)
     while proposer.may_propose(number, len(told)):
-        attempts = proposer.propose(number, told)    # the last one is new, unless space is exhausted
+        attempts = proposer.propose(number, told)  # the last one is what to train
 """
 
 from __future__ import annotations
