@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from nas.errors import ConfigError, RunError, SpaceError
-from nas.evaluation.backends import make_evaluator
 from nas.evaluation.choices import Choices
-from nas.evaluation.local import LocalEvaluator
 from nas.search import driver
 from nas.search.driver import reference_costs, resume_search, run_search
 from nas.search.listener import Ended, Evaluated, GenerationDone, Started
 from nas.search.setup import Settings, make_setup
+
+from nas.errors import ConfigError, RunError, SpaceError
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.local import LocalEvaluator
 from nas.space import SearchSpace, load_space
 from nas.store import find_run, open_run, open_writer
 from nas.tasks import load_images
