@@ -9,7 +9,6 @@
     python -m tests.benchmarks sqa                  Sparse Query Attention's claim, on one thread
     python -m tests.benchmarks evaluation           our training against plain PyTorch
     python -m tests.benchmarks trainings            core-seconds of a training, mha and uniform
-    python -m tests.benchmarks seeds                several seeds of one genome in one pass
     python -m tests.benchmarks search               core-seconds a mechanism of a whole search
     python -m tests.benchmarks published            the published evaluation, 30 genomes in turn
     python -m tests.benchmarks gpu                  training and long sequences on a CUDA device
@@ -43,7 +42,6 @@ from tests.benchmarks.kernels import kernels
 from tests.benchmarks.memory import memory
 from tests.benchmarks.published import published
 from tests.benchmarks.search import search
-from tests.benchmarks.seeds import seeds
 from tests.benchmarks.sqa import sqa
 from tests.benchmarks.trainings import trainings
 from tests.benchmarks.validator import validator
@@ -58,7 +56,6 @@ BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], list[Figure]]]] = {
     "sqa": sqa,
     "evaluation": evaluation,
     "trainings": trainings,
-    "seeds": seeds,
     "search": search,
     "published": published,
     "gpu": gpu,

@@ -10,16 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from nas.evaluation.trainer import build_backbone
+from nas.evaluation.trainer import build_model
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.primitives import Kind, get, names
-from nas.tasks import load_images, load_task
-from nas.tasks.backbone import Dropout
+from nas.tasks import load_task
+from nas.tasks.layers import Dropout
 from nas.training.optimizers import CapturableAdamW, ScheduledAdamW, schedule_of
-from nas.training.part import Part
 from nas.training.snapshot import Snapshot, reason_of
 from nas.training.stepping import EagerSteps, GraphedSteps, Pace, graphs_on, make_steps
-from nas.training.work import Judge, Learn
+from nas.training.steps import EvalStep, TrainStep
 from tests.training.recording import Recording
 
 CPU = torch.device("cpu")
@@ -40,7 +39,7 @@ class Failing(Recording):
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_images("digits", task_for())
+    return task_for().load()
 
 
 def task_for(**overrides):
@@ -50,13 +49,15 @@ def task_for(**overrides):
 
 
 def learn_for(digits, name="mha", **overrides):
-    task = task_for(**overrides)
+    return learn_for_task(task_for(**overrides), digits, name)
+
+
+def learn_for_task(task, digits, name="mha"):
     genome = name if not isinstance(name, str) else mechanism(name).genome
-    model = build_backbone(genome, task, digits, seed=0)
-    is_augmented = task.augmentation != "none"
-    part = Part(digits, "train", task.patch, CPU, is_augmented=is_augmented)
-    optimizer = CapturableAdamW(model.parameters(), schedule_of(task, 20), task.weight_decay)
-    learn = Learn(model, part, optimizer, task.precision, CPU)
+    model = build_model(genome, task, digits, seed=0)
+    optimizer = CapturableAdamW(list(model.parameters()), task, schedule_of(task, 20))
+    examples = task.examples(digits, "train", CPU, torch.float32)
+    learn = TrainStep(model, task, examples, optimizer, task.precision, CPU)
     learn.is_watched = False  # as on a GPU
     return learn
 
@@ -92,6 +93,7 @@ def same(ours, theirs):
         ("mha", {}),
         ("mha", {"augmentation": "flip_shift"}),
         ("mha", {"precision": "bfloat16", "schedule": "constant"}),
+        ("mha", {"clip": 0.1, "decay": "matrices", "beta2": 0.99}),
         ("uniform", {}),
         ("gated", {}),
     ],
@@ -174,7 +176,7 @@ def test_a_recording_repeats_the_numbers_of_its_capture(digits):
     for graphs in (None, Recording()):
         work = learn_for(digits)
         task = task_for()
-        work._optimizer = ScheduledAdamW(work.model.parameters(), task, 20)
+        work._optimizer = ScheduledAdamW(list(work.model.parameters()), task, 20)
         trained.append(run(make_steps(work, SIZE, graphs), batches()))
     assert not same(*trained)
 
@@ -197,16 +199,6 @@ def test_graphed_steps_go_on_eagerly_where_the_capture_fails(digits):
         "cpu, eager: capture failed (RuntimeError: operation not permitted when stream is "
         "capturing)"
     )
-
-
-def test_graphed_steps_notice_what_counts_in_python(digits):
-    """On a processor the backbone's dropout does, and no graph may hold it."""
-    graphs = Recording()
-    steps = GraphedSteps(learn_for(digits, dropout=0.1), SIZE, graphs)
-    expected = run(EagerSteps(learn_for(digits, dropout=0.1), SIZE), batches())
-    assert same(run(steps, batches()), expected)
-    assert graphs.replays == 0
-    assert "a step replaces layers.0.dropout.strip, layers.0.dropout.uses_left" in steps.execution
 
 
 class Replacing(nn.Module):
@@ -257,17 +249,34 @@ def test_graphed_steps_without_a_whole_batch_capture_nothing(digits):
     assert steps.execution == "cpu, eager: no whole batch"
 
 
-def test_graphed_judging_counts_each_image_once(digits):
-    accuracies = []
+def test_graphed_judging_counts_each_example_once(digits):
+    found, task = [], task_for()
     for graphs in (None, Recording()):
-        judge = Judge(learn_for(digits).model, Part(digits, "validation", 4, CPU), "float32", CPU)
+        examples = task.examples(digits, "validation", CPU, torch.float32)
+        judge = EvalStep(learn_for(digits).model, task, examples, "float32", CPU)
         judge.model.eval()
         steps = make_steps(judge, SIZE, graphs)
         for chosen in torch.arange(40).split(SIZE):
             steps(chosen)
-        accuracies.append(judge.accuracy(40))
-        assert judge.accuracy(40) == 0.0  # begins again
-    assert accuracies[0] == accuracies[1] > 0
+        assert judge._totals[2] == 40
+        found.append(judge.metrics())
+        assert judge._totals.tolist() == [0, 0, 0]  # begins again
+    assert found[0] == found[1]
+    assert found[0]["accuracy"] > 0
+
+
+def test_graphed_steps_hold_a_task_on_tokens():
+    """Batches of whole numbers, losses at some tokens alone, attention that is causal."""
+    small = {"num_keys": 9, "num_values": 4, "pairs": 4, "train_examples": 72, "width": 16}
+    task = load_task("recall", overrides=small)
+    data, done = task.load(), []
+    for graphs in (None, Recording()):
+        work = learn_for_task(task, data)
+        steps = make_steps(work, SIZE, graphs)
+        done.append(run(steps, batches()))
+        assert work.mean_loss() > 0
+    assert same(*done)
+    assert steps.execution == "cuda graph"
 
 
 def test_snapshot_brings_back_attributes_of_modules():
