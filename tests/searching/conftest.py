@@ -1,0 +1,260 @@
+"""A small real space, and runs of it with a table in place of training."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nas.evaluation.trial import Budget, Evaluation, Trial
+from nas.genome import Genome, ModelSizes
+from nas.mechanisms import seeds
+from nas.objectives import Objective
+from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.front_file import front_answer
+from nas.searching.listener import Listener, Silent
+from nas.searching.loop import Loop
+from nas.searching.novelty import Judge
+from nas.searching.proposing import Proposer
+from nas.searching.setup import Settings, frozen_space, make_proposer
+from nas.space import SearchSpace
+from nas.store import Document, RunSetup, RunWriter, Session, create_run, open_run, open_writer
+from nas.tasks import Data, Task, load_task
+from nas.validation import Policy, load_policy
+from nas.variation import Variation
+
+SIZES = ModelSizes(32, 4, 2, 17)
+SESSION = Session("nas search", {"nas": "0.1"}, "a CPU")
+ACCURACY = Objective("accuracy", "max", "fraction", "", 1.0, 0.1, is_metric=True)
+LOSS = Objective("log_loss", "min", "nat", "", 0.0, 2.3, is_metric=True)
+MACS = Objective("macs", "min", "MAC", "", 0.0, 2000.0, is_metric=False)
+PARAMS = Objective("params", "min", "count", "", 0.0, 1000.0, is_metric=False)
+
+SPACE = SearchSpace.model_validate(
+    {
+        "name": "small",
+        "nodes": {"max": 7},
+        "primitives": {
+            "scaled_dot_product": {},
+            "bilinear": {},
+            "softmax": {},
+            "sigmoid": {},
+            "weighted_sum": {},
+            "gelu": {},
+            "layer_norm": {},
+        },
+        "projections": {
+            "has_wq": [True, False],
+            "has_wk": [True, False],
+            "q_heads": ["all", "1/2"],
+            "kv_heads": ["all", "1/2"],
+        },
+        "mechanisms": ["mha", "ssqa"],
+        "objectives": ["quality", "macs"],
+    }
+)
+# One chain, four projections on or off: 50 mechanisms and no more.
+TINY = SearchSpace.model_validate(
+    {
+        "name": "tiny",
+        "nodes": {"max": 3},
+        "primitives": {"scaled_dot_product": {}, "softmax": {}, "weighted_sum": {}},
+        "projections": {f"has_w{x}": [True, False] for x in "qkvo"},
+        "mechanisms": ["mha"],
+        "objectives": ["accuracy", "macs"],
+    }
+)
+
+
+def hashed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+
+def made_up_costs(genome: Genome) -> Mapping[str, float]:
+    number = hashed(genome.to_json())
+    return {"macs": float(1 + number % 1999), "params": float(1 + number % 997)}
+
+
+class Table:
+    """An evaluator that looks results up in a hash of the key: quick, and the same everywhere.
+
+    One key in ten fails. As many trials as there are workers are under way; one of them ends next,
+    drawn by ``order``.
+    """
+
+    def __init__(self, workers: int = 1, stop_after: int | None = None, order: int = 0) -> None:
+        self.workers = workers
+        self.trained: list[tuple[str, int]] = []
+        self.most_waiting = 0
+        self.closed = False
+        self.calibrated = 0
+        self.lost: set[str] = set()
+        self._left = stop_after
+        self._waiting: list[Trial] = []
+        self._rng = np.random.default_rng(order)
+
+    def calibrate(self) -> Mapping[str, Any]:
+        self.calibrated += 1
+        return {}
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        self._waiting += trials
+        self.most_waiting = max(self.most_waiting, len(self._waiting))
+
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        if not self._waiting:
+            return []
+        if self._left is not None:
+            if self._left == 0:
+                raise KeyboardInterrupt
+            self._left -= 1
+        trial = self._waiting.pop(self._rng.integers(min(self.workers, len(self._waiting))))
+        self.trained.append((trial.key, trial.seed))
+        return [(trial, self.evaluate(trial))]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def evaluate(self, trial: Trial) -> Evaluation:
+        number = hashed(trial.key)
+        accuracy = 0.1 + 0.8 * (number % 997) / 997 + trial.seed % 1000 / 1e5
+        fields = ((), trial.seed, Budget(1, 2, "float32"), 0.0, 0.0, 0, "here")
+        if trial.key in self.lost:
+            return Evaluation("failed", "worker_lost", {}, *fields, error="it went away")
+        if number % 10 == 0:
+            return Evaluation("failed", "diverged", {}, *fields, error="the loss is no number")
+        weights = trial.key.encode() if trial.keeps_weights else None
+        metrics = {"accuracy": accuracy, "log_loss": 2.3 * (1 - accuracy)}
+        return Evaluation("ok", None, metrics, *fields, weights=weights)
+
+
+def look_up(
+    trial: Trial, task: Task, data: Data, *, device: str, time_limit: float | None
+) -> Evaluation:
+    """The table as a training function."""
+    return Table().evaluate(trial)
+
+
+class Heard(Silent):
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.on_start = self.on_generation_start = self.events.append  # type: ignore[method-assign]
+        self.on_evaluation = self.on_generation = self.events.append  # type: ignore[method-assign]
+        self.on_end = self.events.append  # type: ignore[method-assign]
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def small_task() -> Task:
+    """Digits, trained in a tenth of a second; sizes as in ``SIZES``."""
+    sizes = {"image_size": 8, "patch": 2, "width": 32, "depth": 2, "heads": 4}
+    budget = {"train_images": 128, "validation_images": 100, "epochs": 1}
+    return load_task("vit-cifar10", data="digits", overrides={**sizes, **budget})
+
+
+@dataclass
+class Kit:
+    """Makes what a search needs; everything not said has a default."""
+
+    root: Path
+    policy: Policy
+    space = SPACE
+    tiny = TINY
+    sizes = SIZES
+    session = SESSION
+    accuracy, log_loss, macs, params = ACCURACY, LOSS, MACS, PARAMS
+    look_up = staticmethod(look_up)
+
+    def judge(self, sizes: ModelSizes = SIZES) -> Judge:
+        return Judge(self.policy, sizes, made_up_costs)
+
+    def materials(
+        self, seed: int = 0, population: int = 10, space: SearchSpace = SPACE, width: int = 2
+    ) -> Materials:
+        return Materials(
+            operators=Variation(space, self.policy),
+            mechanisms=tuple((m.name, m.genome) for m in seeds(space, self.policy)),
+            population=population,
+            num_objectives=width,
+            seed=seed,
+        )
+
+    def proposer(self, name: str, lag: int | None = None, **changes: Any) -> Proposer:
+        materials = self.materials(**changes)
+        return Proposer(ALGORITHMS.get(name)(materials), materials, self.judge(), lag=lag)
+
+    def create(
+        self,
+        name: str = "run",
+        space: SearchSpace = SPACE,
+        objectives: tuple[Objective, ...] = (ACCURACY, MACS),
+        **settings: Any,
+    ) -> RunWriter:
+        chosen = Settings(**{"population": 8, "generations": 4, **settings})
+        space_copy, policy_copy = frozen_space(space)
+        plain = ("seed", "algorithm", "population", "generations", "repeats", "lag")
+        setup = RunSetup(
+            space=space_copy,
+            policy=policy_copy,
+            task=Document("toy", "name: toy\n", "0123456789abcdef"),
+            objectives=objectives,
+            **{key: getattr(chosen, key) for key in plain},
+        )
+        return create_run(self.root, setup, SESSION, name=name)
+
+    def open(self, name: str = "run") -> RunWriter:
+        return open_writer(self.root / name, SESSION)
+
+    def search(
+        self, writer: RunWriter, table: Table | None = None, listener: Listener | None = None
+    ) -> bool:
+        """Work on a run to its end and close it; gives whether its space is exhausted."""
+        with writer:
+            proposer = make_proposer(writer.run.setup, self.sizes, made_up_costs)
+            return Loop(writer, proposer, table or Table(), listener or Silent()).run()
+
+    def recorded(self, name: str = "run") -> dict[str, Any]:
+        """All of a run that must not depend on workers and interruptions."""
+        with open_run(self.root / name) as run:
+            answer = front_answer(run)
+            steps = [
+                (g.number, g.hypervolume, g.best, g.counts, g.front) for g in run.generations()
+            ]
+            weights = (self.root / name / "weights").glob("*")
+            return {
+                "proposals": run.proposals(),
+                "evaluations": {
+                    name: (e.status, e.metrics, e.seed) for name, e in run.evaluations().items()
+                },
+                "generations": steps,
+                "front": {name: answer[name] for name in answer if name != "run"},
+                "weights": {path.name: path.read_bytes() for path in weights},
+            }
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Kit:
+    return Kit(root=tmp_path / "runs", policy=load_policy("score_normalize_aggregate"))
+
+
+@pytest.fixture
+def task() -> Task:
+    return small_task()
+
+
+@pytest.fixture
+def make_table() -> Callable[..., Table]:
+    return Table
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
