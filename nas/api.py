@@ -1,35 +1,37 @@
-"""What a program calls: search, resume, evaluate. The command line calls the same functions."""
+"""What a program calls. The command line calls the same functions.
+
+Search, resume and evaluate train; the others look at runs and genomes, and answer with the plain
+data that the commands of the same names print as JSON. A SOURCE is a string (see ``nas.sources``)
+or a genome. What is heavy is imported where it is used: a front is read without torch.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from nas.compiler import make_plan
-from nas.errors import ConfigError, ViolationError
-from nas.evaluation.backends import make_evaluator
-from nas.evaluation.journal import JournaledEvaluator
-from nas.evaluation.study import Trial, study
-from nas.search.driver import resume_search, run_search
-from nas.search.setup import Settings, check_count
-from nas.sources import resolve
-from nas.space import load_space
-from nas.store import RUNS, find_run
-from nas.tasks import load_images, load_task
-from nas.validation import load_policy, validate
+from nas.evaluation.backends import Execution
+from nas.store import RUNS, find_run, open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from nas.evaluation.record import Evaluator
+    from torch import nn
+
     from nas.genome import Genome
-    from nas.search.listener import Ended, Listener
+    from nas.report.show import Shown
+    from nas.report.trials import Training
+    from nas.searching.listener import Ended, Listener
     from nas.sources import Source
     from nas.space import SearchSpace
-    from nas.tasks import ImageData, Task
+    from nas.tasks import Task
     from nas.validation import Policy
 
+    Given: TypeAlias = str | Path | Genome
+
 TIME_LIMIT: Final = 1800.0
+POLICY: Final = "score_normalize_aggregate"
 
 
 def search(
@@ -40,6 +42,7 @@ def search(
     task: str | None = None,
     data: str | None = None,
     algorithm: str = "nsga2",
+    lag: int | None = None,
     seed: int = 0,
     repeats: int = 1,
     run: str | None = None,
@@ -57,27 +60,35 @@ def search(
     Args:
         space: a search space, by name or path.
         task: a task, by name or path; the space's own by default.
-        data: ``cifar10``, ``digits`` or ``imagefolder:PATH``; the space's own by default.
-        algorithm: ``nsga2``, ``random`` or ``regularized-evolution``.
+        data: what to train on, as the task's family reads it; the task's own by default.
+        algorithm: ``nsga2``, ``random``, ``regularized-evolution``, or a plug-in's.
+        lag: proposal t is computed from the results up to t - lag, so that no worker waits for a
+            generation's last training; by default from those of whole generations.
         repeats: trainings of each mechanism, each with its own seed.
         run: the run's name; by default date, space and seed.
         runs: the folder that the run's folder goes into.
         backend: ``ray``, or ``local`` for this process alone.
         workers: trainings at once; by default one a core.
+        gpus_per_worker: fractions share one.
+        ray_address: a Ray cluster to join.
         time_limit: seconds that one training may take; None for no limit, so that one that
             hangs is never ended.
+        listener: hears what happens; see ``nas.searching.listener``.
+        command: what a person typed, for the record.
 
     Raises:
         NasError: something given cannot be used; the message says what and why.
     """
+    from nas.searching.driver import run_search
+    from nas.searching.setup import Settings
+    from nas.space import load_space
+
     chosen = load_space(space)
-    settings = Settings(algorithm, population, generations, seed, repeats)
-    make = _evaluator_maker(backend, workers, gpus_per_worker, ray_address, time_limit)
     return run_search(
         chosen,
-        task_of(chosen, task, data),
-        settings,
-        make_evaluator=make,
+        _task_of(chosen, task, data),
+        Settings(algorithm, population, generations, seed, repeats, lag),
+        execution=Execution(backend, workers, gpus_per_worker, ray_address, time_limit),
         root=Path(runs),
         name=run,
         command=command,
@@ -89,6 +100,7 @@ def resume(
     run: str = "latest",
     *,
     generations: int | None = None,
+    data: str | None = None,
     runs: str | Path = RUNS,
     backend: str = "ray",
     workers: int | None = None,
@@ -98,25 +110,32 @@ def resume(
     listener: Listener | None = None,
     command: str = "nas.resume",
 ) -> Ended:
-    """Go on with a run, or add generations to it; arguments as for ``search``."""
+    """Go on with a run, or add generations to it; arguments as for ``search``.
+
+    Args:
+        data: where the run's data are now, if they have moved; other data are refused.
+    """
+    from nas.searching.driver import resume_search
+
     return resume_search(
         find_run(run, Path(runs)),
-        make_evaluator=_evaluator_maker(backend, workers, gpus_per_worker, ray_address, time_limit),
+        execution=Execution(backend, workers, gpus_per_worker, ray_address, time_limit),
         generations=generations,
+        data=data,
         listener=listener,
         command=command,
     )
 
 
 def evaluate(
-    sources: Sequence[str],
+    sources: Sequence[Given],
     *,
     task: str = "vit-cifar10",
     data: str | None = None,
-    overrides: dict[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     seeds: int = 1,
     seed: int = 0,
-    policy: str = "score_normalize_aggregate",
+    policy: str = POLICY,
     record: str | Path | None = None,
     runs: str | Path = RUNS,
     backend: str = "ray",
@@ -124,13 +143,14 @@ def evaluate(
     gpus_per_worker: float | None = None,
     ray_address: str | None = None,
     time_limit: float | None = TIME_LIMIT,
-) -> Iterator[Trial]:
-    """Train mechanisms without a search; trials come as they finish.
+) -> Iterator[Training]:
+    """Train mechanisms without a search; trainings come as they finish.
 
     Args:
-        sources: SOURCE strings; see ``nas.sources``.
+        sources: SOURCE strings or genomes.
         overrides: fields of the task to set.
         seeds: trainings of each.
+        seed: what the training seeds derive from.
         policy: what genomes must obey; members of a run have passed that run's own.
         record: a file that every finished training is written to; those that it holds already
             are not repeated.
@@ -139,76 +159,133 @@ def evaluate(
         ViolationError: a genome is not legal.
         NasError: something given cannot be used; the message says what and why.
     """
+    from nas.evaluation.study import study
+    from nas.searching.setup import check_count
+    from nas.sources import resolve
+    from nas.tasks import load_task
+    from nas.validation import load_policy
+
     check_count("seeds", seeds)
     rules = load_policy(policy)
     resolved = [resolve(source, Path(runs)) for source in dict.fromkeys(sources)]
     for one in resolved:
         _check_legal(one, rules)
-    chosen = load_task(task, data=data, overrides=overrides)
-    images = load_images(chosen.data, chosen)
-    make = _evaluator_maker(backend, workers, gpus_per_worker, ray_address, time_limit)
-    named = [(source.text, source.genome) for source in resolved]
-    return _trials(named, chosen, images, make, seeds, seed, record)
+    return study(
+        [(source.text, source.genome) for source in resolved],
+        load_task(task, data=data, overrides=overrides),
+        Execution(backend, workers, gpus_per_worker, ray_address, time_limit),
+        repeats=seeds,
+        seed=seed,
+        journal=record,
+    )
 
 
-def _trials(
-    named: Sequence[tuple[str, Genome]],
-    task: Task,
-    images: ImageData,
-    make: Callable[[Task, ImageData], Evaluator],
-    seeds: int,
-    seed: int,
-    record: str | Path | None,
-) -> Iterator[Trial]:
-    """The trials of a study; workers are there while somebody iterates."""
-    evaluator = make(task, images)
-    try:
-        if record is not None:
-            evaluator = JournaledEvaluator(evaluator, Path(record), task, images)
-        evaluator.use(evaluator.choose(seeds))
-        yield from study(named, task, evaluator, repeats=seeds, seed=seed)
-    finally:
-        evaluator.close()
+def front(run: str = "latest", *, runs: str | Path = RUNS) -> dict[str, Any]:
+    """A run's front: the answer of ``nas front --json``.
+
+    Raises:
+        RunError: there is no such run, or it cannot be read.
+    """
+    from nas.report.facts import gather
+    from nas.report.front import answer
+
+    with open_run(find_run(run, Path(runs))) as opened, opened.snapshot():
+        return answer(opened, gather(opened))
 
 
-def _check_legal(source: Source, policy: Policy) -> None:
-    """Refuse to train what no policy has passed; what types forbid, no policy allows."""
-    make_plan(source.genome)
-    violations = () if source.run is not None else validate(source.genome, policy)
-    if violations:
-        raise ViolationError(
-            f"{source.text} is not legal under {policy.name}: {violations[0].message}", violations
-        )
+def cost(
+    sources: Given | Sequence[Given],
+    *,
+    dim: int = 64,
+    heads: int = 4,
+    tokens: int | Sequence[int] = 65,
+) -> Any:
+    """What one attention block costs: a dict for one source and length, else a list of them.
+
+    Raises:
+        GenomeError, ViolationError: a mechanism does not exist at this size.
+    """
+    from nas.genome import Genome
+    from nas.report.costs import Block, cost_answer, costed
+    from nas.sources import resolve
+
+    given = [sources] if isinstance(sources, str | Path | Genome) else sources
+    lengths = (tokens,) if isinstance(tokens, int) else tuple(sorted({*tokens}))
+    block = Block(dim, heads, lengths)
+    return cost_answer(costed([resolve(source) for source in given], block), block)
 
 
-def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
+def show(
+    source: Given, *, dim: int | None = None, heads: int | None = None, tokens: int | None = None
+) -> dict[str, Any]:
+    """All that is known of one genome: the answer of ``nas show --json``; see ``examined``."""
+    from nas.report.show import show_answer
+
+    return show_answer(examined(source, dim, heads, tokens))
+
+
+def examined(source: Given, dim: int | None, heads: int | None, tokens: int | None) -> Shown:
+    """One genome from all sides, at these sizes, else at those of its run's task.
+
+    Raises:
+        ViolationError: it does not type-check.
+        RunError: its run cannot be read.
+    """
+    from nas.report.costs import Sizes
+    from nas.report.show import examine
+    from nas.sources import resolve
+
+    found = resolve(source)
+    task = task_of_run(found)
+    sizes = Sizes() if task is None else Sizes(*_block(task), task.qkv_bias)
+    wanted = Sizes(
+        dim or sizes.dim, heads or sizes.heads, tokens or sizes.tokens, sizes.qkv_bias
+    )
+    return examine(found, wanted)
+
+
+def validate(source: Given, *, policy: str = POLICY) -> dict[str, Any]:
+    """Judge a genome by types and a policy: the answer of ``nas validate --json``."""
+    from nas.canonical import digest
+    from nas.sources import resolve
+    from nas.validation import load_policy, with_repairs
+    from nas.validation import validate as judge
+
+    rules, genome = load_policy(policy), resolve(source).genome
+    violations = with_repairs(genome, rules, judge(genome, rules))
+    return {
+        "valid": not violations,
+        "digest": digest(genome),
+        "policy": rules.name,
+        "violations": [violation.to_dict() for violation in violations],
+    }
+
+
+def build_attention(
+    source: Given, dim: int, heads: int, *, qkv_bias: bool = False
+) -> nn.Module:
+    """A mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
+
+    See ``nas.compiler.build_attention``, which also takes the options of its back ends.
+    """
+    from nas.compiler import build_attention as build
+    from nas.sources import load_genome
+
+    return build(load_genome(source), dim, heads, qkv_bias=qkv_bias)
+
+
+def list_mechanisms() -> dict[str, str]:
+    """The named mechanisms, and what each is."""
+    from nas.mechanisms import MECHANISMS
+
+    return {name: found.about for name, found in MECHANISMS.items()}
+
+
+def _task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
     """The task that a space names, or another one; a task of its own choice drops its overrides."""
+    from nas.tasks import load_task
+
     if task is not None:
         return load_task(task, data=data)
     own = space.task
     return load_task(own.name, data=data or own.data, overrides=own.overrides)
-
-
-def _evaluator_maker(
-    backend: str,
-    workers: int | None,
-    gpus_per_worker: float | None,
-    ray_address: str | None,
-    time_limit: float | None,
-) -> Callable[[Task, ImageData], Evaluator]:
-    for name, value in (("workers", workers), ("time-limit", time_limit)):
-        if value is not None and not value > 0:  # NaN is not above 0 either
-            raise ConfigError(f"{name}: found {value}; expected a number above 0.")
-
-    def make(task: Task, data: ImageData) -> Evaluator:
-        return make_evaluator(
-            backend,
-            task,
-            data,
-            workers=workers,
-            gpus_per_worker=gpus_per_worker,
-            ray_address=ray_address,
-            time_limit=time_limit,
-        )
-
-    return make
