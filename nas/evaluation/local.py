@@ -4,23 +4,29 @@ Nothing to start and easy to debug. What it cannot do is outlive a candidate tha
 down, or end one that hangs inside a single operation; `ray_backend` can.
 """
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
 
-from nas.evaluation.choices import Choices, choose
-from nas.evaluation.group import train_group
-from nas.evaluation.guard import Train
-from nas.evaluation.order import grouped
-from nas.evaluation.record import Evaluation, Job
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from nas.evaluation.calibration import calibrate_for
+from nas.evaluation.guard import train_guarded
 from nas.evaluation.trainer import train_candidate
-from nas.tasks import ImageData, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from nas.evaluation.guard import Train
+    from nas.evaluation.trial import Evaluation, Trial
+    from nas.tasks import Data, Task
 
 
 class LocalEvaluator:
-    """An `Evaluator` of one worker, this process.
+    """An `Evaluator` of one worker, this process. Trials are trained in order, one a `wait`.
 
     Args:
         task: what to train.
-        data: the images to train it on.
+        data: what to train it on.
         device: the torch device, "cpu" or "cuda".
         time_limit: seconds that one training may take; None for no limit.
         train: the training function.
@@ -29,55 +35,52 @@ class LocalEvaluator:
     def __init__(
         self,
         task: Task,
-        data: ImageData,
+        data: Data,
         *,
         device: str = "cpu",
         time_limit: float | None = None,
         train: Train = train_candidate,
     ) -> None:
-        self._task = task
-        self._data = data
-        self._device = device
-        self._time_limit = time_limit
-        self._train = train
-        self._choices: Choices | None = None
+        self._task, self._data, self._train = task, data, train
+        self._device, self._time_limit = device, time_limit
+        self._waiting: deque[Trial] = deque()
 
     @property
     def workers(self) -> int:
         """One: trainings follow each other."""
         return 1
 
-    def choose(self, seeds: int = 1) -> Choices:
+    def calibrate(self) -> Mapping[str, Any]:
         """Measure on this process's device.
 
         Raises:
             DeviceError: the device is not there.
         """
-        return choose(self._task, self._data, self._device, seeds)
+        return calibrate_for(self._task, self._device)
 
-    def use(self, choices: Choices) -> None:
-        """Compute so from now on."""
-        self._choices = choices
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Take on more trials; the order of a single worker changes no end, so it stays."""
+        self._waiting.extend(trials)
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
-        """Yield each job with its evaluation, in the order of the jobs.
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        """Train the next trial; empty where there is none.
 
-        Where seeds of a genome train together, they come together, at the place of the first.
+        Raises:
+            DeviceError: the device is not there.
         """
-        most = 1 if self._choices is None else self._choices.seeds_together
-        for group in grouped(jobs, most) if most > 1 else [(job,) for job in jobs]:
-            yield from zip(group, self._evaluate(group), strict=True)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
-
-    def _evaluate(self, group: tuple[Job, ...]) -> list[Evaluation]:
-        return train_group(
-            group,
+        if not self._waiting:
+            return []
+        trial = self._waiting.popleft()
+        evaluation = train_guarded(
+            self._train,
+            trial,
             self._task,
             self._data,
-            train=self._train,
-            choices=self._choices,
             device=self._device,
             time_limit=self._time_limit,
         )
+        return [(trial, evaluation)]
+
+    def close(self) -> None:
+        """Forget what waits."""
+        self._waiting.clear()

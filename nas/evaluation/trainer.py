@@ -1,47 +1,67 @@
-"""Train one candidate on a task and judge it on held-out images.
+"""Train one candidate on a task and judge it on held-out data.
 
-One thread on a CPU, no Python per image, no wait for a GPU inside an epoch. A job gives the same
-curve bit for bit wherever the same processor runs it; what goes wrong with a candidate becomes a
+One thread on a CPU, no Python an example, no wait for a GPU inside an epoch. A trial gives the same
+reports bit for bit wherever the same processor runs it; what goes wrong with a candidate becomes a
 failed evaluation, never an exception.
 """
 
 from __future__ import annotations
 
 import traceback
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import torch
-from torch import nn
 
 from nas.compiler import build_attention
-from nas.cost import backbone_cost
-from nas.evaluation.guard import MAX_ERROR_CHARACTERS, worker_name
-from nas.evaluation.record import Evaluation
+from nas.evaluation.guard import MAX_ERROR_CHARACTERS, budget_of, worker_name
+from nas.evaluation.trial import Evaluation
+from nas.evaluation.work import attention_macs
 from nas.genome import layers_with_mechanism
-from nas.measurement import is_out_of_memory
 from nas.mechanisms import mechanism
-from nas.tasks.backbone import Backbone
 from nas.tasks.seeds import derive_seed, seeded
-from nas.tasks.task import budget_text
 from nas.training.allocator import keep_freed_memory
-from nas.training.hardware import Meter, check_device, one_thread
-from nas.training.latency import attention_latency_ms
-from nas.training.session import Diverged, Session, TimeIsUp
+from nas.training.hardware import (
+    Meter,
+    check_device,
+    hardware_name,
+    is_out_of_memory,
+    own_state,
+    resolve_precision,
+)
+from nas.training.loop import TimeIsUp, Training
+from nas.training.probe import Constant, probe
 from nas.training.stepping import graphs_on
+from nas.training.steps import Diverged
 
 if TYPE_CHECKING:
-    from nas.evaluation.record import Job, Reason
+    from torch import nn
+
+    from nas.evaluation.trial import Reason, Status, Trial
     from nas.genome import Genome
-    from nas.tasks import ImageData, Task
+    from nas.tasks import Data, Task
+    from nas.training.report import Report
 
 TRACEBACK_LINES: Final = 6
 
 
+@dataclass
+class _Progress:
+    """How far a training came, whatever ended it."""
+
+    reports: list[Report] = field(default_factory=list)
+    status: Status = "ok"
+    reason: Reason | None = None
+    error: str | None = None
+    execution: str = ""
+    weights: bytes | None = None
+
+
 def train_candidate(
-    job: Job,
+    trial: Trial,
     task: Task,
-    data: ImageData,
+    data: Data,
     *,
     device: str = "cpu",
     time_limit: float | None = None,
@@ -52,43 +72,24 @@ def train_candidate(
         time_limit: seconds, looked at between steps; None for no limit.
 
     Returns:
-        ``ok`` with accuracy (fraction of the validation images), MACs, parameters and KV-cache
-        bytes of all attention layers and their latency; or ``failed`` with reason and text.
+        ``ok`` with the task's metrics, ``stopped`` by one of the trial's own rules, or ``failed``
+        with reason and text.
 
     Raises:
         DeviceError: the device is not there, whoever the candidate is.
     """
-    return train_model(job, task, data, device=device, time_limit=time_limit)[0]
-
-
-def train_model(
-    job: Job,
-    task: Task,
-    data: ImageData,
-    *,
-    device: str = "cpu",
-    time_limit: float | None = None,
-) -> tuple[Evaluation, Backbone | None]:
-    """As ``train_candidate``, with the trained model, or None where training failed."""
     place = check_device(device)
     keep_freed_memory()
     load_optimizers()
     meter = Meter(place)
-    session = Session(task, place, time_limit, meter, graphs=graphs_on(place))
-    objectives: dict[str, float] = {}
-    model, reason, text = None, None, None
+    progress = _Progress()
     try:
-        with one_thread(), seeded(derive_seed(job.seed, "noise")):
-            # Before the training: what cannot be counted is not worth its time.
-            costs = costs_of(job.genome, task)
-            built = build_backbone(job.genome, task, data, job.seed)
-            accuracy = session.fit(built, data, derive_seed(job.seed, "order"))
-            objectives = {"accuracy": accuracy} | costs | latency_of(built, task)
-            model = built
+        with own_state(), seeded(derive_seed(trial.seed, "noise")):
+            _train(trial, task, data, meter, time_limit, progress)
     except Exception as error:  # a candidate's fault is a result
-        reason, text = explain(error)
-    evaluation = _record(job, session, objectives, reason, text, len(data.train))
-    return evaluation, model
+        progress.status = "failed"
+        progress.reason, progress.error = explain(error)
+    return _evaluation(trial, task, data, meter, progress)
 
 
 @cache
@@ -97,8 +98,8 @@ def load_optimizers() -> None:
     torch.optim.AdamW([torch.zeros(1)])
 
 
-def build_backbone(genome: Genome, task: Task, data: ImageData, seed: int) -> Backbone:
-    """A task's backbone, untrained, with the mechanism where its placement says.
+def build_model(genome: Genome, task: Task, data: Data, seed: int) -> nn.Module:
+    """A task's model, untrained, with the mechanism where its placement says.
 
     Raises:
         GenomeError: the mechanism does not exist at the task's sizes.
@@ -110,35 +111,28 @@ def build_backbone(genome: Genome, task: Task, data: ImageData, seed: int) -> Ba
         chosen = genome if layer in own else standard
         return build_attention(chosen, task.width, task.heads, qkv_bias=task.qkv_bias)
 
-    return Backbone(
-        task,
-        channels=data.channels,
-        num_classes=data.num_classes,
-        attention=attention,
-        seed=seed,
+    return task.build_model(data, attention, seed)
+
+
+def attention_weights(model: nn.Module) -> bytes:
+    """The weights of all attention layers, as safetensors: ``layers.<i>.<name in the block>``."""
+    from safetensors.torch import save
+
+    return save(
+        {
+            f"layers.{index}.{name}": weight.detach().cpu().clone().contiguous()
+            for index, block in enumerate(model.attentions())  # type: ignore[operator]
+            for name, weight in block.state_dict().items()
+        }
     )
 
 
-def costs_of(genome: Genome, task: Task) -> dict[str, float]:
-    """What all attention layers of the backbone cost together."""
-    dim, heads, depth, tokens = task.sizes
-    cost = backbone_cost(
-        genome, dim=dim, heads=heads, depth=depth, tokens=tokens, qkv_bias=task.qkv_bias
-    )
-    names = ("macs", "params", "kv_cache_bytes_per_token")
-    return {name: float(cost[name]) for name in names}
-
-
-def latency_of(model: Backbone, task: Task) -> dict[str, float]:
-    """How long they take for one image, by the objective's name."""
-    dim, _, _, tokens = task.sizes
-    return {"latency_ms": attention_latency_ms(model, tokens=tokens, dim=dim)}
-
-
-def explain(error: Exception) -> tuple[Reason, str]:
+def explain(error: BaseException) -> tuple[Reason, str]:
     """The reason of a failure and its text."""
     if isinstance(error, Diverged):
         return "diverged", f"{error}."
+    if isinstance(error, Constant):
+        return "constant", f"{error}."
     if isinstance(error, TimeIsUp):
         return "time_limit", f"{error}."
     if is_out_of_memory(error):
@@ -147,27 +141,53 @@ def explain(error: Exception) -> tuple[Reason, str]:
     return "error", "\n".join(lines[-TRACEBACK_LINES:])
 
 
-def _record(
-    job: Job,
-    session: Session,
-    objectives: dict[str, float],
-    reason: Reason | None,
-    text: str | None,
-    images: int,
+def _train(
+    trial: Trial,
+    task: Task,
+    data: Data,
+    meter: Meter,
+    time_limit: float | None,
+    progress: _Progress,
+) -> None:
+    # Before the training: what cannot be counted, or says nothing, is not worth its time.
+    attention_macs(trial.genome, task)
+    model = build_model(trial.genome, task, data, trial.seed)
+    own = layers_with_mechanism(trial.genome.placement, task.depth)
+    probe(model.attentions()[own[0]], task.sizes, is_causal=task.is_causal)  # type: ignore[operator]
+    graphs = graphs_on(meter.device)
+    training = Training(model, task, data, meter, time_limit=time_limit, graphs=graphs)
+    epochs = budget_of(trial, task, data).epochs
+    try:
+        for report in training.reports(epochs, derive_seed(trial.seed, "order")):
+            progress.reports.append(report)
+            if any(stop.applies(report) for stop in trial.stops):
+                progress.status = "stopped"
+                return
+    finally:
+        progress.execution = training.execution
+    if trial.keeps_weights:
+        progress.weights = attention_weights(model)
+
+
+def _evaluation(
+    trial: Trial, task: Task, data: Data, meter: Meter, progress: _Progress
 ) -> Evaluation:
-    used = session.meter.read()
-    budget = f"{budget_text(session.task.epochs, images)}, {session.precision}"
+    used = meter.read()
+    is_failed = progress.status == "failed"
+    error = progress.error
     return Evaluation(
-        status="failed" if reason else "ok",
-        reason=reason,
-        objectives={} if reason else objectives,
-        curve=tuple(session.curve),
-        seed=job.seed,
-        budget=budget,
+        status=progress.status,
+        reason=progress.reason,
+        metrics={} if is_failed else progress.reports[-1].metrics,
+        reports=tuple(progress.reports),
+        seed=trial.seed,
+        budget=budget_of(trial, task, data, resolve_precision(task.precision, meter.device)),
         wall_seconds=used.wall_seconds,
         core_seconds=used.core_seconds,
         peak_memory_bytes=used.peak_memory_bytes,
         worker=worker_name(),
-        error=text[-MAX_ERROR_CHARACTERS:] if text else None,
-        execution=session.execution,
+        hardware=hardware_name(meter.device),
+        execution=progress.execution,
+        error=error[-MAX_ERROR_CHARACTERS:] if error else None,
+        weights=None if is_failed else progress.weights,
     )

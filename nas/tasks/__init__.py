@@ -1,18 +1,26 @@
-"""What candidates are trained on: the task, its images, and the backbone with its slot.
+"""What candidates are trained on: a task and its data, behind one boundary.
 
-Importing this package loads no torch; the backbone is imported where it is built.
+    base.py            what a task of any family is
+    loading.py         from YAML to a task
+    layers.py          transformer layers with a slot for attention; seeds.py: who draws what
+    images/            classes of images, by a small vision transformer
+    recall.py          associative recall on synthetic tokens; recall_model.py: its model
+
+Importing this package loads no torch; a model is imported where it is built.
 """
 
-from nas.tasks.data import ImageData, LabelledImages, load_images, load_test
-from nas.tasks.task import Task, TaskSizes, built_in_tasks, load_task
+from nas.tasks.base import TASKS, Batch, Data, Examples, MakeAttention, Side, Task
+from nas.tasks.loading import built_in_tasks, load_task, parse_task
 
 __all__ = [
-    "ImageData",
+    "TASKS",
+    "Batch",
+    "Data",
+    "Examples",
+    "MakeAttention",
+    "Side",
     "Task",
-    "TaskSizes",
-    "LabelledImages",
     "built_in_tasks",
-    "load_images",
     "load_task",
-    "load_test",
+    "parse_task",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from nas.errors import DeviceError
-from nas.training.processor import multiplies_in_bfloat16
+from nas.training.processor import multiplies_in_bfloat16, processor_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,15 +55,40 @@ def _gpu_has_bfloat16() -> bool:
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
+def hardware_name(device: torch.device) -> str:
+    """The processor or GPU, as its maker calls it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
+
+
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for torch within: workers do not crowd each other, sums keep their order."""
-    before = torch.get_num_threads()
+def own_state() -> Iterator[None]:
+    """Within, torch has one thread; afterwards its global state is as it was, whatever was done.
+
+    One thread, so that workers do not crowd each other and sums keep their order. A primitive that
+    leaves gradients off or another default type behind would fail every later candidate.
+    """
+    threads, dtype, device = (
+        torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
+    )  # fmt: skip
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
     try:
-        yield
+        with torch.enable_grad():  # which also brings back what holds outside
+            yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        if torch.are_deterministic_algorithms_enabled() != is_deterministic:
+            torch.use_deterministic_algorithms(is_deterministic)
+        if torch.get_default_device() != device:
+            torch.set_default_device(None)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran short; torch's CPU allocator has no exception of its own."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 @dataclass(frozen=True)
@@ -83,7 +108,7 @@ class Meter:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self.device = device
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         else:
@@ -95,14 +120,19 @@ class Meter:
         """Seconds so far."""
         return time.monotonic() - self._wall
 
+    @property
+    def core_seconds(self) -> float:
+        """Processor time so far, of all threads."""
+        return time.process_time() - self._core
+
     def read(self) -> Used:
         """What was used so far."""
-        if self._device.type == "cuda":
-            peak = int(torch.cuda.max_memory_allocated(self._device))
+        if self.device.type == "cuda":
+            peak = int(torch.cuda.max_memory_allocated(self.device))
         else:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             peak *= 1 if sys.platform == "darwin" else 1024
-        return Used(self.elapsed, time.process_time() - self._core, peak)
+        return Used(self.elapsed, self.core_seconds, peak)
 
 
 def _reset_peak() -> None:

@@ -1,9 +1,11 @@
 """AdamW under a task's schedule: torch's own on a processor, one that a CUDA graph can hold else.
 
-    m = b m + (1 - b) g,  v = 0.999 v + 0.001 g²
-    w = w (1 - r d) - r / (1 - b^t) · m / (sqrt(v / (1 - 0.999^t)) + 1e-8)
+    m = b m + (1 - b) g,  v = c v + (1 - c) g²
+    w = w (1 - r d) - r / (1 - b^t) · m / (sqrt(v / (1 - c^t)) + 1e-8)
 
-(Loshchilov & Hutter 2019, algorithm 2.) The one-cycle schedule moves the rate r and, against it,
+(Loshchilov & Hutter 2019, algorithm 2.) Where the task has a ``clip``, gradients are scaled first so
+that their common norm is at most that. The decay d is the task's, or zero for what is no matrix
+where it spares those; c is the task's ``beta2``. The one-cycle schedule moves the rate r and, against it,
 the momentum b. A CUDA graph repeats the numbers that it was captured with, and torch's fused AdamW
 takes b as a number; so on a GPU the whole schedule lies on the device, and a count that the graph
 itself raises says which row of it holds.
@@ -17,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from nas.tasks import Task
 
-SECOND_MOMENT: Final = 0.999
+FIRST_MOMENT: Final = 0.9
 LEAST_DIVISOR: Final = 1e-8
 
 
@@ -43,7 +45,7 @@ class Optimizer(Protocol):
 
 
 def make_optimizer(
-    weights: Iterable[nn.Parameter],
+    weights: Sequence[nn.Parameter],
     task: Task,
     steps: int,
     device: torch.device,
@@ -58,15 +60,25 @@ def make_optimizer(
     """
     if not is_capturable:
         return ScheduledAdamW(weights, task, steps)
-    return CapturableAdamW(weights, schedule_of(task, steps).to(device), task.weight_decay)
+    return CapturableAdamW(weights, task, schedule_of(task, steps).to(device))
+
+
+def decay_of(weight: Tensor, task: Task) -> float:
+    """How much a weight decays: all do, or those with rows and columns."""
+    return task.weight_decay if task.decay == "all" or weight.ndim > 1 else 0.0
 
 
 class ScheduledAdamW:
     """torch's fused AdamW, whose numbers change on the host."""
 
-    def __init__(self, weights: Iterable[nn.Parameter], task: Task, steps: int) -> None:
+    def __init__(self, weights: Sequence[nn.Parameter], task: Task, steps: int) -> None:
+        self._weights, self._clip = list(weights), task.clip
+        by_decay: dict[float, list[nn.Parameter]] = {}
+        for weight in weights:
+            by_decay.setdefault(decay_of(weight, task), []).append(weight)
+        groups = [{"params": own, "weight_decay": decay} for decay, own in by_decay.items()]
         self._inner = torch.optim.AdamW(
-            weights, lr=task.learning_rate, weight_decay=task.weight_decay, fused=True
+            groups, lr=task.learning_rate, betas=(FIRST_MOMENT, task.beta2), fused=True
         )
         self._next = _scheduled(self._inner, task, steps)
 
@@ -81,6 +93,7 @@ class ScheduledAdamW:
 
     def step(self) -> None:
         """Make one step."""
+        _clip(self._weights, self._clip)
         self._inner.step()
         self._next()
 
@@ -91,12 +104,12 @@ class CapturableAdamW:
     Args:
         weights: each with a gradient in every step or in none: they share one count of steps.
         schedule: (steps, 2), rate and momentum of every step, in float64 on the weights' device.
-        decay: d above.
     """
 
-    def __init__(self, weights: Iterable[nn.Parameter], schedule: Tensor, decay: float) -> None:
+    def __init__(self, weights: Sequence[nn.Parameter], task: Task, schedule: Tensor) -> None:
         self._weights = [weight for weight in weights if weight.requires_grad]
-        self._schedule, self._decay = schedule, decay
+        self._decays = [decay_of(weight, task) for weight in self._weights]
+        self._schedule, self._beta2, self._clip = schedule, task.beta2, task.clip
         self._count = torch.zeros(1, dtype=torch.int64, device=schedule.device)
         # Made here, not at the first step: what a graph makes, it makes again at each replay.
         self._first = [torch.zeros_like(weight) for weight in self._weights]
@@ -115,38 +128,41 @@ class CapturableAdamW:
     @torch.no_grad()
     def step(self) -> None:
         """Make one step; weights without a gradient stay as they are."""
+        _clip(self._weights, self._clip)
         # A short training has fewer steps than a graph is warmed up with.
         row = self._count.clamp(max=len(self._schedule) - 1)
         rate, momentum = self._schedule.index_select(0, row).unbind(1)
         self._count += 1
         scale = rate / (1.0 - momentum**self._count)
-        spread = (1.0 - SECOND_MOMENT ** self._count.double()).sqrt()
-        for some in self._by_dtype():
+        spread = (1.0 - self._beta2 ** self._count.double()).sqrt()
+        for decay, some in self._groups():
             weights, grads, first, second = map(list, zip(*some, strict=True))
             kept, momentum_, rest, root, divisor = (
                 # A foreach operation takes a tensor for a number, if it is of the list's dtype.
                 number.squeeze(0).to(weights[0].dtype)
-                for number in (1.0 - rate * self._decay, momentum, 1.0 - momentum, spread, -scale)
+                for number in (1.0 - rate * decay, momentum, 1.0 - momentum, spread, -scale)
             )
             torch._foreach_mul_(weights, kept)
             # No lerp: its weight as a tensor makes the host wait for it.
             torch._foreach_mul_(first, momentum_)
             torch._foreach_add_(first, torch._foreach_mul(grads, rest))
-            torch._foreach_mul_(second, SECOND_MOMENT)
-            torch._foreach_addcmul_(second, grads, grads, 1.0 - SECOND_MOMENT)
+            torch._foreach_mul_(second, self._beta2)
+            torch._foreach_addcmul_(second, grads, grads, 1.0 - self._beta2)
             below = torch._foreach_sqrt(second)
             torch._foreach_div_(below, root)
             torch._foreach_add_(below, LEAST_DIVISOR)
             torch._foreach_div_(below, divisor)
             torch._foreach_addcdiv_(weights, first, below)
 
-    def _by_dtype(self) -> list[list[tuple[Tensor, Tensor, Tensor, Tensor]]]:
-        """Weight, gradient and moments of all that have a gradient, dtype by dtype."""
-        found: dict[torch.dtype, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
-        for weight, first, second in zip(self._weights, self._first, self._second, strict=True):
+    def _groups(self) -> list[tuple[float, list[tuple[Tensor, Tensor, Tensor, Tensor]]]]:
+        """Weight, gradient and moments of all that have one, by decay and dtype."""
+        found: dict[tuple[float, torch.dtype], list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+        rows = zip(self._weights, self._decays, self._first, self._second, strict=True)
+        for weight, decay, first, second in rows:
             if weight.grad is not None:
-                found.setdefault(weight.dtype, []).append((weight, weight.grad, first, second))
-        return list(found.values())
+                own = found.setdefault((decay, weight.dtype), [])
+                own.append((weight, weight.grad, first, second))
+        return [(decay, some) for (decay, _), some in found.items()]
 
 
 def schedule_of(task: Task, steps: int) -> Tensor:
@@ -161,6 +177,12 @@ def schedule_of(task: Task, steps: int) -> Tensor:
         inner.step()  # changes nothing without a gradient; torch warns where it is left out
         following()
     return torch.tensor(rows, dtype=torch.float64)
+
+
+def _clip(weights: Sequence[nn.Parameter], most: float | None) -> None:
+    """Scale gradients so that their common norm is at most that."""
+    if most is not None:
+        nn.utils.clip_grad_norm_(weights, most, foreach=True)
 
 
 def _scheduled(optimizer: torch.optim.Optimizer, task: Task, steps: int) -> Callable[[], None]:

@@ -4,8 +4,8 @@ A training step of a small model is some hundred operations that each take the G
 Python takes to ask for them. A CUDA graph asks once and replays. It holds what a GPU does and
 nothing of what Python does, with the addresses and the numbers of the capture:
 
-- the images of a batch are named by one tensor, the same in every replay, into which the next
-  batch is copied first; the graph itself gathers them (their pixels are on the device already);
+- the examples of a batch are named by one tensor, the same in every replay, into which the next
+  batch is copied first; the graph itself gathers them (their data are on the device already);
 - the optimiser's schedule lies on the device (see optimizers.py), dropout and augmentation draw
   from the device's generator, which torch moves on with each replay;
 - before the capture the work is done a few times to load and choose kernels, and all that it
@@ -40,7 +40,7 @@ STEPS_AHEAD: Final = 64
 
 
 class Work(Protocol):
-    """Something done with the images of a batch, again and again, that changes tensors in place."""
+    """Something done with the examples of a batch, again and again, that changes tensors in place."""
 
     device: torch.device
     is_training: bool
@@ -57,11 +57,7 @@ class Work(Protocol):
         ...
 
     def __call__(self, chosen: Tensor) -> None:
-        """Do it with these images, given by their indices."""
-        ...
-
-    def rehearse(self, chosen: Tensor) -> None:
-        """Do what of it runs through the model, and leave gradients alone behind."""
+        """Do it with these examples, given by their indices."""
         ...
 
 
@@ -81,7 +77,7 @@ class Steps(Protocol):
     """Work as it is repeated.
 
     Attributes:
-        size: images in a whole batch; the last of an epoch may have fewer.
+        size: examples in a whole batch; the last of an epoch may have fewer.
         execution: how it is done, in words, as an evaluation records it.
         has_failed: it was to be done otherwise; ``execution`` says why it is not.
     """
@@ -92,7 +88,7 @@ class Steps(Protocol):
     has_failed: bool
 
     def __call__(self, chosen: Tensor) -> None:
-        """Do it with these images."""
+        """Do it with these examples."""
         ...
 
 

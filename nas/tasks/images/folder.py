@@ -1,6 +1,6 @@
 """Images in a folder for each class: listed, decoded once in parallel, kept decoded in a cache.
 
-    PATH/train/<class>/*.jpg and PATH/test/<class>/*.jpg (or PATH/val)
+    PATH/train/<class>/*.jpg
 
 Only the images that are asked for are read. They are kept as one array whose name is a digest of
 their paths, sizes and times of change, so that a second start reads one file.
@@ -38,9 +38,10 @@ SUFFIXES: Final = (
     ".tif",
     ".tiff",
 )
-TRAIN: Final = ("train",)
-TEST: Final = ("test", "val")
-LAYOUT: Final = "expected train/ and test/ (or val/), each with a folder of images for each class"
+TRAIN: Final = "train"
+LAYOUT: Final = "expected train/ with a folder of images for each class"
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")
+"""What Pillow may try on a file, whatever its name: not PostScript, which is a program."""
 FORMAT: Final = 1  # of the cached arrays
 
 
@@ -49,41 +50,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("NAS_CACHE") or "~/.cache/nas").expanduser()
 
 
-def list_images(root: Path, names: Sequence[str]) -> tuple[tuple[str, ...], list[list[Path]]]:
-    """Classes and the images of each, both sorted, of the first of ``names`` that exists.
+def list_images(root: Path) -> tuple[tuple[str, ...], list[list[Path]]]:
+    """Classes and the images of each, both sorted.
 
     Raises:
-        DataError: the split is missing, has fewer than two classes, or a class is empty.
+        DataError: the folder is missing, has fewer than two classes, or a class fewer than two
+            images, one to be trained on and one to be judged.
     """
-    split = _split(root, names)
+    split = _train_folder(root)
     classes = _names(split, folders=True)
     if not classes:
         raise DataError(f"{split}: holds no folders; {LAYOUT}.")
     if len(classes) == 1:
         raise DataError(f"{split}: holds one class, {classes[0]!r}; expected at least two.")
-    # One image alone cannot be both trained on and judged.
-    fewest = 2 if tuple(names) == TRAIN else 1
-    return tuple(classes), [_images(split / name, fewest) for name in classes]
-
-
-def check_classes(root: Path, classes: Sequence[str]) -> None:
-    """Hold the test split's classes against those of training.
-
-    Raises:
-        DataError: there is no test split, or its classes differ.
-    """
-    split = _split(root, TEST)
-    found = set(_names(split, folders=True))
-    missing, extra = sorted(set(classes) - found), sorted(found - set(classes))
-    if missing or extra:
-        told = [
-            f"{word} {_some(names)}"
-            for word, names in (("lacks the class", missing), ("has the unknown class", extra))
-            if names
-        ]
-        raise DataError(
-            f"{split}: {' and '.join(told)}; expected the same classes as in {root / TRAIN[0]}."
-        )
+    return tuple(classes), [_images(split / name) for name in classes]
 
 
 def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
@@ -107,7 +87,9 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
         DataError: it is damaged or cannot be read.
     """
     try:
-        with Image.open(path) as image:
+        if not path.is_file():  # a pipe, which would never end
+            raise OSError("no regular file")
+        with Image.open(path, formats=FORMATS) as image:
             image.draft("RGB", (size, size))  # a large JPEG is decoded at a fraction of its size
             return to_pixels(image.convert("RGB"), size)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -124,22 +106,21 @@ def to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
     return np.atleast_3d(pixels).transpose(2, 0, 1)
 
 
-def _split(root: Path, names: Sequence[str]) -> Path:
+def _train_folder(root: Path) -> Path:
     if not root.exists():
         raise DataError(f"{root}: there is no such folder; {LAYOUT}.")
     if not root.is_dir():
         raise DataError(f"{root}: is a file; {LAYOUT}.")
-    for name in names:
-        if (root / name).is_dir():
-            return root / name
-    raise DataError(f"{root}: holds no folder {'/ or '.join(names)}/; {LAYOUT}.")
+    if not (root / TRAIN).is_dir():
+        raise DataError(f"{root}: holds no folder {TRAIN}/; {LAYOUT}.")
+    return root / TRAIN
 
 
 def _names(folder: Path, *, folders: bool) -> list[str]:
     """Sorted names of the folders, or of the images, in a folder; hidden ones do not count."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(
+            found = sorted(
                 entry.name
                 for entry in entries
                 if not entry.name.startswith(".")
@@ -147,13 +128,17 @@ def _names(folder: Path, *, folders: bool) -> list[str]:
             )
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}).") from None
+    for name in found:
+        if not name.isprintable():  # bytes that are not UTF-8, or what moves a terminal's cursor
+            raise DataError(f"{folder}: {name!a} is no printable name; rename it.")
+    return found
 
 
-def _images(folder: Path, fewest: int) -> list[Path]:
+def _images(folder: Path) -> list[Path]:
     names = _names(folder, folders=False)
-    if len(names) < fewest:
+    if len(names) < 2:
         raise DataError(
-            f"{folder}: holds {len(names) or 'no'} images; expected at least {fewest}, "
+            f"{folder}: holds {len(names) or 'no'} images; expected at least 2, "
             "as files such as .jpg or .png."
         )
     return [folder / name for name in names]
@@ -171,7 +156,7 @@ def _key(paths: Sequence[Path], size: int) -> str:
             state = path.stat()
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
-        digest.update(f"|{path}|{state.st_size}|{state.st_mtime_ns}".encode())
+        digest.update(f"|{path}|{state.st_size}|{state.st_mtime_ns}".encode(errors="surrogateescape"))
     return digest.hexdigest()[:24]
 
 
@@ -194,8 +179,3 @@ def _save(path: Path, images: NDArray[np.uint8]) -> None:
     except OSError:
         with suppress(OSError):
             partial_file.unlink()
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

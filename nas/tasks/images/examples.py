@@ -1,8 +1,7 @@
-"""Training or validation images on the device: cut, normalised and augmented there.
+"""Images on the device: cut, normalised and augmented there.
 
 No Python per image, and on a GPU nothing that waits for it: every batch is a few operations on
-whole tensors, which a CUDA graph can hold. A process trains one candidate after the other on the
-same images, so it keeps them (``part_of``).
+whole tensors, which a CUDA graph can hold.
 """
 
 from __future__ import annotations
@@ -13,48 +12,19 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from nas.tasks.backbone import patches
-
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from nas.tasks import ImageData
+    from nas.tasks.base import Batch, Data, Side
 
 FARTHEST_SHIFT: Final = 8
 """An image moves by up to its size divided by this."""
-
-
 MOST_BYTES: Final = 2**28
 """Normalised images, two or four times as large as their bytes, are kept up to this."""
-_KNOWN: Final[dict[tuple[object, ...], tuple[ImageData, Part]]] = {}
 
 
-def part_of(
-    data: ImageData,
-    name: str,
-    patch: int,
-    device: torch.device,
-    *,
-    precision: str,
-    is_augmented: bool = False,
-) -> Part:
-    """As ``Part``, the same one again for the same images: a process keeps the last two."""
-    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-    key = (id(data), name, patch, device, dtype, is_augmented)
-    if key not in _KNOWN:
-        part = Part(data, name, patch, device, dtype=dtype, is_augmented=is_augmented)
-        while len(_KNOWN) > 1:
-            del _KNOWN[next(iter(_KNOWN))]
-        _KNOWN[key] = data, part  # with the data, whose id is nobody else's meanwhile
-    return _KNOWN[key][1]
-
-
-class Part:
-    """Images of one part of the data, with their labels.
+class ImageExamples:
+    """Images of one side of the data, with their labels: batches of (patches, labels).
 
     Args:
-        name: ``train`` or ``validation``.
         patch: edge length, in pixels, of the squares that images are cut into.
         dtype: of the batches: the type in which the first layer reads them anyway.
         is_augmented: batches are mirrored and moved at random, as in ``flip_and_shift``. A patch
@@ -63,8 +33,8 @@ class Part:
 
     def __init__(
         self,
-        data: ImageData,
-        name: str,
+        data: Data,
+        side: Side,
         patch: int,
         device: torch.device,
         *,
@@ -72,10 +42,12 @@ class Part:
         is_augmented: bool = False,
     ) -> None:
         self.patch, self.dtype, self.is_augmented = patch, dtype, is_augmented
-        images = _tensor(getattr(data, name), device)
+        columns = data.train if side == "train" else data.validation
+        # Copies: arrays in shared memory are read-only, which torch cannot express.
+        images = torch.tensor(columns["images"], device=device)
+        self.labels = torch.tensor(columns["labels"], device=device)
         self.images = images if is_augmented else patches(images, patch)
-        self.labels = _tensor(getattr(data, f"{name}_labels"), device)
-        mean, std = (torch.tensor(v, device=device) for v in (data.mean, data.std))
+        mean, std = (torch.tensor(data.facts[name], device=device) for name in ("mean", "std"))
         self.mean = mean.repeat_interleave(patch**2)
         self.scale = (1.0 / std).repeat_interleave(patch**2)
         is_small = images.numel() * dtype.itemsize <= MOST_BYTES
@@ -87,8 +59,11 @@ class Part:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, chosen: Int[Tensor, "b"]) -> Float[Tensor, "b n cpp"]:
-        """The chosen images in patches, with mean 0 and deviation 1 in each channel."""
+    def batch(self, chosen: Int[Tensor, "b"]) -> Batch:
+        """The chosen images (b, n, c·p·p), mean 0 and deviation 1 in each channel, and labels."""
+        return self._images(chosen), self.labels.index_select(0, chosen)
+
+    def _images(self, chosen: Int[Tensor, "b"]) -> Float[Tensor, "b n cpp"]:
         # index_select copies whole images where indexing copies byte by byte.
         images = self.images.index_select(0, chosen)
         if self.is_normalised:
@@ -136,6 +111,8 @@ def _moved(
     return read.clamp(0, size - 1), (read >= 0) & (read < size)
 
 
-def _tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    # A copy: arrays in shared memory are read-only, which torch cannot express.
-    return torch.tensor(array, device=device)
+def patches(images: Shaped[Tensor, "b c h w"], size: int) -> Shaped[Tensor, "b n cpp"]:
+    """Cut images into squares of ``size``, row by row, each one flat (c, size, size)."""
+    count, channels, height, width = images.shape
+    cut = images.view(count, channels, height // size, size, width // size, size)
+    return cut.permute(0, 2, 4, 1, 3, 5).reshape(count, -1, channels * size**2)

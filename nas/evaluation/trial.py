@@ -1,0 +1,251 @@
+"""A trial and its outcome: what was asked of a training, what it reported, how it ended.
+
+A `Trial` asks for one training of one genome under one seed and budget; an `Evaluation` is its
+answer, good or bad. Both are plain frozen values without torch: they travel to workers and back,
+and through `to_dict` and `from_dict` into the run database. An `Evaluator` turns one into the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
+
+from nas.errors import RunError
+from nas.training.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from nas.genome import Genome
+
+Status: TypeAlias = Literal["ok", "stopped", "failed"]
+Reason: TypeAlias = Literal[
+    "diverged", "constant", "out_of_memory", "time_limit", "worker_lost", "error"
+]
+
+STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A trial's own rule: end after an epoch's report whose metric is worse than this.
+
+    Computed when the trial is asked for, so that no decision depends on who finished first.
+
+    Attributes:
+        least: what the metric must reach (or, where less is better, stay under) after ``epoch``.
+    """
+
+    epoch: int
+    metric: str
+    least: float
+    direction: Literal["max", "min"] = "max"
+
+    def applies(self, report: Report) -> bool:
+        """Whether the trial ends with this report."""
+        if report.epoch != self.epoch:
+            return False
+        value = report.metrics[self.metric]
+        return value < self.least if self.direction == "max" else value > self.least
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One training to do.
+
+    Attributes:
+        key: the genome's digest resolved at the task's sizes: what replay goes by.
+        genome: in normal form, already validated.
+        seed: the training seed, from `training_seed`.
+        epochs: of the task's, how many to train; None for all of them. The schedule is always that
+            of all, so that a longer trial begins as a shorter one.
+        stops: rules that may end it earlier.
+        work: how long it will take, in any unit that is the same for all: longest first.
+        keeps_weights: whether the attention layers' weights come back with the evaluation.
+    """
+
+    key: str
+    genome: Genome
+    seed: int
+    epochs: int | None = None
+    stops: tuple[Stop, ...] = ()
+    work: float = 0.0
+    keeps_weights: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a training was given: epochs, training examples in each, and the precision."""
+
+    epochs: int
+    examples: int
+    precision: str
+
+    def __str__(self) -> str:
+        epochs = f"{self.epochs} epoch{'s' if self.epochs != 1 else ''}"
+        return f"{epochs} x {self.examples} examples, {self.precision}"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one trial gave. Only an `ok` one can reach a front.
+
+    Attributes:
+        status: "ok", "stopped" (by its own rule, as far as it came) or "failed".
+        reason: why it failed; None unless the status is "failed".
+        metrics: of the last report, by name; finite when "ok".
+        reports: one an epoch, as far as training came.
+        peak_memory_bytes: of the worker.
+        worker: who did it: a host and a process id.
+        hardware: the processor or GPU that trained.
+        execution: how its steps ran, for people: "eager", "cuda graph", or why not so.
+        error: the error text of a failure.
+        weights: safetensors of the attention layers, if asked for; kept as a file, not as a row.
+    """
+
+    status: Status
+    reason: Reason | None
+    metrics: Mapping[str, float]
+    reports: tuple[Report, ...]
+    seed: int
+    budget: Budget
+    wall_seconds: float
+    core_seconds: float
+    peak_memory_bytes: int
+    worker: str
+    hardware: str = ""
+    execution: str = ""
+    error: str | None = None
+    weights: bytes | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        fault = _fault(self)
+        if fault is not None:
+            raise ValueError(fault)
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the training ended well, with finite metrics."""
+        return self.status == "ok"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data; JSON knows no NaN, so a number that is not finite becomes its name."""
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "weights"}
+        data["metrics"] = _to_json(self.metrics)
+        data["budget"] = {f.name: getattr(self.budget, f.name) for f in fields(Budget)}
+        data["reports"] = [
+            {
+                "epoch": report.epoch,
+                "train_loss": _number(report.train_loss),
+                "metrics": _to_json(report.metrics),
+                "core_seconds": report.core_seconds,
+            }
+            for report in self.reports
+        ]
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Read what `to_dict` gave.
+
+        Raises:
+            RunError: a field is missing, unknown, or holds what no evaluation holds.
+        """
+        try:
+            return cls(
+                **{
+                    **data,
+                    "metrics": _from_json(data["metrics"]),
+                    "budget": Budget(**data["budget"]),
+                    "reports": tuple(_report(found) for found in data["reports"]),
+                }
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            fault = f"{type(error).__name__}: {error}"
+            raise RunError(f"this is no evaluation record ({fault}).") from error
+
+
+class Evaluator(Protocol):
+    """Carries out trials.
+
+    Contract: every trial that was submitted comes back once from `wait`, in any order; a
+    candidate's fault is a failed evaluation, never an exception; KeyboardInterrupt passes through.
+    What an evaluation's metrics hold depends on trial and task, not on the number of workers.
+    """
+
+    @property
+    def workers(self) -> int:
+        """How many trainings run at once."""
+        ...
+
+    def calibrate(self) -> Mapping[str, Any]:
+        """Measure, where trainings take place, the unit times behind ``time_ms`` (nas.timing)."""
+        ...
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Take on more trials; the one with most work waits least."""
+        ...
+
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        """Block until trials are done, and give all that are; empty where none is under way."""
+        ...
+
+    def close(self) -> None:
+        """Let go of workers and data, whatever they do; calling it again does nothing."""
+        ...
+
+
+def run_trials(
+    evaluator: Evaluator, trials: Sequence[Trial]
+) -> Iterator[tuple[Trial, Evaluation]]:
+    """Yield each trial with its evaluation as it finishes."""
+    evaluator.submit(trials)
+    while found := evaluator.wait():
+        yield from found
+
+
+def training_seed(run_seed: int, key: str, repeat: int) -> int:
+    """Derive a training's seed, 0 <= seed < 2**31, from run seed, resolved digest and repeat.
+
+    A hash, not a counter: the seed does not depend on when or in which order a genome was proposed.
+    """
+    text = f"nas training seed 1|{run_seed}|{key}|{repeat}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+
+def _fault(evaluation: Evaluation) -> str | None:
+    """What no evaluation can be."""
+    status, reason = evaluation.status, evaluation.reason
+    if status not in STATUSES:
+        return f"status {status!r} is none of {', '.join(STATUSES)}"
+    if status == "failed":
+        return None if reason in REASONS else f"reason {reason!r} of a failed training"
+    if reason is not None:
+        return f"a training that is {status} with the reason {reason!r}"
+    if status == "ok" and not all(map(math.isfinite, evaluation.metrics.values())):
+        return f"an ok training with the metrics {dict(evaluation.metrics)!r}"
+    return None
+
+
+def _report(data: Mapping[str, Any]) -> Report:
+    return Report(
+        int(data["epoch"]),
+        float(data["train_loss"]),
+        _from_json(data["metrics"]),
+        float(data["core_seconds"]),
+    )
+
+
+def _to_json(values: Mapping[str, float]) -> dict[str, float | str]:
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _from_json(values: Mapping[str, Any]) -> dict[str, float]:
+    return {str(name): float(value) for name, value in values.items()}
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(float(value))

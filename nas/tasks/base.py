@@ -1,0 +1,192 @@
+"""What a task is: all that decides how a candidate is trained and judged, behind one boundary.
+
+Above it, nothing knows images or tokens: a task gives sizes, data, a model with a slot for
+attention in each layer, a loss, and metrics. A family is a class with a ``kind``; a task is one of
+its instances, read from YAML. ``TASKS`` knows the families.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeAlias
+
+from pydantic import Field, model_validator
+
+from nas.config import Frozen, Name
+from nas.errors import TaskError
+from nas.genome import ModelSizes
+from nas.registry import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from nas.objectives import Metric
+
+Side: TypeAlias = Literal["train", "validation"]
+Batch: TypeAlias = "tuple[Tensor, ...]"
+MakeAttention: TypeAlias = "Callable[[int], nn.Module]"
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The data of a search: plain contiguous arrays, which the workers of a machine share.
+
+    Each instance is equal to itself alone, so that what was prepared from it can be kept.
+
+    Attributes:
+        name: the spec that a person gave.
+        train, validation: columns by name, equally long within a side; disjoint.
+        digest: of the content, 16 hex characters: moved data are the same data.
+        facts: small values that model or batches need (number of classes, mean, deviation).
+    """
+
+    name: str
+    train: Mapping[str, NDArray[np.generic]]
+    validation: Mapping[str, NDArray[np.generic]]
+    digest: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def count(self, side: Side) -> int:
+        """Examples of a side."""
+        return len(next(iter(getattr(self, side).values())))
+
+
+class Examples(Protocol):
+    """One side of the data on a device, ready to be cut into batches."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, chosen: Tensor) -> Batch:
+        """The chosen examples (indices, on the device): no Python an example, no waiting."""
+        ...
+
+
+class Task(Frozen):
+    """How to train and judge a candidate; families add their data and model.
+
+    Attributes:
+        kind: of the family, as ``TASKS`` and YAML name it.
+        data_kinds: what ``data`` may begin with, up to a colon.
+        is_causal: whether each token sees itself and earlier ones alone.
+        num_tallies: how many numbers ``tally`` gives.
+        name, about: for people; they change no result.
+        data: where examples come from, as the family reads it.
+        width, depth, heads, mlp_ratio, activation, dropout, final_norm, qkv_bias, init_std: of the
+            transformer.
+        epochs, batch_size: of the training; after each epoch it reports.
+        learning_rate, weight_decay, decay, beta2, clip: of AdamW; the rate is the peak of
+            ``one_cycle``; ``decay`` says which weights do, ``clip`` bounds the gradient's norm.
+        schedule: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
+        precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed where the hardware has
+            instructions for it.
+        data_seed: of every draw that makes or splits the data.
+    """
+
+    kind: ClassVar[str]
+    data_kinds: ClassVar[tuple[str, ...]]
+    is_causal: ClassVar[bool] = False
+    num_tallies: ClassVar[int] = 3
+
+    name: Name
+    about: str = ""
+    data: str
+    width: int = Field(default=64, ge=1, le=8192)
+    depth: int = Field(default=2, ge=1, le=128)
+    heads: int = Field(default=4, ge=1)
+    mlp_ratio: float = Field(default=2.0, gt=0, le=64)
+    activation: Literal["gelu", "relu"] = "gelu"
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    final_norm: bool = True
+    qkv_bias: bool = False
+    init_std: float = Field(default=0.02, ge=0, le=100)
+    epochs: int = Field(default=3, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    learning_rate: float = Field(default=3e-3, gt=0, le=1000)
+    weight_decay: float = Field(default=0.05, ge=0, le=1000)
+    decay: Literal["all", "matrices"] = "all"
+    beta2: float = Field(default=0.999, gt=0, lt=1)
+    clip: float | None = Field(default=None, gt=0)
+    schedule: Literal["one_cycle", "constant"] = "one_cycle"
+    precision: Literal["auto", "bfloat16", "float32"] = "auto"
+    data_seed: int = Field(default=0, ge=0, lt=2**63)
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Task:
+        if self.width % self.heads:
+            raise ValueError(f"heads is {self.heads}; expected a divisor of width {self.width}")
+        return self
+
+    @property
+    @abstractmethod
+    def sizes(self) -> ModelSizes:
+        """Model width, heads, layers and tokens."""
+
+    @abstractmethod
+    def metrics(self, data: Data) -> tuple[Metric, ...]:
+        """What judges a model, the first being what is searched by default."""
+
+    @abstractmethod
+    def load(self) -> Data:
+        """The data, in memory; raises DataError where they cannot be had."""
+
+    @abstractmethod
+    def examples(
+        self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
+    ) -> Examples:
+        """A side of the data on a device; ``dtype`` is what the first layer reads."""
+
+    def epoch_size(self, data: Data) -> int:
+        """How many training examples an epoch has."""
+        return data.count("train")
+
+    @abstractmethod
+    def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
+        """The training examples of an epoch (from 1), as indices in order."""
+
+    @abstractmethod
+    def judged(self, data: Data, epoch: int) -> int:
+        """How many validation examples, from the first on, judge an epoch."""
+
+    @abstractmethod
+    def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
+        """The model, with ``attention(layer)`` in each slot; ``attentions()`` lists the slots."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
+        """Sum of the losses over the batch's targets, and how many targets those are."""
+
+    @abstractmethod
+    def tally(self, model: nn.Module, batch: Batch) -> Tensor:
+        """What ``score`` needs of a batch, as numbers (num_tallies,), which are added up over batches."""
+
+    @abstractmethod
+    def score(self, totals: list[float]) -> dict[str, float]:
+        """The metrics by name, from the tallies of all batches."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that ``nas.tasks.parse_task`` reads, ``kind`` included."""
+        return {"kind": self.kind, **self.model_dump(mode="json")}
+
+    def fingerprint(self) -> str:
+        """A digest, 16 hex characters, of everything here that changes a result, data apart."""
+        fields = self.model_dump(mode="json", exclude={"name", "about", "data"})
+        text = json.dumps([self.kind, RECIPE, fields], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+RECIPE: Final = 3
+"""Raised when the same task begins to give other results."""
+
+TASKS: Final[Registry[type[Task]]] = Registry(
+    "task family",
+    "nas.tasks",
+    modules=("nas.tasks.images", "nas.tasks.recall"),
+    error=TaskError,
+)

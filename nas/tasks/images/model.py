@@ -1,0 +1,55 @@
+"""A small vision transformer with a slot for attention in each layer.
+
+    tokens = [class; W · patch_1; ...; W · patch_n] + positions
+    logits = W · norm(x_class)        behind the layers
+
+(Dosovitskiy et al. 2021, eqs. 1 to 4.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nas.tasks.layers import Transformer
+from nas.tasks.seeds import derive_seed, seeded
+
+if TYPE_CHECKING:
+    from nas.tasks.base import MakeAttention, Task
+
+
+class VisionTransformer(Transformer):
+    """From images, cut into ``patches``, to the logits of their classes.
+
+    Args:
+        task, attention, seed: see ``Transformer``.
+        patch_width: numbers of a patch.
+        num_classes: width of the result.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        attention: MakeAttention,
+        seed: int,
+        patch_width: int,
+        num_classes: int,
+    ) -> None:
+        super().__init__(task, attention, seed)
+        dim, _, _, tokens = task.sizes
+        with seeded(derive_seed(seed, "ends")):
+            self.embed = nn.Linear(patch_width, dim)
+            self.class_token = nn.Parameter(torch.randn(1, 1, dim) * task.init_std)
+            self.positions = nn.Parameter(torch.randn(1, tokens, dim) * task.init_std)
+            self.head = nn.Linear(dim, num_classes)
+
+    def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
+        """Logits of normalised images that are cut into patches."""
+        tokens = self.embed(cut)
+        start = self.class_token.expand(len(cut), -1, -1).to(tokens.dtype)
+        x = torch.cat([start, tokens], dim=1) + self.positions
+        logits: Tensor = self.head(self.transform(x, slice(0, 1)).squeeze(1))
+        return logits

@@ -1,0 +1,141 @@
+"""Classes of images: what a task of this family says, and how its models are judged."""
+
+from __future__ import annotations
+
+import math
+import os.path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from nas.config import near
+from nas.genome import ModelSizes
+from nas.objectives import Metric
+from nas.tasks.base import TASKS, Task
+from nas.tasks.images.data import load_images
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from nas.tasks.base import Batch, Data, MakeAttention, Side
+    from nas.tasks.images.examples import ImageExamples
+
+
+@TASKS.register("images")
+class ImageTask(Task):
+    """Tell classes of images apart.
+
+    Attributes:
+        data: ``cifar10``, ``digits`` or ``imagefolder:PATH``.
+        image_size, patch: edge lengths in pixels; images are brought to ``image_size``.
+        train_images, validation_images: drawn from the data's training part, as many of each
+            class as there are; where there are fewer in all, both shrink in proportion.
+        curve_images: how many of the validation images judge the epochs before the last.
+        augmentation: of the training images: ``none``, or ``flip_shift``, which mirrors half of
+            them and moves each by up to an eighth of its size along both axes, at random.
+    """
+
+    kind: ClassVar[str] = "images"
+    data_kinds: ClassVar[tuple[str, ...]] = ("cifar10", "digits", "imagefolder")
+
+    data: str = "cifar10"
+    image_size: int = Field(default=32, ge=1, le=1024)
+    patch: int = Field(default=4, ge=1)
+    train_images: int = Field(default=2880, ge=1)
+    validation_images: int = Field(default=5000, ge=1)
+    curve_images: int = Field(default=1000, ge=1)
+    augmentation: Literal["none", "flip_shift"] = "none"
+
+    @field_validator("data")
+    @classmethod
+    def _data_exists(cls, value: str) -> str:
+        kind, colon, path = value.partition(":")
+        is_known = kind in cls.data_kinds and bool(path) == (kind == "imagefolder")
+        if not is_known or (colon and not path):
+            raise ValueError(
+                f"found {value!r}{near(kind, cls.data_kinds)}; "
+                "expected cifar10, digits or imagefolder:PATH"
+            )
+        # A run that is resumed from another folder must find the same images; a path from the
+        # home folder stays one, so that it also holds on another machine.
+        if not path or path.startswith("~"):
+            return value
+        return f"{kind}:{os.path.abspath(path)}"
+
+    @model_validator(mode="after")
+    def _patches_fit(self) -> ImageTask:
+        if self.image_size % self.patch:
+            raise ValueError(
+                f"patch is {self.patch}; expected a divisor of image_size {self.image_size}"
+            )
+        return self
+
+    @property
+    def sizes(self) -> ModelSizes:
+        """Model width, heads, layers and tokens, the class token included."""
+        tokens = (self.image_size // self.patch) ** 2 + 1
+        return ModelSizes(self.width, self.heads, self.depth, tokens)
+
+    def metrics(self, data: Data) -> tuple[Metric, ...]:
+        """Accuracy, and the mean loss that it is trained on."""
+        num_classes = len(data.facts["classes"])
+        return (
+            Metric("accuracy", "fraction", "max", 1.0 / num_classes, 1.0,
+                   "share of held-out training images got right"),
+            Metric("log_loss", "nat", "min", math.log(num_classes), 0.0,
+                   "mean negative log-likelihood of held-out training images"),
+        )  # fmt: skip
+
+    def load(self) -> Data:
+        """Training and validation images; see ``load_images``."""
+        counts = self.train_images, self.validation_images
+        return load_images(self.data, self.image_size, counts, self.data_seed)
+
+    def examples(
+        self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
+    ) -> ImageExamples:
+        """The images on a device; those of training augmented, where the task asks for it."""
+        from nas.tasks.images.examples import ImageExamples
+
+        is_augmented = side == "train" and self.augmentation != "none"
+        return ImageExamples(
+            data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented
+        )
+
+    def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
+        """All training images, shuffled."""
+        import torch
+
+        return torch.randperm(self.epoch_size(data), generator=rng)
+
+    def judged(self, data: Data, epoch: int) -> int:
+        """All validation images judge the last epoch, ``curve_images`` the others."""
+        held_out = data.count("validation")
+        return held_out if epoch == self.epochs else min(self.curve_images, held_out)
+
+    def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
+        """A vision transformer for these images."""
+        from nas.tasks.images.model import VisionTransformer
+
+        patch_width = data.train["images"].shape[1] * self.patch**2
+        return VisionTransformer(self, attention, seed, patch_width, len(data.facts["classes"]))
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
+        """Cross entropy, summed over the images."""
+        from torch.nn.functional import cross_entropy
+
+        patches, labels = batch
+        return cross_entropy(model(patches).float(), labels, reduction="sum"), len(labels)
+
+    def tally(self, model: nn.Module, batch: Batch) -> Tensor:
+        """How many are right, their losses summed, and how many there are."""
+        from nas.tasks.layers import tally_classes
+
+        patches, labels = batch
+        return tally_classes(model(patches), labels)
+
+    def score(self, totals: list[float]) -> dict[str, float]:
+        """Accuracy and log-loss."""
+        right, loss, count = totals
+        return {"accuracy": right / count, "log_loss": loss / count}

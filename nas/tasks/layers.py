@@ -1,0 +1,124 @@
+"""Transformer layers with a slot for attention, shared by all families of tasks.
+
+    x = x + dropout(attention(norm(x)));  x = x + dropout(W_2 act(W_1 norm(x)))
+
+All but the attention is drawn from a seed of its own: what a mechanism draws moves nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.tasks.seeds import derive_seed, seeded
+
+if TYPE_CHECKING:
+    from nas.tasks.base import MakeAttention, Task
+
+ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "relu": nn.ReLU}
+
+
+class Transformer(nn.Module):
+    """The layers of a task's model; families add what comes before and after.
+
+    Args:
+        attention: called with each layer's index for a module (b, n, dim) to (b, n, dim).
+        seed: of all initialisation; the attention of each layer gets a stream of its own.
+    """
+
+    def __init__(self, task: Task, attention: MakeAttention, seed: int) -> None:
+        super().__init__()
+        with seeded(derive_seed(seed, "layers")):
+            self.layers = nn.ModuleList(Layer(task) for _ in range(task.depth))
+            self.norm = nn.LayerNorm(task.width) if task.final_norm else nn.Identity()
+        for index, layer in enumerate(self.layers):
+            with seeded(derive_seed(seed, f"attention {index}")):
+                layer.attention = attention(index)
+
+    def transform(
+        self, x: Float[Tensor, "b n d"], read: slice = slice(None)
+    ) -> Float[Tensor, "b m d"]:
+        """All layers and the norm behind them.
+
+        Args:
+            read: the tokens whose result is asked for; of the last layer nothing else is computed.
+        """
+        for layer in self.layers[:-1]:
+            x = layer(x)
+        result: Tensor = self.norm(self.layers[-1](x, read))
+        return result
+
+    def attentions(self) -> list[nn.Module]:
+        """What the slots hold, layer by layer."""
+        return [layer.attention for layer in self.layers if isinstance(layer, Layer)]
+
+
+class Layer(nn.Module):
+    """One pre-norm layer; its attention is put in by the transformer."""
+
+    attention: nn.Module
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        hidden = round(task.width * task.mlp_ratio)
+        self.attention_norm = nn.LayerNorm(task.width)
+        self.mlp_norm = nn.LayerNorm(task.width)
+        self.mlp = nn.Sequential(
+            nn.Linear(task.width, hidden),
+            ACTIVATIONS[task.activation](),
+            nn.Linear(hidden, task.width),
+        )
+        self.dropout = Dropout(task.dropout)
+        self.options = {"is_causal": True} if task.is_causal else {}
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], read: slice = slice(None)
+    ) -> Float[Tensor, "b m d"]:
+        """Attention, then the feed-forward network, each around a residual.
+
+        Args:
+            read: the tokens that are asked for.
+        """
+        mixed = self.attention(self.attention_norm(x), **self.options)
+        x = x[:, read] + self.dropout(mixed[:, read])
+        result: Tensor = x + self.dropout(self.mlp(self.mlp_norm(x)))
+        return result
+
+
+class Dropout(nn.Module):
+    """Dropout of each branch before it joins the residual stream (Srivastava et al. 2014).
+
+    On a CPU torch's own draws one 64-bit number for each element and costs as much as the layer's
+    matrix products. Here such a number decides four elements.
+
+    Args:
+        rate: share of elements set to zero, 0 <= rate < 1, to the nearest 1/65536.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.dropped = min(round(rate * 2**16), 2**16 - 1)
+
+    def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """The branch, in training with zeros and scaled so that its mean is kept."""
+        if not self.training or self.dropped == 0:
+            return x
+        if x.device.type != "cpu":
+            return nn.functional.dropout(x, self.dropped / 2**16)
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        kept = words.view(torch.int16)[: x.numel()] >= self.dropped - 2**15
+        return x * kept.to(x.dtype).mul_(1.0 / (1.0 - self.dropped / 2**16)).view(x.shape)
+
+
+def tally_classes(
+    logits: Float[Tensor, "*n classes"], labels: Int[Tensor, "*n"]
+) -> Float[Tensor, "3"]:
+    """How many are right, their losses summed, and how many there are."""
+    flat, targets = logits.float().flatten(0, -2), labels.flatten()
+    right = (flat.argmax(dim=-1) == targets).sum()
+    loss = F.cross_entropy(flat, targets, reduction="sum")
+    return torch.stack([right.double(), loss.double(), torch.ones_like(loss).double() * len(flat)])

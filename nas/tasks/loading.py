@@ -1,0 +1,101 @@
+"""Tasks as files: YAML with a ``kind`` that names the family; the built-in ones lie beside this.
+
+``for_data`` in a task file holds what other data need instead (a small set wants more epochs). It
+is resolved on loading, so that a task in hand, or frozen in a run, says plainly what is done.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.config import describe, near, parse_model, read_document
+from nas.errors import ConfigError, TaskError
+from nas.tasks.base import TASKS, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BUILT_IN: Final = Path(__file__).parent
+
+
+def load_task(
+    name_or_path: str, *, data: str | None = None, overrides: Mapping[str, Any] | None = None
+) -> Task:
+    """Read a task by name or by path.
+
+    Args:
+        data: data to use instead of the task's own.
+        overrides: fields to set last; they win over what the file says for these data.
+
+    Raises:
+        TaskError: there is no such task, or no such family.
+        ConfigError: it cannot be read, or cannot be trained as written.
+    """
+    path = _find(name_or_path)
+    document = read_document(path)
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: found {describe(document)}; expected a mapping of keys.")
+    fields = dict(document)
+    for_data = fields.pop("for_data", None) or {}
+    changed = {**(overrides or {}), **({"data": data} if data else {})}
+    family = _family(fields, str(path))
+    spec = changed.get("data") or fields.get("data") or family.model_fields["data"].default
+    special = _special(for_data, spec, family, str(path))
+    where = f"{path} with data {spec}" if data else str(path)
+    where += f" (with {', '.join(overrides)} set by the space or caller)" if overrides else ""
+    return parse_task({**fields, **special, **changed}, where)
+
+
+def parse_task(fields: Any, where: str) -> Task:
+    """A task from plain data, as ``Task.to_dict`` gives them.
+
+    Raises:
+        TaskError: there is no such family.
+        ConfigError: it cannot be trained as written.
+    """
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{where}: found {describe(fields)}; expected a mapping of keys.")
+    family = _family(fields, where)
+    return parse_model({k: v for k, v in fields.items() if k != "kind"}, family, where)
+
+
+def built_in_tasks() -> list[str]:
+    """The names of the tasks that come with the package, sorted."""
+    return sorted(path.stem for path in BUILT_IN.glob("*.yaml"))
+
+
+def _find(name_or_path: str) -> Path:
+    path = Path(name_or_path)
+    if path.suffix in {".yaml", ".yml", ".json"}:
+        return path
+    known = built_in_tasks()
+    if name_or_path in known:
+        return BUILT_IN / f"{name_or_path}.yaml"
+    raise TaskError(
+        f"there is no task {name_or_path!r}{near(name_or_path, known)}; expected the path of a "
+        f"YAML file or one of {', '.join(known)}."
+    )
+
+
+def _family(fields: Mapping[str, Any], where: str) -> type[Task]:
+    if "kind" not in fields:
+        known = ", ".join(TASKS.names())
+        raise TaskError(f"{where}: the key 'kind' is missing; expected one of {known}.")
+    try:
+        return TASKS.get(str(fields["kind"]))
+    except TaskError as error:
+        raise TaskError(f"{where}, kind: {error}") from None
+
+
+def _special(for_data: Any, spec: Any, family: type[Task], where: str) -> dict[str, Any]:
+    """What the file says for these data."""
+    if not isinstance(for_data, dict) or not all(isinstance(v, dict) for v in for_data.values()):
+        raise ConfigError(f"{where}, for_data: expected a mapping from data to fields of the task.")
+    for kind in for_data:
+        if kind not in family.data_kinds:
+            raise ConfigError(
+                f"{where}, for_data: found {kind!r}{near(kind, family.data_kinds)}; "
+                f"expected one of {', '.join(family.data_kinds)}."
+            )
+    return dict(for_data.get(str(spec).partition(":")[0], {}))
