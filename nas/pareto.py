@@ -1,8 +1,7 @@
 """Pareto dominance over plain numbers: who is beaten by nobody, where the knee is, how much is won.
 
 Everything here takes costs: one row per candidate, one column per objective, lower is better; the
-caller negates what is maximised. Pure functions without numpy or torch, so that showing a front is
-quick and its numbers do not depend on a library's version. A row that holds NaN or an infinity
+caller negates what is maximised. Pure functions, without torch. A row that holds NaN or an infinity
 dominates nothing and is never in a front.
 """
 
@@ -10,6 +9,8 @@ from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, TypeAlias
+
+from moocore import hypervolume as moocore_hypervolume
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,21 +73,14 @@ def knee(rows: Sequence[Costs]) -> int:
 def hypervolume(rows: Sequence[Costs], reference: Costs) -> float:
     """Volume that ``rows`` dominate up to ``reference``, in the product of the columns' units.
 
-    Exact, by slicing along the last column (While et al. 2006, "A faster algorithm for calculating
-    hypervolume"). Rows that do not beat the reference in every column add nothing.
+    By moocore (Fonseca et al. 2006, "An improved dimension-sweep algorithm for the hypervolume
+    indicator"), told the front in one order, so that rounding does not depend on the rows' own.
+    Rows that do not beat the reference in every column add nothing.
     """
     inside = [row for row in rows if all(x < r for x, r in zip(row, reference, strict=True))]
-    front = sorted({tuple(inside[i]) for i in non_dominated(inside)}, key=lambda row: row[::-1])
-    return _sliced(front, tuple(reference)) if front else 0.0
-
-
-def _sliced(rows: Sequence[tuple[float, ...]], reference: tuple[float, ...]) -> float:
-    """The volume of one row or more, sorted by their last column, all inside the reference."""
+    front = sorted({tuple(inside[i]) for i in non_dominated(inside)})
+    if not front:
+        return 0.0
     if len(reference) == 1:
-        return reference[0] - rows[0][0]
-    ends = [row[-1] for row in rows[1:]] + [reference[-1]]
-    return math.fsum(
-        (end - row[-1]) * hypervolume([r[:-1] for r in rows[: i + 1]], reference[:-1])
-        for i, (row, end) in enumerate(zip(rows, ends, strict=True))
-        if end > row[-1]
-    )
+        return float(reference[0] - front[0][0])
+    return float(moocore_hypervolume(front, list(reference)))

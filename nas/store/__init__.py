@@ -6,8 +6,10 @@ everything; nothing is ever unpickled.
     records.py   what is remembered, as frozen values        rows.py    records to rows and back
     run.py       a run opened to read                        writer.py  a run opened to write
     front.py     candidates, front, members, lineage         folder.py  making and finding runs
-    schema.py    the tables and their migrations             database.py  SQLite
-    lock.py      one writer at a time                        machine.py  versions and processor
+    results.py   results and generations, computed           weights.py  of front members
+    schema.py    the tables                                  database.py  SQLite
+    lock.py      one writer at a time                        machine.py  versions and hardware
+    files.py     a file whole or not at all
 """
 
 from nas.store.folder import (
@@ -20,15 +22,12 @@ from nas.store.folder import (
     split_member,
 )
 from nas.store.front import (
-    as_costs,
     candidates,
     find_candidate,
     find_proposal,
     front,
     front_hypervolume,
     lineage,
-    scaled_hypervolume,
-    summarise,
 )
 from nas.store.machine import this_session
 from nas.store.records import (
@@ -42,8 +41,10 @@ from nas.store.records import (
     RunSummary,
     Session,
 )
+from nas.store.results import Result, scaled_hypervolume, summarise
 from nas.store.run import Run, open_run
-from nas.store.writer import RunWriter, open_writer
+from nas.store.weights import weights_path
+from nas.store.writer import RunWriter, fold_log, open_writer
 
 __all__ = [
     "LATEST",
@@ -54,18 +55,19 @@ __all__ = [
     "Generation",
     "PastSession",
     "Proposal",
+    "Result",
     "Run",
     "RunSetup",
     "RunSummary",
     "RunWriter",
     "Session",
-    "as_costs",
     "candidates",
     "check_name",
     "create_run",
     "find_candidate",
     "find_proposal",
     "find_run",
+    "fold_log",
     "front",
     "front_hypervolume",
     "lineage",
@@ -76,4 +78,5 @@ __all__ = [
     "split_member",
     "summarise",
     "this_session",
+    "weights_path",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -18,10 +19,11 @@ from nas.errors import RunError
 from nas.store import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 WAIT_SECONDS: Final = 10.0
+DAMAGED: Final = re.compile("no such (table|column)|Could not decode")
 
 
 class Database:
@@ -48,12 +50,11 @@ class Database:
 
     @classmethod
     def open_to_write(cls, path: Path) -> Database:
-        """Open, check and bring to the present schema; the caller holds the run's lock."""
+        """Open and check; the caller holds the run's lock."""
         with _explained(path):
             connection = _connect(path, "mode=rw")
             with _closed_on_error(connection):
                 _check(connection, path)
-                migrate(connection, path, schema.VERSION, schema.MIGRATIONS)
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA fullfsync = ON")
@@ -61,19 +62,12 @@ class Database:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Database:
-        """Open without changing anything, also while another process writes.
-
-        A run of an older schema is migrated in a copy in memory.
-        """
+        """Open without changing anything, also while another process writes."""
         with _explained(path):
             connection = _connect_to_read(path)
             with _closed_on_error(connection):
                 _check(connection, path)
-                is_older = _version(connection) < schema.VERSION
-                copy = _in_memory(connection) if is_older else connection
-                with _closed_on_error(copy):
-                    migrate(copy, path, schema.VERSION, schema.MIGRATIONS)
-            return cls(path, copy)
+            return cls(path, connection)
 
     def query(self, sql: str, /, **values: Any) -> list[dict[str, Any]]:
         """The rows of a SELECT."""
@@ -128,39 +122,6 @@ class Database:
         self._connection.close()
 
 
-def migrate(
-    connection: sqlite3.Connection,
-    path: Path,
-    version: int,
-    steps: Mapping[int, Sequence[str]],
-) -> None:
-    """Bring a database to ``version`` in one transaction.
-
-    Raises:
-        RunError: the database is newer, or no step leads on from an older one.
-    """
-    found = _version(connection)
-    if found > version:
-        raise RunError(
-            f"{path}: written with schema {found} of a later nas; this one knows up to {version}. "
-            "Update nas to read this run."
-        )
-    if found == version:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    for old in range(found, version):
-        if old not in steps:
-            connection.execute("ROLLBACK")
-            raise RunError(
-                f"{path}: written with schema {old} of an older nas, which this one can no longer "
-                f"read (it knows {version}). Use the nas that wrote it, or start a new run."
-            )
-        for statement in steps[old]:
-            connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {version}")
-    connection.execute("COMMIT")
-
-
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     # isolation_level None: Python begins no transactions of its own, ours are written out.
     uri = f"file:{quote(os.fsencode(path.absolute()))}?{mode}"
@@ -183,20 +144,20 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
         raise RunError(f"{path}: is no run database; expected one that `nas search` wrote.")
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found > schema.VERSION:
+        raise RunError(
+            f"{path}: written with schema {found} of a later nas; this one knows "
+            f"{schema.VERSION}. Update nas to read this run."
+        )
+    if found < schema.VERSION:
+        raise RunError(
+            f"{path}: written with schema {found} of an older nas, which this one can no longer "
+            f"read (it knows {schema.VERSION}). Use the nas that wrote it, or start a new run."
+        )
     fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if fault != "ok":
         raise sqlite3.DatabaseError(" ".join(str(fault).replace("*", "").split()))
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
-    copy = sqlite3.connect(":memory:", isolation_level=None)
-    connection.backup(copy)
-    connection.close()
-    return copy
 
 
 def _as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
@@ -219,8 +180,8 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
-    except sqlite3.OperationalError as error:
-        if "no such table" in str(error) or "no such column" in str(error):
+    except (sqlite3.OperationalError, UnicodeDecodeError) as error:
+        if isinstance(error, UnicodeDecodeError) or DAMAGED.search(str(error)):
             raise RunError(f"{path}: is damaged ({error}); restore it from a copy.") from error
         raise RunError(
             f"{path}: cannot be used ({error}). Check that the folder exists, that you may write "

@@ -17,7 +17,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nas.config import dump_yaml, near
+from nas.config import near
 from nas.errors import RunError
 from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 RUNS: Final = Path("runs")
 LATEST: Final = "latest"
 STAGING: Final = ".new-"
+DAY_SECONDS: Final = 86_400.0
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
@@ -134,19 +135,26 @@ def split_member(source: str) -> tuple[str, str]:
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
     root.mkdir(parents=True, exist_ok=True)
+    _clean(root, now)
     staging = root / f"{STAGING}{uuid.uuid4().hex}"
     staging.mkdir()
     try:
         for kind in ("space", "policy", "task"):
             text = getattr(setup, kind).text
             (staging / f"{kind}.yaml").write_text(text, encoding="utf-8", errors="replace")
-        if setup.choices:
-            (staging / "choices.yaml").write_text(dump_yaml(dict(setup.choices)), encoding="utf-8")
         write_setup(staging / DATABASE_FILE, setup, now)
         return _rename(staging, root, names)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
+
+
+def _clean(root: Path, now: datetime) -> None:
+    """Remove what a process left that was killed while it made a folder, a day ago or more."""
+    for path in root.glob(f"{STAGING}*"):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_mtime < now.timestamp() - DAY_SECONDS and not path.is_symlink():
+                shutil.rmtree(path)
 
 
 def _rename(staging: Path, root: Path, names: Iterable[str]) -> Path:

@@ -6,95 +6,53 @@ one that diverged in part, is no result yet.
 
 from __future__ import annotations
 
-import math
-import statistics
 from typing import TYPE_CHECKING, Final
 
 from nas.errors import RunError
-from nas.pareto import hypervolume, knee, non_dominated, normalise
+from nas.objectives import as_costs
+from nas.pareto import knee
 from nas.store.records import Candidate
+from nas.store.results import front_of, scaled_hypervolume
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from nas.evaluation.record import Objective
     from nas.store.records import Proposal
+    from nas.store.results import Result
     from nas.store.run import Run
 
 NAMED_MEMBERS: Final = ("best", "knee", "cheapest")
 MAX_LISTED: Final = 8
 
 
-def summarise(
-    repeats: Sequence[Mapping[str, float]],
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Mean and standard error of each objective over the repeats of one candidate.
-
-    The standard error is the sample's deviation (n - 1) over the root of n; with one repeat there
-    is none.
-    """
-    columns = {name: [values[name] for values in repeats] for name in repeats[0]}
-    means = {name: math.fsum(column) / len(column) for name, column in columns.items()}
-    if len(repeats) == 1:
-        return means, {}
-    root = math.sqrt(len(repeats))
-    return means, {name: statistics.stdev(column) / root for name, column in columns.items()}
-
-
-def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
-    """The values in the objectives' order, negated where more is better: lower is better."""
-    return tuple(-values[o.name] if o.direction == "max" else values[o.name] for o in objectives)
-
-
-def scaled_hypervolume(
-    objectives: Sequence[Objective],
-    rows: Sequence[Mapping[str, float]],
-    ideal_point: Sequence[float],
-    reference_point: Sequence[float],
-) -> float:
-    """Share of the box between ideal and reference point that ``rows`` dominate, 0 to 1."""
-    names = [objective.name for objective in objectives]
-    ideal, reference = (
-        as_costs(objectives, dict(zip(names, point, strict=True)))
-        for point in (ideal_point, reference_point)
-    )
-    scaled = normalise([as_costs(objectives, row) for row in rows], ideal, reference)
-    return hypervolume(scaled, (1.0,) * len(names))
-
-
 def candidates(run: Run) -> tuple[Candidate, ...]:
     """Every mechanism whose repeats all ended well, in the order in which they were proposed."""
     with run.snapshot():
-        found = [_candidate(run, key, repeats) for key, repeats in _complete(run).items()]
-    return tuple(sorted(found, key=_order))
+        found = [r for r in run.results() if r.objectives is not None]
+        return tuple(_candidate(run, r) for r in found)
 
 
 def front(run: Run) -> tuple[Candidate, ...]:
     """The non-dominated candidates under the run's objectives, best first objective first."""
     with run.snapshot():
-        objectives, complete = run.setup.objectives, _complete(run)
-        keys = list(complete)
-        means = [summarise(complete[key])[0] for key in keys]
-        chosen = non_dominated([as_costs(objectives, values) for values in means])
-        members = [_candidate(run, keys[i], complete[keys[i]]) for i in chosen]
-    members.sort(key=lambda member: (as_costs(objectives, member.objectives), _order(member)))
-    return tuple(members)
+        found = front_of(run.setup.objectives, run.results())
+        return tuple(_candidate(run, r) for r in found)
 
 
 def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:
-    """``scaled_hypervolume`` of a run's front between the run's recorded points."""
-    setup = run.setup
-    rows = [member.objectives for member in members]
-    return scaled_hypervolume(setup.objectives, rows, setup.ideal_point, setup.reference_point)
+    """Share of the box between the objectives' ends that the members dominate, 0 to 1."""
+    return scaled_hypervolume(run.setup.objectives, [member.objectives for member in members])
 
 
 def find_candidate(run: Run, digest: str) -> Candidate | None:
     """What was measured of a proposal, or None unless all its repeats ended well."""
-    proposal = run.proposal_by_digest(digest)
-    if proposal is None or proposal.key is None:
-        return None
-    repeats = _complete(run).get(proposal.key)
-    return None if repeats is None else _candidate(run, proposal.key, repeats)
+    with run.snapshot():
+        proposal = run.proposal_by_digest(digest)
+        if proposal is None or proposal.key is None:
+            return None
+        known = (r for r in run.results() if r.key == proposal.key and r.objectives is not None)
+        found = next(known, None)
+        return None if found is None else _candidate(run, found)
 
 
 def find_proposal(run: Run, member: str) -> Proposal:
@@ -111,11 +69,11 @@ def find_proposal(run: Run, member: str) -> Proposal:
             f"{run.name}/{member}: {member!r} names no member; expected the beginning of a digest "
             f"(0-9, a-f) or one of {', '.join(NAMED_MEMBERS)}."
         )
-    digests = run.digests(prefix)
-    if len(digests) != 1:
+    with run.snapshot():
+        digests = run.digests(prefix)
+        proposal = run.proposal_by_digest(digests[0]) if len(digests) == 1 else None
+    if proposal is None:
         raise _none_or_many(run, member, digests)
-    proposal = run.proposal_by_digest(digests[0])
-    assert proposal is not None
     return proposal
 
 
@@ -163,26 +121,8 @@ def _none_or_many(run: Run, member: str, digests: Sequence[str]) -> RunError:
     )
 
 
-def _complete(run: Run) -> dict[str, list[dict[str, float]]]:
-    """Objectives of each repeat, by key, where all repeats are there and ended well."""
-    found: dict[str, list[dict[str, float]]] = {}
-    unfit: set[str] = set()
-    for key, is_ok, objectives in run.outcomes():
-        if is_ok:
-            found.setdefault(key, []).append(objectives)
-        else:
-            unfit.add(key)
-    wanted = run.setup.repeats
-    return {k: rows for k, rows in found.items() if k not in unfit and len(rows) >= wanted}
-
-
-def _candidate(run: Run, key: str, repeats: Sequence[Mapping[str, float]]) -> Candidate:
-    proposal = run.proposal_by_key(key)
-    if proposal is None:
-        raise RunError(f"{run.folder}: holds an evaluation of {key} that nobody proposed.")
-    means, errors = summarise(repeats)
-    return Candidate(proposal, means, errors, len(repeats))
-
-
-def _order(candidate: Candidate) -> tuple[int, int]:
-    return candidate.proposal.generation, candidate.proposal.position
+def _candidate(run: Run, found: Result) -> Candidate:
+    proposal = run.proposal_by_key(found.key)
+    if proposal is None or found.objectives is None:
+        raise RunError(f"{run.folder}: holds a result of {found.key} that nobody proposed.")
+    return Candidate(proposal, found.objectives, found.standard_errors, found.ended)

@@ -1,4 +1,4 @@
-"""Who writes a run: versions and processor, read without importing any of the libraries."""
+"""Who writes a run: versions and hardware, read without importing any of the libraries."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from nas.store.records import Session
 from nas.training.processor import processor_name
 
 # What can change a front: the rest of the environment cannot.
-LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "ray", "fvcore")
+LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray", "fvcore")
 
 
-def this_session(command: str, *, workers: int = 1, processor: str | None = None) -> Session:
+def this_session(command: str, *, workers: int = 1, hardware: str | None = None) -> Session:
     """Describe this process.
 
     Args:
         command: the command line that began it.
         workers: trainings at once.
-        processor: what trains, where it is not this machine's processor (a GPU's name).
+        hardware: what trains, where it is not this machine's processor (a GPU's name).
     """
-    return Session(command, _versions(), processor or processor_name(), workers)
+    return Session(command, _versions(), hardware or processor_name(), workers)
 
 
 def _versions() -> dict[str, str]:

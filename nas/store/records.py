@@ -1,27 +1,25 @@
-"""What a run remembers, as plain frozen values: its setup, sessions, proposals and generations.
+"""What a run remembers, as plain frozen values: its setup, sessions, proposals and candidates.
 
-The evaluation itself is ``nas.evaluation.record.Evaluation``. Times are aware datetimes; texts of
-space, policy and task are kept whole, so that a run explains itself without the repository.
+The evaluation of a trial is ``nas.evaluation.trial.Evaluation``. Times are aware datetimes; texts
+of space, policy and task are kept whole, so that a run explains itself without the repository.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
 
-    from nas.evaluation.record import Objective
     from nas.genome import Genome
+    from nas.objectives import Objective
 
-Outcome: TypeAlias = Literal["new", "replayed", "rejected"]
+Verdict: TypeAlias = Literal["new", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]
-
-OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +40,15 @@ class Document:
 class RunSetup:
     """All that decides what a run finds, fixed when it begins.
 
-    Args:
+    Attributes:
         seed: the run seed, 0 <= seed < 2**63.
+        population: new candidates a generation.
         generations: how many are wanted; a resumed run may raise it.
+        lag: proposal t is computed from the results of the proposals up to t - lag; None for a
+            generation: from all results of earlier generations.
         repeats: trainings of each candidate, each with its own seed.
-        objectives: what is optimised, in the order of every vector below.
-        ideal_point, reference_point: the fixed ends of the hypervolume, in objectives' units.
-        choices: how trainings are computed, measured at start and reused; JSON data, nothing in
-            runs of older versions. See ``nas.evaluation.choices``.
+        objectives: what is optimised, in the order of every vector of costs.
+        calibration: unit times behind ``time_ms``, as JSON data; empty where no objective asks.
     """
 
     seed: int
@@ -61,29 +60,24 @@ class RunSetup:
     generations: int
     repeats: int
     objectives: tuple[Objective, ...]
-    ideal_point: tuple[float, ...]
-    reference_point: tuple[float, ...]
-    choices: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        assert 0 <= self.seed < 2**63, self.seed
-        assert len(self.objectives) == len(self.ideal_point) == len(self.reference_point)
+    lag: int | None = None
+    calibration: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """One process that writes a run: the one that began it, or one that resumed it.
 
-    Args:
+    Attributes:
         command: the command line.
         versions: version by name, for example {"nas": "0.1", "torch": "2.9", "python": "3.11"}.
-        processor: the processor that trains, as its maker calls it.
+        hardware: what trains: the processor or GPU, as its maker calls it.
         workers: trainings at once.
     """
 
     command: str
     versions: Mapping[str, str]
-    processor: str
+    hardware: str
     workers: int = 1
 
 
@@ -100,33 +94,39 @@ class PastSession:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A genome that the search proposed, and what became of it.
+    """A genome that the search proposed, and the judgement on it.
 
-    Args:
-        generation, position: when; both count from 0, positions within a generation.
-        digest: of the canonical form; it names the mechanism to people.
+    Attributes:
+        number: the proposal that it was drawn for, from 0: the how-manieth new mechanism.
+        attempt: the how-manieth draw for that number, from 0; the last is the new one.
+        digest: of the normal form; it names the mechanism to people.
         key: digest resolved at the task's sizes, what replay goes by; None if rejected before.
         formula: the genome as one line of mathematics.
-        origin: the operator that made it, or where it was taken from.
+        operator: what made it: "sample", "crossover", "mechanism", ...
+        name: of the mechanism, where it is a named one.
         parents: digests of the genomes it was made from.
-        outcome: "new" is trained, "replayed" had its result already, "rejected" is not legal.
+        verdict: "new" is trained, "replayed" had its result already, "rejected" is not legal.
         note: why it was rejected, or nothing.
+        costs: by name, of all attention layers at the task's sizes; empty unless new.
     """
 
-    generation: int
-    position: int
+    number: int
+    attempt: int
     digest: str
     key: str | None
     genome: Genome
     formula: str
-    origin: str
+    operator: str
+    name: str | None
     parents: tuple[str, ...]
-    outcome: Outcome
+    verdict: Verdict
     note: str = ""
+    costs: Mapping[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        assert self.outcome in OUTCOMES, self.outcome
-        assert self.key is not None or self.outcome == "rejected"
+    @property
+    def is_new(self) -> bool:
+        """Whether it is to be trained."""
+        return self.verdict == "new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Counts:
     """How many proposals there were and what became of them.
 
     proposed = evaluated + replayed + rejected + those still to be trained. ``evaluated`` counts
-    candidates that are done: all repeats ended well, or one failed; ``failed`` counts the latter.
+    candidates that are done: all repeats ended, or one failed; ``failed`` counts the latter.
     """
 
     proposed: int = 0
@@ -145,35 +145,12 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """The state after a generation.
-
-    Args:
-        number: counts from 0.
-        started, finished: wall times; of the session that trained it, not of a later replay.
-        hypervolume: of the run's front so far.
-        best_accuracy: fraction; None while nothing has ended well, or if it is no objective.
-        counts: of this generation alone.
-        front: digests of the run's front so far, best first objective first.
-    """
-
-    number: int
-    started: datetime
-    finished: datetime
-    hypervolume: float
-    best_accuracy: float | None
-    counts: Counts
-    front: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Candidate:
     """A trained mechanism all of whose repeats ended well.
 
-    Args:
-        proposal: where it was first proposed.
-        objectives: mean over the repeats by objective name.
-        standard_errors: of these means, by objective name; empty with a single repeat.
+    Attributes:
+        objectives: by name: means of metrics over the repeats, and costs.
+        standard_errors: of the means, by name; empty with a single repeat.
         repeats: how many trainings the means are over.
     """
 
@@ -189,8 +166,34 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """How a run stood after a generation: computed from the record when it is read.
+
+    Attributes:
+        number: counts from 0.
+        started, finished: when its first proposal and its last evaluation were recorded.
+        hypervolume: of the run's front so far.
+        best: of the first objective so far, in its unit; None while nothing has ended well.
+        counts: of this generation alone.
+        front: digests of the run's front so far, best first objective first.
+    """
+
+    number: int
+    started: datetime
+    finished: datetime
+    hypervolume: float
+    best: float | None
+    counts: Counts
+    front: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of the list of runs; ``active`` is when a process last began to write it."""
+    """One line of the list of runs; ``active`` is when a process last began to write it.
+
+    Attributes:
+        objective: the first one, which ``best`` is of.
+    """
 
     name: str
     folder: Path
@@ -204,5 +207,6 @@ class RunSummary:
     generations_done: int
     generations: int
     counts: Counts
-    best_accuracy: float | None
+    objective: Objective
+    best: float | None
     hypervolume: float | None

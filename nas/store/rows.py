@@ -7,42 +7,26 @@ mappings are JSON. No SQL is run here.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast, get_args
 
-from nas.evaluation.record import Evaluation, Objective
+from nas.evaluation.trial import Evaluation
 from nas.genome import Genome
-from nas.store.records import (
-    Counts,
-    Document,
-    Generation,
-    PastSession,
-    Proposal,
-    RunSetup,
-    Session,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from nas.objectives import Objective
+from nas.store.records import Document, PastSession, Proposal, RunSetup, RunStatus, Session
 
 Row = dict[str, Any]
 DOCUMENTS = ("space", "policy", "task")
-COUNTS = ("proposed", "evaluated", "replayed", "rejected", "failed")
+PLAIN = ("seed", "algorithm", "population", "generations", "lag", "repeats")
+COUNTED = ("population", "generations", "repeats")
 
 
 def setup_to_row(setup: RunSetup) -> Row:
     """The columns of ``run`` that a setup fills."""
-    row: Row = {
-        "seed": setup.seed,
-        "algorithm": setup.algorithm,
-        "population": setup.population,
-        "generations": setup.generations,
-        "repeats": setup.repeats,
-        "objectives": _json([_objective_to_dict(objective) for objective in setup.objectives]),
-        "ideal_point": _json(setup.ideal_point),
-        "reference_point": _json(setup.reference_point),
-        "choices": _json(setup.choices),
-    }
+    row: Row = {name: getattr(setup, name) for name in PLAIN}
+    row["objectives"] = _json([asdict(objective) for objective in setup.objectives])
+    row["calibration"] = _json(dict(setup.calibration))
     for kind in DOCUMENTS:
         document: Document = getattr(setup, kind)
         row[f"{kind}_name"] = text(document.name)
@@ -53,115 +37,91 @@ def setup_to_row(setup: RunSetup) -> Row:
 
 def setup_from_row(row: Row) -> RunSetup:
     """Read a row of ``run``."""
-    documents = {
+    documents: Row = {
         kind: Document(row[f"{kind}_name"], row[f"{kind}_text"], row[f"{kind}_fingerprint"])
         for kind in DOCUMENTS
     }
-    return RunSetup(
-        seed=row["seed"],
-        algorithm=row["algorithm"],
-        population=row["population"],
-        generations=row["generations"],
-        repeats=row["repeats"],
-        objectives=tuple(Objective(**item) for item in json.loads(row["objectives"])),
-        ideal_point=tuple(json.loads(row["ideal_point"])),
-        reference_point=tuple(json.loads(row["reference_point"])),
-        choices=json.loads(row["choices"]),
-        **documents,
-    )
+    objectives = tuple(_objective(item) for item in json.loads(row["objectives"]))
+    if not objectives:
+        raise ValueError("the run has no objectives")
+    plain = {name: row[name] for name in PLAIN}
+    if min(plain[name] for name in COUNTED) < 1 or plain["seed"] < 0:
+        raise ValueError(f"a number is too small in {plain}")
+    calibration = dict(json.loads(row["calibration"]))
+    return RunSetup(**plain, **documents, objectives=objectives, calibration=calibration)
 
 
 def session_to_row(session: Session) -> Row:
     """The columns of ``sessions`` that a session fills."""
     return {
         "command": text(session.command),
-        "processor": text(session.processor),
+        "hardware": text(session.hardware),
         "workers": session.workers,
-        "versions": _json(session.versions),
+        "versions": _json(dict(session.versions)),
     }
 
 
 def session_from_row(row: Row) -> PastSession:
     """Read a row of ``sessions``."""
-    versions = json.loads(row["versions"])
-    session = Session(row["command"], versions, row["processor"], row["workers"])
+    versions = {str(k): str(v) for k, v in json.loads(row["versions"]).items()}
+    session = Session(row["command"], versions, row["hardware"], row["workers"])
     ended = None if row["ended"] is None else to_datetime(row["ended"])
     return PastSession(session, row["pid"], row["host"], to_datetime(row["started"]), ended)
 
 
 def proposal_to_row(proposal: Proposal) -> Row:
-    """A row of ``proposals``."""
+    """The columns of ``proposals`` that a proposal fills."""
+    names = ("number", "attempt", "digest", "key", "verdict")
     return {
-        "generation": proposal.generation,
-        "position": proposal.position,
-        "digest": proposal.digest,
-        "key": proposal.key,
+        **{name: getattr(proposal, name) for name in names},
         "genome": proposal.genome.to_json(),
         "formula": text(proposal.formula),
-        "origin": text(proposal.origin),
+        "operator": text(proposal.operator),
+        "name": None if proposal.name is None else text(proposal.name),
         "parents": _json(proposal.parents),
-        "outcome": proposal.outcome,
         "note": text(proposal.note),
+        "costs": _json(dict(proposal.costs)),
     }
 
 
 def proposal_from_row(row: Row) -> Proposal:
     """Read a row of ``proposals``."""
-    where = f"proposal {row['generation']}.{row['position']}"
-    parents = tuple(json.loads(row["parents"]))
-    genome = Genome.from_dict(json.loads(row["genome"]), where)
-    return Proposal(**{**row, "genome": genome, "parents": parents})
+    where = f"proposal {row['number']}.{row['attempt']}"
+    known = {name: value for name, value in row.items() if name != "recorded"}
+    known["parents"] = tuple(str(name) for name in json.loads(row["parents"]))
+    known["genome"] = Genome.from_dict(json.loads(row["genome"]), where)
+    known["costs"] = numbers(row["costs"])
+    return Proposal(**known)
 
 
 def evaluation_to_row(evaluation: Evaluation) -> Row:
-    """The columns of ``evaluations`` that an evaluation fills."""
+    """The columns of ``trials`` that an evaluation fills."""
     row = evaluation.to_dict()
-    row["objectives"] = _json(row["objectives"])
-    row["curve"] = _json(row["curve"])
-    row["worker"] = text(evaluation.worker)
-    row["error"] = None if evaluation.error is None else text(evaluation.error)
-    row["execution"] = text(evaluation.execution)
+    for name in ("metrics", "reports", "budget"):
+        row[name] = _json(row[name])
+    for name in ("worker", "hardware", "execution", "error"):
+        row[name] = None if row[name] is None else text(row[name])
     return row
 
 
 def evaluation_from_row(row: Row) -> Evaluation:
-    """Read a row of ``evaluations``."""
+    """Read a row of ``trials``."""
     data = {name: value for name, value in row.items() if name not in {"key", "repeat", "recorded"}}
-    data["objectives"] = json.loads(row["objectives"])
-    data["curve"] = json.loads(row["curve"])
+    for name in ("metrics", "reports", "budget"):
+        data[name] = json.loads(row[name])
     return Evaluation.from_dict(data)
 
 
-def outcome_from_row(row: Row) -> tuple[str, bool, dict[str, float]]:
-    """Read key, status and objectives of a row of ``evaluations``."""
-    objectives = {name: float(value) for name, value in json.loads(row["objectives"]).items()}
-    return row["key"], row["status"] == "ok", objectives
+def to_status(found: str) -> RunStatus:
+    """Read how a run stands."""
+    if found not in get_args(RunStatus):
+        raise ValueError(f"the status {found!r}")
+    return cast("RunStatus", found)
 
 
-def generation_to_row(generation: Generation) -> Row:
-    """A row of ``generations``."""
-    return {
-        "number": generation.number,
-        "started": from_datetime(generation.started),
-        "finished": from_datetime(generation.finished),
-        "hypervolume": generation.hypervolume,
-        "best_accuracy": generation.best_accuracy,
-        "front": _json(generation.front),
-        **{name: getattr(generation.counts, name) for name in COUNTS},
-    }
-
-
-def generation_from_row(row: Row) -> Generation:
-    """Read a row of ``generations``."""
-    return Generation(
-        number=row["number"],
-        started=to_datetime(row["started"]),
-        finished=to_datetime(row["finished"]),
-        hypervolume=row["hypervolume"],
-        best_accuracy=row["best_accuracy"],
-        counts=Counts(**{name: row[name] for name in COUNTS}),
-        front=tuple(json.loads(row["front"])),
-    )
+def numbers(column: str) -> dict[str, float]:
+    """Read a column of names and numbers."""
+    return {str(name): float(value) for name, value in json.loads(column).items()}
 
 
 def text(value: str) -> str:
@@ -176,11 +136,17 @@ def from_datetime(moment: datetime) -> str:
 
 def to_datetime(moment: str) -> datetime:
     """What ``from_datetime`` wrote."""
-    return datetime.fromisoformat(moment)
+    found = datetime.fromisoformat(moment)
+    if found.tzinfo is None:
+        raise ValueError(f"the time {moment!r} lacks its zone")
+    return found
 
 
-def _objective_to_dict(objective: Objective) -> Mapping[str, str]:
-    return {name: getattr(objective, name) for name in ("name", "direction", "unit", "about")}
+def _objective(data: Row) -> Objective:
+    ends = {name: float(data[name]) for name in ("ideal", "reference")}
+    if data["direction"] not in {"max", "min"}:
+        raise ValueError(f"an objective's direction is {data['direction']!r}")
+    return Objective(**{**data, **ends})
 
 
 def _json(value: Any) -> str:

@@ -1,18 +1,21 @@
-"""A run, opened to read: its setup, sessions, proposals, evaluations and generations.
+"""A run, opened to read: its setup, sessions, proposals, evaluations, results and generations.
 
-Reading changes nothing and never waits for the process that writes. What follows from the records
-(candidates, front, lineage) is in ``nas.store.front``.
+Reading changes nothing and never waits for the process that writes. Candidates, front and lineage
+are in ``nas.store.front``.
 """
 
 from __future__ import annotations
 
 import contextlib
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nas.errors import NasError, RunError
 from nas.store import lock, rows
 from nas.store.database import Database
 from nas.store.records import Counts, RunSummary
+from nas.store.results import Result, front_of, generations_of, result, scaled_hypervolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,12 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from nas.evaluation.record import Evaluation
+    from nas.evaluation.trial import Evaluation
     from nas.store.records import Generation, PastSession, Proposal, RunSetup, RunStatus
 
 DATABASE_FILE: Final = "run.sqlite"
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Run:
@@ -48,7 +52,7 @@ class Run:
     @property
     def status(self) -> RunStatus:
         """How the run stands; one that was killed is "stopped", whatever it wrote last."""
-        status: RunStatus = self._row()["status"]
+        status = self._read(rows.to_status, self._row()["status"])
         if status == "running" and not lock.is_held(self.folder):
             return "stopped"
         return status
@@ -61,27 +65,34 @@ class Run:
     @property
     def started(self) -> datetime:
         """When the run was begun."""
-        return rows.to_datetime(self._row()["started"])
+        return self._read(lambda row: rows.to_datetime(row["started"]), self._row())
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the last attempts in a row gave no new mechanism, so that the search gave up."""
+        last = self._database.query(
+            "SELECT verdict FROM proposals ORDER BY number DESC, attempt DESC LIMIT 1"
+        )
+        return bool(last) and last[0]["verdict"] != "new"
 
     def sessions(self) -> tuple[PastSession, ...]:
-        """The processes that wrote the run, in order."""
+        """The processes that wrote the run, in order; none if one was killed before it began."""
         return self._all(rows.session_from_row, "SELECT * FROM sessions ORDER BY id")
 
     def proposals(self, generation: int | None = None) -> tuple[Proposal, ...]:
-        """Proposals in order, of one generation or of all."""
+        """All attempts in order, of one generation or of the run."""
         return self._all(
             rows.proposal_from_row,
-            "SELECT * FROM proposals WHERE :generation IS NULL OR generation = :generation "
-            "ORDER BY generation, position",
+            "SELECT * FROM proposals WHERE :generation IS NULL "
+            "OR number / (SELECT population FROM run) = :generation ORDER BY number, attempt",
             generation=generation,
         )
 
     def proposal_by_key(self, key: str) -> Proposal | None:
-        """The first proposal that was to be trained under a resolved digest."""
+        """The proposal that was to be trained under a resolved digest."""
         return self._first(
             rows.proposal_from_row,
-            "SELECT * FROM proposals WHERE key = :key AND outcome = 'new' "
-            "ORDER BY generation, position LIMIT 1",
+            "SELECT * FROM proposals WHERE key = :key AND verdict = 'new'",
             key=key,
         )
 
@@ -90,7 +101,7 @@ class Run:
         return self._first(
             rows.proposal_from_row,
             "SELECT * FROM proposals WHERE digest = :digest "
-            "ORDER BY outcome != 'new', generation, position LIMIT 1",
+            "ORDER BY verdict != 'new', number, attempt LIMIT 1",
             digest=digest,
         )
 
@@ -104,51 +115,69 @@ class Run:
         return tuple(row["digest"] for row in found)
 
     def evaluation(self, key: str, repeat: int = 0) -> Evaluation | None:
-        """What was recorded for one training, or None: what replay asks."""
+        """What was recorded for one training, or None."""
         return self._first(
             rows.evaluation_from_row,
-            "SELECT * FROM evaluations WHERE key = :key AND repeat = :repeat",
+            "SELECT * FROM trials WHERE key = :key AND repeat = :repeat",
             key=key,
             repeat=repeat,
         )
 
     def evaluations(self) -> dict[tuple[str, int], Evaluation]:
         """Every training that ended, by resolved digest and repeat, both ascending."""
-        found = self._database.query("SELECT * FROM evaluations ORDER BY key, repeat")
+        found = self._database.query("SELECT * FROM trials ORDER BY key, repeat")
         return {
             (row["key"], row["repeat"]): self._read(rows.evaluation_from_row, row) for row in found
         }
 
-    def outcomes(self) -> tuple[tuple[str, bool, dict[str, float]], ...]:
-        """Resolved digest, whether it ended well, objectives: of every training, without the rest.
+    def ended(self) -> dict[tuple[str, int], str | None]:
+        """By resolved digest and repeat, why a training failed; None where it did not."""
+        found = self._database.query("SELECT key, repeat, reason FROM trials")
+        return {(row["key"], row["repeat"]): row["reason"] for row in found}
 
-        What a front needs, many times quicker than ``evaluations``.
-        """
-        return self._all(
-            rows.outcome_from_row,
-            "SELECT key, status, objectives FROM evaluations ORDER BY key, repeat",
-        )
+    def results(self) -> tuple[Result, ...]:
+        """What is known of each new proposal, in order; quicker than ``evaluations``."""
+        with self.snapshot():
+            names = {objective.name for objective in self.setup.objectives}
+            repeats = self.setup.repeats
+            found = self._database.query(
+                "SELECT p.number, p.digest, p.key, p.costs, p.recorded AS proposed, t.status, "
+                "t.metrics, t.recorded FROM proposals AS p LEFT JOIN trials AS t ON t.key = p.key "
+                "WHERE p.verdict = 'new' ORDER BY p.number, t.repeat"
+            )
+        groups = groupby(found, key=lambda row: row["number"])
+        return tuple(self._read(partial(_result, repeats, names), list(g)) for _, g in groups)
 
     def generations(self) -> tuple[Generation, ...]:
         """The generations that are complete, in order."""
-        return self._all(rows.generation_from_row, "SELECT * FROM generations ORDER BY number")
+        with self.snapshot():
+            found = self._database.query(
+                "SELECT number / (SELECT population FROM run) AS generation, count(*) AS proposed, "
+                "sum(verdict = 'replayed') AS replayed, sum(verdict = 'rejected') AS rejected "
+                "FROM proposals GROUP BY 1"
+            )
+            counts = {row.pop("generation"): Counts(**row) for row in found}
+            results, is_exhausted = self.results(), self.is_exhausted
+            return generations_of(self.setup, results, counts, is_exhausted=is_exhausted)
 
     def counts(self) -> Counts:
         """What became of all proposals so far."""
         found = self._database.query(
             "SELECT (SELECT count(*) FROM proposals) AS proposed, "
-            "(SELECT count(*) FROM proposals WHERE outcome = 'replayed') AS replayed, "
-            "(SELECT count(*) FROM proposals WHERE outcome = 'rejected') AS rejected, "
-            "(SELECT count(DISTINCT key) FROM evaluations WHERE status = 'failed') AS failed, "
-            "(SELECT count(*) FROM (SELECT key FROM evaluations GROUP BY key "
+            "(SELECT count(*) FROM proposals WHERE verdict = 'replayed') AS replayed, "
+            "(SELECT count(*) FROM proposals WHERE verdict = 'rejected') AS rejected, "
+            "(SELECT count(DISTINCT key) FROM trials WHERE status = 'failed') AS failed, "
+            "(SELECT count(*) FROM (SELECT key FROM trials GROUP BY key "
             " HAVING count(*) >= (SELECT repeats FROM run) OR sum(status = 'failed'))) AS evaluated"
         )
         return Counts(**found[0])
 
     def summary(self) -> RunSummary:
-        """One line about the run."""
+        """One line about the run; best and hypervolume are those of all results so far."""
         with self.snapshot():
-            setup, sessions, generations = self.setup, self.sessions(), self.generations()
+            setup, sessions = self.setup, self.sessions()
+            front = [r.objectives for r in front_of(setup.objectives, self.results())]
+            members = [objectives for objectives in front if objectives is not None]
             return RunSummary(
                 name=self.name,
                 folder=self.folder,
@@ -159,11 +188,12 @@ class Run:
                 seed=setup.seed,
                 started=self.started,
                 active=sessions[-1].started if sessions else self.started,
-                generations_done=len(generations),
+                generations_done=len(self.generations()),
                 generations=setup.generations,
                 counts=self.counts(),
-                best_accuracy=generations[-1].best_accuracy if generations else None,
-                hypervolume=generations[-1].hypervolume if generations else None,
+                objective=setup.objectives[0],
+                best=members[0][setup.objectives[0].name] if members else None,
+                hypervolume=scaled_hypervolume(setup.objectives, members) if members else None,
             )
 
     @contextlib.contextmanager
@@ -200,11 +230,19 @@ class Run:
         found = self._database.query(sql, **values)
         return self._read(reader, found[0]) if found else None
 
-    def _read(self, reader: Callable[[rows.Row], T], row: rows.Row) -> T:
+    def _read(self, reader: Callable[[R], T], row: R) -> T:
         """A row that cannot be read is a damaged file, not a fault of ours."""
         try:
             return reader(row)
-        except (AssertionError, AttributeError, KeyError, TypeError, ValueError, NasError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+            NasError,
+        ) as error:
             raise RunError(
                 f"{self.folder / DATABASE_FILE}: holds a record that cannot be read "
                 f"({type(error).__name__}: {error}). Restore it from a copy."
@@ -221,3 +259,26 @@ def open_run(folder: Path) -> Run:
     if not path.is_file():
         raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
     return Run(folder, Database.open_to_read(path))
+
+
+def _result(repeats: int, names: set[str], group: list[rows.Row]) -> Result:
+    """Sum up the rows of a candidate, one a training; those of an open one hold no training."""
+    first = group[0]
+    ended = [row for row in group if row["status"] is not None]
+    metrics = [rows.numbers(row["metrics"]) for row in ended]
+    costs = rows.numbers(first["costs"])
+    proposed = rows.to_datetime(first["proposed"])
+    found = result(
+        repeats,
+        costs,
+        metrics,
+        statuses=[row["status"] for row in ended],
+        number=first["number"],
+        digest=first["digest"],
+        key=first["key"],
+        proposed=proposed,
+        finished=max([proposed, *(rows.to_datetime(row["recorded"]) for row in ended)]),
+    )
+    if found.objectives is not None and names - found.objectives.keys():
+        raise ValueError(f"{found.digest} lacks {sorted(names - found.objectives.keys())}")
+    return found

@@ -1,19 +1,16 @@
-"""The tables of a run database, and the way from each older form to the next.
+"""The tables of a run database.
 
 Names and comments are part of what a person reads who opens the file without this project
-(``.schema`` prints them). A change to a table gets a new ``VERSION`` and a step in ``MIGRATIONS``;
-recorded runs are never rewritten by hand.
+(``.schema`` prints them). A change to a table gets a new ``VERSION``; runs of another one are
+refused. Tables are strict, so that the check on opening finds a value of the wrong kind.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 APPLICATION_ID: Final = 0x6E61731A  # "nas" and the end-of-text sign: marks the file as ours.
-VERSION: Final = 2
+VERSION: Final = 3
 
 TABLES: Final = (
     """CREATE TABLE run (  -- one row: all that decides what the run finds, and how it stands
@@ -22,19 +19,18 @@ TABLES: Final = (
     note TEXT NOT NULL DEFAULT '',
     started TEXT NOT NULL,
     finished TEXT,
-    seed INTEGER NOT NULL,
+    seed INTEGER NOT NULL CHECK (seed >= 0),
     algorithm TEXT NOT NULL,
-    population INTEGER NOT NULL,
-    generations INTEGER NOT NULL,
-    repeats INTEGER NOT NULL,
-    objectives TEXT NOT NULL,       -- JSON: [{"name", "direction", "unit", "about"}, ...]
-    ideal_point TEXT NOT NULL,      -- JSON: a number an objective, in its unit
-    reference_point TEXT NOT NULL,
-    choices TEXT NOT NULL,          -- JSON: measured at start, reused ever after
+    population INTEGER NOT NULL CHECK (population >= 1),
+    generations INTEGER NOT NULL CHECK (generations >= 1),
+    lag INTEGER CHECK (lag >= 1),   -- NULL: a generation knows all earlier ones
+    repeats INTEGER NOT NULL CHECK (repeats >= 1),
+    objectives TEXT NOT NULL,       -- JSON: [{"name", "direction", "unit", "ideal", ...}, ...]
+    calibration TEXT NOT NULL,      -- JSON: unit times measured at the start
     space_name TEXT NOT NULL, space_text TEXT NOT NULL, space_fingerprint TEXT NOT NULL,
     policy_name TEXT NOT NULL, policy_text TEXT NOT NULL, policy_fingerprint TEXT NOT NULL,
     task_name TEXT NOT NULL, task_text TEXT NOT NULL, task_fingerprint TEXT NOT NULL
-)""",
+) STRICT""",
     """CREATE TABLE sessions (  -- a process that wrote the run: it began or resumed it
     id INTEGER PRIMARY KEY,
     started TEXT NOT NULL,
@@ -42,59 +38,46 @@ TABLES: Final = (
     pid INTEGER NOT NULL,
     host TEXT NOT NULL,
     command TEXT NOT NULL,
-    processor TEXT NOT NULL,
+    hardware TEXT NOT NULL,
     workers INTEGER NOT NULL,
     versions TEXT NOT NULL          -- JSON: {"nas": ..., "torch": ..., "python": ...}
-)""",
-    """CREATE TABLE proposals (  -- every genome the search proposed, in order
-    generation INTEGER NOT NULL,
-    position INTEGER NOT NULL,
-    digest TEXT NOT NULL,           -- of the canonical form
+) STRICT""",
+    """CREATE TABLE proposals (  -- every genome that was drawn; generation: number / population
+    number INTEGER NOT NULL CHECK (number >= 0),  -- drawn to be the how-manieth new mechanism
+    attempt INTEGER NOT NULL CHECK (attempt >= 0),  -- counts the draws for that number
+    digest TEXT NOT NULL,           -- of the normal form
     key TEXT,                       -- digest resolved at the task's sizes
     genome TEXT NOT NULL,           -- JSON
     formula TEXT NOT NULL,
-    origin TEXT NOT NULL,           -- the operator that made it
+    operator TEXT NOT NULL,         -- what made it
+    name TEXT,                      -- of the mechanism, where it is a named one
     parents TEXT NOT NULL,          -- JSON: [digest, ...]
-    outcome TEXT NOT NULL CHECK (outcome IN ('new', 'replayed', 'rejected')),
+    verdict TEXT NOT NULL CHECK (verdict IN ('new', 'replayed', 'rejected')),
     note TEXT NOT NULL DEFAULT '',
-    PRIMARY KEY (generation, position)
-) WITHOUT ROWID""",
+    costs TEXT NOT NULL,            -- JSON: {name: value}, of all attention layers
+    recorded TEXT NOT NULL,
+    CHECK (verdict != 'new' OR key IS NOT NULL),
+    PRIMARY KEY (number, attempt)
+) STRICT, WITHOUT ROWID""",
     "CREATE INDEX proposals_by_digest ON proposals (digest)",
-    "CREATE INDEX proposals_by_key ON proposals (key)",
-    """CREATE TABLE evaluations (  -- every training that ended, well or not
+    "CREATE UNIQUE INDEX proposals_by_key ON proposals (key) WHERE verdict = 'new'",
+    """CREATE TABLE trials (  -- every training that ended, well or not
     key TEXT NOT NULL,
     repeat INTEGER NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('ok', 'failed')),
+    status TEXT NOT NULL CHECK (status IN ('ok', 'stopped', 'failed')),
     reason TEXT,                    -- of a failure
-    objectives TEXT NOT NULL,       -- JSON: {name: value}, units in run.objectives
-    curve TEXT NOT NULL,            -- JSON: [[epoch, training loss, validation accuracy], ...]
+    metrics TEXT NOT NULL,          -- JSON: {name: value}, units in run.objectives
+    reports TEXT NOT NULL,          -- JSON: one an epoch
     seed INTEGER NOT NULL,
-    budget TEXT NOT NULL,
+    budget TEXT NOT NULL,           -- JSON: {"epochs", "examples", "precision"}
     wall_seconds REAL NOT NULL,
     core_seconds REAL NOT NULL,
     peak_memory_bytes INTEGER NOT NULL,
     worker TEXT NOT NULL,
+    hardware TEXT NOT NULL,
+    execution TEXT NOT NULL,        -- how its steps ran, in words
     error TEXT,
-    execution TEXT NOT NULL DEFAULT '',  -- how its steps ran: eagerly, as a CUDA graph, together
     recorded TEXT NOT NULL,
     PRIMARY KEY (key, repeat)
-) WITHOUT ROWID""",
-    """CREATE TABLE generations (  -- how the run stood after each generation
-    number INTEGER PRIMARY KEY,
-    started TEXT NOT NULL,
-    finished TEXT NOT NULL,
-    hypervolume REAL NOT NULL,
-    best_accuracy REAL,
-    proposed INTEGER NOT NULL,      -- counts of this generation alone
-    evaluated INTEGER NOT NULL,
-    replayed INTEGER NOT NULL,
-    rejected INTEGER NOT NULL,
-    failed INTEGER NOT NULL,
-    front TEXT NOT NULL             -- JSON: [digest, ...], of the run so far
-)""",
+) STRICT, WITHOUT ROWID""",
 )
-
-# From a version to the next: statements that run in one transaction.
-MIGRATIONS: Final[Mapping[int, tuple[str, ...]]] = {
-    1: ("ALTER TABLE evaluations ADD COLUMN execution TEXT NOT NULL DEFAULT ''",),
-}

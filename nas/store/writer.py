@@ -1,7 +1,7 @@
 """A run, opened to write: by one process at a time, each record on the disk before a call returns.
 
-A resumed search proposes everything again from the start. What is recorded already is compared
-and kept; what differs is an error, because a front must not depend on where a run was interrupted.
+Proposals are recorded before they are trained, all attempts for a number together; trainings as
+they end. What is recorded is never changed, but for a training that a lost worker took along.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from nas.errors import RunError
 from nas.store import lock, rows
@@ -22,14 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from nas.evaluation.record import Evaluation
-    from nas.store.records import Generation, Proposal, RunSetup, Session
+    from nas.evaluation.trial import Evaluation
+    from nas.store.records import Proposal, RunSetup, Session
 
     Clock = Callable[[], datetime]
-
-# What makes a proposal the same; its formula is for reading and may be written better one day.
-PROPOSAL_IDENTITY: Final = ("digest", "key", "genome", "origin", "parents", "outcome")
-GENERATION_IDENTITY: Final = ("hypervolume", "best_accuracy", "front", *rows.COUNTS)
 
 
 def utc_now() -> datetime:
@@ -48,62 +44,32 @@ class RunWriter:
         self._is_finished = False
         self._is_open = True
 
-    def record_proposals(self, proposals: Iterable[Proposal]) -> int:
-        """Record proposals, all or none; give how many were not recorded yet.
-
-        Raises:
-            RunError: a recorded proposal of the same generation and position differs.
-        """
-        num_new = 0
+    def record_proposals(self, proposals: Iterable[Proposal]) -> None:
+        """Record proposals with all their attempts: all or none."""
+        now = rows.from_datetime(self._clock())
         with self._database.transaction():
             for proposal in proposals:
-                row = rows.proposal_to_row(proposal)
-                recorded = self._recorded_proposal(proposal.generation, proposal.position)
-                if recorded is None:
-                    self._database.insert("proposals", row)
-                    num_new += 1
-                elif any(recorded[name] != row[name] for name in PROPOSAL_IDENTITY):
-                    raise self._difference(recorded, row)
-        return num_new
+                self._database.insert(
+                    "proposals", rows.proposal_to_row(proposal) | {"recorded": now}
+                )
 
     def record_evaluation(self, key: str, repeat: int, evaluation: Evaluation) -> None:
         """Record a training that ended; on return it is on the disk.
 
         Args:
             key: resolved digest, proposed before.
-            repeat: 0 <= repeat < repeats of the setup; each is recorded once.
-            evaluation: if it ended well, with all of the run's objectives.
+            repeat: each is recorded once; but a worker's loss gives way to what came after it.
         """
-        setup = self.run.setup
-        assert 0 <= repeat < setup.repeats, repeat
-        assert not evaluation.is_ok or all(
-            o.name in evaluation.objectives for o in setup.objectives
-        )
-        assert self.run.proposal_by_key(key) is not None, f"{key} was not proposed"
-        assert self.run.evaluation(key, repeat) is None, f"{key} was trained twice"
         row = rows.evaluation_to_row(evaluation)
         row |= {"key": key, "repeat": repeat, "recorded": rows.from_datetime(self._clock())}
-        self._database.insert("evaluations", row)
-
-    def record_generation(self, generation: Generation) -> None:
-        """Record that a generation is complete; one recorded already keeps its times.
-
-        Raises:
-            RunError: what the replay gave differs from the record.
-        """
-        row = rows.generation_to_row(generation)
-        recorded = self._database.query(
-            "SELECT * FROM generations WHERE number = :number", number=generation.number
-        )
-        if not recorded:
-            self._database.insert("generations", row)
-            return
-        for name in GENERATION_IDENTITY:
-            if recorded[0][name] != row[name]:
-                raise RunError(
-                    f"run {self.run.name!r}, generation {generation.number}: {name} is now "
-                    f"{row[name]}, but the record says {recorded[0][name]}.{self._advice()}"
-                )
+        with self._database.transaction():
+            self._database.execute(
+                "DELETE FROM trials WHERE key = :key AND repeat = :repeat "
+                "AND reason = 'worker_lost'",
+                key=key,
+                repeat=repeat,
+            )
+            self._database.insert("trials", row)
 
     def raise_generations(self, generations: int) -> None:
         """Ask for more generations than the run was begun with; fewer changes nothing."""
@@ -169,36 +135,13 @@ class RunWriter:
             finished=finished,
         )
 
-    def _recorded_proposal(self, generation: int, position: int) -> rows.Row | None:
-        found = self._database.query(
-            "SELECT * FROM proposals WHERE generation = :generation AND position = :position",
-            generation=generation,
-            position=position,
-        )
-        return found[0] if found else None
-
-    def _difference(self, recorded: rows.Row, row: rows.Row) -> RunError:
-        names = [name for name in PROPOSAL_IDENTITY if recorded[name] != row[name]]
-        return RunError(
-            f"run {self.run.name!r}, generation {row['generation']}, proposal {row['position']}: "
-            f"the search now proposes {_brief(row)}, but the record says {_brief(recorded)} "
-            f"(they differ in {', '.join(names)}).{self._advice()}"
-        )
-
-    def _advice(self) -> str:
-        """Why a replay may differ, and what to do."""
-        sessions = [past.session for past in self.run.sessions()]
-        changes = _changes(sessions[0], sessions[-1]) if sessions else ""
-        cause = f" Since it began, {changes}." if changes else ""
-        return f"{cause} Resume it with what it was begun with, or start a new run."
-
 
 def open_writer(folder: Path, session: Session, *, clock: Clock = utc_now) -> RunWriter:
     """Open an existing run to go on with it.
 
     Raises:
         RunError: there is no run, another process writes it, the folder is not writable, or the
-            database is damaged, foreign, or of a schema that cannot be migrated.
+            database is damaged, foreign, or of another schema.
     """
     path = folder / DATABASE_FILE
     if not path.is_file():
@@ -228,16 +171,25 @@ def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
         database.close()
 
 
-def _brief(row: rows.Row) -> str:
-    return f"{row['digest']} ({row['origin']}, {row['outcome']})"
+def fold_log(folder: Path) -> None:
+    """Make a finished run's database one file again, where its writer was killed before it did.
+
+    Raises:
+        RunError: another process writes the run, or the folder is not writable.
+    """
+    path = folder / DATABASE_FILE
+    if not path.with_name(f"{DATABASE_FILE}-wal").exists() and not _is_in_log_mode(path):
+        return
+    held = lock.acquire(folder)
+    try:
+        database = Database.open_to_write(path)
+        database.stand_alone()
+        database.close()
+    finally:
+        held.release()
 
 
-def _changes(first: Session, last: Session) -> str:
-    """What is different now, in words."""
-    before = dict(first.versions) | {"processor": first.processor}
-    after = dict(last.versions) | {"processor": last.processor}
-    return ", ".join(
-        f"{name} changed from {before.get(name, 'none')} to {after.get(name, 'none')}"
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    )
+def _is_in_log_mode(path: Path) -> bool:
+    """By the file's header (https://sqlite.org/fileformat.html, 1.3.3), without opening it."""
+    with path.open("rb") as file:
+        return file.read(20)[18:20] == b"\x02\x02"

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from nas.evaluation.record import OBJECTIVES, Evaluation
+from nas.evaluation.trial import Budget, Evaluation, Report
 from nas.genome import Genome
+from nas.objectives import Objective
 from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
-from nas.training.curve import Epoch
 
+ACCURACY = Objective("accuracy", "max", "fraction", "share got right", 1.0, 0.1, is_metric=True)
+MACS = Objective("macs", "min", "MAC", "multiply-adds", 0.0, 2000.0, is_metric=False)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 GENOME = Genome.from_dict(
     {
@@ -31,6 +33,7 @@ GENOME = Genome.from_dict(
 class Samples:
     """Makes records; everything not said has a default."""
 
+    accuracy, macs = ACCURACY, MACS
     session = Session("nas search --space quickstart", {"nas": "0.1", "torch": "2.9"}, "a CPU", 2)
     now = NOON
 
@@ -44,58 +47,61 @@ class Samples:
             population=4,
             generations=2,
             repeats=1,
-            objectives=(OBJECTIVES["accuracy"], OBJECTIVES["macs"]),
-            ideal_point=(1.0, 0.0),
-            reference_point=(0.1, 2000.0),
-            choices={"tiers": {"softmax": "fused"}},
+            objectives=(ACCURACY, MACS),
+            calibration={"softmax": [0.25, 1]},
         )
         return dataclasses.replace(setup, **changes)
 
     def digest(self, name: object) -> str:
         return hashlib.sha256(str(name).encode()).hexdigest()[:16]
 
-    def proposal(self, position: int, generation: int = 0, **changes: Any) -> Proposal:
-        digest = changes.pop("digest", self.digest(f"{generation}.{position}"))
+    def proposal(self, number: int, attempt: int = 0, **changes: Any) -> Proposal:
+        digest = changes.pop("digest", self.digest(f"{number}.{attempt}"))
         proposal = Proposal(
-            generation=generation,
-            position=position,
+            number=number,
+            attempt=attempt,
             digest=digest,
             key=digest[::-1],
             genome=GENOME,
             formula="softmax(q·k/√d) v",
-            origin="sample",
+            operator="sample",
+            name=None,
             parents=(),
-            outcome="new",
+            verdict="new",
+            costs={"macs": 1000.0, "params": 16.0},
         )
         return dataclasses.replace(proposal, **changes)
 
-    def evaluation(self, accuracy: float = 0.5, macs: float = 1000.0, **changes: Any) -> Evaluation:
+    def evaluation(self, accuracy: float = 0.5, **changes: Any) -> Evaluation:
         evaluation = Evaluation(
             status="ok",
             reason=None,
-            objectives={"accuracy": accuracy, "macs": macs},
-            curve=(Epoch(1, 2.25, 0.125), Epoch(2, 1.75, accuracy)),
+            metrics={"accuracy": accuracy},
+            reports=(
+                Report(1, 2.25, {"accuracy": 0.125}, 0.5),
+                Report(2, 1.75, {"accuracy": accuracy}, 1.25),
+            ),
             seed=7,
-            budget="2 epochs x 64 images",
+            budget=Budget(2, 64, "float32"),
             wall_seconds=1.5,
             core_seconds=1.25,
             peak_memory_bytes=2**33,
             worker="host:12",
-            error=None,
+            hardware="a CPU",
         )
         return dataclasses.replace(evaluation, **changes)
 
     def failure(self, reason: str = "diverged", **changes: Any) -> Evaluation:
-        fields: dict[str, Any] = {"status": "failed", "reason": reason, "objectives": {}}
+        fields: dict[str, Any] = {"status": "failed", "reason": reason, "metrics": {}}
         return self.evaluation(**{**fields, "error": "the loss is not a number", **changes})
 
     def fill(self, writer: RunWriter, values: Sequence[tuple[float, float]]) -> list[Proposal]:
         """Propose and evaluate one candidate for each pair of accuracy and MACs."""
-        proposals = [self.proposal(i) for i in range(len(values))]
+        proposals = [self.proposal(i, costs={"macs": values[i][1]}) for i in range(len(values))]
         writer.record_proposals(proposals)
-        for proposal, (accuracy, macs) in zip(proposals, values, strict=True):
+        for proposal, (accuracy, _) in zip(proposals, values, strict=True):
             assert proposal.key is not None
-            writer.record_evaluation(proposal.key, 0, self.evaluation(accuracy, macs))
+            writer.record_evaluation(proposal.key, 0, self.evaluation(accuracy))
         return proposals
 
 

@@ -24,15 +24,15 @@ NewRun = Callable[..., RunWriter]
 WRITE = """
 import sys
 from pathlib import Path
-from nas.evaluation.record import Evaluation
+from nas.evaluation.trial import Budget, Evaluation
 from nas.store import Session, open_writer
 writer = open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))
 proposals = writer.run.proposals()
 print("open", flush=True)
 for i, proposal in enumerate(proposals):
     if writer.run.evaluation(proposal.key) is None:
-        objectives = {"accuracy": i % 97 / 97, "macs": float(i % 89)}
-        evaluation = Evaluation("ok", None, objectives, (), i, "b", 0.1, 0.1, 1, "w", None)
+        metrics, budget = {"accuracy": i % 97 / 97}, Budget(1, 2, "float32")
+        evaluation = Evaluation("ok", None, metrics, (), i, budget, 0.1, 0.1, 1, "w")
         writer.record_evaluation(proposal.key, 0, evaluation)
         print(proposal.key, flush=True)
 writer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -57,6 +58,18 @@ def test_create_run_leaves_nothing_but_the_run(new_run: NewRun, tmp_path: Path) 
     with pytest.raises(RunError):
         new_run("a")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
+
+
+def test_create_run_cleans_up_what_was_left_a_day_ago(samples: Any, tmp_path: Path) -> None:
+    old, young = tmp_path / ".new-1", tmp_path / ".new-2"
+    for left in (old, young):
+        left.mkdir()
+        (left / "run.sqlite").write_text("half made")
+    day_ago = time.time() - 86_500
+    os.utime(old, (day_ago, day_ago))
+    create_run(tmp_path, samples.setup(), samples.session, name="run").close()
+    assert not old.exists()
+    assert young.exists()
 
 
 def test_create_run_a_taken_name_is_one_sentence(new_run: NewRun) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from nas.errors import RunError
-from nas.evaluation.record import OBJECTIVES
 from nas.store import (
     Proposal,
     RunWriter,
@@ -49,7 +48,7 @@ def test_front_leaves_out_every_failure(new_run: NewRun, samples: Any) -> None:
     bad = samples.proposal(1)
     writer.record_proposals([bad, samples.proposal(2)])
     # A candidate that diverged may well have recorded splendid numbers before.
-    splendid = samples.failure(objectives={"accuracy": 0.99, "macs": math.nan})
+    splendid = samples.failure(metrics={"accuracy": 0.99, "loss": math.nan})
     writer.record_evaluation(bad.key, 0, splendid)
     assert [member.proposal for member in front(writer.run)] == [good]
     assert find_candidate(writer.run, bad.digest) is None
@@ -72,6 +71,7 @@ def test_front_takes_means_and_waits_for_all_repeats(new_run: NewRun, samples: A
     # deviations -0.2, -0.1, 0.3: variance 0.14 / 2, over the root of 3
     assert member.standard_errors["accuracy"] == pytest.approx(math.sqrt(0.07 / 3))
     assert member.standard_errors["macs"] == 0.0
+    assert member.objectives["macs"] == 1000.0
     counts = writer.run.counts()
     assert (counts.proposed, counts.evaluated, counts.failed) == (3, 2, 1)
 
@@ -83,8 +83,8 @@ def test_summarise_of_one_repeat_has_no_error() -> None:
 def test_front_replayed_proposals_count_but_are_no_members(new_run: NewRun, samples: Any) -> None:
     writer = new_run()
     (first,) = samples.fill(writer, [(0.5, 10.0)])
-    replayed = samples.proposal(1, generation=1, digest="f" * 16, key=first.key, outcome="replayed")
-    rejected = samples.proposal(2, generation=1, key=None, outcome="rejected")
+    replayed = samples.proposal(1, digest="f" * 16, key=first.key, verdict="replayed", costs={})
+    rejected = samples.proposal(1, 1, key=None, verdict="rejected", costs={})
     writer.record_proposals([replayed, rejected])
     assert [member.digest for member in front(writer.run)] == [first.digest]
     counts = dataclasses.asdict(writer.run.counts())
@@ -116,9 +116,7 @@ def test_find_proposal_best_knee_cheapest(new_run: NewRun, samples: Any) -> None
 def test_find_proposal_cheapest_without_a_cost_is_one_sentence(
     new_run: NewRun, samples: Any
 ) -> None:
-    writer = new_run(
-        objectives=(OBJECTIVES["accuracy"],), ideal_point=(1.0,), reference_point=(0.1,)
-    )
+    writer = new_run(objectives=(samples.accuracy,))
     samples.fill(writer, [(0.5, 1.0)])
     assert find_proposal(writer.run, "knee") == find_proposal(writer.run, "best")
     with pytest.raises(RunError, match="no objective to minimise"):
@@ -165,7 +163,7 @@ def test_find_proposal_of_an_unknown_digest_is_one_sentence(new_run: NewRun) -> 
 def test_find_proposal_prefers_the_one_that_was_trained(new_run: NewRun, samples: Any) -> None:
     writer = new_run()
     digest = "a" * 16
-    rejected = samples.proposal(0, digest=digest, key=None, outcome="rejected")
+    rejected = samples.proposal(0, digest=digest, key=None, verdict="rejected")
     trained = samples.proposal(1, digest=digest)
     writer.record_proposals([rejected, trained])
     assert find_proposal(writer.run, "aa") == trained
@@ -174,16 +172,16 @@ def test_find_proposal_prefers_the_one_that_was_trained(new_run: NewRun, samples
 def test_lineage_holds_each_ancestor_once(new_run: NewRun, samples: Any) -> None:
     writer = new_run()
 
-    def child(position: int, generation: int, *parents: Proposal) -> Proposal:
+    def child(number: int, *parents: Proposal) -> Proposal:
         names = tuple(parent.digest for parent in parents)
-        proposal: Proposal = samples.proposal(position, generation, parents=names)
+        proposal: Proposal = samples.proposal(number, parents=names)
         return proposal
 
-    a, b = child(0, 0), child(1, 0)
-    c = child(0, 1, a, b)
-    d = child(0, 2, c, a)
+    a, b = child(0), child(1)
+    c = child(2, a, b)
+    d = child(3, c, a)
     # Its other parent is not recorded, and it names itself: neither is an obstacle.
-    e = samples.proposal(0, 3, parents=(d.digest, "0" * 16, samples.digest("3.0")))
+    e = samples.proposal(4, parents=(d.digest, "0" * 16, samples.digest("4.0")))
     writer.record_proposals([a, b, c, d, e])
     assert lineage(writer.run, e.digest) == (e, d, c, a, b)
     assert lineage(writer.run, "0" * 16) == ()

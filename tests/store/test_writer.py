@@ -1,39 +1,24 @@
-"""What is recorded is there, in full, and a replay is compared with it."""
+"""What is recorded is there, in full; generations follow from it."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 import sqlite3  # noqa: TID251 - this is how a person without the project reads a run
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nas.errors import RunError
-from nas.evaluation.record import REASONS
-from nas.store import Counts, Generation, RunWriter, open_run, open_writer
-from nas.training.curve import Epoch
+from nas.evaluation.trial import REASONS, Report
+from nas.store import RunWriter, fold_log, open_run, open_writer, weights_path
+from nas.store.weights import drop_weights, keep_weights
 
 NewRun = Callable[..., RunWriter]
-
-
-def make_generation(samples: Any, **changes: Any) -> Generation:
-    generation = Generation(
-        number=0,
-        started=samples.now,
-        finished=samples.now + timedelta(seconds=90),
-        hypervolume=0.1 + 0.2,
-        best_accuracy=0.5,
-        counts=Counts(proposed=5, evaluated=3, replayed=1, rejected=1, failed=1),
-        front=(samples.digest("a"), samples.digest("b")),
-    )
-    return dataclasses.replace(generation, **changes)
 
 
 def test_writer_setup_and_session_read_back(new_run: NewRun, samples: Any) -> None:
@@ -50,14 +35,23 @@ def test_writer_setup_and_session_read_back(new_run: NewRun, samples: Any) -> No
 def test_writer_proposals_read_back_in_order(new_run: NewRun, samples: Any) -> None:
     writer = new_run()
     proposals = [
-        samples.proposal(0),
-        samples.proposal(1, origin="crossover", parents=(samples.digest(1), samples.digest(2))),
-        samples.proposal(2, outcome="rejected", key=None, note="no normalize before aggregate"),
-        samples.proposal(0, generation=1, outcome="replayed"),
+        samples.proposal(0, operator="mechanism", name="mha"),
+        samples.proposal(1, verdict="rejected", key=None, note="no normalize", costs={}),
+        samples.proposal(1, 1, operator="crossover", parents=(samples.digest(1), "0" * 16)),
+        samples.proposal(4, verdict="replayed", costs={}),
     ]
-    assert writer.record_proposals(reversed(proposals)) == 4
+    writer.record_proposals(reversed(proposals))
     assert writer.run.proposals() == tuple(proposals)
     assert writer.run.proposals(generation=1) == (proposals[3],)
+    assert writer.run.is_exhausted
+
+
+def test_writer_proposals_are_recorded_all_or_none(new_run: NewRun, samples: Any) -> None:
+    writer = new_run()
+    twice = samples.proposal(1, key=samples.proposal(0).key)
+    with pytest.raises(sqlite3.IntegrityError):
+        writer.record_proposals([samples.proposal(0), twice])
+    assert writer.run.proposals() == ()
 
 
 def test_writer_evaluation_reads_back_exactly(new_run: NewRun, samples: Any) -> None:
@@ -71,6 +65,7 @@ def test_writer_evaluation_reads_back_exactly(new_run: NewRun, samples: Any) -> 
         assert run.evaluation(proposal.key) == evaluation
         assert run.evaluation(proposal.key, 1) is None
         assert run.evaluations() == {(proposal.key, 0): evaluation}
+        assert run.ended() == {(proposal.key, 0): None}
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -78,8 +73,8 @@ def test_writer_failure_reads_back_exactly(new_run: NewRun, samples: Any, reason
     writer = new_run()
     proposal = samples.proposal(0)
     writer.record_proposals([proposal])
-    curve = (Epoch(1, math.inf, 0.1), Epoch(2, math.nan, 0.1))
-    failure = samples.failure(reason, curve=curve, objectives={"accuracy": math.nan})
+    reports = (Report(1, math.inf, {"accuracy": 0.1}, 0.5), Report(2, math.nan, {}, 1.0))
+    failure = samples.failure(reason, reports=reports, metrics={"accuracy": math.nan})
     writer.record_evaluation(proposal.key, 0, failure)
     # NaN is not equal to itself, its text is.
     assert repr(writer.run.evaluation(proposal.key)) == repr(failure)
@@ -95,94 +90,74 @@ def test_writer_text_that_is_no_unicode_is_kept_readable(new_run: NewRun, sample
     assert evaluation.error == "no file \\udcff\0'; --"
 
 
-def test_writer_recording_a_proposal_again_changes_nothing(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
-    proposals = [samples.proposal(i) for i in range(3)]
-    assert writer.record_proposals(proposals[:2]) == 2
-    assert writer.record_proposals(proposals) == 1
-    # The formula is for reading: a better one in a later version is no difference.
-    assert writer.record_proposals([samples.proposal(0, formula="written better")]) == 0
-    assert writer.run.proposals() == tuple(proposals)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"digest": "f" * 16}, "digest, key"),
-        ({"origin": "crossover"}, "origin"),
-        ({"parents": ("a" * 16,)}, "parents"),
-        ({"outcome": "replayed"}, "outcome"),
-    ],
-)
-def test_writer_a_proposal_that_differs_is_refused(
-    new_run: NewRun, samples: Any, changes: dict[str, Any], named: str
-) -> None:
-    writer = new_run()
-    writer.record_proposals([samples.proposal(0), samples.proposal(1)])
-    with pytest.raises(RunError) as caught:
-        writer.record_proposals([samples.proposal(2), samples.proposal(1, **changes)])
-    message = str(caught.value)
-    assert "run 'one', generation 0, proposal 1" in message
-    assert f"differ in {named})" in message
-    assert "start a new run" in message
-    assert len(writer.run.proposals()) == 2
-
-
-def test_writer_a_difference_names_what_changed_since(new_run: NewRun, samples: Any) -> None:
-    with new_run() as writer:
-        writer.record_proposals([samples.proposal(0)])
-    later = dataclasses.replace(samples.session, versions={"nas": "0.1", "torch": "3.0"})
-    match = r"torch changed from 2\.9 to 3\.0"
-    with open_writer(writer.run.folder, later) as again, pytest.raises(RunError, match=match):
-        again.record_proposals([samples.proposal(0, origin="crossover")])
-
-
-def test_writer_an_evaluation_nobody_proposed_is_our_mistake(new_run: NewRun, samples: Any) -> None:
-    with pytest.raises(AssertionError, match="was not proposed"):
-        new_run().record_evaluation("0" * 16, 0, samples.evaluation())
-
-
-def test_writer_an_evaluation_without_an_objective_is_our_mistake(
+def test_writer_only_a_lost_worker_gives_way_to_another_result(
     new_run: NewRun, samples: Any
 ) -> None:
     writer = new_run()
-    proposal = samples.proposal(0)
-    writer.record_proposals([proposal])
-    with pytest.raises(AssertionError):
-        writer.record_evaluation(proposal.key, 0, samples.evaluation(objectives={"accuracy": 0.5}))
-    with pytest.raises(AssertionError):
-        writer.record_evaluation(proposal.key, 1, samples.evaluation())
+    lost, failed = proposals = [samples.proposal(i) for i in range(2)]
+    writer.record_proposals(proposals)
+    writer.record_evaluation(lost.key, 0, samples.failure("worker_lost"))
+    writer.record_evaluation(failed.key, 0, samples.failure("diverged"))
+    assert writer.run.counts().failed == 2
+    writer.record_evaluation(lost.key, 0, samples.evaluation())
+    with pytest.raises(sqlite3.IntegrityError):
+        writer.record_evaluation(failed.key, 0, samples.evaluation())
+    counts = writer.run.counts()
+    assert (counts.evaluated, counts.failed) == (2, 1)
 
 
-def test_writer_training_twice_is_our_mistake(new_run: NewRun, samples: Any) -> None:
-    writer = new_run(repeats=2)
-    (proposal,) = samples.fill(writer, [(0.5, 10.0)])
-    writer.record_evaluation(proposal.key, 1, samples.evaluation())
-    with pytest.raises(AssertionError, match="trained twice"):
-        writer.record_evaluation(proposal.key, 1, samples.evaluation())
+def test_run_generations_follow_from_the_record(new_run: NewRun, samples: Any) -> None:
+    writer = new_run(population=2, generations=3)
+    proposals = [samples.proposal(i, costs={"macs": 1000.0 * (1 + i % 2)}) for i in range(5)]
+    again = samples.proposal(1, 1, digest="f" * 16, verdict="replayed", key="0" * 16, costs={})
+    writer.record_proposals([*proposals, again])
+    for i, accuracy in [(0, 0.1), (3, 0.9), (1, 0.55)]:
+        writer.record_evaluation(proposals[i].key, 0, samples.evaluation(accuracy))
+    # The second generation lacks one training, the third two proposals.
+    (first,) = writer.run.generations()
+    assert (first.number, first.counts.proposed, first.counts.replayed) == (0, 3, 1)
+    assert first.front == (proposals[1].digest, proposals[0].digest)
+    assert (first.best, first.hypervolume) == (0.55, 0.0)
+    writer.record_evaluation(proposals[2].key, 0, samples.failure())
+    writer.record_evaluation(proposals[4].key, 0, samples.evaluation(0.55))
+    second = writer.run.generations()[1]
+    assert (second.counts.evaluated, second.counts.failed) == (2, 1)
+    assert second.best == 0.9
+    assert len(writer.run.generations()) == 2
+    # Three attempts that were nothing new: the space is exhausted, and its last generation done.
+    writer.record_proposals([samples.proposal(5, verdict="replayed", costs={})])
+    third = writer.run.generations()[2]
+    assert (third.counts.evaluated, third.hypervolume) == (1, pytest.approx(0.25))
 
 
-def test_writer_generation_reads_back_and_keeps_its_times(new_run: NewRun, samples: Any) -> None:
+def test_fold_log_makes_a_killed_writers_run_one_file(new_run: NewRun, samples: Any) -> None:
     writer = new_run()
-    generation = make_generation(samples)
-    writer.record_generation(generation)
-    later = make_generation(samples, started=generation.finished)
-    writer.record_generation(later)
-    assert writer.run.generations() == (generation,)
-    writer.record_generation(make_generation(samples, number=1, best_accuracy=None))
-    assert [g.best_accuracy for g in writer.run.generations()] == [0.5, None]
+    samples.fill(writer, [(0.5, 10.0)])
+    folder = writer.run.folder
+    writer.finish()
+    left = {path.name: path.read_bytes() for path in folder.glob("run.sqlite*")}
+    writer.close()
+    for name, content in left.items():  # as kill -9 leaves it
+        (folder / name).write_bytes(content)
+    assert (folder / "run.sqlite-wal").exists()
+    fold_log(folder)
+    assert [path.name for path in folder.glob("run.sqlite*")] == ["run.sqlite"]
+    with open_run(folder) as run:
+        assert (run.status, run.counts().evaluated) == ("finished", 1)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"hypervolume": 0.3}, {"front": ()}, {"counts": Counts(proposed=4)}]
-)
-def test_writer_a_generation_that_differs_is_refused(
-    new_run: NewRun, samples: Any, changes: dict[str, Any]
-) -> None:
-    writer = new_run()
-    writer.record_generation(make_generation(samples))
-    with pytest.raises(RunError, match=f"generation 0: {next(iter(changes))[:4]}|proposed"):
-        writer.record_generation(make_generation(samples, **changes))
+def test_weights_are_kept_and_dropped_by_key(new_run: NewRun, samples: Any) -> None:
+    folder = new_run().run.folder
+    drop_weights(folder, set())
+    for key in ("aa", "bb", "cc"):
+        keep_weights(folder, key, key.encode())
+    (folder / "weights" / ".cc.safetensors.123").write_bytes(b"left by a kill")
+    drop_weights(folder, {"bb"})
+    assert [path.name for path in (folder / "weights").iterdir()] == ["bb.safetensors"]
+    assert weights_path(folder, "bb").read_bytes() == b"bb"
+    for key in ("../../x", "", "a/b"):
+        with pytest.raises(RunError, match="is no key of a candidate"):
+            weights_path(folder, key)
 
 
 def test_writer_status_follows_the_run(new_run: NewRun, samples: Any) -> None:
@@ -215,7 +190,7 @@ def test_writer_is_durable_and_a_closed_run_is_one_file(new_run: NewRun) -> None
     assert (mode["journal_mode"], level["synchronous"]) == ("wal", 2)  # 2 is FULL
     writer.close()
     names = {path.name for path in writer.run.folder.iterdir()}
-    copies = {"choices.yaml", "policy.yaml", "space.yaml", "task.yaml"}
+    copies = {"policy.yaml", "space.yaml", "task.yaml"}
     assert names == copies | {"lock", "run.sqlite"}
 
 
@@ -224,7 +199,7 @@ def test_writer_a_run_reads_with_plain_sqlite(new_run: NewRun, samples: Any) -> 
         samples.fill(writer, [(0.5, 1000.0), (0.4, 500.0)])
     connection = sqlite3.connect(writer.run.folder / "run.sqlite")
     found = connection.execute(
-        "SELECT json_extract(objectives, '$.accuracy') FROM evaluations ORDER BY 1"
+        "SELECT json_extract(metrics, '$.accuracy') FROM trials ORDER BY 1"
     ).fetchall()
     connection.close()
     assert found == [(0.4,), (0.5,)]
@@ -239,7 +214,6 @@ def test_writer_a_run_is_explained_by_its_readme(new_run: NewRun, samples: Any) 
         bad = samples.proposal(3)
         writer.record_proposals([bad])
         writer.record_evaluation(bad.key, 0, samples.failure())
-        writer.record_generation(make_generation(samples))
     connection = sqlite3.connect(writer.run.folder / "run.sqlite")
     for statement in statements:
         assert connection.execute(statement).fetchall(), statement

@@ -1,0 +1,170 @@
+"""What follows from recorded trainings: a result a mechanism, and how the run stood after each
+generation.
+
+Pure functions of what was read. A candidate has a result only when all of its repeats have ended,
+and one only if all of them ended well: one lucky seed of several is no result.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from nas.objectives import as_costs
+from nas.pareto import hypervolume, non_dominated, normalise
+from nas.store.records import Counts, Generation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from nas.objectives import Objective
+    from nas.store.records import RunSetup
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is known of a new proposal.
+
+    Attributes:
+        number, digest, key: of the proposal.
+        ended: how many of its trainings have ended.
+        has_failed: whether one of them failed.
+        is_done: whether all have ended.
+        objectives: means of metrics over the repeats, and costs; None unless all ended well.
+        standard_errors: of the means; empty with a single repeat.
+        proposed, finished: when it and its last training so far were recorded.
+    """
+
+    number: int
+    digest: str
+    key: str
+    ended: int
+    has_failed: bool
+    is_done: bool
+    objectives: Mapping[str, float] | None
+    standard_errors: Mapping[str, float]
+    proposed: datetime
+    finished: datetime
+
+
+def result(
+    repeats: int,
+    costs: Mapping[str, float],
+    metrics: Sequence[Mapping[str, float]],
+    *,
+    statuses: Sequence[str],
+    number: int,
+    digest: str,
+    key: str,
+    proposed: datetime,
+    finished: datetime,
+) -> Result:
+    """Sum up a candidate's trainings: status and metrics of each that has ended."""
+    is_done = len(statuses) >= repeats
+    objectives: dict[str, float] | None = None
+    errors: dict[str, float] = {}
+    if is_done and all(status == "ok" for status in statuses):
+        means, errors = summarise(metrics)
+        objectives = {**costs, **means}
+        errors |= dict.fromkeys(costs, 0.0) if repeats > 1 else {}
+    return Result(
+        number=number,
+        digest=digest,
+        key=key,
+        ended=len(statuses),
+        has_failed="failed" in statuses,
+        is_done=is_done,
+        objectives=objectives,
+        standard_errors=errors,
+        proposed=proposed,
+        finished=finished,
+    )
+
+
+def summarise(
+    repeats: Sequence[Mapping[str, float]],
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Mean and standard error of each metric over the repeats of one candidate.
+
+    The standard error is the sample's deviation (n - 1) over the root of n; with one repeat there
+    is none.
+    """
+    columns = {name: [values[name] for values in repeats] for name in repeats[0]}
+    means = {name: math.fsum(column) / len(column) for name, column in columns.items()}
+    if len(repeats) == 1:
+        return means, {}
+    root = math.sqrt(len(repeats))
+    return means, {name: statistics.stdev(column) / root for name, column in columns.items()}
+
+
+def scaled_hypervolume(
+    objectives: Sequence[Objective], rows: Sequence[Mapping[str, float]]
+) -> float:
+    """Share of the box between the objectives' ideals and references that is dominated, 0 to 1."""
+    ideal = [o.as_cost(o.ideal) for o in objectives]
+    reference = [o.as_cost(o.reference) for o in objectives]
+    scaled = normalise([as_costs(objectives, row) for row in rows], ideal, reference)
+    return hypervolume(scaled, (1.0,) * len(objectives))
+
+
+def front_of(objectives: Sequence[Objective], results: Iterable[Result]) -> list[Result]:
+    """The non-dominated results, best first objective first, then in order of proposal."""
+    known = [(as_costs(objectives, r.objectives), r) for r in results if r.objectives is not None]
+    members = [known[i] for i in non_dominated([costs for costs, _ in known])]
+    members.sort(key=lambda member: (member[0], member[1].number))
+    return [found for _, found in members]
+
+
+def generations_of(
+    setup: RunSetup,
+    results: Sequence[Result],
+    proposed: Mapping[int, Counts],
+    *,
+    is_exhausted: bool,
+) -> tuple[Generation, ...]:
+    """How the run stood after each complete generation: results of it and of all before it.
+
+    Args:
+        results: of all new proposals, in order.
+        proposed: by generation, counts without what was evaluated.
+        is_exhausted: the last generation is complete although it is not full.
+    """
+    found: list[Generation] = []
+    front: list[Result] = []
+    for number, group in groupby(results, key=lambda r: r.number // setup.population):
+        members = list(group)
+        is_full = len(members) == setup.population or is_exhausted
+        if number != len(found) or not is_full or not all(r.is_done for r in members):
+            break
+        front = front_of(setup.objectives, [*front, *members])
+        found.append(_generation(setup, number, members, front, proposed[number]))
+    return tuple(found)
+
+
+def _generation(
+    setup: RunSetup,
+    number: int,
+    members: Sequence[Result],
+    front: Sequence[Result],
+    proposed: Counts,
+) -> Generation:
+    rows = [member.objectives for member in front if member.objectives is not None]
+    return Generation(
+        number=number,
+        started=members[0].proposed,
+        finished=max(member.finished for member in members),
+        hypervolume=scaled_hypervolume(setup.objectives, rows),
+        best=rows[0][setup.objectives[0].name] if rows else None,
+        counts=Counts(
+            proposed=proposed.proposed,
+            evaluated=len(members),
+            replayed=proposed.replayed,
+            rejected=proposed.rejected,
+            failed=sum(member.has_failed for member in members),
+        ),
+        front=tuple(member.digest for member in front),
+    )
