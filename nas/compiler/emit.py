@@ -11,15 +11,15 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from nas.compiler import means, runtime, shaped, windows
 from nas.compiler.formula import formula_of
 from nas.compiler.forward import methods
 from nas.compiler.labels import LINE, call_lines, heads_text, indented, times_text, width_text
 from nas.compiler.lowering import chosen_rules, lower, uncalled
 from nas.genome import key_width, share
+from nas.kernels import fast_class, means, runtime, shaped, windows
+from nas.kernels.pair_scores import attend_pairs
 from nas.primitives.alibi import alibi_slopes
 from nas.primitives.cosine import unit_length
-from nas.primitives.pair_scores import attend_pairs
 from nas.types import MODEL
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
         windows.windowed_keys,
         windows.by_rows,
         windows.by_windows,
-        *(step.primitive.module for step in plan.steps),
+        *(fast_class(step.primitive.module) for step in plan.steps),
     )
     called = [f for f in candidates if re.search(rf"\b{f.__name__}\(", text)]
     return tuple(dict.fromkeys(called))
@@ -137,7 +137,7 @@ def _build(step: Step, bias: str) -> list[str]:
         known["filtered"] = "True"
     arguments = [f"{name}={known[name]}" for name in step.primitive.sizes if name in known]
     arguments += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
-    name = step.primitive.module.__name__
+    name = fast_class(step.primitive.module).__name__
     return call_lines(f"self.{step.module}", name, arguments)
 
 
