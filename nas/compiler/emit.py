@@ -20,7 +20,6 @@ from nas.genome import key_width, share
 from nas.primitives.alibi import alibi_slopes
 from nas.primitives.cosine import unit_length
 from nas.primitives.pair_scores import attend_pairs
-from nas.types import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -123,19 +122,17 @@ def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
 
 
 def _scale(score: Step) -> str:
-    width = width_text("all" if score.width == MODEL else score.width)
-    return f"({width}) ** -0.5"
+    return f"({width_text(score.rank)}) ** -0.5"
 
 
 def _build(step: Step, bias: str) -> list[str]:
     known = {"dim": "dim", "heads": heads_text(step.heads), "bias": bias}
     if step.width is not None:
-        known["width"] = known["head_width"] = width_text(step.width)
-        known["rank"] = width_text("all" if step.width == MODEL else step.width)
+        known["width"], known["rank"] = width_text(step.width), width_text(step.rank)
     defaults = step.primitive.defaults()
     if step.is_filtered:
         known["filtered"] = "True"
-    arguments = [f"{name}={known[name]}" for name in step.primitive.sizes if name in known]
+    arguments = [f"{name}={text}" for name, text in step.bind(known).items()]
     arguments += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
     name = step.primitive.module.__name__
     return call_lines(f"self.{step.module}", name, arguments)

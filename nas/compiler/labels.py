@@ -67,10 +67,9 @@ def arguments(step: Step, keys: list[str] | None) -> list[str]:
 
 def operand_names(step: Step, keys: list[str] | None) -> list[str]:
     """The names alone."""
-    ports = step.primitive.signatures[0].inputs
     return [
-        on_rows(operand.variable, keys) if keys and port.name == "query" else operand.variable
-        for operand, port in zip(step.operands, ports, strict=True)
+        on_rows(o.variable, keys) if keys and o.port.name == "query" else o.variable
+        for o in step.operands
     ]
 
 
