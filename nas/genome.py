@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.config import describe, near
 from nas.errors import GenomeError
@@ -199,6 +199,15 @@ class Genome:
                     if isinstance(ref, int):
                         alive[ref] = True
         return tuple(i for i, is_alive in enumerate(alive) if is_alive)
+
+
+class ModelSizes(NamedTuple):
+    """The sizes at which a mechanism runs: model width, backbone's heads, layers, tokens."""
+
+    dim: int
+    heads: int
+    depth: int
+    tokens: int
 
 
 def share(label: str, whole: int) -> int:
