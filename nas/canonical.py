@@ -24,7 +24,7 @@ from nas.types import infer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nas.genome import Ref
+    from nas.genome import ModelSizes, Ref
     from nas.types import Type
 
 VERSION: Final = "nas-1"
@@ -33,7 +33,7 @@ DIGEST_LENGTH: Final = 16
 MAX_ORDERS: Final = 200
 
 
-def canonicalise(genome: Genome) -> Genome:
+def canonicalise(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
     """The canonical form; idempotent, and equal for genomes equal by the rules above."""
     read = _used([genome.nodes[i] for i in genome.live()])
     # A stream that nobody reads has no projection, so the flag says that there is none.
