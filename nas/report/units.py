@@ -19,8 +19,8 @@ FRACTION: Final = "fraction"
 NAMES: Final[Mapping[str, str]] = {
     "macs": "MACs",
     "attention_macs": "MACs of scores and aggregation",
-    "params": "parameters",
-    "kv_cache_bytes_per_token": "KV cache B/token",
+    "params": "params",
+    "kv_cache_bytes_per_token": "KV B/token",
     "time_ms": "time ms",
 }
 
