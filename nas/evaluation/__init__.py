@@ -1,6 +1,13 @@
 """Evaluation: what one training of one candidate gives, and who carries the training out.
 
-`record` holds the vocabulary (Evaluation, Job, OBJECTIVES, Evaluator) and imports no torch, so
-that reading a run stays quick. `trainer` trains one candidate; `local` and `ray_backend` hand jobs
-to it. Import from the module you need: this package imports nothing by itself.
+    trial.py           the vocabulary: Trial, Report, Evaluation, Evaluator; without torch
+    trainer.py         trains one candidate; guard.py: the last line between its faults and the run
+    work.py            how much work that is; calibration.py: the times behind ``time_ms``
+    local.py           in this process; ray_backend.py: on Ray, by the rules of dispatch.py
+    share.py           how many workers there are, and what each one has
+    backends.py        chooses one of them by name
+    journal.py         answers from a file what was trained before
+    study.py           trains given mechanisms, each with several seeds
+
+Import from the module you need: this package imports nothing by itself.
 """

@@ -1,4 +1,4 @@
-"""Measure the unit times behind ``time_ms`` as a task's trainings run: its sizes, batch, precision."""
+"""Measure the unit times behind ``time_ms`` as the trainings of a task run."""
 
 from __future__ import annotations
 

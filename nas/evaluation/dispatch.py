@@ -1,30 +1,33 @@
-"""Hand out jobs to workers, and watch over both: what happens when a worker hangs or is lost.
-
-Jobs come in groups: mostly of one, or of several seeds that train together.
+"""Hand out trials to workers, and watch over both: what happens when a worker hangs or is lost.
 
 The rules are here, free of any library; a `Pool` is what carries them out (`ray_backend` has one).
-A worker that hangs is ended. A lost one is replaced, and its candidate gets a second try, with a
-worker to itself, before it is recorded as failed. Nothing here depends on which worker does what,
-or on who finishes first.
+A worker has one trial at a time. One that hangs is ended, and its trial has failed. A lost one is
+replaced, and its trial is tried again before it is recorded as failed: most losses are the
+machine's. Nothing here depends on which worker does what, or on who finishes first.
 """
 
+from __future__ import annotations
+
+import heapq
 import math
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from nas.errors import DeviceError
 from nas.evaluation.guard import failed
-from nas.evaluation.record import Evaluation, Job, Reason
 
-START_SECONDS: Final = 300.0
-"""How long the first worker may take to start: it imports torch, and a busy cluster has a queue."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
-_MAX_FAILED_STARTS: Final = 3
-_MAX_LOSSES: Final = 2
-_PREFETCH_ROUNDS: Final = 2
+    from nas.evaluation.trial import Budget, Evaluation, Reason, Trial
+
+MAX_LOSSES: Final = 3
+"""Workers that a trial may take with it before it is recorded."""
+MAX_FAILED_STARTS: Final = 3
+"""In a row, where no worker has ever started; later the cluster may be on its way back."""
+PAUSE_SECONDS: Final = 1.0
+"""Before a worker is started again that died as it started."""
 
 
 class WorkerLostError(Exception):
@@ -41,17 +44,14 @@ class WorkerLostError(Exception):
 
 
 class Pool(Protocol):
-    """Starts, feeds and ends workers. Answers are awaited by hashable references to them.
-
-    Contract: a worker takes its groups in order, one at a time.
-    """
+    """Starts, feeds and ends workers. Answers are awaited by hashable references to them."""
 
     def start(self) -> tuple[Any, Any]:
         """Start a worker; give it and the reference to its name, which comes when it is ready."""
         ...
 
-    def submit(self, worker: Any, jobs: tuple[Job, ...]) -> Any:
-        """Queue a group at a worker; give the reference to its evaluations, one a job."""
+    def submit(self, worker: Any, trial: Trial) -> Any:
+        """Give a trial to a worker that has none; give the reference to its evaluation."""
         ...
 
     def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
@@ -68,89 +68,107 @@ class Pool(Protocol):
 
 
 class Dispatcher:
-    """Runs jobs on the workers of a pool.
+    """Runs trials on the workers of a pool.
 
     Args:
         pool: where the workers come from; they start at once.
         workers: how many.
-        budget: the training budget in words, for the record of a failure.
+        budget: of a trial, for the record of a failure.
         time_limit: seconds that one training may take; the training keeps it by itself.
         grace: seconds beyond it after which a worker that did not answer is ended.
+        start_seconds: how long there may be no worker at all: starting one imports torch, and a
+            busy cluster has a queue.
     """
 
     def __init__(
-        self, pool: Pool, *, workers: int, budget: str, time_limit: float | None, grace: float
+        self,
+        pool: Pool,
+        *,
+        workers: int,
+        budget: Callable[[Trial], Budget],
+        time_limit: float | None,
+        grace: float,
+        start_seconds: float,
     ) -> None:
-        self._pool = pool
-        self._slots = [_Slot() for _ in range(workers)]
-        self._budget = budget
+        self._pool, self._budget = pool, budget
         self._patience = math.inf if time_limit is None else time_limit + grace
-        self._pending: deque[_Ticket] = deque()
-        self._failed_starts = 0
+        self._start_seconds = start_seconds
+        self._slots = [_Slot() for _ in range(workers)]
+        self._pending: list[_Ticket] = []
+        self._submitted = self._failed_starts = 0
+        self._last_ready: float | None = None
+        self._began = time.monotonic()
         self._fill_slots()
 
-    def run(self, groups: Sequence[tuple[Job, ...]]) -> Iterator[tuple[Job, Evaluation]]:
-        """Yield each job with its evaluation as it finishes; if abandoned, end what was begun.
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Queue trials, those with most work first, and give free workers theirs."""
+        for trial in trials:
+            heapq.heappush(self._pending, _Ticket((-trial.work, self._submitted), trial))
+            self._submitted += 1
+        self._fill_slots()
+        self._assign()
+
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        """Wait until trials are done, and give all that are; empty where none is under way.
 
         Raises:
             DeviceError: no worker starts, or none starts any more.
         """
-        self._pending = deque(_Ticket(jobs) for jobs in groups)
-        self._fill_slots()
-        try:
-            while self._pending or any(slot.queue for slot in self._slots):
-                self._assign()
-                for slot, has_answer in self._wait():
-                    answers = self._attend(slot, has_answer)
-                    self._assign()  # before the caller takes its time over the answers
-                    yield from answers
-        finally:
-            for slot in self._slots:
-                if slot.queue:
-                    self._end(slot)
+        answers: list[tuple[Trial, Evaluation]] = []
+        while not answers and (self._pending or any(slot.ticket for slot in self._slots)):
+            self._assign()
+            for slot, has_answer in self._wait():
+                answers += self._attend(slot, has_answer)
+            self._assign()  # before the caller takes its time over the answers
+        return answers
 
-    def first_ready(self) -> Any:
-        """A worker that is ready, once there is one; only while nothing is under way.
+    def ask_one(self, ask: Callable[[Any], Any], seconds: float) -> Any:
+        """Have the first worker that is ready answer; only while nothing is under way.
+
+        Args:
+            ask: put the question to a worker; gives the reference to its answer.
+            seconds: that it may take; a worker that needs more is ended, and another one asked.
 
         Raises:
-            DeviceError: no worker starts.
+            DeviceError: no worker starts, or all that were asked are lost.
         """
-        self._fill_slots()
-        while not any(slot.is_ready for slot in self._slots):
-            for slot, has_answer in self._wait():
-                self._welcome(slot, has_answer)
-        return next(slot.worker for slot in self._slots if slot.is_ready)
+        text = ""
+        for _ in range(MAX_LOSSES):
+            slot = self._first_ready()
+            ref = ask(slot.worker)
+            try:
+                if ref in set(self._pool.wait([ref], seconds)):
+                    return self._pool.get(ref)
+                text = f"no answer within {seconds:g} s"
+            except WorkerLostError as error:
+                text = str(error)
+            self._replace(slot)
+        raise DeviceError(f"{MAX_LOSSES} workers were lost as they measured their speed: {text}.")
 
     def stop(self) -> None:
-        """End all workers; the next run would start new ones."""
+        """End all workers; what they were doing is forgotten, and what waits."""
+        self._pending.clear()
         for slot in self._slots:
             self._end(slot)
 
+    def _first_ready(self) -> _Slot:
+        self._fill_slots()
+        while True:
+            ready = [slot for slot in self._slots if slot.is_ready and slot.ticket is None]
+            if ready:
+                return ready[0]
+            for slot, has_answer in self._wait():
+                self._attend(slot, has_answer)
+
     def _assign(self) -> None:
-        """Give each free worker a job, then each busy one its next, so that none waits for us.
+        """Give each free worker a trial."""
+        for slot in self._slots:
+            if self._pending and slot.is_ready and slot.ticket is None:
+                slot.ticket = heapq.heappop(self._pending)
+                slot.awaited = self._pool.submit(slot.worker, slot.ticket.trial)
+                slot.since = time.monotonic()
 
-        Not near the end: a job that queues behind a long one could have run elsewhere. And no
-        candidate under suspicion shares a worker, see `_lose`.
-        """
-        ready = [slot for slot in self._slots if slot.is_ready]
-        for slot in ready:
-            if self._pending and not slot.queue:
-                self._give(slot)
-        for slot in ready:
-            is_early = len(self._pending) > _PREFETCH_ROUNDS * len(self._slots)
-            if is_early and len(slot.queue) == 1:
-                is_suspect = slot.queue[0].losses or self._pending[0].losses
-                if not is_suspect:
-                    self._give(slot)
-
-    def _give(self, slot: "_Slot") -> None:
-        ticket = self._pending.popleft()
-        ticket.ref = self._pool.submit(slot.worker, ticket.jobs)
-        if not slot.queue:
-            slot.since = time.monotonic()
-        slot.queue.append(ticket)
-
-    def _wait(self) -> list[tuple["_Slot", bool]]:
+    def _wait(self) -> list[tuple[_Slot, bool]]:
         """Wait for workers that answer, or have used up our patience; say which of the two."""
         slots = {slot.awaited: slot for slot in self._slots if slot.awaited is not None}
         deadline = min(self._deadline(slot) for slot in slots.values())
@@ -163,136 +181,122 @@ class Dispatcher:
             if ref in answered or now >= self._deadline(slot)
         ]
 
-    def _deadline(self, slot: "_Slot") -> float:
+    def _deadline(self, slot: _Slot) -> float:
         """When our patience with a worker that we wait for ends, monotonic clock, s."""
         if slot.is_ready:
-            return slot.since + self._patience * max(1, len(slot.jobs))
-        is_any_ready = any(other.is_ready for other in self._slots)
-        return math.inf if is_any_ready else slot.since + START_SECONDS
+            return slot.since + self._patience
+        if any(other.is_ready for other in self._slots):
+            return math.inf
+        return (self._last_ready or self._began) + self._start_seconds
 
-    def _attend(self, slot: "_Slot", has_answer: bool) -> list[tuple[Job, Evaluation]]:
+    def _attend(self, slot: _Slot, has_answer: bool) -> list[tuple[Trial, Evaluation]]:
         if not slot.is_ready:
             self._welcome(slot, has_answer)
             return []
         if not has_answer:
-            return self._give_up(slot)
+            text = f"no answer within {self._patience:g} s, so its worker was ended"
+            return self._fail(slot, "time_limit", text)
         try:
-            evaluations: list[Evaluation] = self._pool.get(slot.awaited)
+            evaluation: Evaluation = self._pool.get(slot.awaited)
         except WorkerLostError as error:
             return self._lose(slot, error)
-        slot.since = time.monotonic()  # the next one in its queue has begun
-        return list(zip(slot.queue.popleft().jobs, evaluations, strict=True))
+        ticket, slot.ticket, slot.awaited = slot.ticket, None, None
+        return [(ticket.trial, evaluation)] if ticket else []
 
-    def _welcome(self, slot: "_Slot", has_answer: bool) -> None:
+    def _welcome(self, slot: _Slot, has_answer: bool) -> None:
         """Take in a worker that has started, or find out why it did not."""
         if not has_answer:
             raise DeviceError(
-                f"no worker started within {START_SECONDS:.0f} s: the cluster may be busy. "
+                f"no worker started within {self._start_seconds:.0f} s: the cluster may be busy. "
                 "Try fewer workers, or train on this machine with --backend local."
             )
         try:
-            slot.name, slot.starting = self._pool.get(slot.starting), None
-            self._failed_starts = 0
+            slot.name = self._pool.get(slot.awaited)
         except WorkerLostError as error:
             self._failed_starts += 1
-            if self._failed_starts == _MAX_FAILED_STARTS:
+            is_over = time.monotonic() >= self._deadline(slot)
+            if is_over or (self._last_ready is None and self._failed_starts >= MAX_FAILED_STARTS):
                 raise DeviceError(
-                    f"{_MAX_FAILED_STARTS} workers in a row died as they started: {error}."
+                    f"{self._failed_starts} workers in a row died as they started: {error}."
                 ) from error
+            time.sleep(PAUSE_SECONDS)
             self._replace(slot)
+            return
+        slot.awaited, slot.is_ready = None, True
+        self._last_ready, self._failed_starts = time.monotonic(), 0
 
-    def _give_up(self, slot: "_Slot") -> list[tuple[Job, Evaluation]]:
-        """End a worker that hangs."""
-        patience = self._patience * len(slot.jobs)
-        text = f"no answer within {patience:g} s, so its worker was ended"
-        failures = self._failures(slot, "time_limit", text)
-        self._replace(slot)
-        return failures
+    def _lose(self, slot: _Slot, error: WorkerLostError) -> list[tuple[Trial, Evaluation]]:
+        """Try again what a lost worker was training, some times, then record it as failed.
 
-    def _lose(self, slot: "_Slot", error: WorkerLostError) -> list[tuple[Job, Evaluation]]:
-        """Try again what a lost worker was training, once, then record it as failed.
-
-        Who was to blame cannot be seen: the worker may have died of another's memory, or of the
-        next group before this one's answer had left it, or several seeds at once were too much.
-        So in the second try each job has a worker to itself.
+        Who was to blame cannot be seen: the worker may have died of another's memory.
         """
-        failures = self._failures(slot, error.reason, f"its worker was lost, twice: {error}")
-        ticket = self._replace(slot)[0]
-        if ticket.losses + 1 == _MAX_LOSSES:
-            return failures
-        self._pending.extendleft(_Ticket((job,), ticket.losses + 1) for job in ticket.jobs[::-1])
+        ticket = slot.ticket
+        if ticket is None:
+            self._replace(slot)
+            return []
+        ticket.losses += 1
+        if ticket.losses == MAX_LOSSES:
+            text = f"its worker was lost, {MAX_LOSSES} times: {error}"
+            return self._fail(slot, error.reason, text)
+        heapq.heappush(self._pending, ticket)
+        self._replace(slot)
         return []
 
-    def _failures(self, slot: "_Slot", reason: Reason, text: str) -> list[tuple[Job, Evaluation]]:
-        """The failure of all that a worker was training."""
-        seconds, name = (time.monotonic() - slot.since) / len(slot.jobs), slot.name
-        return [
-            (job, failed(job, self._budget, reason, text, worker=name, wall_seconds=seconds))
-            for job in slot.jobs
-        ]
+    def _fail(self, slot: _Slot, reason: Reason, text: str) -> list[tuple[Trial, Evaluation]]:
+        """Record the failure of what a worker was training, and replace the worker."""
+        seconds, name, ticket = time.monotonic() - slot.since, slot.name, slot.ticket
+        self._replace(slot)
+        if ticket is None:
+            return []
+        trial = ticket.trial
+        budget = self._budget(trial)
+        return [(trial, failed(trial, budget, reason, text, worker=name, wall_seconds=seconds))]
 
     def _fill_slots(self) -> None:
         for slot in self._slots:
             if slot.worker is None:
-                slot.worker, slot.starting = self._pool.start()
-                slot.since = time.monotonic()
+                slot.worker, slot.awaited = self._pool.start()
 
-    def _replace(self, slot: "_Slot") -> list["_Ticket"]:
-        """Start a new worker in a slot; what only waited there is innocent and waits again."""
-        tickets = self._end(slot)
-        self._pending.extendleft(reversed(tickets[1:]))
+    def _replace(self, slot: _Slot) -> None:
+        """End a slot's worker and start a new one in its place."""
+        self._end(slot)
         self._fill_slots()
-        return tickets
 
-    def _end(self, slot: "_Slot") -> list["_Ticket"]:
-        """End a slot's worker; give what it was training, and what waited, in order."""
+    def _end(self, slot: _Slot) -> None:
         if slot.worker is not None:
             self._pool.kill(slot.worker)
-        tickets = list(slot.queue)
-        slot.worker = slot.starting = None
-        slot.queue.clear()
-        return tickets
+        if slot.is_ready:
+            self._last_ready = time.monotonic()
+        slot.worker = slot.awaited = slot.ticket = None
+        slot.is_ready = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, order=True)
 class _Ticket:
-    """A group on its way through the workers."""
+    """A trial on its way through the workers, in the order in which they are handed out."""
 
-    jobs: tuple[Job, ...]
+    rank: tuple[float, int]
+    trial: Trial
     losses: int = 0
-    ref: Any = None
 
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A worker's place: who sits there, what it trains and what waits behind that.
+    """A worker's place: who sits there, and what it does.
 
-    Args:
+    Attributes:
         worker: None if there is none.
-        starting: the reference to its name; None once it is ready.
+        is_ready: it has started.
+        awaited: the reference to what comes next from it: its name, then evaluations; None where
+            it has nothing to do.
         name: host and process id.
-        since: when it began what it is doing now, as seen from here; monotonic clock, s.
-        queue: what it was given, in order; it trains the first.
+        since: when it was given its trial; monotonic clock, s.
+        ticket: what it trains.
     """
 
     worker: Any = None
-    starting: Any = None
+    is_ready: bool = False
+    awaited: Any = None
     name: str = ""
     since: float = 0.0
-    queue: deque[_Ticket] = field(default_factory=deque)
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """What it trains now."""
-        return self.queue[0].jobs if self.queue else ()
-
-    @property
-    def is_ready(self) -> bool:
-        return self.worker is not None and self.starting is None
-
-    @property
-    def awaited(self) -> Any:
-        """The reference to what comes next from this worker; None if nothing does."""
-        if self.starting is not None:
-            return self.starting
-        return self.queue[0].ref if self.queue else None
+    ticket: _Ticket | None = None

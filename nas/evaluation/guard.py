@@ -46,20 +46,18 @@ def train_guarded(
     *,
     device: str,
     time_limit: float | None,
-    passes: tuple[type[BaseException], ...] = (KeyboardInterrupt,),
+    passes: tuple[type[BaseException], ...] = (DeviceError, KeyboardInterrupt),
 ) -> Evaluation:
     """Train one candidate; what it raises is its own failure.
 
     Args:
-        passes: what is no fault: in a person's own process, their wish to stop.
-
-    Raises:
-        DeviceError: the device is missing, which is no candidate's fault.
+        passes: what is no candidate's fault, and raised: a device that is missing and, in a
+            person's own process, their wish to stop.
     """
     start = time.monotonic()
     try:
         return train(trial, task, data, device=device, time_limit=time_limit)
-    except (DeviceError, *passes):
+    except passes:
         raise
     except BaseException as error:  # a candidate never stops the run, sys.exit() included
         reason: Reason = "out_of_memory" if isinstance(error, MemoryError) else "error"

@@ -1,7 +1,8 @@
 """A file of finished trainings, so that a long comparison can be stopped and gone on with.
 
 One JSON line a training, written as it finishes. A training is known by mechanism (its digest at
-the task's sizes), seed, task and images; failures are kept for people to read, and tried again.
+the task's sizes), seed, epochs, task and data; failures are kept for people to read, and tried
+again. No torch: what trains is handed in.
 """
 
 from __future__ import annotations
@@ -12,16 +13,14 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
-from nas.evaluation.choices import Choices
-from nas.evaluation.record import Evaluation
+from nas.evaluation.trial import Evaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from nas.evaluation.record import Evaluator, Job
-    from nas.tasks import ImageData, Task
-
+    from nas.evaluation.trial import Evaluator, Trial
+    from nas.tasks import Data, Task
 
 # How a line begins: what a killed process leaves of one can be told from somebody's own text.
 _BEGINNING: Final = '{"mechanism": "'
@@ -40,11 +39,10 @@ class JournaledEvaluator:
             written. A file that holds something else is left as it is.
     """
 
-    def __init__(self, evaluator: Evaluator, path: Path, task: Task, data: ImageData) -> None:
-        self._evaluator = evaluator
-        self._path = path
-        self._choices: Choices | None = None
-        self._place = {"task": task.fingerprint(), "images": data.digest}
+    def __init__(self, evaluator: Evaluator, path: Path, task: Task, data: Data) -> None:
+        self._evaluator, self._path = evaluator, path
+        self._place = {"task": task.fingerprint(), "data": data.digest}
+        self._answers: list[tuple[Trial, Evaluation]] = []
         if path.exists() and not path.is_file():
             raise RunError(f"{path}: is no file; expected one, or the name of one to make.")
         try:
@@ -73,41 +71,43 @@ class JournaledEvaluator:
         """How many trainings run at once."""
         return self._evaluator.workers
 
-    def choose(self, seeds: int = 1) -> Choices:
-        """As recorded with the newest training under this task, else measured."""
-        return self._choices or self._evaluator.choose(seeds)
+    def calibrate(self) -> Mapping[str, Any]:
+        """As the evaluator within does."""
+        return self._evaluator.calibrate()
 
-    def use(self, choices: Choices) -> None:
-        """Compute so from now on."""
-        self._choices = choices
-        self._evaluator.use(choices)
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Answer what is known, and have the rest trained."""
+        rest = []
+        for trial in trials:
+            known = None if trial.keeps_weights or trial.stops else self._known.get(_key(trial))
+            if known is None:
+                rest.append(trial)
+            else:
+                self._answers.append((trial, known))
+        self._evaluator.submit(rest)
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
-        """Yield what is known, then the rest as it finishes, each one durable first.
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        """What is known, then the rest as it finishes, each one durable first.
 
         Raises:
             RunError: the file can no longer be written.
         """
-        rest = []
-        for job in jobs:
-            known = self._known.get((job.key, job.seed))
-            if known is None:
-                rest.append(job)
-            else:
-                yield job, known
-        for job, evaluation in self._evaluator.run(rest) if rest else ():
-            self._append(job, evaluation)
-            yield job, evaluation
+        if self._answers:
+            answers, self._answers = self._answers, []
+            return answers
+        answers = self._evaluator.wait()
+        for trial, evaluation in answers:
+            self._append(trial, evaluation)
+        return answers
 
     def close(self) -> None:
         """Let go of the workers and of the file."""
         self._file.close()
         self._evaluator.close()
 
-    def _append(self, job: Job, evaluation: Evaluation) -> None:
-        entry: dict[str, Any] = {"mechanism": job.key, **self._place}
-        entry |= {"genome": job.genome.to_dict(), "evaluation": evaluation.to_dict()}
-        entry |= {"choices": self._choices.to_dict()} if self._choices else {}
+    def _append(self, trial: Trial, evaluation: Evaluation) -> None:
+        entry: dict[str, Any] = {"mechanism": trial.key, "epochs": trial.epochs, **self._place}
+        entry |= {"genome": trial.genome.to_dict(), "evaluation": evaluation.to_dict()}
         try:
             self._file.write(json.dumps(entry) + "\n")
             self._file.flush()
@@ -115,11 +115,11 @@ class JournaledEvaluator:
         except OSError as error:
             raise self._unusable(error) from None
         if evaluation.is_ok:
-            self._known[job.key, job.seed] = evaluation
+            self._known[_key(trial)] = evaluation
 
-    def _read(self) -> dict[tuple[str, int], Evaluation]:
-        """The good trainings under this task, on these images."""
-        known: dict[tuple[str, int], Evaluation] = {}
+    def _read(self) -> dict[tuple[str, int, int | None], Evaluation]:
+        """The good trainings under this task, on these data."""
+        known: dict[tuple[str, int, int | None], Evaluation] = {}
         self._file.seek(0)
         text = self._file.read()
         lines = text.splitlines()
@@ -129,8 +129,7 @@ class JournaledEvaluator:
             entry, evaluation = self._entry(line, number)
             is_here = all(entry.get(name) == value for name, value in self._place.items())
             if is_here and evaluation.is_ok:
-                known[str(entry["mechanism"]), evaluation.seed] = evaluation
-                self._choices = self._choices_of(entry)
+                known[entry["mechanism"], evaluation.seed, entry.get("epochs")] = evaluation
         if is_torn:
             self._file.truncate(len(text[: text.rfind("\n") + 1].encode()))
         return known
@@ -139,20 +138,20 @@ class JournaledEvaluator:
         try:
             entry = json.loads(line)
             evaluation = Evaluation.from_dict(entry["evaluation"])
-            assert "mechanism" in entry
-            assert not evaluation.is_ok or "accuracy" in evaluation.objectives
-            self._choices_of(entry)
-        except (ValueError, TypeError, KeyError, AssertionError, RunError):
+            is_ours = isinstance(entry["mechanism"], str)
+            is_ours = is_ours and isinstance(entry.get("epochs"), int | None)
+        except (ValueError, TypeError, KeyError, RecursionError, RunError):
+            is_ours = False
+        if not is_ours:
             raise RunError(
                 f"{self._path}, line {number}: holds no training; expected a file that "
                 "`nas evaluate --record` wrote."
-            ) from None
+            )
         return entry, evaluation
-
-    @staticmethod
-    def _choices_of(entry: Mapping[str, Any]) -> Choices | None:
-        """What a training was computed with; older files do not say."""
-        return Choices.from_dict(entry["choices"]) if "choices" in entry else None
 
     def _unusable(self, error: Exception) -> RunError:
         return RunError(f"{self._path}: cannot be read or written ({error}).")
+
+
+def _key(trial: Trial) -> tuple[str, int, int | None]:
+    return trial.key, trial.seed, trial.epochs

@@ -7,6 +7,8 @@ hangs or is lost; here is only how Ray does it: https://docs.ray.io/en/latest/ra
 This is the only file that imports ray.
 """
 
+from __future__ import annotations
+
 import os
 
 # Ray reads these when it is imported, so they come first; a person's own settings win. The first
@@ -19,31 +21,36 @@ os.environ.setdefault("RAY_enable_metrics_collection", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import logging
+import signal
 import socket
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 import ray.exceptions
 import torch
 
-from nas.errors import DeviceError, NasError
-from nas.evaluation.choices import Choices, choose
+from nas.errors import DeviceError, NasError, RunError
+from nas.evaluation.calibration import calibrate_for
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
-from nas.evaluation.group import train_group
-from nas.evaluation.guard import Train, worker_name
-from nas.evaluation.order import grouped, longest_first
-from nas.evaluation.record import Evaluation, Job
-from nas.evaluation.share import Share, check_counts, share_out
+from nas.evaluation.guard import budget_of, train_guarded, worker_name
+from nas.evaluation.share import check_counts, share_out
 from nas.evaluation.trainer import train_candidate
-from nas.tasks import ImageData, Task
 from nas.training.stepping import CudaGraphs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from nas.evaluation.guard import Train
+    from nas.evaluation.share import Share
+    from nas.evaluation.trial import Evaluation, Trial
+    from nas.tasks import Data, Task
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _CONTEXT_BYTES: Final = 2**29  # of a GPU's memory, which each process takes beside its tensors
 _MOST_BROKEN: Final = 4
 _PROBE_SECONDS: Final = 5.0
+_CALIBRATION_SECONDS: Final = 120.0
 _IF_ABSENT: Final = (
     "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
 )
@@ -59,7 +66,7 @@ class RayEvaluator:
 
     Args:
         task: what to train.
-        data: the images to train it on; put into the object store once.
+        data: what to train it on; put into the object store once.
         workers: trainings at once; None for one a processor core of the cluster.
         gpus_per_worker: GPUs of a worker, fractions allowed; None shares what there is; 0 is none.
         address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this machine,
@@ -67,6 +74,7 @@ class RayEvaluator:
         time_limit: seconds that one training may take; None for no limit.
         grace: seconds beyond it after which a worker that did not answer is ended; a new worker
             needs some of them to load what torch loads only when it first trains.
+        start_seconds: how long to wait for a cluster that has no worker for us.
         train: the training function.
 
     Raises:
@@ -77,17 +85,17 @@ class RayEvaluator:
     def __init__(
         self,
         task: Task,
-        data: ImageData,
+        data: Data,
         *,
         workers: int | None = None,
         gpus_per_worker: float | None = None,
         address: str | None = None,
         time_limit: float | None = None,
         grace: float = 30.0,
+        start_seconds: float = 300.0,
         train: Train = train_candidate,
     ) -> None:
         check_counts(workers, gpus_per_worker)
-        self._task = task
         self._is_open = True
         self._is_our_connection = _connect(address, workers)
         try:
@@ -98,9 +106,10 @@ class RayEvaluator:
             self._dispatcher = Dispatcher(
                 self._pool,
                 workers=self._share.workers,
-                budget=task.budget,
+                budget=lambda trial: budget_of(trial, task, data),
                 time_limit=time_limit,
                 grace=grace,
+                start_seconds=start_seconds,
             )
         except BaseException:
             self._disconnect()
@@ -111,33 +120,31 @@ class RayEvaluator:
         """How many trainings run at once."""
         return self._share.workers
 
-    def choose(self, seeds: int = 1) -> Choices:
+    def calibrate(self) -> Mapping[str, Any]:
         """Measure at the first worker that is ready, while the others have nothing to do yet.
 
         Raises:
-            DeviceError: no worker starts, or it is lost meanwhile.
+            DeviceError: no worker starts, or those that measure are lost or hang.
         """
-        assert self._is_open, "this evaluator was closed"
-        worker = self._dispatcher.first_ready()
-        try:
-            choices: Choices = self._pool.get(worker.choose.remote(seeds))
-        except WorkerLostError as error:
-            raise DeviceError(f"a worker was lost as it measured its speed: {error}.") from error
-        return choices
+        self._check_open()
+        measured: Mapping[str, Any] = self._dispatcher.ask_one(
+            lambda worker: worker.calibrate.remote(), _CALIBRATION_SECONDS
+        )
+        return measured
 
-    def use(self, choices: Choices) -> None:
-        """Compute so from now on, at every worker."""
-        self._pool.choices = choices
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Queue trials; the one with most work begins first."""
+        self._check_open()
+        self._dispatcher.submit(trials)
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
-        """Yield each job with its evaluation as it finishes.
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        """Wait until trials are done, and give all that are; empty where none is under way.
 
         Raises:
             DeviceError: no worker starts, or none starts any more.
         """
-        assert self._is_open, "this evaluator was closed"
-        most = 1 if self._pool.choices is None else self._pool.choices.seeds_together
-        yield from self._dispatcher.run(grouped(longest_first(jobs, self._task), most))
+        self._check_open()
+        return self._dispatcher.wait()
 
     def close(self) -> None:
         """End the workers, drop the data and leave the cluster, or end it if it is ours."""
@@ -145,6 +152,10 @@ class RayEvaluator:
             self._dispatcher.stop()
             del self._dispatcher
             self._disconnect()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise RunError("this evaluator was closed; expected a new one.")
 
     def _disconnect(self) -> None:
         self._is_open = False
@@ -158,14 +169,13 @@ class _ActorPool:
     def __init__(self, actor_class: Any, arguments: tuple[Any, ...]) -> None:
         self._actor_class = actor_class
         self._arguments = arguments
-        self.choices: Choices | None = None
 
     def start(self) -> tuple[Any, Any]:
         actor = self._actor_class.remote(*self._arguments)
         return actor, actor.prepare.remote()
 
-    def submit(self, worker: Any, jobs: tuple[Job, ...]) -> Any:
-        return worker.evaluate.remote(jobs, self.choices)
+    def submit(self, worker: Any, trial: Trial) -> Any:
+        return worker.evaluate.remote(trial)
 
     def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
         ray.wait(refs, num_returns=1, timeout=timeout)
@@ -192,7 +202,7 @@ class _Worker:
     """The actor: one process that trains one candidate after the other."""
 
     def __init__(
-        self, task: Task, data: ImageData, train: Train, share: Share, time_limit: float | None
+        self, task: Task, data: Data, train: Train, share: Share, time_limit: float | None
     ) -> None:
         self._task, self._data, self._train = task, data, train
         self._share, self._time_limit = share, time_limit
@@ -204,34 +214,36 @@ class _Worker:
         Raises:
             DeviceError: the GPU that Ray gives is none that torch can use.
         """
+        # A person's interrupt is for the driver; one that is raised here is a candidate's fault.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         torch.set_num_threads(1)
         if self._share.gpus:
             self._prepare_gpu()
         return worker_name()
 
-    def choose(self, seeds: int) -> Choices:
-        """Measure how trainings are computed best here."""
-        return choose(self._task, self._data, self._share.device, seeds)
+    def calibrate(self) -> Mapping[str, Any]:
+        """Measure how long things take here."""
+        return calibrate_for(self._task, self._share.device)
 
-    def evaluate(self, jobs: tuple[Job, ...], choices: Choices | None) -> list[Evaluation]:
-        """Train one candidate, under one seed or several."""
+    def evaluate(self, trial: Trial) -> Evaluation:
+        """Train one candidate."""
         if self._is_broken:
             os._exit(1)
-        evaluations = train_group(
-            jobs,
+        evaluation = train_guarded(
+            self._train,
+            trial,
             self._task,
             self._data,
-            train=self._train,
-            choices=choices,
             device=self._share.device,
             time_limit=self._time_limit,
+            passes=(DeviceError,),
         )
-        is_well = all(evaluation.is_ok for evaluation in evaluations)
         # Some faults end a process's use of its GPU for good, and graphs whose capture failed keep
         # their memory; then a new worker has to come.
-        is_worn = len(CudaGraphs.broken) > _MOST_BROKEN or not (is_well or _is_cuda_sound())
+        is_worn = len(CudaGraphs.broken) > _MOST_BROKEN
+        is_worn = is_worn or (evaluation.status == "failed" and not _is_cuda_sound())
         self._is_broken = self._share.gpus > 0 and is_worn
-        return evaluations
+        return evaluation
 
     def _prepare_gpu(self) -> None:
         if not torch.cuda.is_available():

@@ -7,19 +7,20 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 from nas.canonical import canonicalise, digest, resolved_digest
-from nas.evaluation.record import Job, training_seed
+from nas.evaluation.trial import Trial, run_trials, training_seed
+from nas.evaluation.work import attention_macs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nas.evaluation.record import Evaluation, Evaluator
+    from nas.evaluation.trial import Evaluation, Evaluator
     from nas.genome import Genome
     from nas.tasks import Task
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One training of one mechanism: which, the how-many-eth, and what it gave."""
+class Result:
+    """What one training of one mechanism gave: which, the how-manieth from 0, and the answer."""
 
     name: str
     digest: str
@@ -34,30 +35,34 @@ def study(
     *,
     repeats: int,
     seed: int = 0,
-) -> Iterator[Trial]:
-    """Train every mechanism ``repeats`` times; trials come as they finish.
+) -> Iterator[Result]:
+    """Train every mechanism ``repeats`` times; results come as they finish.
 
     Training seeds derive from ``seed`` and the repeat alone: mechanisms meet the same start of the
-    backbone and the same order of images, so that what differs is the mechanism. (A search, where
+    model and the same order of examples, so that what differs is the mechanism. (A search, where
     the best of many is taken, gives every candidate a start of its own.)
 
     Raises:
         GenomeError: a mechanism does not exist at the task's sizes.
     """
     dim, heads, depth, _ = task.sizes
-    jobs: list[Job] = []
-    meaning: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
-    for repeat in range(repeats):
-        for name, genome in mechanisms:
-            key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
-            job = Job(key, canonicalise(genome), training_seed(seed, "study", repeat))
-            if (key, job.seed) not in meaning:
-                jobs.append(job)
+    trials: dict[tuple[str, int], Trial] = {}
+    meaning: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    for name, given in mechanisms:
+        genome = canonicalise(given)
+        key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
+        work = attention_macs(genome, task)
+        for repeat in range(repeats):
+            own = training_seed(seed, "study", repeat)
             # Two names of one mechanism at this size are trained once and reported twice.
-            meaning.setdefault((key, job.seed), []).append((name, digest(genome), repeat))
-    for job, evaluation in evaluator.run(jobs):
-        for name, own, repeat in meaning[job.key, job.seed]:
-            yield Trial(name, own, repeat, evaluation)
+            trials.setdefault((key, repeat), Trial(key, genome, own, work=work))
+            meaning.setdefault((key, repeat), []).append((name, digest(genome)))
+    repeat_of = {training_seed(seed, "study", repeat): repeat for repeat in range(repeats)}
+    ordered = sorted(trials.items(), key=lambda entry: entry[0][1])  # stable: repeat by repeat
+    for trial, evaluation in run_trials(evaluator, [trial for _, trial in ordered]):
+        repeat = repeat_of[trial.seed]
+        for name, own_digest in meaning[trial.key, repeat]:
+            yield Result(name, own_digest, repeat, evaluation)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

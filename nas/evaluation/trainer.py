@@ -118,13 +118,12 @@ def attention_weights(model: nn.Module) -> bytes:
     """The weights of all attention layers, as safetensors: ``layers.<i>.<name in the block>``."""
     from safetensors.torch import save
 
-    return save(
-        {
-            f"layers.{index}.{name}": weight.detach().cpu().clone().contiguous()
-            for index, block in enumerate(model.attentions())  # type: ignore[operator]
-            for name, weight in block.state_dict().items()
-        }
-    )
+    found = {
+        f"layers.{index}.{name}": weight.detach().cpu().clone().contiguous()
+        for index, block in enumerate(model.attentions())  # type: ignore[operator]
+        for name, weight in block.state_dict().items()
+    }
+    return bytes(save(found))
 
 
 def explain(error: BaseException) -> tuple[Reason, str]:

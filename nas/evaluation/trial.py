@@ -2,7 +2,8 @@
 
 A `Trial` asks for one training of one genome under one seed and budget; an `Evaluation` is its
 answer, good or bad. Both are plain frozen values without torch: they travel to workers and back,
-and through `to_dict` and `from_dict` into the run database. An `Evaluator` turns one into the other.
+and through `to_dict` and `from_dict` into the run database. An `Evaluator` turns one into the
+other.
 """
 
 from __future__ import annotations
@@ -214,9 +215,7 @@ class Evaluator(Protocol):
         ...
 
 
-def run_trials(
-    evaluator: Evaluator, trials: Sequence[Trial]
-) -> Iterator[tuple[Trial, Evaluation]]:
+def run_trials(evaluator: Evaluator, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Evaluation]]:
     """Yield each trial with its evaluation as it finishes."""
     evaluator.submit(trials)
     while found := evaluator.wait():

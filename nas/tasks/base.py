@@ -152,7 +152,7 @@ class Task(Frozen):
 
     @abstractmethod
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What ``score`` needs of a batch, as numbers (m,) that are added up over batches."""
+        """What ``score`` needs of a batch: (num_tallies,), to be added up over batches."""
 
     @abstractmethod
     def score(self, totals: list[float]) -> dict[str, float]:

@@ -97,9 +97,9 @@ class RecallTask(Task):
     def _draw(self, count: int, rng: np.random.Generator) -> dict[str, NDArray[np.int64]]:
         """Columns ``tokens`` (count, 3 pairs) and ``targets`` (count, pairs)."""
         shape = count, self.pairs
-        keys = np.stack([rng.choice(self.num_keys, self.pairs, replace=False) for _ in range(count)])
+        keys = np.stack([rng.permutation(self.num_keys)[: self.pairs] for _ in range(count)])
         values = rng.integers(0, self.num_values, shape)
-        order = rng.permuted(np.tile(np.arange(self.pairs), (count, 1)), axis=1)
+        order = np.stack([rng.permutation(self.pairs) for _ in range(count)])
         shown = np.stack([keys, self.num_keys + values], axis=2).reshape(count, -1)
         queries = np.take_along_axis(keys, order, axis=1)
         tokens = np.concatenate([shown, queries], axis=1)

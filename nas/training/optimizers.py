@@ -3,9 +3,9 @@
     m = b m + (1 - b) g,  v = c v + (1 - c) g²
     w = w (1 - r d) - r / (1 - b^t) · m / (sqrt(v / (1 - c^t)) + 1e-8)
 
-(Loshchilov & Hutter 2019, algorithm 2.) Where the task has a ``clip``, gradients are scaled first so
-that their common norm is at most that. The decay d is the task's, or zero for what is no matrix
-where it spares those; c is the task's ``beta2``. The one-cycle schedule moves the rate r and, against it,
+(Loshchilov & Hutter 2019, algorithm 2.) Where the task has a ``clip``, gradients are scaled first
+so that their common norm is at most that. The decay d is the task's, or zero for vectors where it
+spares those; c is the task's ``beta2``. The one-cycle schedule moves the rate r and, against it,
 the momentum b. A CUDA graph repeats the numbers that it was captured with, and torch's fused AdamW
 takes b as a number; so on a GPU the whole schedule lies on the device, and a count that the graph
 itself raises says which row of it holds.

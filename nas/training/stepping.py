@@ -40,7 +40,7 @@ STEPS_AHEAD: Final = 64
 
 
 class Work(Protocol):
-    """Something done with the examples of a batch, again and again, that changes tensors in place."""
+    """Something done with the examples of batch after batch, that changes tensors in place."""
 
     device: torch.device
     is_training: bool

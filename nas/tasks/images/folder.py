@@ -156,7 +156,7 @@ def _key(paths: Sequence[Path], size: int) -> str:
             state = path.stat()
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
-        digest.update(f"|{path}|{state.st_size}|{state.st_mtime_ns}".encode(errors="surrogateescape"))
+        digest.update(os.fsencode(f"|{path}|{state.st_size}|{state.st_mtime_ns}"))
     return digest.hexdigest()[:24]
 
 

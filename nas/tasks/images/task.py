@@ -99,9 +99,7 @@ class ImageTask(Task):
         from nas.tasks.images.examples import ImageExamples
 
         is_augmented = side == "train" and self.augmentation != "none"
-        return ImageExamples(
-            data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented
-        )
+        return ImageExamples(data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented)
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
         """All training images, shuffled."""
