@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
+from nas.errors import ConfigError, ViolationError
 from nas.evaluation.backends import Execution
 from nas.store import RUNS, find_run, open_run
 
@@ -34,6 +35,27 @@ TIME_LIMIT: Final = 1800.0
 POLICY: Final = "score_normalize_aggregate"
 
 
+class ExecutionOptions(TypedDict, total=False):
+    """Who trains, and on what; it changes no result.
+
+    Attributes:
+        backend: ``ray``, or ``local`` for this process alone.
+        workers: trainings at once; by default one a core.
+        gpus_per_worker: fractions share one; by default what there is.
+        ray_address: a Ray cluster to join; by default one is started here.
+        time_limit: seconds that one training may take, 1800 by default; None for no limit, so
+            that one that hangs is never ended.
+        start_seconds: how long to wait for a cluster that has no worker for us.
+    """
+
+    backend: str
+    workers: int | None
+    gpus_per_worker: float | None
+    ray_address: str | None
+    time_limit: float | None
+    start_seconds: float
+
+
 def search(
     space: str,
     *,
@@ -47,13 +69,9 @@ def search(
     repeats: int = 1,
     run: str | None = None,
     runs: str | Path = RUNS,
-    backend: str = "ray",
-    workers: int | None = None,
-    gpus_per_worker: float | None = None,
-    ray_address: str | None = None,
-    time_limit: float | None = TIME_LIMIT,
     listener: Listener | None = None,
     command: str = "nas.search",
+    **execution: Unpack[ExecutionOptions],
 ) -> Ended:
     """Search a space for mechanisms; returns how the run ended and where its folder is.
 
@@ -67,14 +85,9 @@ def search(
         repeats: trainings of each mechanism, each with its own seed.
         run: the run's name; by default date, space and seed.
         runs: the folder that the run's folder goes into.
-        backend: ``ray``, or ``local`` for this process alone.
-        workers: trainings at once; by default one a core.
-        gpus_per_worker: fractions share one.
-        ray_address: a Ray cluster to join.
-        time_limit: seconds that one training may take; None for no limit, so that one that
-            hangs is never ended.
         listener: hears what happens; see ``nas.searching.listener``.
         command: what a person typed, for the record.
+        execution: who trains; see ``ExecutionOptions``.
 
     Raises:
         NasError: something given cannot be used; the message says what and why.
@@ -88,7 +101,7 @@ def search(
         chosen,
         _task_of(chosen, task, data),
         Settings(algorithm, population, generations, seed, repeats, lag),
-        execution=Execution(backend, workers, gpus_per_worker, ray_address, time_limit),
+        execution=_execution(execution),
         root=Path(runs),
         name=run,
         command=command,
@@ -102,13 +115,9 @@ def resume(
     generations: int | None = None,
     data: str | None = None,
     runs: str | Path = RUNS,
-    backend: str = "ray",
-    workers: int | None = None,
-    gpus_per_worker: float | None = None,
-    ray_address: str | None = None,
-    time_limit: float | None = TIME_LIMIT,
     listener: Listener | None = None,
     command: str = "nas.resume",
+    **execution: Unpack[ExecutionOptions],
 ) -> Ended:
     """Go on with a run, or add generations to it; arguments as for ``search``.
 
@@ -119,7 +128,7 @@ def resume(
 
     return resume_search(
         find_run(run, Path(runs)),
-        execution=Execution(backend, workers, gpus_per_worker, ray_address, time_limit),
+        execution=_execution(execution),
         generations=generations,
         data=data,
         listener=listener,
@@ -138,11 +147,7 @@ def evaluate(
     policy: str = POLICY,
     record: str | Path | None = None,
     runs: str | Path = RUNS,
-    backend: str = "ray",
-    workers: int | None = None,
-    gpus_per_worker: float | None = None,
-    ray_address: str | None = None,
-    time_limit: float | None = TIME_LIMIT,
+    **execution: Unpack[ExecutionOptions],
 ) -> Iterator[Training]:
     """Train mechanisms without a search; trainings come as they finish.
 
@@ -159,25 +164,18 @@ def evaluate(
         ViolationError: a genome is not legal.
         NasError: something given cannot be used; the message says what and why.
     """
-    from nas.evaluation.study import study
     from nas.searching.setup import check_count
     from nas.sources import resolve
     from nas.tasks import load_task
     from nas.validation import load_policy
 
     check_count("seeds", seeds)
-    rules = load_policy(policy)
+    rules, given = load_policy(policy), _execution(execution)
     resolved = [resolve(source, Path(runs)) for source in dict.fromkeys(sources)]
     for one in resolved:
         _check_legal(one, rules)
-    return study(
-        [(source.text, source.genome) for source in resolved],
-        load_task(task, data=data, overrides=overrides),
-        Execution(backend, workers, gpus_per_worker, ray_address, time_limit),
-        repeats=seeds,
-        seed=seed,
-        journal=record,
-    )
+    chosen = load_task(task, data=data, overrides=overrides)
+    return _trainings(resolved, chosen, given, seeds, seed, record)
 
 
 def front(run: str = "latest", *, runs: str | Path = RUNS) -> dict[str, Any]:
@@ -279,6 +277,63 @@ def list_mechanisms() -> dict[str, str]:
     from nas.mechanisms import MECHANISMS
 
     return {name: found.about for name, found in MECHANISMS.items()}
+
+
+def _trainings(
+    sources: Sequence[Source],
+    task: Task,
+    execution: Execution,
+    seeds: int,
+    seed: int,
+    record: str | Path | None,
+) -> Iterator[Training]:
+    """The trainings of a study; workers are there while somebody iterates."""
+    from nas.evaluation.backends import make_evaluator
+    from nas.evaluation.journal import JournaledEvaluator
+    from nas.evaluation.study import study
+    from nas.report.trials import Training, costs_under
+
+    data = task.load()
+    metric = task.metrics(data)[0]
+    costs = {source.text: costs_under(source.genome, task) for source in sources}
+    evaluator = make_evaluator(execution, task, data)
+    try:
+        if record is not None:
+            evaluator = JournaledEvaluator(evaluator, Path(record), task, data)
+        named = [(source.text, source.genome) for source in sources]
+        for found in study(named, task, evaluator, repeats=seeds, seed=seed):
+            name, repeat, result = found.name, found.repeat, found.evaluation
+            yield Training(name, found.digest, repeat, result, costs[name], metric)
+    finally:
+        evaluator.close()
+
+
+def _check_legal(source: Source, policy: Policy) -> None:
+    """Refuse to train what no policy has passed; what types forbid, no policy allows."""
+    from nas.compiler import make_plan
+    from nas.validation import validate as judge
+
+    make_plan(source.genome)
+    violations = () if source.run is not None else judge(source.genome, policy)
+    if violations:
+        raise ViolationError(
+            f"{source.text} is not legal under {policy.name}: {violations[0].message}", violations
+        )
+
+
+def _execution(options: ExecutionOptions) -> Execution:
+    """The options as a value.
+
+    Raises:
+        ConfigError: a number is not above 0.
+    """
+    found = Execution(**{"time_limit": TIME_LIMIT, **options})
+    for name in ("workers", "time_limit", "start_seconds"):
+        value = getattr(found, name)
+        if value is not None and not value > 0:  # NaN is not above 0 either
+            option = name.replace("_", "-")
+            raise ConfigError(f"{option}: found {value}; expected a number above 0.")
+    return found
 
 
 def _task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:

@@ -17,6 +17,7 @@ from nas.cli.options import (
     Limit,
     Policy,
     Sources,
+    Wait,
     Workers,
 )
 
@@ -38,6 +39,7 @@ def evaluate(
     ray_address: Address = None,
     backend: Backend = "ray",
     time_limit: Limit = 1800,
+    start_seconds: Wait = 300,
     as_json: AsJson = False,
 ) -> None:
     """Train mechanisms under a task, with several seeds, without a search."""
@@ -60,6 +62,7 @@ def evaluate(
         gpus_per_worker=gpus_per_worker,
         ray_address=ray_address,
         time_limit=time_limit,
+        start_seconds=start_seconds,
     ):
         trainings.append(training)
         note(trial_line(training, len(trainings), seeds * len(sources)))

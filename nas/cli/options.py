@@ -39,6 +39,7 @@ Address: TypeAlias = Annotated[
 ]
 Backend: TypeAlias = Annotated[str, typer.Option(help="ray, or local: in this process.")]
 Limit: TypeAlias = Annotated[float, typer.Option(help="Seconds that one training may take.")]
+Wait: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for a busy cluster.")]
 Task: TypeAlias = Annotated[str | None, typer.Option(help="A task, by name or path.")]
 Data: TypeAlias = Annotated[
     str | None, typer.Option(help="What to train on, as the task's family reads it.")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import Address, Backend, Data, Gpus, Limit, RunName, Runs, Workers
+from nas.cli.options import Address, Backend, Data, Gpus, Limit, RunName, Runs, Wait, Workers
 
 
 @app.command()
@@ -21,6 +21,7 @@ def resume(
     ray_address: Address = None,
     backend: Backend = "ray",
     time_limit: Limit = 1800,
+    start_seconds: Wait = 300,
     runs: Runs = Path("runs"),
 ) -> None:
     """Go on with a run that was stopped, or add generations to a finished one.
@@ -42,6 +43,7 @@ def resume(
             gpus_per_worker=gpus_per_worker,
             ray_address=ray_address,
             time_limit=time_limit,
+            start_seconds=start_seconds,
             listener=listener,
             command=command_line(),
         )

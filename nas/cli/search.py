@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.options import Address, Backend, Data, Gpus, Limit, Runs, Task, Workers
+from nas.cli.options import Address, Backend, Data, Gpus, Limit, Runs, Task, Wait, Workers
 
 
 @app.command()
@@ -35,6 +35,7 @@ def search(
         ),
     ] = None,
     time_limit: Limit = 1800,
+    start_seconds: Wait = 300,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: Runs = Path("runs"),
 ) -> None:
@@ -61,6 +62,7 @@ def search(
             gpus_per_worker=gpus_per_worker,
             ray_address=ray_address,
             time_limit=time_limit,
+            start_seconds=start_seconds,
             listener=listener,
             command=command_line(),
         )
