@@ -10,17 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+import numpy as np
+
 from nas.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
-
     from nas.genome import Genome
 
 # One number an objective, lower is better; None for a candidate whose training failed.
 Costs: TypeAlias = "tuple[float, ...]"
+
+# What a generator is for: drawing a proposal, or breaking ties when its result is told.
+PROPOSE: Final = 0
+TELL: Final = 1
+
+# Failed attempts in a row after which an offspring is mutated harder, and after which half of the
+# attempts are fresh samples.
+PATIENCE: Final = 8
+MAX_STRENGTH: Final = 5
+SAMPLE_AFTER: Final = PATIENCE * (MAX_STRENGTH - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,7 @@ class Materials:
     """What an algorithm is made from.
 
     Attributes:
-        mechanisms: (name, genome), proposed first.
+        mechanisms: (name, genome), proposed first; samples fill the first generation.
         population: new candidates a generation.
         seed: of every draw; see ``generator``.
     """
@@ -88,13 +98,31 @@ class Materials:
     num_objectives: int
     seed: int
 
+    def generator(self, number: int, purpose: int = PROPOSE) -> np.random.Generator:
+        """A generator of a proposal's own: draws for one never shift those for another."""
+        return np.random.default_rng([self.seed, number, purpose])
+
+    def sample(self, rng: np.random.Generator) -> Attempt:
+        """A fresh sample of the space."""
+        return Attempt(self.operators.sample(rng), "sample")
+
+    def mutant(self, parent: Told, rng: np.random.Generator, num_failed: int) -> Attempt:
+        """A mutant, stronger and at last half the time a sample, the more attempts have failed."""
+        if num_failed >= SAMPLE_AFTER and rng.random() < 0.5:
+            return self.sample(rng)
+        strength = min(MAX_STRENGTH, 1 + num_failed // PATIENCE)
+        genome, operator = self.operators.mutate(parent.genome, rng, strength)
+        # Where no operator applies, variation gives a sample: it has no parent.
+        return Attempt(genome, operator, parents=() if operator == "sample" else (parent.digest,))
+
 
 class Algorithm(Protocol):
     """Proposes genomes and learns from their results.
 
-    Contract: ``tell`` takes results in order of submission, some at a time; how they are cut into
-    calls changes nothing but for what the algorithm says of itself (NSGA-II survives a generation
-    at a time). ``propose`` draws from ``rng`` alone and changes nothing.
+    The first generation is not asked of it: named mechanisms, then samples. Contract: ``tell``
+    takes results in order of submission, some at a time; how they are cut into calls changes
+    nothing but for what the algorithm says of itself (NSGA-II survives a generation at a time).
+    ``propose`` draws from ``rng`` alone and changes nothing.
     """
 
     def tell(self, told: Sequence[Told]) -> None:

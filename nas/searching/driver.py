@@ -9,40 +9,47 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, TypeAlias
 
-from nas.cost import backbone_cost
+from nas.config import dump_yaml, parse_yaml
 from nas.errors import RunError
-from nas.evaluation.choices import Choices
-from nas.evaluation.record import Job, training_seed
 from nas.mechanisms import mechanism
-from nas.search.front_file import write_front
-from nas.search.listener import Silent, Started
-from nas.search.loop import Loop
-from nas.search.outcome import complete, ended
-from nas.search.setup import (
-    as_text,
+from nas.searching.costing import TIME, canonicalise, costs_under
+from nas.searching.front_file import mend_front, write_front
+from nas.searching.listener import Silent, Started
+from nas.searching.loop import Loop
+from nas.searching.outcome import complete, ended
+from nas.searching.setup import (
     check_count,
     check_space,
-    from_text,
-    frozen_algorithm,
-    make_setup,
+    frozen_space,
+    make_objectives,
+    make_proposer,
+    objective_names,
 )
-from nas.store import RUNS, Document, check_name, create_run, open_run, open_writer, this_session
+from nas.store import (
+    RUNS,
+    Document,
+    RunSetup,
+    check_name,
+    create_run,
+    fold_log,
+    open_run,
+    open_writer,
+    this_session,
+)
 from nas.store.lock import acquire
-from nas.tasks import Task, load_images
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from nas.evaluation.record import Evaluator
-    from nas.search.algorithm import Algorithm
-    from nas.search.listener import Ended, Listener
-    from nas.search.setup import Settings
+    from nas.evaluation.trial import Evaluator
+    from nas.searching.listener import Ended, Listener
+    from nas.searching.setup import Settings
     from nas.space import SearchSpace
-    from nas.store import RunSetup, RunWriter
-    from nas.tasks import ImageData
+    from nas.store import RunWriter
+    from nas.tasks.base import Data, Task
 
-    MakeEvaluator: TypeAlias = Callable[[Task, ImageData], Evaluator]
+    MakeEvaluator: TypeAlias = Callable[[Task, Data], Evaluator]
 
 
 def run_search(
@@ -54,7 +61,7 @@ def run_search(
     root: Path = RUNS,
     name: str | None = None,
     command: str = "nas.search",
-    processor: str | None = None,
+    hardware: str | None = None,
     listener: Listener | None = None,
 ) -> Ended:
     """Begin a run and do it to its end, or until Ctrl-C.
@@ -63,33 +70,22 @@ def run_search(
         make_evaluator: called once, with the task and its data; the evaluator is closed here.
         root, name: where the run's folder goes, and how it is called; see ``create_run``.
         command: what a person typed, for the record.
-        processor: what trains, where it is not this machine's processor.
+        hardware: what trains, where it is not this machine's processor.
 
     Raises:
         NasError: space, task or data cannot be used, or the folder cannot be written.
     """
-    check_space(space)
+    check_space(space, is_causal=task.is_causal)
     if name is not None:
         check_name(name, root)
-    data = load_images(task.data, task)
-    frozen = Document(task.name, as_text(task), fingerprint(task, data))
+    data = task.load()
+    names = objective_names(space, task.metrics(data))
     evaluator = make_evaluator(task, data)
     try:
-        choices = evaluator.choose(settings.repeats)
-        evaluator.use(choices)
-        mha = reference_costs(task, space.objectives, evaluator, settings.seed)
-        setup = make_setup(
-            space,
-            frozen,
-            settings,
-            num_classes=data.num_classes,
-            mha=mha,
-            choices=choices.to_dict(),
-        )
-        algorithm = _algorithm(setup, task)
-        session = this_session(command, workers=evaluator.workers, processor=processor)
+        setup = make_setup(space, task, data, settings, evaluator=evaluator, names=names)
+        session = this_session(command, workers=evaluator.workers, hardware=hardware)
         with create_run(root, setup, session, name=name) as writer:
-            return _work(writer, algorithm, evaluator, listener or Silent())
+            return _work(writer, task, evaluator, listener or Silent())
     finally:
         evaluator.close()
 
@@ -99,21 +95,22 @@ def resume_search(
     *,
     make_evaluator: MakeEvaluator,
     generations: int | None = None,
+    data: str | None = None,
     command: str = "nas resume",
-    processor: str | None = None,
+    hardware: str | None = None,
     listener: Listener | None = None,
 ) -> Ended:
-    """Go on with a run from its folder alone.
+    """Go on with a run from its folder alone; trainings that lost workers took along come again.
 
     Args:
         generations: how many the run shall have in all; by default what it was begun with.
+        data: where the data are now; they must be the same.
 
     Returns:
-        How it ended; at once if nothing is left to do.
+        How it ended; at once if nothing is left to do, with the log folded and front.json right.
 
     Raises:
-        RunError: there is no such run, another process writes it, its data have changed, or what
-            is proposed now differs from the record.
+        RunError: there is no such run, another process writes it, or its data have changed.
     """
     if generations is not None:
         check_count("generations", generations)
@@ -121,72 +118,82 @@ def resume_search(
         done = complete(run, generations)
         setup = run.setup
     if done is not None:
+        _mend(folder)
         return done
     acquire(folder).release()  # a second process is refused before it loads anything
-    task = from_text(setup.task, Task)
-    data = load_images(task.data, task)
-    _check_unchanged(folder, setup, task, data)
-    algorithm = _algorithm(setup, task)
-    choices = Choices.from_dict(setup.choices) if setup.choices else None
-    evaluator = make_evaluator(task, data)
+    task = thawed_task(setup.task, data)
+    loaded = task.load()
+    _check_unchanged(folder, setup, task, loaded)
+    evaluator = make_evaluator(task, loaded)
     try:
-        if choices is not None:
-            evaluator.use(choices)
-        session = this_session(command, workers=evaluator.workers, processor=processor)
+        session = this_session(command, workers=evaluator.workers, hardware=hardware)
         with open_writer(folder, session) as writer:
             writer.raise_generations(generations or setup.generations)
-            return _work(writer, algorithm, evaluator, listener or Silent())
+            return _work(writer, task, evaluator, listener or Silent())
     finally:
         evaluator.close()
 
 
-def reference_costs(
-    task: Task, names: Sequence[str], evaluator: Evaluator, seed: int
-) -> Mapping[str, float]:
-    """What standard attention costs under a task, in each objective that is minimised.
+def make_setup(
+    space: SearchSpace,
+    task: Task,
+    data: Data,
+    settings: Settings,
+    *,
+    evaluator: Evaluator,
+    names: tuple[str, ...],
+) -> RunSetup:
+    """Freeze all that decides what a run finds; unit times are measured where one is asked for."""
+    metrics = task.metrics(data)
+    calibration = evaluator.calibrate() if TIME in names else {}
+    mha = canonicalise(mechanism("mha").genome, task.sizes)
+    objectives = make_objectives(names, metrics, costs_under(task, calibration)(mha))
+    space_copy, policy_copy = frozen_space(space)
+    return RunSetup(
+        seed=settings.seed,
+        space=space_copy,
+        policy=policy_copy,
+        task=frozen_task(task, data),
+        algorithm=settings.algorithm,
+        population=settings.population,
+        generations=settings.generations,
+        # Costs are the same every time.
+        repeats=settings.repeats if any(o.is_metric for o in objectives) else 1,
+        objectives=objectives,
+        lag=settings.lag,
+        calibration=calibration,
+    )
 
-    Latency is measured where candidates are: by training standard attention once. All other costs
-    are counted.
+
+def frozen_task(task: Task, data: Data) -> Document:
+    """A task as a run keeps it, with a fingerprint of recipe and data, these by content."""
+    text = dump_yaml({"kind": task.kind, **task.model_dump(mode="json", by_alias=True)})
+    digest = hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
+    return Document(task.name, text, digest)
+
+
+def thawed_task(document: Document, data: str | None = None) -> Task:
+    """What ``frozen_task`` wrote; with ``data``, its data come from there.
 
     Raises:
-        RunError: that training failed.
+        ConfigError: this version of nas reads it differently; names the place.
     """
-    genome = mechanism("mha").genome
-    dim, heads, depth, tokens = task.sizes
-    counted = backbone_cost(
-        genome, dim=dim, heads=heads, depth=depth, tokens=tokens, qkv_bias=task.qkv_bias
-    )
-    costs = {name: float(value) for name, value in counted.items()}
-    if "latency_ms" in names:
-        job = Job("reference", genome, training_seed(seed, "reference", 0))
-        ((_, evaluation),) = evaluator.run([job])
-        if not evaluation.is_ok:
-            raise RunError(
-                f"standard attention, whose latency is the run's reference, cannot be trained "
-                f"({evaluation.reason}: {evaluation.error}). Try it with `nas evaluate mha`."
-            )
-        costs["latency_ms"] = evaluation.objectives["latency_ms"]
-    return costs
+    from nas.tasks import parse_task
+
+    where = f"the run's copy of {document.name}"
+    fields = parse_yaml(document.text, where)
+    return parse_task(fields if data is None else {**fields, "data": data}, where)
 
 
-def fingerprint(task: Task, data: ImageData) -> str:
-    """A digest of all that changes a result: the task and the images themselves."""
-    return hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
-
-
-def _algorithm(setup: RunSetup, task: Task) -> Algorithm:
-    return frozen_algorithm(setup, dim=task.width, heads=task.heads, depth=task.depth)
-
-
-def _work(
-    writer: RunWriter, algorithm: Algorithm, evaluator: Evaluator, listener: Listener
-) -> Ended:
+def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listener) -> Ended:
     """Do what there is to do, close the run, and say how it ended."""
     run = writer.run
-    num_recorded = len(run.outcomes())
-    listener.on_start(Started(run.name, run.folder, run.setup, evaluator.workers, num_recorded))
+    setup = run.setup
+    costs = costs_under(task, setup.calibration)
+    proposer = make_proposer(setup, task.sizes, costs, is_causal=task.is_causal)
+    listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, len(run.ended())))
     try:
-        is_exhausted = Loop(writer, algorithm, evaluator, listener).run()
+        is_exhausted = Loop(writer, proposer, evaluator, listener).run()
     except KeyboardInterrupt:
         event = ended(run, "interrupted")
     else:
@@ -198,11 +205,19 @@ def _work(
     return event
 
 
-def _check_unchanged(folder: Path, setup: RunSetup, task: Task, data: ImageData) -> None:
-    found = fingerprint(task, data)
+def _mend(folder: Path) -> None:
+    """Do what a process may have left undone that was killed at the very end."""
+    fold_log(folder)
+    with open_run(folder) as run:
+        mend_front(run)
+
+
+def _check_unchanged(folder: Path, setup: RunSetup, task: Task, data: Data) -> None:
+    found = frozen_task(task, data).fingerprint
     if found != setup.task.fingerprint:
         raise RunError(
             f"{folder}: task {task.name!r} with the data {task.data} now has the fingerprint "
-            f"{found}, but the run was begun with {setup.task.fingerprint}: images or recipe have "
-            "changed, and results would not be comparable. Restore them, or start a new run."
+            f"{found}, but the run was begun with {setup.task.fingerprint}: data or recipe have "
+            "changed, and results would not be comparable. Restore them, say where the data are "
+            "now, or start a new run."
         )

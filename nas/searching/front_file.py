@@ -7,12 +7,12 @@ the database stays the truth.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
 from nas.store import front, front_hypervolume
+from nas.store.files import write_whole
 
 if TYPE_CHECKING:
     from nas.store import Candidate, Run
@@ -21,7 +21,7 @@ FRONT_FILE: Final = "front.json"
 
 
 def front_answer(run: Run) -> dict[str, Any]:
-    """The run's front with objectives, hypervolume and counts; see DESIGN's JSON answers."""
+    """The run's front with objectives, hypervolume and counts; the keys are stable."""
     with run.snapshot():
         setup, members, counts = run.setup, front(run), run.counts()
         names = ("proposed", "evaluated", "replayed", "rejected", "failed")
@@ -32,13 +32,13 @@ def front_answer(run: Run) -> dict[str, Any]:
             "objectives": [
                 {"name": o.name, "direction": o.direction, "unit": o.unit} for o in setup.objectives
             ],
-            "reference_point": list(setup.reference_point),
+            "reference_point": [o.reference for o in setup.objectives],
             "hypervolume": front_hypervolume(run, members),
             "counts": {name: getattr(counts, name) for name in names},
             "members": [_member(member, run) for member in members],
             "space": setup.space.name,
             "algorithm": setup.algorithm,
-            "ideal_point": list(setup.ideal_point),
+            "ideal_point": [o.ideal for o in setup.objectives],
             "generations": len(run.generations()),
         }
 
@@ -50,18 +50,30 @@ def write_front(run: Run) -> Path:
         RunError: the folder cannot be written.
     """
     path = run.folder / FRONT_FILE
-    staging = path.with_name(f".{FRONT_FILE}.{os.getpid()}")
-    text = json.dumps(front_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
+    content = _text(run)
     try:
-        staging.write_text(f"{text}\n", encoding="utf-8")
-        staging.replace(path)
+        write_whole(path, content)
     except OSError as error:
-        staging.unlink(missing_ok=True)
         raise RunError(
             f"{path}: cannot be written ({error.strerror}); the record in {run.folder} is whole, "
-            f"`nas resume {run.name}` goes on once there is room."
+            f"`nas resume {run.name}` goes on once there is space."
         ) from error
     return path
+
+
+def mend_front(run: Run) -> None:
+    """Write front.json where it is missing or says something else than the record."""
+    try:
+        is_right = (run.folder / FRONT_FILE).read_bytes() == _text(run)
+    except OSError:
+        is_right = False
+    if not is_right:
+        write_front(run)
+
+
+def _text(run: Run) -> bytes:
+    text = json.dumps(front_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
 
 
 def _member(member: Candidate, run: Run) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nas.evaluation.record import Evaluation
+    from nas.evaluation.trial import Evaluation
     from nas.store import Counts, Generation, Proposal, RunSetup
 
 EndStatus: TypeAlias = Literal["finished", "exhausted", "interrupted"]
@@ -35,10 +35,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class GenerationStarted:
-    """A generation was proposed.
+    """The first trainings of a generation begin; with a lag, maybe before the last one has ended.
 
     Args:
-        to_train: trainings to do now.
+        to_train: trainings to do now, of the whole generation.
         recorded: trainings of it that the record holds, done before the run was interrupted.
     """
 
@@ -68,7 +68,7 @@ class GenerationDone:
     """A generation is complete.
 
     Args:
-        generation: as recorded, with its own counts.
+        generation: computed from the record, with its own counts.
         counts: of the run so far.
         is_replayed: it was complete in the record already.
     """

@@ -1,130 +1,91 @@
 """Novelty: which attempts of an algorithm are worth training.
 
-An attempt is brought to its canonical form, judged by the policy (the independent validator: what
-has not passed is never trained) and named by its digest at the task's sizes. One that was seen
-before in the run is *replayed*: its result is known. One that the sizes or the policy do not allow
-is *rejected*. Only *new* ones are trained, and a generation is filled with these alone.
+An attempt is brought to its normal form at the task's sizes; that form is judged by the policy
+(the independent validator: what has not passed is never trained), named, counted and trained. One
+that the run has seen is *replayed*: its result is known. One that the sizes or the policy do not
+allow is *rejected*. Only *new* ones are trained.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from nas.canonical import canonicalise, digest
-from nas.errors import GenomeError
+from nas.canonical import digest
+from nas.compiler import formula
+from nas.errors import NasError, ViolationError
+from nas.searching.costing import canonicalise, resolved_digest
+from nas.store import Proposal
 from nas.validation import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
-    from nas.genome import Genome
+    from nas.genome import Genome, ModelSizes
+    from nas.searching.algorithm import Attempt
     from nas.validation import Policy
 
-    Key: TypeAlias = Callable[[Genome], str]
-
-Outcome: TypeAlias = Literal["new", "replayed", "rejected"]
-
-# Attempts in a row without a new mechanism after which a space counts as exhausted.
-MAX_ATTEMPTS: Final = 1000
 ILLEGAL: Final = "internal error, the policy forbids it: "
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A genome that an operator made.
+class Judge:
+    """Judges attempts and remembers the keys of all that were new.
 
     Args:
-        origin: the operator, or where the genome was taken from.
-        parents: digests of the genomes that it was made from.
+        sizes: at which mechanisms are told apart.
+        costs: of a genome in normal form, by name; raises NasError if it does not exist there.
     """
 
-    genome: Genome
-    origin: str
-    parents: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """An attempt as judged.
-
-    Args:
-        genome: in canonical form, if it has one.
-        digest: of the canonical form.
-        key: digest at the task's sizes; None for a rejected one.
-        note: why it was rejected, or nothing.
-    """
-
-    genome: Genome
-    origin: str
-    parents: tuple[str, ...]
-    digest: str
-    key: str | None
-    outcome: Outcome
-    note: str = ""
-
-    @property
-    def is_new(self) -> bool:
-        """Whether it is to be trained."""
-        return self.outcome == "new"
-
-
-class Novelty:
-    """Judges attempts and remembers the keys of all that were new."""
-
-    def __init__(self, policy: Policy, key: Key) -> None:
-        """Take the judge's two measures.
-
-        Args:
-            key: names a canonical genome at the task's sizes; raises GenomeError if it does not
-                exist there.
-        """
-        self._policy = policy
-        self._key = key
+    def __init__(
+        self, policy: Policy, sizes: ModelSizes, costs: Callable[[Genome], Mapping[str, float]]
+    ) -> None:
+        self._policy, self._sizes, self._costs = policy, sizes, costs
         self._seen: set[str] = set()
+        self._formulas: dict[str, str] = {}
 
-    def judge(self, attempt: Attempt) -> Proposed:
-        """Judge an attempt; a new one is known from now on."""
-        genome = canonicalise(attempt.genome)
-        name = digest(genome)
-        # As made, not as named: streams without projections share one name in canonical form.
-        violations = validate(attempt.genome, self._policy)
-        if violations:
-            return _rejected(attempt, genome, name, ILLEGAL + violations[0].message)
-        try:
-            key = self._key(genome)
-        except GenomeError as error:
-            return _rejected(attempt, genome, name, str(error))
-        outcome: Outcome = "replayed" if key in self._seen else "new"
+    def see(self, key: str) -> None:
+        """Know a mechanism, so that it is not new again."""
         self._seen.add(key)
-        return Proposed(genome, attempt.origin, attempt.parents, name, key, outcome)
+
+    def judge(self, attempt: Attempt, number: int, index: int) -> Proposal:
+        """Judge the attempt of this index for a proposal; a new one is known from now on."""
+        genome = attempt.genome
+        try:
+            genome = canonicalise(genome, self._sizes)
+            judged = self._judged(genome)
+        except NasError as error:
+            judged = _rejected(str(error))
+        name = digest(genome)
+        return Proposal(
+            number=number,
+            attempt=index,
+            digest=name,
+            genome=genome,
+            formula=self._formula(name, genome),
+            operator=attempt.operator,
+            name=attempt.name,
+            parents=attempt.parents,
+            **judged,
+        )
+
+    def _judged(self, genome: Genome) -> dict[str, Any]:
+        violations = validate(genome, self._policy)
+        if violations:
+            return _rejected(ILLEGAL + violations[0].message)
+        key = resolved_digest(genome, self._sizes)
+        if key in self._seen:
+            return {"key": key, "verdict": "replayed"}
+        costs = self._costs(genome)
+        self.see(key)
+        return {"key": key, "verdict": "new", "costs": costs}
+
+    def _formula(self, name: str, genome: Genome) -> str:
+        if name not in self._formulas:
+            try:
+                self._formulas[name] = formula(genome)
+            except ViolationError:
+                self._formulas[name] = ""
+        return self._formulas[name]
 
 
-def fill(novelty: Novelty, wanted: int, draw: Callable[[int], Attempt]) -> list[Proposed]:
-    """Draw until ``wanted`` attempts were new; give all attempts in order.
-
-    Args:
-        draw: makes an attempt; it is told how many failed in a row, so that it can try harder.
-
-    Returns:
-        All that was tried. Fewer than ``wanted`` new ones mean that ``MAX_ATTEMPTS`` in a row
-        failed: the space counts as exhausted.
-    """
-    tried: list[Proposed] = []
-    for _ in range(wanted):
-        for num_failed in range(MAX_ATTEMPTS):
-            tried.append(novelty.judge(draw(num_failed)))
-            if tried[-1].is_new:
-                break
-        else:
-            break
-    return tried
-
-
-def new_ones(proposals: Sequence[Proposed]) -> list[Proposed]:
-    """Those to be trained, in order."""
-    return [proposed for proposed in proposals if proposed.is_new]
-
-
-def _rejected(attempt: Attempt, genome: Genome, name: str, note: str) -> Proposed:
-    return Proposed(genome, attempt.origin, attempt.parents, name, None, "rejected", note)
+def _rejected(note: str) -> dict[str, Any]:
+    return {"key": None, "verdict": "rejected", "note": note}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from nas.search.listener import Ended
-from nas.search.novelty import MAX_ATTEMPTS
+from nas.searching.listener import Ended
+from nas.searching.proposing import MAX_ATTEMPTS
 from nas.store import RUNS, front, front_hypervolume
 
 if TYPE_CHECKING:
-    from nas.search.listener import EndStatus
+    from nas.searching.listener import EndStatus
     from nas.store import Run
+
+LOST: Final = "worker_lost"
 
 
 def ended(run: Run, status: EndStatus) -> Ended:
@@ -33,10 +35,10 @@ def complete(run: Run, generations: int | None) -> Ended | None:
     Args:
         generations: how many the run shall have; None for what it was begun with.
     """
-    is_exhausted = bool(run.note)
+    is_exhausted = run.is_exhausted
     wanted = max(run.setup.generations, generations or 0)
     is_short = len(run.generations()) < wanted and not is_exhausted
-    if run.status != "finished" or is_short:
+    if run.status != "finished" or is_short or LOST in run.ended().values():
         return None
     if is_exhausted:
         return _event(run, "exhausted", f"Run {run.name} is complete. {run.note}")

@@ -6,30 +6,32 @@ A new run works from its frozen copies too, so that one that is resumed cannot d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from nas.canonical import resolved_digest
 from nas.config import M, dump_yaml, near, parse_model, parse_yaml
 from nas.errors import ConfigError, SpaceError
-from nas.evaluation.record import OBJECTIVES
 from nas.mechanisms import seeds
-from nas.search.algorithm import Materials, check_algorithm, make_algorithm
-from nas.search.novelty import Novelty
+from nas.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
+from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.costing import cost_units
+from nas.searching.novelty import Judge
+from nas.searching.proposing import Proposer
 from nas.space import SearchSpace
-from nas.store import Document, RunSetup
+from nas.store import Document
 from nas.validation import PolicyFile, compile_policy, load_policy
 from nas.variation import Variation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import pydantic
 
-    from nas.evaluation.record import Objective
-    from nas.search.algorithm import Algorithm
+    from nas.genome import Genome, ModelSizes
+    from nas.objectives import Metric
+    from nas.store import RunSetup
+    from nas.validation import Policy
 
 MAX_SEED: Final = 2**63
 MAX_COUNT: Final = 1_000_000
@@ -40,11 +42,13 @@ class Settings:
     """How to search.
 
     Args:
-        algorithm: one of ``nas.search.algorithm.ALGORITHMS``.
+        algorithm: one of ``nas.searching.algorithm.ALGORITHMS``.
         population: new candidates a generation.
         generations: how many, the first one included.
         seed: of the search; training seeds derive from it.
         repeats: trainings of each candidate, each with its own seed.
+        lag: proposal t is computed from the results up to t - lag, so that workers never wait for
+            a generation's end; a few times the workers. None for generations.
 
     Raises:
         ConfigError: an unknown algorithm, or a number outside its range.
@@ -55,11 +59,14 @@ class Settings:
     generations: int = 50
     seed: int = 0
     repeats: int = 1
+    lag: int | None = None
 
     def __post_init__(self) -> None:
-        check_algorithm(self.algorithm)
+        ALGORITHMS.get(self.algorithm)
         for name in ("population", "generations", "repeats"):
             check_count(name, getattr(self, name))
+        if self.lag is not None:
+            check_count("lag", self.lag)
         if not 0 <= self.seed < MAX_SEED:
             raise ConfigError(f"seed: found {self.seed}; expected a number from 0 to 2^63 - 1.")
 
@@ -74,98 +81,71 @@ def check_count(name: str, number: int) -> None:
         raise ConfigError(f"{name}: found {number}; expected a number from 1 to {MAX_COUNT:,}.")
 
 
-def objectives_of(space: SearchSpace) -> tuple[Objective, ...]:
-    """The space's objectives.
+def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str, ...]:
+    """The space's objectives, ``quality`` resolved to the task's first metric.
 
     Raises:
         SpaceError: there is no such objective, or one stands twice.
     """
-    for name in space.objectives:
-        if name not in OBJECTIVES:
+    known = (*(metric.name for metric in metrics), *cost_units())
+    names = tuple(metrics[0].name if name == QUALITY else name for name in space.objectives)
+    for name in names:
+        if name not in known:
             raise SpaceError(
-                f"space {space.name}, objectives: there is no objective "
-                f"{name!r}{near(name, OBJECTIVES)}; expected some of {', '.join(OBJECTIVES)}."
+                f"space {space.name}, objectives: there is no objective {name!r}"
+                f"{near(name, (QUALITY, *known))}; expected some of "
+                f"{', '.join((QUALITY, *known))}."
             )
-        if space.objectives.count(name) > 1:
+        if names.count(name) > 1:
             raise SpaceError(f"space {space.name}, objectives: {name!r} stands twice.")
-    return tuple(OBJECTIVES[name] for name in space.objectives)
+    return names
 
 
-def check_space(space: SearchSpace) -> None:
+def make_objectives(
+    names: Sequence[str], metrics: Sequence[Metric], mha: Mapping[str, float]
+) -> tuple[Objective, ...]:
+    """Objectives with their ends: a metric's ideal and chance, nothing and twice mha's for a cost.
+
+    Args:
+        mha: what standard attention costs.
+    """
+    of = {metric.name: of_metric(metric) for metric in metrics}
+    for name, (unit, about) in cost_units().items():
+        if name in mha:
+            reference = COST_REFERENCE * mha[name]
+            of[name] = Objective(name, "min", unit, about, 0.0, reference, is_metric=False)
+    return tuple(of[name] for name in names)
+
+
+def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
     """Find out early what is wrong with a space.
 
     Raises:
-        ConfigError: it contradicts its policy, mechanisms or objectives.
+        ConfigError: it contradicts its policy or mechanisms.
     """
-    objectives_of(space)
     policy = load_policy(space.policy)
     seeds(space, policy)
-    Variation(space, policy).sample(np.random.default_rng(0))
+    variation(space, policy, is_causal=is_causal).sample(np.random.default_rng(0))
 
 
-def ends(
-    objectives: tuple[Objective, ...], *, num_classes: int, mha: Mapping[str, float]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Ideal and reference point, the same for every run of a task.
-
-    Ideal is an accuracy of 1 and no cost; the reference is chance and twice the cost of standard
-    attention.
-
-    Args:
-        num_classes: of the data; chance is one in so many.
-        mha: what standard attention costs in each minimised objective.
-    """
-    ideal = tuple(1.0 if o.direction == "max" else 0.0 for o in objectives)
-    reference = tuple(
-        1.0 / num_classes if o.direction == "max" else 2.0 * mha[o.name] for o in objectives
-    )
-    return ideal, reference
+def variation(space: SearchSpace, policy: Policy, *, is_causal: bool) -> Variation:
+    """The operators of a space; for a causal task, of its causal mechanisms."""
+    causal: dict[str, Any] = {"is_causal": True} if is_causal else {}
+    return Variation(space, policy, **causal)
 
 
-def make_setup(
-    space: SearchSpace,
-    task: Document,
-    settings: Settings,
+def make_proposer(
+    setup: RunSetup,
+    sizes: ModelSizes,
+    costs: Callable[[Genome], Mapping[str, float]],
     *,
-    num_classes: int,
-    mha: Mapping[str, float],
-    choices: Mapping[str, Any] | None = None,
-) -> RunSetup:
-    """Freeze all that decides what a run finds.
+    is_causal: bool = False,
+) -> Proposer:
+    """The run's proposer at its start, from the frozen copies of space and policy.
 
     Args:
-        task: frozen already, with a fingerprint of task and data together.
-        num_classes, mha: see ``ends``.
-        choices: how trainings are computed, as plain data (nas.evaluation.choices); none go
-            by rules of thumb.
-
-    Raises:
-        ConfigError: the space contradicts its policy, mechanisms or objectives.
-    """
-    objectives = objectives_of(space)
-    policy = load_policy(space.policy)
-    ideal, reference = ends(objectives, num_classes=num_classes, mha=mha)
-    return RunSetup(
-        seed=settings.seed,
-        space=Document.of(space.name, as_text(space)),
-        policy=Document.of(policy.name, as_text(policy.file)),
-        task=task,
-        algorithm=settings.algorithm,
-        population=settings.population,
-        generations=settings.generations,
-        repeats=settings.repeats,
-        objectives=objectives,
-        ideal_point=ideal,
-        reference_point=reference,
-        choices=choices or {},
-    )
-
-
-def frozen_algorithm(setup: RunSetup, *, dim: int, heads: int, depth: int) -> Algorithm:
-    """The run's algorithm at its start, from the frozen copies of space and policy.
-
-    Args:
-        dim, heads, depth: the task's sizes, at which mechanisms are told apart.
+        sizes: the task's, at which mechanisms are told apart.
+        costs: of a genome in normal form, by name.
 
     Raises:
         ConfigError: the space contradicts its policy or mechanisms.
@@ -173,18 +153,24 @@ def frozen_algorithm(setup: RunSetup, *, dim: int, heads: int, depth: int) -> Al
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     materials = Materials(
-        operators=Variation(space, policy),
-        novelty=Novelty(policy, partial(resolved_digest, dim=dim, heads=heads, depth=depth)),
-        mechanisms=seeds(space, policy),
+        operators=variation(space, policy, is_causal=is_causal),
+        mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy)),
         population=setup.population,
         num_objectives=len(setup.objectives),
         seed=setup.seed,
     )
-    return make_algorithm(setup.algorithm, materials)
+    algorithm = ALGORITHMS.get(setup.algorithm)(materials)
+    return Proposer(algorithm, materials, Judge(policy, sizes, costs), lag=setup.lag)
+
+
+def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
+    """Space and policy as a run keeps them."""
+    policy = load_policy(space.policy)
+    return Document.of(space.name, as_text(space)), Document.of(policy.name, as_text(policy.file))
 
 
 def as_text(model: pydantic.BaseModel) -> str:
-    """A space, policy or task as YAML, defaults written out: they may change one day."""
+    """A space or policy as YAML, defaults written out: they may change one day."""
     return dump_yaml(model.model_dump(mode="json", by_alias=True))
 
 

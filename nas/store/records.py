@@ -7,7 +7,7 @@ of space, policy and task are kept whole, so that a run explains itself without 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -142,6 +142,10 @@ class Counts:
     replayed: int = 0
     rejected: int = 0
     failed: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Counts of both together."""
+        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

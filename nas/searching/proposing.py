@@ -1,0 +1,95 @@
+"""Proposing, apart from training: what comes next, as a function of what was proposed and told.
+
+Proposal t is computed from the results of the proposals up to t - lag, told in order, with a
+random generator of its own; without a lag, from all results of earlier generations. Attempts are
+drawn and judged until one is new. Recorded proposals are followed as recorded, even where another
+processor would draw otherwise, so that resuming is reading. Whoever trains by other means asks
+and tells here too:
+
+    proposer = make_proposer(...)
+    while proposer.may_propose(number, len(told)):
+        attempts = proposer.propose(number, told)  # the last one is what to train
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from nas.searching.algorithm import Attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+
+    from nas.searching.algorithm import Algorithm, Materials, Told
+    from nas.searching.novelty import Judge
+    from nas.store import Proposal
+
+# Attempts in a row without a new mechanism after which a space counts as exhausted.
+MAX_ATTEMPTS: Final = 1000
+
+
+class Proposer:
+    """Draws proposals in order of their numbers.
+
+    Args:
+        lag: see the module; None for the generational form.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, materials: Materials, judge: Judge, *, lag: int | None = None
+    ) -> None:
+        self._algorithm, self._materials, self._judge = algorithm, materials, judge
+        self._lag = lag
+        self._num_told = 0
+        self._num_named = 0
+
+    def follow(self, recorded: Iterable[Proposal]) -> None:
+        """Take over attempts that were made before."""
+        for proposal in recorded:
+            self._num_named += proposal.name is not None
+            if proposal.is_new and proposal.key is not None:
+                self._judge.see(proposal.key)
+
+    def may_propose(self, number: int, known: int) -> bool:
+        """Whether the results of the first ``known`` proposals suffice for proposal ``number``."""
+        return known >= self._horizon(number)
+
+    def propose(self, number: int, told: Sequence[Told]) -> list[Proposal]:
+        """All attempts for a number; the last one is new, or the space is exhausted.
+
+        Args:
+            told: results of the proposals from 0 on, as many as are known without a gap.
+        """
+        self._tell(told[: self._horizon(number)])
+        rng = self._materials.generator(number)
+        attempts: list[Proposal] = []
+        while len(attempts) < MAX_ATTEMPTS and not (attempts and attempts[-1].is_new):
+            attempt = self._draw(number, rng, len(attempts))
+            attempts.append(self._judge.judge(attempt, number, len(attempts)))
+        return attempts
+
+    def _horizon(self, number: int) -> int:
+        """How many results proposal ``number`` is computed from."""
+        if self._lag is None:
+            return number - number % self._materials.population
+        return max(0, number - self._lag + 1)
+
+    def _tell(self, told: Sequence[Told]) -> None:
+        """Tell what is new, cut alike however it came: by generations, or one by one."""
+        size = self._materials.population if self._lag is None else 1
+        while self._num_told < len(told):
+            end = min(self._num_told + size, len(told))
+            self._algorithm.tell(told[self._num_told : end])
+            self._num_told = end
+
+    def _draw(self, number: int, rng: np.random.Generator, num_failed: int) -> Attempt:
+        materials = self._materials
+        if number >= materials.population:
+            return self._algorithm.propose(rng, num_failed)
+        if self._num_named < len(materials.mechanisms):
+            name, genome = materials.mechanisms[self._num_named]
+            self._num_named += 1
+            return Attempt(genome, "mechanism", name)
+        return materials.sample(rng)
