@@ -44,13 +44,13 @@ def study(
     Raises:
         GenomeError: a mechanism does not exist at the task's sizes.
     """
-    sizes = ModelSizes(*task.sizes)
+    dim, heads, depth, _ = task.sizes
     jobs: list[Job] = []
     meaning: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
     for repeat in range(repeats):
         for name, genome in mechanisms:
-            key = resolved_digest(genome, sizes)
-            job = Job(key, canonicalise(genome, sizes), training_seed(seed, "study", repeat))
+            key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
+            job = Job(key, canonicalise(genome), training_seed(seed, "study", repeat))
             if (key, job.seed) not in meaning:
                 jobs.append(job)
             # Two names of one mechanism at this size are trained once and reported twice.
