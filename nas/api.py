@@ -7,12 +7,13 @@ or a genome. What is heavy is imported where it is used: a front is read without
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
 from nas.errors import ConfigError, ViolationError
-from nas.evaluation.backends import Execution
+from nas.evaluation.backends import Execution, make_evaluator
 from nas.store import RUNS, find_run, open_run
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def search(
         chosen,
         _task_of(chosen, task, data),
         Settings(algorithm, population, generations, seed, repeats, lag),
-        execution=_execution(execution),
+        make_evaluator=partial(make_evaluator, _execution(execution)),
         root=Path(runs),
         name=run,
         command=command,
@@ -128,7 +129,7 @@ def resume(
 
     return resume_search(
         find_run(run, Path(runs)),
-        execution=_execution(execution),
+        make_evaluator=partial(make_evaluator, _execution(execution)),
         generations=generations,
         data=data,
         listener=listener,
@@ -234,12 +235,12 @@ def examined(source: Given, dim: int | None, heads: int | None, tokens: int | No
     from nas.sources import resolve
 
     found = resolve(source)
-    task = task_of_run(found)
-    sizes = Sizes() if task is None else Sizes(*_block(task), task.qkv_bias)
-    wanted = Sizes(
-        dim or sizes.dim, heads or sizes.heads, tokens or sizes.tokens, sizes.qkv_bias
-    )
-    return examine(found, wanted)
+    task, sizes = _task_of_run(found), Sizes()
+    if task is not None:
+        own = task.sizes
+        sizes = Sizes(own.dim, own.heads, own.tokens, task.qkv_bias)
+    given = {"dim": dim, "heads": heads, "tokens": tokens}
+    return examine(found, replace(sizes, **{k: v for k, v in given.items() if v is not None}))
 
 
 def validate(source: Given, *, policy: str = POLICY) -> dict[str, Any]:
@@ -288,14 +289,15 @@ def _trainings(
     record: str | Path | None,
 ) -> Iterator[Training]:
     """The trainings of a study; workers are there while somebody iterates."""
-    from nas.evaluation.backends import make_evaluator
     from nas.evaluation.journal import JournaledEvaluator
     from nas.evaluation.study import study
-    from nas.report.trials import Training, costs_under
+    from nas.report.trials import Training
+    from nas.searching.costing import canonicalise, costs_under
 
     data = task.load()
     metric = task.metrics(data)[0]
-    costs = {source.text: costs_under(source.genome, task) for source in sources}
+    count = costs_under(task, {})
+    costs = {s.text: count(canonicalise(s.genome, task.sizes)) for s in sources}
     evaluator = make_evaluator(execution, task, data)
     try:
         if record is not None:
@@ -334,6 +336,16 @@ def _execution(options: ExecutionOptions) -> Execution:
             option = name.replace("_", "-")
             raise ConfigError(f"{option}: found {value}; expected a number above 0.")
     return found
+
+
+def _task_of_run(source: Source) -> Task | None:
+    """The task of the run that a source is a member of."""
+    from nas.searching.driver import thawed_task
+
+    if source.run is None:
+        return None
+    with open_run(source.run) as run:
+        return thawed_task(run.setup.task)
 
 
 def _task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:

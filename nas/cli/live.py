@@ -110,7 +110,7 @@ class Lines(_Watching):
     def on_generation(self, event: GenerationDone) -> None:
         """Say how it stands."""
         super().on_generation(event)
-        if self.progress:
+        if self.progress and not event.is_replayed:
             self._say(generation_line(self.progress))
 
     def _say(self, line: str) -> None:

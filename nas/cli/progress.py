@@ -71,7 +71,9 @@ class Progress:
         """A generation is complete."""
         self.generations_done = event.generation.number + 1
         self.hypervolumes = (*self.hypervolumes, event.generation.hypervolume)
-        self.counts = event.counts
+        # The record, which was read at the start, knows more than its own generations.
+        if not event.is_replayed:
+            self.counts = event.counts
 
     @property
     def total(self) -> int:
