@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from nas.errors import RunError
+from nas.training.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,23 +75,6 @@ class Trial:
     stops: tuple[Stop, ...] = ()
     work: float = 0.0
     keeps_weights: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a training says after an epoch.
-
-    Attributes:
-        epoch: counts from 1.
-        train_loss: mean over the epoch's targets.
-        metrics: value by the metric's name, on held-out data.
-        core_seconds: processor time so far.
-    """
-
-    epoch: int
-    train_loss: float
-    metrics: Mapping[str, float]
-    core_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

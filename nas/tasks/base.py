@@ -34,9 +34,11 @@ Batch: TypeAlias = "tuple[Tensor, ...]"
 MakeAttention: TypeAlias = "Callable[[int], nn.Module]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Data:
     """The data of a search: plain contiguous arrays, which the workers of a machine share.
+
+    Each instance is equal to itself alone, so that what was prepared from it can be kept.
 
     Attributes:
         name: the spec that a person gave.
@@ -70,6 +72,10 @@ class Task(Frozen):
     """How to train and judge a candidate; families add their data and model.
 
     Attributes:
+        kind: of the family, as ``TASKS`` and YAML name it.
+        data_kinds: what ``data`` may begin with, up to a colon.
+        is_causal: whether each token sees itself and earlier ones alone.
+        num_tallies: how many numbers ``tally`` gives.
         name, about: for people; they change no result.
         data: where examples come from, as the family reads it.
         width, depth, heads, mlp_ratio, activation, dropout, final_norm, qkv_bias, init_std: of the
@@ -84,7 +90,9 @@ class Task(Frozen):
     """
 
     kind: ClassVar[str]
+    data_kinds: ClassVar[tuple[str, ...]]
     is_causal: ClassVar[bool] = False
+    num_tallies: ClassVar[int] = 3
 
     name: Name
     about: str = ""
@@ -134,6 +142,10 @@ class Task(Frozen):
     ) -> Examples:
         """A side of the data on a device; ``dtype`` is what the first layer reads."""
 
+    def epoch_size(self, data: Data) -> int:
+        """How many training examples an epoch has."""
+        return data.count("train")
+
     @abstractmethod
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
         """The training examples of an epoch (from 1), as indices in order."""
@@ -157,6 +169,10 @@ class Task(Frozen):
     @abstractmethod
     def score(self, totals: list[float]) -> dict[str, float]:
         """The metrics by name, from the tallies of all batches."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that ``nas.tasks.parse_task`` reads, ``kind`` included."""
+        return {"kind": self.kind, **self.model_dump(mode="json")}
 
     def fingerprint(self) -> str:
         """A digest, 16 hex characters, of everything here that changes a result, data apart."""
