@@ -16,7 +16,7 @@ from nas.config import parse_yaml
 from nas.objectives import as_costs
 from nas.pareto import dominates, knee, non_dominated
 from nas.report.text import plural
-from nas.report.units import duration, percent, quantity
+from nas.report.units import FRACTION, amount, duration, header, percent, quantity
 from nas.store import candidates
 
 if TYPE_CHECKING:
@@ -168,7 +168,12 @@ def tally(facts: RunFacts) -> list[tuple[str, str]]:
 
 def _reference(setup: RunSetup) -> str:
     """The hypervolume's reference point, in words."""
-    return ", ".join(f"{o.name} {quantity(o.reference, o.unit)}" for o in setup.objectives)
+    return ", ".join(
+        f"{o.name} {quantity(o.reference, o.unit)}"
+        if o.unit == FRACTION
+        else f"{header(o.name)} {amount(o.reference, o.unit)}"
+        for o in setup.objectives
+    )
 
 
 def _session_seconds(run: Run) -> tuple[float, float]:
