@@ -4,35 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nas.canonical import canonicalise, digest, resolved_digest
+from nas.canonical import digest
 from nas.compiler import formula
-from nas.evaluation.record import OBJECTIVES, Evaluation, training_seed
-from nas.genome import Genome
+from nas.evaluation.trial import Budget, Evaluation, Report, training_seed
+from nas.genome import Genome, ModelSizes
 from nas.mechanisms import seeds
+from nas.objectives import Objective
+from nas.searching.costing import canonicalise, resolved_digest
 from nas.space import load_space
-from nas.store import (
-    Counts,
-    Document,
-    Generation,
-    Proposal,
-    RunSetup,
-    RunWriter,
-    Session,
-    create_run,
-    front,
-    front_hypervolume,
-)
-from nas.training.curve import Epoch
+from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
 from nas.validation import load_policy
 from nas.variation import Variation
 
-SIZES = {"dim": 32, "heads": 4, "depth": 2}
+SIZES = ModelSizes(32, 4, 2, 65)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+ACCURACY = Objective("accuracy", "max", "fraction", "share got right", 1.0, 0.1, is_metric=True)
+MACS = Objective("macs", "min", "MAC", "multiply-adds", 0.0, 4_000_000.0, is_metric=False)
 MakeRun = Callable[..., Path]
 
 
@@ -69,13 +62,13 @@ def record_run(
         population=population,
         generations=generations,
         repeats=repeats,
-        objectives=(OBJECTIVES["accuracy"], OBJECTIVES["macs"]),
-        ideal_point=(1.0, 0.0),
-        reference_point=(0.1, 4_000_000.0),
+        objectives=(ACCURACY, MACS),
     )
     versions = {"nas": "0.1.0", "torch": "2.9"}
     session = Session(f"nas search --space {space_name}", versions, "a CPU", 2)
-    with create_run(root, setup, session, name=name) as writer:
+    minutes = count()
+    clock = lambda: NOON + timedelta(minutes=next(minutes))  # noqa: E731
+    with create_run(root, setup, session, name=name, clock=clock) as writer:
         _Recorder(writer, setup).record(space_name)
         if is_finished:
             writer.finish()
@@ -95,81 +88,83 @@ class _Recorder:
         space = load_space(space_name)
         policy = load_policy(space.policy)
         operators = Variation(space, policy)
-        for number in range(self._setup.generations):
-            made = []
-            if number == 0:
-                made = [(m.genome, f"mechanism:{m.name}", ()) for m in seeds(space, policy)]
-            while len(made) < self._setup.population:
-                if number == 0 or self._rng.random() < 0.2:
-                    made.append((operators.sample(self._rng), "sample", ()))
+        named = [(m.genome, "mechanism", m.name) for m in seeds(space, policy)]
+        size = self._setup.population
+        for number in range(self._setup.generations * size):
+            attempts: list[Proposal] = []
+            while not (attempts and attempts[-1].is_new):
+                parents: tuple[str, ...] = ()
+                if named and number < size:
+                    genome, operator, name = named.pop(0)
+                elif not self._known or self._rng.random() < 0.2:
+                    genome, operator, name = operators.sample(self._rng), "sample", None
                 else:
                     parent = self._known[self._rng.integers(len(self._known))]
-                    genome, origin = operators.mutate(parent.genome, self._rng)
-                    made.append((genome, origin, (parent.digest,)))
-            self._generation(
-                number, [self._proposal(number, i, *parts) for i, parts in enumerate(made)]
-            )
+                    genome, operator = operators.mutate(parent.genome, self._rng)
+                    name, parents = None, (parent.digest,)
+                place = (number, len(attempts))
+                attempts.append(self._proposal(place, genome, operator, name, parents))
+            self._writer.record_proposals(attempts)
+            self._train(attempts[-1])
 
     def _proposal(
-        self, number: int, position: int, genome: Genome, origin: str, parents: tuple[str, ...]
+        self,
+        place: tuple[int, int],
+        genome: Genome,
+        operator: str,
+        name: str | None,
+        parents: tuple[str, ...],
     ) -> Proposal:
-        genome = canonicalise(genome)
-        key = resolved_digest(genome, **SIZES)
-        outcome = "replayed" if key in self._keys else "new"
+        genome = canonicalise(genome, SIZES)
+        key = resolved_digest(genome, SIZES)
+        is_new = key not in self._keys
         self._keys.add(key)
         return Proposal(
-            number, position, digest(genome), key, genome, formula(genome), origin, parents, outcome
+            *place,
+            digest=digest(genome),
+            key=key,
+            genome=genome,
+            formula=formula(genome),
+            operator=operator,
+            name=name,
+            parents=parents,
+            verdict="new" if is_new else "replayed",
+            costs=_costs(genome) if is_new else {},
         )
 
-    def _generation(self, number: int, proposals: list[Proposal]) -> None:
-        self._writer.record_proposals(proposals)
-        fresh = [p for p in proposals if p.outcome == "new"]
-        failing = next((p for p in fresh if p.origin == "sample"), None) if number == 0 else None
-        for proposal in fresh:
-            for repeat in range(self._setup.repeats):
-                assert proposal.key is not None
-                result = self._evaluation(proposal, repeat, fails=proposal is failing)
-                self._writer.record_evaluation(proposal.key, repeat, result)
-        self._known += [p for p in fresh if p is not failing]
-        self._end(number, proposals, len(fresh), int(failing is not None))
+    def _train(self, proposal: Proposal) -> None:
+        fails = proposal.operator == "sample" and all(p.name for p in self._known)
+        for repeat in range(self._setup.repeats):
+            result = self._evaluation(proposal, repeat, fails=fails)
+            self._writer.record_evaluation(str(proposal.key), repeat, result)
+        if not fails or len(self._known) == 0:
+            self._known.append(proposal)
 
     def _evaluation(self, proposal: Proposal, repeat: int, *, fails: bool) -> Evaluation:
-        nodes, projections = len(proposal.genome.nodes), proposal.genome.projections
-        flags = (projections.has_wq, projections.has_wk, projections.has_wv, projections.has_wo)
-        macs = 150_000.0 * nodes + 400_000.0 * sum(flags)
-        accuracy = float(0.45 - 0.35 / (nodes + sum(flags)) + self._rng.normal(0, 0.02))
-        assert proposal.key is not None
-        objectives = {
-            "accuracy": accuracy,
-            "macs": macs,
-            "params": macs / 64,
-            "kv_cache_bytes_per_token": 256,
-        }
+        size = proposal.costs["macs"] / 400_000
+        accuracy = float(0.45 - 0.35 / size + self._rng.normal(0, 0.02))
         return Evaluation(
             status="failed" if fails else "ok",
             reason="diverged" if fails else None,
-            objectives={} if fails else objectives,
-            curve=(Epoch(1, 2.2, accuracy / 2), Epoch(2, 1.9, accuracy)),
-            seed=training_seed(self._setup.seed, proposal.key, repeat),
-            budget="2 epochs x 1024 images",
+            metrics={} if fails else {"accuracy": accuracy},
+            reports=(
+                Report(1, 2.2, {"accuracy": accuracy / 2}, 1.5),
+                Report(2, 1.9, {"accuracy": accuracy}, 3.0),
+            ),
+            seed=training_seed(self._setup.seed, str(proposal.key), repeat),
+            budget=Budget(2, 1024, "float32"),
             wall_seconds=3.5,
             core_seconds=3.0,
             peak_memory_bytes=2**28,
             worker="host:1",
+            hardware="a CPU",
+            execution="eager",
             error="the loss is not a number" if fails else None,
         )
 
-    def _end(self, number: int, proposals: list[Proposal], num_new: int, failed: int) -> None:
-        members = front(self._writer.run)
-        counts = Counts(len(proposals), num_new, len(proposals) - num_new, 0, failed)
-        self._writer.record_generation(
-            Generation(
-                number=number,
-                started=NOON + timedelta(minutes=number),
-                finished=NOON + timedelta(minutes=number + 1),
-                hypervolume=front_hypervolume(self._writer.run, members),
-                best_accuracy=members[0].objectives["accuracy"],
-                counts=counts,
-                front=tuple(m.digest for m in members),
-            )
-        )
+
+def _costs(genome: Genome) -> dict[str, float]:
+    nodes, projections = len(genome.nodes), genome.projections
+    flags = (projections.has_wq, projections.has_wk, projections.has_wv, projections.has_wo)
+    macs = 150_000.0 * nodes + 400_000.0 * sum(flags)
+    return {"macs": macs, "params": macs / 64, "kv_cache_bytes_per_token": 256.0}

@@ -167,7 +167,7 @@ def make_setup(
 
 def frozen_task(task: Task, data: Data) -> Document:
     """A task as a run keeps it, with a fingerprint of recipe and data, these by content."""
-    text = dump_yaml({"kind": task.kind, **task.model_dump(mode="json", by_alias=True)})
+    text = dump_yaml(task.to_dict())
     digest = hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
     return Document(task.name, text, digest)
 

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from nas.canonical import resolved_digest
-from nas.evaluation.choices import Choices
-from nas.evaluation.record import Evaluation, Job
-from nas.genome import Genome
+from nas.evaluation.trial import Budget, Evaluation, Trial
+from nas.genome import Genome, ModelSizes
 from nas.mechanisms import seeds
-from nas.search.algorithm import Materials
-from nas.search.front_file import front_answer
-from nas.search.listener import Listener, Silent
-from nas.search.loop import Loop
-from nas.search.novelty import Novelty
-from nas.search.setup import Settings, frozen_algorithm, make_setup
+from nas.objectives import Objective
+from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.front_file import front_answer
+from nas.searching.listener import Listener, Silent
+from nas.searching.loop import Loop
+from nas.searching.novelty import Judge
+from nas.searching.proposing import Proposer
+from nas.searching.setup import Settings, frozen_space, make_proposer
 from nas.space import SearchSpace
-from nas.store import Document, RunWriter, Session, create_run, open_run, open_writer
-from nas.tasks import ImageData, Task, load_task
+from nas.store import Document, RunSetup, RunWriter, Session, create_run, open_run, open_writer
+from nas.tasks import Data, Task, load_task
 from nas.validation import Policy, load_policy
 from nas.variation import Variation
 
-SIZES = {"dim": 32, "heads": 4, "depth": 2}
+SIZES = ModelSizes(32, 4, 2, 17)
 SESSION = Session("nas search", {"nas": "0.1"}, "a CPU")
-MHA = {"macs": 1000.0}
+ACCURACY = Objective("accuracy", "max", "fraction", "", 1.0, 0.1, is_metric=True)
+LOSS = Objective("log_loss", "min", "nat", "", 0.0, 2.3, is_metric=True)
+MACS = Objective("macs", "min", "MAC", "", 0.0, 2000.0, is_metric=False)
+PARAMS = Objective("params", "min", "count", "", 0.0, 1000.0, is_metric=False)
 
 SPACE = SearchSpace.model_validate(
     {
@@ -52,6 +55,7 @@ SPACE = SearchSpace.model_validate(
             "kv_heads": ["all", "1/2"],
         },
         "mechanisms": ["mha", "ssqa"],
+        "objectives": ["quality", "macs"],
     }
 )
 # One chain, four projections on or off: 50 mechanisms and no more.
@@ -62,59 +66,78 @@ TINY = SearchSpace.model_validate(
         "primitives": {"scaled_dot_product": {}, "softmax": {}, "weighted_sum": {}},
         "projections": {f"has_w{x}": [True, False] for x in "qkvo"},
         "mechanisms": ["mha"],
+        "objectives": ["accuracy", "macs"],
     }
 )
+
+
+def hashed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
+
+
+def made_up_costs(genome: Genome) -> Mapping[str, float]:
+    number = hashed(genome.to_json())
+    return {"macs": float(1 + number % 1999), "params": float(1 + number % 997)}
 
 
 class Table:
     """An evaluator that looks results up in a hash of the key: quick, and the same everywhere.
 
-    One key in ten fails. Results come in an order that depends on the number of workers.
+    One key in ten fails. As many trials as there are workers are under way; one of them ends next,
+    drawn by ``order``.
     """
 
-    def __init__(self, workers: int = 1, stop_after: int | None = None) -> None:
+    def __init__(self, workers: int = 1, stop_after: int | None = None, order: int = 0) -> None:
         self.workers = workers
         self.trained: list[tuple[str, int]] = []
+        self.most_waiting = 0
         self.closed = False
-        self.choices: Choices | None = None
+        self.calibrated = 0
+        self.lost: set[str] = set()
         self._left = stop_after
+        self._waiting: list[Trial] = []
+        self._rng = np.random.default_rng(order)
 
-    def choose(self, seeds: int = 1) -> Choices:
-        return Choices("float32", {"a place": {16: "a way"}}, "a table")
+    def calibrate(self) -> Mapping[str, Any]:
+        self.calibrated += 1
+        return {}
 
-    def use(self, choices: Choices) -> None:
-        self.choices = choices
+    def submit(self, trials: Sequence[Trial]) -> None:
+        self._waiting += trials
+        self.most_waiting = max(self.most_waiting, len(self._waiting))
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
-        for job in sorted(jobs, key=lambda job: (job.seed % self.workers, job.seed)):
-            if self._left is not None:
-                if self._left == 0:
-                    raise KeyboardInterrupt
-                self._left -= 1
-            self.trained.append((job.key, job.seed))
-            yield job, self.evaluate(job)
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        if not self._waiting:
+            return []
+        if self._left is not None:
+            if self._left == 0:
+                raise KeyboardInterrupt
+            self._left -= 1
+        trial = self._waiting.pop(self._rng.integers(min(self.workers, len(self._waiting))))
+        self.trained.append((trial.key, trial.seed))
+        return [(trial, self.evaluate(trial))]
 
     def close(self) -> None:
         self.closed = True
 
-    def evaluate(self, job: Job) -> Evaluation:
-        number = int.from_bytes(hashlib.sha256(job.key.encode()).digest()[:6], "big")
-        noise = job.seed % 1000 / 1e5
-        objectives = {
-            "accuracy": 0.1 + 0.8 * (number % 997) / 997 + noise,
-            "macs": float(1 + number % 1999),
-        }
-        fields = (job.seed, "a table", 0.0, 0.0, 0, "here")
+    def evaluate(self, trial: Trial) -> Evaluation:
+        number = hashed(trial.key)
+        accuracy = 0.1 + 0.8 * (number % 997) / 997 + trial.seed % 1000 / 1e5
+        fields = ((), trial.seed, Budget(1, 2, "float32"), 0.0, 0.0, 0, "here")
+        if trial.key in self.lost:
+            return Evaluation("failed", "worker_lost", {}, *fields, error="it went away")
         if number % 10 == 0:
-            return Evaluation("failed", "diverged", {}, (), *fields, "the loss is not a number")
-        return Evaluation("ok", None, objectives, (), *fields, None)
+            return Evaluation("failed", "diverged", {}, *fields, error="the loss is no number")
+        weights = trial.key.encode() if trial.keeps_weights else None
+        metrics = {"accuracy": accuracy, "log_loss": 2.3 * (1 - accuracy)}
+        return Evaluation("ok", None, metrics, *fields, weights=weights)
 
 
 def look_up(
-    job: Job, task: Task, data: ImageData, *, device: str, time_limit: float | None
+    trial: Trial, task: Task, data: Data, *, device: str, time_limit: float | None
 ) -> Evaluation:
     """The table as a training function."""
-    return Table().evaluate(job)
+    return Table().evaluate(trial)
 
 
 class Heard(Silent):
@@ -143,33 +166,48 @@ class Kit:
 
     root: Path
     policy: Policy
-    key: Callable[[Genome], str]
     space = SPACE
     tiny = TINY
     sizes = SIZES
     session = SESSION
-    mha = MHA
+    accuracy, log_loss, macs, params = ACCURACY, LOSS, MACS, PARAMS
     look_up = staticmethod(look_up)
 
-    def novelty(self, key: Callable[[Genome], str] | None = None) -> Novelty:
-        return Novelty(self.policy, key or self.key)
+    def judge(self, sizes: ModelSizes = SIZES) -> Judge:
+        return Judge(self.policy, sizes, made_up_costs)
 
     def materials(
         self, seed: int = 0, population: int = 10, space: SearchSpace = SPACE, width: int = 2
     ) -> Materials:
         return Materials(
             operators=Variation(space, self.policy),
-            novelty=self.novelty(),
-            mechanisms=seeds(space, self.policy),
+            mechanisms=tuple((m.name, m.genome) for m in seeds(space, self.policy)),
             population=population,
             num_objectives=width,
             seed=seed,
         )
 
-    def create(self, name: str = "run", space: SearchSpace = SPACE, **settings: Any) -> RunWriter:
+    def proposer(self, name: str, lag: int | None = None, **changes: Any) -> Proposer:
+        materials = self.materials(**changes)
+        return Proposer(ALGORITHMS.get(name)(materials), materials, self.judge(), lag=lag)
+
+    def create(
+        self,
+        name: str = "run",
+        space: SearchSpace = SPACE,
+        objectives: tuple[Objective, ...] = (ACCURACY, MACS),
+        **settings: Any,
+    ) -> RunWriter:
         chosen = Settings(**{"population": 8, "generations": 4, **settings})
-        task = Document("toy", "name: toy\n", "0123456789abcdef")
-        setup = make_setup(space, task, chosen, num_classes=10, mha=MHA)
+        space_copy, policy_copy = frozen_space(space)
+        plain = ("seed", "algorithm", "population", "generations", "repeats", "lag")
+        setup = RunSetup(
+            space=space_copy,
+            policy=policy_copy,
+            task=Document("toy", "name: toy\n", "0123456789abcdef"),
+            objectives=objectives,
+            **{key: getattr(chosen, key) for key in plain},
+        )
         return create_run(self.root, setup, SESSION, name=name)
 
     def open(self, name: str = "run") -> RunWriter:
@@ -180,35 +218,31 @@ class Kit:
     ) -> bool:
         """Work on a run to its end and close it; gives whether its space is exhausted."""
         with writer:
-            algorithm = frozen_algorithm(writer.run.setup, **SIZES)
-            return Loop(writer, algorithm, table or Table(), listener or Silent()).run()
+            proposer = make_proposer(writer.run.setup, self.sizes, made_up_costs)
+            return Loop(writer, proposer, table or Table(), listener or Silent()).run()
 
     def recorded(self, name: str = "run") -> dict[str, Any]:
         """All of a run that must not depend on workers and interruptions."""
         with open_run(self.root / name) as run:
             answer = front_answer(run)
             steps = [
-                (g.number, g.hypervolume, g.best_accuracy, g.counts, g.front)
-                for g in run.generations()
+                (g.number, g.hypervolume, g.best, g.counts, g.front) for g in run.generations()
             ]
+            weights = (self.root / name / "weights").glob("*")
             return {
                 "proposals": run.proposals(),
                 "evaluations": {
-                    name: (e.status, e.objectives.get("accuracy"), e.curve, e.seed)
-                    for name, e in run.evaluations().items()
+                    name: (e.status, e.metrics, e.seed) for name, e in run.evaluations().items()
                 },
                 "generations": steps,
                 "front": {name: answer[name] for name in answer if name != "run"},
+                "weights": {path.name: path.read_bytes() for path in weights},
             }
 
 
 @pytest.fixture
 def kit(tmp_path: Path) -> Kit:
-    return Kit(
-        root=tmp_path / "runs",
-        policy=load_policy("score_normalize_aggregate"),
-        key=functools.partial(resolved_digest, **SIZES),
-    )
+    return Kit(root=tmp_path / "runs", policy=load_policy("score_normalize_aggregate"))
 
 
 @pytest.fixture

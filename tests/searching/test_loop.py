@@ -10,41 +10,40 @@ from typing import Any
 import pytest
 
 from nas.errors import RunError, SpaceExhausted
-from nas.evaluation.record import training_seed
-from nas.search.front_file import FRONT_FILE
-from nas.search.listener import Evaluated, GenerationDone, GenerationStarted
+from nas.evaluation.trial import training_seed
+from nas.genome import ModelSizes
+from nas.searching.front_file import FRONT_FILE
+from nas.searching.listener import Evaluated, GenerationDone, GenerationStarted
 from nas.space import SearchSpace
-from nas.store import open_run
+from nas.store import front, open_run
 from nas.validation import validate
 
+both_forms = pytest.mark.parametrize("lag", [None, 5])
 
+
+@both_forms
 def test_loop_records_every_proposal_and_trains_every_new_one_once(
-    kit: Any, make_table: Callable[..., Any]
+    kit: Any, make_table: Callable[..., Any], lag: int | None
 ) -> None:
     table = make_table()
-    assert kit.search(kit.create(generations=6), table) is False
+    assert kit.search(kit.create(generations=6, lag=lag), table) is False
     with open_run(kit.root / "run") as run:
         proposals = run.proposals()
-        new = [p for p in proposals if p.outcome == "new"]
-        assert len(new) == 6 * 8
+        new = [p for p in proposals if p.is_new]
+        assert [p.number for p in new] == list(range(6 * 8))
         assert len({p.key for p in new}) == len(new)
         assert sorted(table.trained) == sorted(
             (p.key, training_seed(run.setup.seed, p.key, 0)) for p in new
         )
         assert {(p.key, 0) for p in new} == set(run.evaluations())
         assert len(run.generations()) == 6
-    for generation in range(6):
-        positions = [p.position for p in proposals if p.generation == generation]
-        assert positions == list(range(len(positions)))
-
-
-def test_loop_trains_nothing_that_the_policy_forbids(kit: Any) -> None:
-    kit.search(kit.create(generations=6))
-    with open_run(kit.root / "run") as run:
-        proposals = run.proposals()
         assert run.counts().rejected == 0
         assert all(validate(p.genome, kit.policy) == () for p in proposals)
-        assert all(p.formula for p in proposals)
+        assert all(p.formula and p.costs for p in new)
+    for number in range(6 * 8):
+        attempts = [p for p in proposals if p.number == number]
+        assert [p.attempt for p in attempts] == list(range(len(attempts)))
+        assert [p.is_new for p in attempts] == [False] * (len(attempts) - 1) + [True]
 
 
 def test_loop_repeats_have_seeds_of_their_own(kit: Any, make_table: Callable[..., Any]) -> None:
@@ -55,41 +54,55 @@ def test_loop_repeats_have_seeds_of_their_own(kit: Any, make_table: Callable[...
     assert len(set(table.trained)) == 2 * 8 * 3
 
 
-@pytest.mark.parametrize("algorithm", ["nsga2", "regularized-evolution"])
-def test_loop_the_front_does_not_depend_on_the_number_of_workers(
-    kit: Any, make_table: Callable[..., Any], algorithm: str
+@both_forms
+@pytest.mark.parametrize("algorithm", ["nsga2", "regularized-evolution", "random"])
+def test_loop_the_front_does_not_depend_on_workers_or_order(
+    kit: Any, make_table: Callable[..., Any], algorithm: str, lag: int | None
 ) -> None:
     found = []
-    for workers in (1, 2, 7):
-        name = f"with_{workers}"
-        kit.search(kit.create(name, algorithm=algorithm), make_table(workers))
+    for workers, order in ((1, 0), (2, 1), (4, 2), (4, 3)):
+        name = f"run_{order}"
+        writer = kit.create(name, algorithm=algorithm, lag=lag, repeats=2)
+        kit.search(writer, make_table(workers, order=order))
         found.append(kit.recorded(name))
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1] == found[2] == found[3]
 
 
-@pytest.mark.parametrize("stop_after", [0, 1, 8, 13, 31])
+def test_loop_with_a_lag_waits_for_no_generation(kit: Any, make_table: Callable[..., Any]) -> None:
+    table = make_table(3)
+    kit.search(kit.create(lag=3, population=4, generations=6), table)
+    assert table.most_waiting == 3
+    generational = make_table(3)
+    kit.search(kit.create("other", population=4, generations=6), generational)
+    assert generational.most_waiting == 4
+    assert kit.recorded()["proposals"] != kit.recorded("other")["proposals"]
+
+
+@both_forms
+@pytest.mark.parametrize("stop_after", [0, 1, 8, 13, 61])
 def test_loop_interrupted_and_resumed_is_as_if_it_never_was(
-    kit: Any, make_table: Callable[..., Any], stop_after: int
+    kit: Any, make_table: Callable[..., Any], stop_after: int, lag: int | None
 ) -> None:
-    kit.search(kit.create("whole"))
-    table = make_table(stop_after=stop_after)
+    kit.search(kit.create("whole", lag=lag, repeats=2))
+    table = make_table(4, stop_after=stop_after)
     with pytest.raises(KeyboardInterrupt):
-        kit.search(kit.create(), table)
+        kit.search(kit.create(lag=lag, repeats=2), table)
     with open_run(kit.root / "run") as run:
         assert len(run.evaluations()) == len(table.trained) == stop_after
         assert run.status == "stopped"
-    rest = make_table()
+    rest = make_table(2)
     kit.search(kit.open(), rest)
     assert kit.recorded() == kit.recorded("whole")
-    assert len(rest.trained) == 4 * 8 - stop_after
+    assert len(rest.trained) == 2 * 4 * 8 - stop_after
     assert set(rest.trained).isdisjoint(table.trained)
 
 
-def test_loop_resumed_with_more_generations_goes_on(
-    kit: Any, make_table: Callable[..., Any], heard: Any
+@both_forms
+def test_loop_extended_is_as_if_it_had_been_longer_from_the_start(
+    kit: Any, make_table: Callable[..., Any], heard: Any, lag: int | None
 ) -> None:
-    kit.search(kit.create("whole", generations=6))
-    kit.search(kit.create(generations=4))
+    kit.search(kit.create("whole", generations=6, lag=lag))
+    kit.search(kit.create(generations=4, lag=lag))
     writer = kit.open()
     writer.raise_generations(6)
     table = make_table()
@@ -98,20 +111,110 @@ def test_loop_resumed_with_more_generations_goes_on(
     assert len(table.trained) == 2 * 8
     replayed = [event.is_replayed for event in heard.of(GenerationDone)]
     assert replayed == [True] * 4 + [False] * 2
+    with open_run(kit.root / "run") as run:
+        assert heard.of(GenerationDone)[-1].counts == run.counts()
+        assert [e.generation for e in heard.of(GenerationDone)] == list(run.generations())
 
 
-def test_loop_a_proposal_that_differs_from_the_record_is_an_error(
+def test_loop_follows_the_record_where_it_would_now_propose_otherwise(
     kit: Any, make_table: Callable[..., Any]
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         kit.search(kit.create(seed=1), make_table(stop_after=20))
+    recorded = kit.recorded()["proposals"]
     writer = kit.open()
-    table = make_table()
-    # As if another version of the operators drew other samples.
+    # As if another version of the operators, or another processor, drew other genomes.
     writer.run._database.execute("UPDATE run SET seed = 2")
-    with pytest.raises(RunError, match=r"generation 0, proposal 2: the search now proposes"):
-        kit.search(writer, table)
+    assert kit.search(writer) is False
+    after = kit.recorded()
+    assert after["proposals"][: len(recorded)] == recorded
+    assert len(after["evaluations"]) == 4 * 8
+    kit.search(kit.create("other", seed=2))
+    assert kit.recorded("other")["proposals"][:20] != after["proposals"][:20]
+
+
+def test_loop_what_a_lost_worker_took_along_is_tried_again(
+    kit: Any, make_table: Callable[..., Any]
+) -> None:
+    kit.search(kit.create("whole", generations=1))
+    unlucky = make_table()
+    unlucky.lost = {k for (k, _), e in kit.recorded("whole")["evaluations"].items() if e[0] == "ok"}
+    kit.search(kit.create(generations=1), unlucky)
+    with open_run(kit.root / "run") as run:
+        assert run.counts().failed == 8
+    table = make_table()
+    kit.search(kit.open(), table)
+    assert {key for key, _ in table.trained} == unlucky.lost
+    assert kit.recorded() == kit.recorded("whole")
+
+
+def test_loop_where_nothing_is_measured_nothing_is_trained(
+    kit: Any, make_table: Callable[..., Any]
+) -> None:
+    table = make_table()
+    kit.search(kit.create(objectives=(kit.macs, kit.params), lag=4), table)
     assert table.trained == []
+    with open_run(kit.root / "run") as run:
+        evaluations = run.evaluations().values()
+        assert len(evaluations) == 4 * 8
+        assert {(e.status, e.budget.epochs, len(e.metrics)) for e in evaluations} == {("ok", 0, 0)}
+        assert all(set(m.objectives) == {"macs", "params"} for m in front(run))
+        assert len(run.generations()) == 4
+    assert not (kit.root / "run" / "weights").exists()
+
+
+@pytest.mark.parametrize("names", [("log_loss",), ("accuracy", "log_loss", "macs", "params")])
+def test_loop_takes_any_objectives_in_both_directions(kit: Any, names: tuple[str, ...]) -> None:
+    kit.search(kit.create(objectives=tuple(getattr(kit, name) for name in names)))
+    with open_run(kit.root / "run") as run:
+        members = front(run)
+        assert members
+        assert 0.0 < run.generations()[-1].hypervolume < 1.0
+        results = [r.objectives for r in run.results() if r.objectives]
+    if names == ("log_loss",):
+        assert members[0].objectives["log_loss"] == min(r["log_loss"] for r in results)
+
+
+@both_forms
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_loop_keeps_the_weights_of_the_front_alone(
+    kit: Any, make_table: Callable[..., Any], lag: int | None, repeats: int
+) -> None:
+    seen: list[bool] = []
+
+    class Looking(make_table):  # type: ignore[misc]
+        """Looks, whenever it is asked for more, whether all the front has weights."""
+
+        def wait(self) -> Any:
+            with open_run(kit.root / "run") as run:
+                folder = kit.root / "run" / "weights"
+                names = {path.stem for path in folder.glob("*.safetensors")}
+                seen.append({m.proposal.key for m in front(run)} <= names)
+            return super().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        kit.search(kit.create(lag=lag, repeats=repeats), Looking(4, stop_after=20))
+    folder = kit.root / "run" / "weights"
+    (folder / f"{'0' * 16}.safetensors").write_bytes(b"of nobody known")
+    kit.search(kit.open(), Looking(4))
+    assert all(seen)
+    with open_run(kit.root / "run") as run:
+        expected = {f"{m.proposal.key}.safetensors": m.proposal.key.encode() for m in front(run)}
+    assert kit.recorded()["weights"] == expected
+
+
+def test_loop_a_task_that_does_not_measure_an_objective_is_one_sentence(kit: Any) -> None:
+    bleu = type(kit.accuracy)("bleu", "max", "fraction", "", 1.0, 0.0, is_metric=True)
+    with pytest.raises(RunError, match="task 'toy' did not measure bleu"):
+        kit.search(kit.create(objectives=(bleu, kit.macs)))
+
+
+def test_loop_a_record_with_a_gap_is_one_sentence(kit: Any) -> None:
+    kit.search(kit.create())
+    writer = kit.open()
+    writer.run._database.execute("DELETE FROM proposals WHERE number = 3")
+    with pytest.raises(RunError, match="its record lacks proposal 3"):
+        kit.search(writer)
 
 
 def test_loop_listener_hears_what_is_recorded_already(kit: Any, heard: Any) -> None:
@@ -148,23 +251,20 @@ def test_loop_writes_front_json_after_each_generation(kit: Any, heard: Any) -> N
     assert len(found) == 4
 
 
-def test_loop_ends_when_the_space_is_exhausted(kit: Any, make_table: Callable[..., Any]) -> None:
-    table = make_table()
-    writer = kit.create(space=kit.tiny, population=30, generations=9, algorithm="random")
-    assert kit.search(writer, table) is True
+@both_forms
+def test_loop_ends_when_the_space_is_exhausted(
+    kit: Any, make_table: Callable[..., Any], lag: int | None
+) -> None:
+    table = make_table(2)
+    settings = {"population": 30, "generations": 9, "algorithm": "random", "lag": lag}
+    assert kit.search(kit.create(space=kit.tiny, **settings), table) is True
     with open_run(kit.root / "run") as run:
         assert run.generations()[0].counts.evaluated == 30
         assert len(run.generations()) == 2
-        assert 45 <= len(table.trained) == len(run.evaluations()) <= 50
+        assert 30 < len(table.trained) == len(run.evaluations()) <= 50
         assert run.counts().replayed >= 1000
-
-
-def test_loop_a_space_smaller_than_the_population_works(kit: Any) -> None:
-    writer = kit.create(space=kit.tiny, population=100, generations=9)
-    assert kit.search(writer) is True
-    with open_run(kit.root / "run") as run:
-        assert len(run.generations()) == 1
-        assert 40 <= run.counts().evaluated <= 50
+        assert run.is_exhausted
+    assert kit.search(kit.open(), table) is True
 
 
 def test_loop_a_space_without_any_mechanism_at_these_sizes_is_an_error(kit: Any) -> None:
@@ -172,10 +272,7 @@ def test_loop_a_space_without_any_mechanism_at_these_sizes_is_an_error(kit: Any)
         "mechanisms": [],
         "projections": {"kv_heads": ["3/4"], "q_heads": ["3/4"]},
     }
-    space = SearchSpace.model_validate(data)
-    kit.sizes["heads"] = 2
-    try:
-        with pytest.raises(SpaceExhausted, match=r"space 'tiny' holds no mechanism.*3/4 of 2"):
-            kit.search(kit.create(space=space))
-    finally:
-        kit.sizes["heads"] = 4
+    kit.sizes = ModelSizes(32, 2, 2, 17)
+    writer = kit.create(space=SearchSpace.model_validate(data))
+    with pytest.raises(SpaceExhausted, match=r"space 'tiny' holds no mechanism.*3/4 of 2"):
+        kit.search(writer)
