@@ -11,8 +11,8 @@ from nas.primitives.pair_scores import score_pairs
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    n, w = sizes.tokens, sizes.width
-    return sizes.heads * (2 * n * w**2 + sizes.pairs * w)
+    w = sizes.width
+    return sizes.heads * (sizes.both * w**2 + sizes.pairs * w)
 
 
 def _passes(sizes: Sizes, params: Params) -> int:
