@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import GenomeError
 from nas.mechanisms import mechanism
 from nas.report.table import Column, say, say_table
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nas.cost import Cost
+    from nas.costs import Cost
     from nas.genome import Genome
     from nas.sources import Source
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.mechanisms import MECHANISMS
 from nas.report.costs import (
     Block,

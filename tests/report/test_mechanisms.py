@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nas.compiler import formula
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.mechanisms import MECHANISMS
 from nas.report.costs import Sizes
 from nas.report.mechanisms import mechanism_answer, mechanisms_answer, mechanisms_lines
