@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERSION: Final = 1
-ROUNDS: Final = 3
-PASS_SECONDS: Final = 0.012
-"""What takes longer is timed with fewer sequences: its time is in proportion to them."""
-TRIAL: Final = 4  # sequences with which that is found out
+SECONDS: Final = 3.0  # of rounds
+NUMBERS: Final = 4_000_000
+"""Of a pass: what touches more is timed with fewer sequences, since time is in proportion."""
 RIDGE: Final = 0.02
 KEYS: Final = (
     *("version", "hardware", "torch", "device", "precision", "batch", "is_causal", "qkv_bias"),
@@ -59,13 +58,15 @@ def calibrate(
     passes = Passes(sizes, batch, precision=precision, device=device, is_causal=is_causal)
     rows, works = [], []
     with one_thread():
-        for genome in _existing(sizes, is_causal=is_causal):
-            plan = make_plan(genome, sizes)
+        for plan in _existing(sizes, is_causal=is_causal):
             block = build_attention(plan.genome, sizes.dim, sizes.heads, qkv_bias=qkv_bias)
-            count = _count(passes, block, batch)
-            rows.append(amounts(plan, sizes, count))
+            count = _count(plan, sizes, batch) if passes.device.type == "cpu" else batch
+            row = amounts(plan, sizes, count)
+            if row in rows:
+                continue
+            rows.append(row)
             works.append(passes.of(block, count))
-        seconds = fastest(passes, works, ROUNDS)
+        seconds = fastest(passes, works, SECONDS)
     found = torch.device(device)
     name = torch.cuda.get_device_name(found) if found.type == "cuda" else _processor()
     return {
@@ -145,9 +146,9 @@ def _layer_ms(plan: Plan, sizes: ModelSizes, calibration: Mapping[str, Any]) -> 
     return float(sum(amount * units.get(kind, usual) for kind, amount in sorted(work.items())))
 
 
-def _existing(sizes: ModelSizes, *, is_causal: bool) -> list[Genome]:
+def _existing(sizes: ModelSizes, *, is_causal: bool) -> list[Plan]:
     """The designs that exist at these sizes, each once."""
-    found: dict[Genome, None] = {}
+    found: dict[Genome, Plan] = {}
     for genome in designs(sizes.tokens):
         try:
             plan = make_plan(genome, sizes)
@@ -155,21 +156,20 @@ def _existing(sizes: ModelSizes, *, is_causal: bool) -> list[Genome]:
         except NasError:
             continue
         if not (is_causal and plan.unsafe):
-            found[plan.genome] = None
+            found[plan.genome] = plan
     if not found:
         raise NasError(f"no mechanism exists at {sizes}; expected heads that divide dim.")
-    return list(found)
+    return list(found.values())
 
 
-def _count(passes: Any, block: Any, batch: int) -> int:
-    """With how many sequences a block is timed."""
-    few = min(TRIAL, batch)
-    work = passes.of(block, few)
-    work()
-    seconds = passes.seconds(work)
-    if passes.device.type != "cpu":
-        return batch
-    return max(few, min(batch, round(few * PASS_SECONDS / max(seconds, 1e-9))))
+def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
+    """With how many sequences a layer is timed: all, or fewer of those that take long."""
+    numbers = 0
+    for step in plan.steps:
+        size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+        rows = sizes.tokens if step.is_paired else size.width
+        numbers += size.heads * size.tokens * rows * step.primitive.passes(size, step.params)
+    return min(batch, max(batch // 4, NUMBERS // numbers, 1))
 
 
 def _units(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:

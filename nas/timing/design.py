@@ -24,66 +24,74 @@ _DOT: Final = ("scaled_dot_product", ["q", "k"], {})
 _OTHER: Final = ("bilinear", ["q", "k"], {})
 # Normalisers of which one is joined with its scores and its sum, and the other is not.
 _NORMALISERS: Final = ("softmax", "relu_squared")
-# Projections and masks around standard attention.
+# What is timed should be most of what is done: with few projections, and for tokens in a mean.
+_FEW: Final = {"has_wq": False, "has_wv": False, "has_wo": False}
+_NONE: Final = _FEW | {"has_wk": False}
 _AROUND: Final[tuple[dict[str, Any], ...]] = (
     {},
-    {"has_wq": False},
-    {"has_wq": False, "has_wk": False, "has_wv": False},
-    {"has_wq": False, "has_wk": False, "has_wv": False, "has_wo": False},
-    {"has_wq": False, "has_wk": False, "has_wv": False, "raw": "shared", "merge": "sum"},
     {"has_wo": False},
+    {"has_wq": False},
+    _FEW,
+    _NONE,
+    _NONE | {"raw": "shared", "merge": "sum"},
+    {"merge": "sum"},
+    {"qk_dim": "1/2"},
     {"q_heads": "one", "kv_heads": "one"},
     {"q_heads": "1/2", "kv_heads": "1/2"},
-    {"kv_heads": "one"},
     {"q_heads": "one"},
-    {"qk_dim": "1/2"},
-    {"merge": "sum"},
+    {"kv_heads": "one"},
 )
 
 
 def designs(tokens: int) -> Iterator[Genome]:
     """The mechanisms, for sequences of so many tokens; some may not exist at a model's heads."""
-    attention = [_DOT, ("softmax", [0], {}), ("weighted_sum", [1, "v"], {})]
     for around in _AROUND:
-        yield _genome(attention, around)
-        for normaliser in ("softmax_free", "uniform", "relu_squared"):
-            if around.keys() & {"kv_heads", "q_heads", "raw"}:
-                yield _genome([_DOT, (normaliser, [0], {}), attention[2]], around)
+        for normaliser in ("softmax", "uniform", "softmax_free"):
+            yield _summed([_DOT, (normaliser, [0], {})], around)
+        if {"raw", "q_heads", "kv_heads", "qk_dim"} & around.keys():
+            yield _summed([_DOT, ("relu_squared", [0], {})], around)
     for normaliser in _NORMALISERS:
-        nodes = [_DOT, (normaliser, [0], {}), attention[2]]
-        yield _genome(nodes, {}, {"window": max(1, tokens // 4)})
+        yield _summed([_DOT, (normaliser, [0], {})], {}, {"window": max(1, tokens // 4)})
     for name in names():
         primitive = get(name)
-        for params in _variants(primitive, tokens):
-            for signature in primitive.signatures:
-                yield from _around(primitive, signature, params)
+        for signature in primitive.signatures:
+            base, *others = _variants(primitive, tokens)
+            yield from _around(primitive, signature, base, _NORMALISERS)
+            for params in others:
+                yield from _around(primitive, signature, params, _NORMALISERS[:1])
 
 
 def _variants(primitive: Primitive, tokens: int) -> list[dict[str, ParamValue]]:
     """The defaults, and each parameter at other values."""
     base: dict[str, ParamValue] = {}
-    if "tokens" in primitive.parameters:  # a mechanism for this many
-        base["tokens"] = tokens
+    if "tokens" in primitive.parameters:  # for this many alone: no space offers it
+        return [{"tokens": tokens}]
     found = [base]
     for name, domain in primitive.parameters.items():
         values: tuple[ParamValue, ...] = getattr(domain, "values", ())
         if isinstance(domain.default, bool):
             values = (not domain.default,)
-        elif hasattr(domain, "low") and isinstance(domain.default, int | None) and name != "tokens":
+        elif hasattr(domain, "low") and isinstance(domain.default, int | None):
             values = (max(domain.low, (domain.default or 8) // 2),)
         found += [base | {name: value} for value in values if value != domain.default]
     return found
 
 
-def _around(primitive: Primitive, signature: Signature, params: dict[str, Any]) -> Iterator[Genome]:
+def _around(
+    primitive: Primitive,
+    signature: Signature,
+    params: dict[str, Any],
+    normalisers: tuple[str, ...],
+) -> Iterator[Genome]:
     """Attention with a call of a primitive in it."""
     kinds = [port.kind for port in signature.inputs]
     name, result = primitive.name, signature.output.kind
     if result is Kind.TOKENS and set(kinds) == {Kind.TOKENS}:
         call = (name, ["v"] * len(kinds), params)
-        yield _genome([_DOT, ("softmax", [0], {}), call, ("weighted_sum", [1, 2], {})])
+        nodes = [_DOT, ("uniform", [0], {}), call, ("weighted_sum", [1, 2], {})]
+        yield _genome(nodes, _NONE)
     elif result is Kind.SCORES:
-        for normaliser in _NORMALISERS:
+        for normaliser in normalisers:
             before: Nodes = [] if Kind.SCORES not in kinds else [_DOT, _OTHER]
             scores = iter((0, 1))
             tokens = iter(("k",) if before else ("q", "k"))
@@ -97,14 +105,16 @@ def _around(primitive: Primitive, signature: Signature, params: dict[str, Any]) 
         yield _summed([*nodes, (name, [1, 2][: len(kinds)], params)])
 
 
-def _summed(nodes: Nodes) -> Genome:
-    return _genome([*nodes, ("weighted_sum", [len(nodes) - 1, "v"], {})])
+def _summed(
+    nodes: Nodes, projections: dict[str, Any] = _FEW, seen: dict[str, int] | None = None
+) -> Genome:
+    return _genome([*nodes, ("weighted_sum", [len(nodes) - 1, "v"], {})], projections, seen)
 
 
 def _genome(
-    nodes: Nodes, projections: dict[str, Any] | None = None, seen: dict[str, int] | None = None
+    nodes: Nodes, projections: dict[str, Any], seen: dict[str, int] | None = None
 ) -> Genome:
     graph = [{"op": op, "inputs": inputs, "params": params} for op, inputs, params in nodes]
     return Genome.from_dict(
-        {"graph_def": graph, "proj_config": projections or {}, "visibility": seen or {}}
+        {"graph_def": graph, "proj_config": projections, "visibility": seen or {}}
     )

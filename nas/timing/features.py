@@ -92,7 +92,7 @@ def _step(plan: Plan, step: Step, size: Sizes, call: Lowered | None) -> Iterator
         yield f"product{way}.macs", pairs * size.width
     else:
         yield f"{name}.macs", step.primitive.macs(size, step.params)
-    yield from _choices(step, pairs * step.primitive.passes(size, step.params), way)
+    yield from _choices(step, pairs * step.primitive.passes(size, step.params))
     yield from _repeats(step, size, way)
     if plan.is_windowed and "mask" in step.primitive.extras:
         yield f"mask{way}", pairs
@@ -110,11 +110,11 @@ def _way(call: Lowered | None, size: Sizes) -> str:
     return "@linear" if is_linear else "@call"
 
 
-def _choices(step: Step, amount: float, way: str) -> Iterator[Amount]:
+def _choices(step: Step, amount: float) -> Iterator[Amount]:
     """What depends on words and flags among the parameters: an activation, a gate."""
     for parameter, value in sorted(step.params.items()):
         if isinstance(value, str | bool):
-            yield f"{step.primitive.name}{way}.{parameter}={value}", amount
+            yield f"{step.primitive.name}.{parameter}={value}", amount
 
 
 def _repeats(step: Step, size: Sizes, way: str) -> Iterator[Amount]:

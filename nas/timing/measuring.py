@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from nas.genome import ModelSizes
 
-Pass = "Callable[[], None]"
 WARM_UPS: Final = 3
+LEAST_ROUNDS: Final = 2
 
 
 class Passes:
@@ -69,11 +69,17 @@ class Passes:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_short)
 
 
-def fastest(passes: Passes, works: Sequence[Callable[[], None]], rounds: int) -> list[float]:
-    """The least seconds of each work; all take turns, so that a noisy moment meets all alike."""
+def fastest(passes: Passes, works: Sequence[Callable[[], None]], seconds: float) -> list[float]:
+    """The least seconds of each work in as many rounds as fit into a time, two at least.
+
+    All take turns, so that a noisy moment meets all alike.
+    """
     for work in works:
         work()
-    found = [[passes.seconds(work) for work in works] for _ in range(rounds)]
+    found: list[list[float]] = []
+    begin = time.process_time()
+    while len(found) < LEAST_ROUNDS or time.process_time() - begin < seconds:
+        found.append([passes.seconds(work) for work in works])
     return [min(times) for times in zip(*found, strict=True)]
 
 
