@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from nas.compiler.plan import make_plan
-from nas.compiler.runtime import merge_heads, repeat_heads, split_heads
-from nas.compiler.windows import in_window
 from nas.errors import GenomeError
 from nas.genome import Genome
+from nas.kernels.runtime import merge_heads, repeat_heads, split_heads
+from nas.kernels.windows import in_window
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Plan, Step

@@ -11,18 +11,20 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from nas.compiler import means, runtime, shaped, windows
 from nas.compiler.formula import formula_of
 from nas.compiler.forward import methods
 from nas.compiler.labels import LINE, call_lines, heads_text, indented, times_text, width_text
 from nas.compiler.lowering import chosen_rules, lower, uncalled
 from nas.genome import key_width, share
+from nas.kernels import fast_class, means, runtime, shaped, windows
+from nas.kernels.pair_scores import attend_pairs
 from nas.primitives.alibi import alibi_slopes
 from nas.primitives.cosine import unit_length
-from nas.primitives.pair_scores import attend_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    from torch import nn
 
     from nas.compiler.lowering import Fused
     from nas.compiler.plan import Plan, Step
@@ -85,7 +87,7 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
         windows.windowed_keys,
         windows.by_rows,
         windows.by_windows,
-        *(step.primitive.module for step in plan.steps),
+        *(fast_class(step.primitive.module) for step in plan.steps),
     )
     called = [f for f in candidates if re.search(rf"\b{f.__name__}\(", text)]
     return tuple(dict.fromkeys(called))
@@ -97,44 +99,66 @@ def import_lines(plan: Plan, text: str) -> list[str]:
     return ["import torch", "from torch import Tensor, nn", "", *sorted(lines)]
 
 
-def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
+def constructor_lines(
+    plan: Plan,
+    qkv_bias: bool,
+    own: list[str],
+    built: list[Step],
+    form: Callable[[type[nn.Module]], type[nn.Module]],
+) -> list[str]:
+    """The constructor's body.
+
+    Args:
+        own: lines of a form of source.
+        built: the steps that have a module, of the class that ``form`` makes of the primitive's.
+    """
     lines = [
         "super().__init__()",
         "if dim < 1 or heads < 1 or dim % heads:",
         '    raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")',
         "self.dim, self.heads = dim, heads",
+        *own,
     ]
     bias = str(qkv_bias)
     for stream in plan.streams:
         if stream.is_projected:
             width = times_text(heads_text(stream.type.heads), width_text(stream.type.width))
             lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
-    replaced = uncalled(plan, fused) | set(fused)
-    scores = {step.index for call in fused.values() for step in call.scores}
-    for step in plan.steps:
-        if step.index not in replaced or step.primitive.is_parametric:
-            lines += _build(step, bias)
-        elif step.index in scores and "rank" in step.primitive.sizes:
-            lines.append(f"self.scale_{step.index} = {_scale(step)}")
+    for step in built:
+        lines += _build(step, bias, form(step.primitive.module).__name__)
     if plan.genome.projections.has_wo:
         lines.append(f"self.wo = nn.Linear({_merged(plan)}, dim)")
     return lines
+
+
+def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
+    replaced = uncalled(plan, fused) | set(fused)
+    scores = {step.index for call in fused.values() for step in call.scores}
+    built = [s for s in plan.steps if s.index not in replaced or s.primitive.is_parametric]
+    own = [
+        f"self.scale_{step.index} = {_scale(step)}"
+        for step in plan.steps
+        if step.index in scores and "rank" in step.primitive.sizes and step not in built
+    ]
+    return constructor_lines(plan, qkv_bias, own, built, fast_class)
 
 
 def _scale(score: Step) -> str:
     return f"({width_text(score.rank)}) ** -0.5"
 
 
-def _build(step: Step, bias: str) -> list[str]:
+def size_texts(step: Step, bias: str) -> dict[str, str]:
+    """Expressions for the sizes that a step's module may ask for."""
     known = {"dim": "dim", "heads": heads_text(step.heads), "bias": bias}
     if step.width is not None:
         known["width"], known["rank"] = width_text(step.width), width_text(step.rank)
+    return known | ({"filtered": "True"} if step.is_filtered else {})
+
+
+def _build(step: Step, bias: str, name: str) -> list[str]:
     defaults = step.primitive.defaults()
-    if step.is_filtered:
-        known["filtered"] = "True"
-    arguments = [f"{name}={text}" for name, text in step.bind(known).items()]
+    arguments = [f"{name}={text}" for name, text in step.bind(size_texts(step, bias)).items()]
     arguments += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
-    name = step.primitive.module.__name__
     return call_lines(f"self.{step.module}", name, arguments)
 
 

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 def methods(plan: Plan, fused: Fused) -> list[str]:
     """The lines of all methods but the constructor."""
-    lines = [*_signature(), *indented(_forward(plan, fused))]
+    lines = [*signature_lines(), *indented(_forward(plan, fused))]
     for method in _attend_methods(plan, fused):
         lines += ["", *method]
     return lines
 
 
-def _signature() -> list[str]:
+def signature_lines() -> list[str]:
+    """The head of ``forward``."""
     return [
         "def forward(",
         "    self,",

@@ -50,7 +50,9 @@ def call_lines(target: str, function: str, arguments: list[str]) -> list[str]:
     line = f"{target} = {function}({', '.join(arguments)})"
     if len(line) <= LINE:
         return [line]
-    return [f"{target} = {function}(", *(f"    {a}," for a in arguments), ")"]
+    inner = f"    {', '.join(arguments)}"
+    lines = [inner] if len(inner) <= LINE else [f"    {one}," for one in arguments]
+    return [f"{target} = {function}(", *lines, ")"]
 
 
 def arguments(step: Step, keys: list[str] | None) -> list[str]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.config import near
 from nas.errors import ConfigError
+from nas.kernels import fast_class
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -203,7 +204,7 @@ def _network(plan: Plan, normaliser: Step, readers: Readers) -> Step | None:
 
 
 def _is_network(step: Step) -> bool:
-    return hasattr(step.primitive.module, "pair_scores")
+    return hasattr(fast_class(step.primitive.module), "pair_scores")
 
 
 def _counts_passes(plan: Plan, step: Step) -> bool:

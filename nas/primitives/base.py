@@ -16,9 +16,7 @@ operands ``forward`` may ask by name for ``x`` (the block's input, shape b n d) 
 (bool, broadcastable to b h q k, True where attention is allowed, or None), and take ``start``, the
 position of its first token (of its first query, counted from the first key), where it is called
 with a part of the sequence. A class whose result at one token needs all others at once (it mixes
-neighbours, or knows places by number) says ``needs_all_tokens = True`` and is given no parts. A
-score that is a small network over pairs may give itself unevaluated, by ``pair_scores`` with
-``forward``'s arguments (see pair_scores.py): softmax and sum then join it piece by piece.
+neighbours, or knows places by number) says ``needs_all_tokens = True`` and is given no parts.
 """
 
 from __future__ import annotations

@@ -36,8 +36,7 @@ from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
-from nas.primitives.pair_scores import score_pairs
-from nas.primitives.query_network import NetworkScores
+from nas.primitives.hidden_units import activate
 from nas.primitives.rotary import rotate
 
 
@@ -172,21 +171,16 @@ class Qana(nn.Module):
         x: Float[Tensor, "b q d"],
         start: int = 0,
     ) -> Float[Tensor, "b h q k"]:
-        score, operands = self.pair_scores(query, key, x, start)
-        return score_pairs(score, *operands)
+        return self.score(*self.turned(query, key, self.units(x), start))
 
-    def pair_scores(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        x: Float[Tensor, "b q d"],
-        start: int = 0,
-    ) -> tuple[NetworkScores, tuple[Tensor, ...]]:
-        """The scores as ``attend_pairs`` takes them."""
-        rows, *rest = self.units(x)
-        if self.rope:
-            query, key, rows = rotate(query, start), rotate(key), rotate(rows, start)
-        return self.network(query, key, (rows, *rest))
+    def turned(
+        self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int = 0
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Queries, keys and networks, rotated under ``rope``."""
+        if not self.rope:
+            return query, key, units
+        rows, *rest = units
+        return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
     def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
         """The queries' networks: U (b, h, q, l, w), V and b (b, h, q, l), c (b, h, q, 1).
@@ -207,30 +201,24 @@ class Qana(nn.Module):
         units: tuple[Tensor, ...],
     ) -> Float[Tensor, "b h q k"]:
         """The scores of keys by queries and their networks, all rotated where they are to be."""
-        score, operands = self.network(query, key, units)
-        return score_pairs(score, *operands)
+        seen, rows, out, bias, shift = self.gated(key, units)
+        # One product for all hidden units: (b, h, q * l, w) against the keys.
+        inner = (rows.flatten(2, 3) @ seen.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
+        active = activate(inner + bias.unsqueeze(-1), self.activation)
+        scores = (out.unsqueeze(-2) @ active).squeeze(-2) + shift
+        return scores + query @ key.transpose(-2, -1) * self.skip_scale if self.skip else scores
 
-    def network(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        units: tuple[Tensor, ...],
-    ) -> tuple[NetworkScores, tuple[Tensor, ...]]:
-        """As ``score``, a kind of score with its operands."""
+    def gated(self, key: Float[Tensor, "b h k w"], units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What the networks see of the keys; the networks, scaled, with alpha in their output."""
         rows, out, bias, shift = units
         if self.scale != 1.0:
             rows = rows * self.scale
-        seen = key
         if self.basis is not None and not self.rope:
-            seen = key @ self.basis.transpose(-2, -1)
+            key = key @ self.basis.transpose(-2, -1)
         alpha = self._gate(key)
         if alpha is not None:
             out, shift = out * alpha, shift * alpha
-        scale = self.skip_scale if self.skip else 0.0
-        if not scale:  # products over nothing, which neither sees
-            query, key = query[..., :0].detach(), key[..., :0].detach()
-        operands = query, key, rows, seen, out, bias, shift
-        return NetworkScores(scale, self.activation), operands
+        return key, rows, out, bias, shift
 
     def _gate(self, key: Float[Tensor, "b h k w"]) -> Float[Tensor, "..."] | None:
         """What the network counts for, by head; None for 1."""

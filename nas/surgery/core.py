@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.compiler import make_plan
-from nas.compiler.runtime import repeat_heads
+from nas.kernels.runtime import repeat_heads
 from nas.errors import GenomeError
 from nas.genome import Projections
 from nas.primitives import Kind, Role

@@ -16,9 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nas.primitives.hidden_units import activate, activate_into, slope_into
-from nas.primitives.pair_scores import PairScores
-from nas.primitives.pieces import is_recorded
+from nas.kernels.hidden_units import activate_into, slope_into
+from nas.kernels.pair_scores import PairScores
+from nas.kernels.pieces import is_recorded
+from nas.primitives.hidden_units import activate
 
 if TYPE_CHECKING:
     from typing import Any
@@ -35,8 +36,6 @@ class NetworkScores(PairScores):
         activation: gelu, relu, silu or tanh.
     """
 
-    pattern = "query_network"
-
     def __init__(self, scale: float, activation: str) -> None:
         self.scale, self.activation = scale, activation
 
@@ -45,10 +44,6 @@ class NetworkScores(PairScores):
         query, key, rows, seen, out, bias, shift = operands
         given = (query, key, rows, seen, out, bias, shift, self.scale, self.activation)
         return sum_network(*given)
-
-    def width(self, *operands: Tensor) -> int:
-        """A seen key's."""
-        return operands[3].shape[3]
 
     def numbers(self, *operands: Tensor) -> int:
         """Of the units before and after their activation."""

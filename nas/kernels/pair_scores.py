@@ -15,10 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from nas.kernels import product_dtype, way
-from nas.primitives.masks import mask_bias
-from nas.primitives.pieces import is_recorded, pieces
-from nas.primitives.softmax import masked_softmax
+from nas.kernels.normalisers import fast_softmax, mask_bias
+from nas.kernels.pieces import is_recorded, pieces, product_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,12 +29,8 @@ class PairScores:
     The first operand has a row for each query, (b, h, q, ...), the second one for each key,
     (b, h, k, ...). *Parts* are the operands as pieces read them, in float32 at least, with batch
     and heads as one dimension, p; a piece is at = (planes, queries), slices of p and q.
-
-    Attributes:
-        pattern: the name under which its two ways are measured.
     """
 
-    pattern = ""
     largest = 2**26
     """Numbers of the plain form's units, a quarter of a gibibyte, beyond which it is not taken."""
 
@@ -44,16 +38,12 @@ class PairScores:
         """The scores in plain operations: the reference, and what is counted and exported."""
         raise NotImplementedError
 
-    def width(self, *operands: Tensor) -> int:
-        """How many numbers a pair's score is made of, for ``nas.kernels.way``."""
-        raise NotImplementedError
-
     def numbers(self, *operands: Tensor) -> int:
         """How many numbers the units of all pairs are."""
         raise NotImplementedError
 
     def rule(self, *operands: Tensor) -> str:
-        """Where nothing was measured, on a CPU: planes or pieces."""
+        """Which is faster on a CPU: planes or pieces."""
         raise NotImplementedError
 
     def dtype(self, *operands: Tensor) -> torch.dtype:
@@ -125,18 +115,16 @@ def plain_attention(
     *operands: Tensor,
 ) -> Float[Tensor, "b h q v"]:
     """``attend_pairs`` in plain operations: the reference."""
-    return masked_softmax(score.plain(*operands), mask, False) @ values
+    return fast_softmax(score.plain(*operands), mask) @ values
 
 
 def goes_by_pieces(score: PairScores, operands: tuple[Tensor, ...]) -> bool:
-    """Whether pieces are the way that was measured or, where nothing was, the rule's."""
-    first, keys = operands[0], operands[1].shape[2]
-    if is_recorded() or first.device.type == "meta":
+    """Whether pieces are the faster way, or planes would be too many."""
+    device = operands[0].device.type
+    if is_recorded() or device == "meta":
         return False
-    if score.numbers(*operands) > score.largest:
-        return True
-    rule = score.rule(*operands) if first.device.type == "cpu" else "planes"
-    return way(score.pattern, first, keys, score.width(*operands), rule) == "pieces"
+    is_large = score.numbers(*operands) > score.largest
+    return is_large or (device == "cpu" and score.rule(*operands) == "pieces")
 
 
 class Scored(torch.autograd.Function):

@@ -16,7 +16,7 @@ import torch.utils.checkpoint
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nas.compiler.runtime import visible_keys
+from nas.kernels.runtime import visible_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.kernels import product_dtype, way
-from nas.primitives.softmax import masked_softmax
+from nas.kernels.normalisers import fast_softmax
+from nas.kernels.pieces import product_dtype
 
 
 def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
@@ -90,9 +90,7 @@ def dot_product_attention(
         mask, is_causal = mask & past_keys(query, key), False
     keys, width = key.shape[2:]
     is_even = width == values.shape[-1]
-    pattern = "dot_product" if is_even else "uneven_dot_product"
-    rule = fused_or_explicit(query, keys, max(width, values.shape[-1]), is_even)
-    if way(pattern, query, keys, width, rule) == "fused":
+    if is_fused(query, keys, max(width, values.shape[-1]), is_even):
         return fused_attention(query, key, values, mask, scale, is_causal, bias)
     if is_causal:
         mask = past_keys(query, key)
@@ -102,11 +100,11 @@ def dot_product_attention(
         scores = scores * scale
     if bias is not None:
         scores = scores + repeat_heads(bias, heads).to(scores.dtype).transpose(-2, -1)
-    return masked_softmax(scores, mask, False) @ repeat_heads(values, heads)
+    return fast_softmax(scores, mask) @ repeat_heads(values, heads)
 
 
-def fused_or_explicit(query: Float[Tensor, "b h q w"], keys: int, width: int, is_even: bool) -> str:
-    """The rule where nothing was measured.
+def is_fused(query: Float[Tensor, "b h q w"], keys: int, width: int, is_even: bool) -> bool:
+    """Whether torch's fused kernel is the faster way.
 
     On a CPU in 16 bits the backward of fused attention is the slower one up to some thousand keys
     (2 to 6 times at 65 to 256); forward, and in 32 bits, it wins from 256 keys on, where heads are
@@ -114,7 +112,7 @@ def fused_or_explicit(query: Float[Tensor, "b h q w"], keys: int, width: int, is
     """
     is_slow = not is_even or width > 64 or (is_in_16_bits(query) and torch.is_grad_enabled())
     least = 1024 if is_slow else 512 if width > 32 else 256
-    return "fused" if query.is_cuda or keys >= least else "explicit"
+    return query.is_cuda or keys >= least
 
 
 def is_in_16_bits(x: Tensor) -> bool:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
-from nas.primitives.pair_scores import PairScores
-from nas.primitives.pieces import pieces
+from nas.kernels.pair_scores import PairScores
+from nas.kernels.pieces import pieces
+from nas.primitives.neural_attention_authors import sum_layers
 
 
 class LayerScores(PairScores):
@@ -25,16 +25,10 @@ class LayerScores(PairScores):
     with its bias (g), the third (1, g) with its own (1).
     """
 
-    pattern = "pair_layers"
-
     def plain(self, *operands: Tensor) -> Float[Tensor, "b h q k"]:
         """See ``sum_layers``."""
         left, right, second, bias, third, shift = operands
         return sum_layers(left, right, second, bias, third, shift)
-
-    def width(self, *operands: Tensor) -> int:
-        """Units of the first layer."""
-        return operands[0].shape[3]
 
     def numbers(self, *operands: Tensor) -> int:
         """Of the first layer."""
@@ -42,7 +36,7 @@ class LayerScores(PairScores):
 
     def rule(self, *operands: Tensor) -> str:
         """Few pairs cost more calls than memory; wide layers in 16 bits, more multiplications."""
-        is_wide = operands[0].dtype.itemsize == 2 and self.width(*operands) > 32
+        is_wide = operands[0].dtype.itemsize == 2 and operands[0].shape[3] > 32
         return "planes" if is_wide or self.numbers(*operands) < 2**19 else "pieces"
 
     def dtype(self, *operands: Tensor) -> torch.dtype:
@@ -114,19 +108,6 @@ class LayerScores(PairScores):
             for t in (to_queries.squeeze(-1), to_keys.squeeze(-2))
         )
         return left, right, second[:, :-1], second[:, -1], to_last, to_shift
-
-
-def sum_layers(
-    left: Float[Tensor, "b h q m"],
-    right: Float[Tensor, "b h k m"],
-    second: Float[Tensor, "g m"],
-    bias: Float[Tensor, "g"],
-    third: Float[Tensor, "1 g"],
-    shift: Float[Tensor, "1"],
-) -> Float[Tensor, "b h q k"]:
-    """``LayerScores`` in plain operations: the reference, h n² (m g + g) multiply-adds."""
-    hidden = F.relu(left.unsqueeze(3) + right.unsqueeze(2))
-    return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)
 
 
 def hidden_layers(

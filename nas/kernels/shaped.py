@@ -11,19 +11,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nas.compiler.flex import Shaping, flexible_attention
-from nas.compiler.runtime import (
+from nas.kernels.normalisers import add_mask, fast_softmax
+from nas.kernels.runtime import (
     fused_attention,
-    fused_or_explicit,
+    is_fused,
     is_in_16_bits,
     past_keys,
     repeat_heads,
 )
-from nas.compiler.windows import by_rows
-from nas.kernels import way
+from nas.kernels.windows import by_rows
 from nas.primitives.alibi import linear_bias
-from nas.primitives.masks import count_visible, hide
-from nas.primitives.softmax import masked_softmax
+from nas.primitives.masks import count_visible
 
 
 def shaped_attention(
@@ -40,52 +38,18 @@ def shaped_attention(
     weights: str = "softmax",
 ) -> Float[Tensor, "b h q v"]:
     """weights(s)·values over the visible keys, where s = c tanh(p / c) - slope |i - j| and
-    p = scale query·key^T + bias^T, by the fastest of several ways.
+    p = scale query·key^T + bias^T, by the faster of two ways.
 
     Args:
         mask, is_causal, bias: as of ``dot_product_attention``.
-        cap, slopes, start, weights: as of ``Shaping``.
+        cap: c; None for s = p - slope |i - j|.
+        slopes: of each head; None for none.
+        start: the place of the first query, counted from the first key.
+        weights: softmax, sigmoid, or sigmoid_over_length: of s - log of the visible keys' number.
     """
-    given = (query, key, values, mask, scale, is_causal, bias)
-    shaping = Shaping(cap, slopes, start, weights)
-    keys, width = key.shape[2:]
-    has_curve = cap is not None or weights != "softmax" or slopes is None
-    rule = "explicit" if has_curve else sloped_or_explicit(query, keys)
-    # Among earlier keys slopes are products, for which there is a kernel without flex; and wide
-    # heads are more than a flex kernel's memory on the chip.
-    is_narrow = max(width + 1, values.shape[-1]) <= 256
-    if query.is_cuda and keys >= 1024 and is_narrow and (has_curve or not is_causal):
-        rule = "flex"
-    found = rule if is_causal else way("shaped_attention", query, keys, width, rule)
-    if found == "flex":
-        return flexible_attention(*given, shaping)
-    if found == "explicit" or has_curve or slopes is None:
-        return explicit_attention(*given, shaping)
-    return sloped_attention(*given, slopes, start)
-
-
-def sloped_or_explicit(query: Float[Tensor, "b h q w"], keys: int) -> str:
-    """The rule for slopes alone where nothing was measured.
-
-    In 32 bits the fused kernel wins from 65 keys on (1.3 times there, 2.6 times at 1,024).
-    """
-    if not is_in_16_bits(query):
-        return "sloped"
-    is_fused = fused_or_explicit(query, keys, query.shape[-1], True) == "fused"
-    return "sloped" if is_fused else "explicit"
-
-
-def explicit_attention(
-    query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
-    mask: Bool[Tensor, "..."] | None,
-    scale: float,
-    is_causal: bool,
-    bias: Float[Tensor, "b t k 1"] | None,
-    shaping: Shaping,
-) -> Float[Tensor, "b h q v"]:
-    """As ``shaped_attention``, by a score and a weight of each pair, some queries at a time."""
+    has_curve = cap is not None or weights != "softmax"
+    if slopes is not None and not has_curve and is_sloped(query, key.shape[2]):
+        return sloped_attention(query, key, values, mask, scale, is_causal, bias, slopes, start)
 
     def attend(
         query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, first: int
@@ -94,18 +58,26 @@ def explicit_attention(
         scores = query @ repeat_heads(key, heads).transpose(-2, -1)
         if bias is not None:
             scores = scores + repeat_heads(bias, heads).to(scores.dtype).transpose(-2, -1)
-        if shaping.cap is not None:
-            scores = shaping.cap * torch.tanh(scores / shaping.cap)
-        if shaping.slopes is not None:
-            penalty = linear_bias(shaping.slopes, query, key, shaping.start + first)
+        if cap is not None:
+            scores = cap * torch.tanh(scores / cap)
+        if slopes is not None:
+            penalty = linear_bias(slopes, query, key, start + first)
             scores = scores + penalty.to(scores.dtype)
-        return pair_weights(scores, mask, shaping.weights) @ repeat_heads(values, heads)
+        return pair_weights(scores, mask, weights) @ repeat_heads(values, heads)
 
     mask = with_past(mask, query, key) if is_causal else mask
     query = query * scale if scale != 1.0 else query
     # What is kept of a pair: the score, its changes and its weight.
     found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=4)
     return found
+
+
+def is_sloped(query: Float[Tensor, "b h q w"], keys: int) -> bool:
+    """Whether the fused kernel takes slopes faster than they are added to scores.
+
+    In 32 bits it wins from 65 keys on (1.3 times there, 2.6 times at 1,024).
+    """
+    return not is_in_16_bits(query) or is_fused(query, keys, query.shape[-1], True)
 
 
 def sloped_attention(
@@ -157,8 +129,8 @@ def pair_weights(
 ) -> Float[Tensor, "b h q k"]:
     """The weights of scores, by name."""
     if weights == "softmax":
-        return masked_softmax(scores, mask, False)
-    hidden = hide(scores, mask)
+        return fast_softmax(scores, mask)
+    hidden = add_mask(scores, mask)
     if weights == "sigmoid_over_length":
         hidden = hidden - count_visible(scores, mask).log()
     return torch.sigmoid(hidden).to(scores.dtype)

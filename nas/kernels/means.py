@@ -7,9 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler.runtime import past_keys, repeat_heads, with_bias
-from nas.compiler.windows import by_rows
-from nas.kernels import way
+from nas.kernels.runtime import past_keys, repeat_heads, with_bias
+from nas.kernels.windows import by_rows
 
 
 def visible_mean(
@@ -62,10 +61,8 @@ def linear_attention(
     if bias is not None:
         query, key = with_bias(query, key, bias)
     keys, width = key.shape[2:]
-    found = "sums" if keys > (256 if is_causal else width) else "pairs"
-    if not is_causal:
-        found = way("linear_attention", query, keys, width, found)
-    if (mask is None or mask.shape[-2] == 1) and found == "sums":
+    is_long = keys > (256 if is_causal else width)
+    if is_long and (mask is None or mask.shape[-2] == 1):
         exact = torch.promote_types(query.dtype, torch.float32)
         kept = values.new_ones(1, 1, keys, 1, dtype=exact) if mask is None else mask.mT.to(exact)
         values = values if mask is None else values * kept.to(values.dtype)
