@@ -61,7 +61,7 @@ def calibrate(
         for plan in _existing(sizes, is_causal=is_causal):
             block = build_attention(plan.genome, sizes.dim, sizes.heads, qkv_bias=qkv_bias)
             count = _count(plan, sizes, batch) if passes.device.type == "cpu" else batch
-            row = amounts(plan, sizes, count)
+            row = amounts(plan, sizes, count, is_causal=is_causal)
             if row in rows:
                 continue
             rows.append(row)
@@ -142,7 +142,7 @@ def _layer_ms(plan: Plan, sizes: ModelSizes, calibration: Mapping[str, Any]) -> 
     """One layer; work of a kind that was not measured counts as the median of others."""
     units = calibration["units"]
     usual = statistics.median(unit for unit in units.values() if unit)
-    work = amounts(plan, sizes, calibration["batch"])
+    work = amounts(plan, sizes, calibration["batch"], is_causal=calibration["is_causal"])
     return float(sum(amount * units.get(kind, usual) for kind, amount in sorted(work.items())))
 
 

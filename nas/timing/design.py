@@ -50,8 +50,10 @@ def designs(tokens: int) -> Iterator[Genome]:
             yield _summed([_DOT, (normaliser, [0], {})], around)
         if {"raw", "q_heads", "kv_heads", "qk_dim"} & around.keys():
             yield _summed([_DOT, ("relu_squared", [0], {})], around)
-    for normaliser in _NORMALISERS:
-        yield _summed([_DOT, (normaliser, [0], {})], {}, {"window": max(1, tokens // 4)})
+    for normaliser in (*_NORMALISERS, "softmax_free", "uniform"):
+        for around in (_FEW, _NONE | {"raw": "shared", "merge": "sum"}):
+            seen = {"window": max(1, tokens // 4)}
+            yield _summed([_DOT, (normaliser, [0], {})], around, seen)
     for name in names():
         primitive = get(name)
         for signature in primitive.signatures:
@@ -97,7 +99,10 @@ def _around(
             tokens = iter(("k",) if before else ("q", "k"))
             inputs = [next(tokens if kind is Kind.TOKENS else scores) for kind in kinds]
             nodes = [*before[: kinds.count(Kind.SCORES)], (name, inputs, params)]
-            yield _summed([*nodes, (normaliser, [len(nodes) - 1], {})])
+            weights = [*nodes, (normaliser, [len(nodes) - 1], {})]
+            yield _summed(weights)
+            if kinds == [Kind.TOKENS] * 2 and not params:
+                yield _summed(weights, {"has_wv": False, "has_wo": False, "qk_dim": "1/2"})
     elif kinds == [Kind.SCORES]:
         yield _summed([_DOT, (name, [0], params)])
     elif set(kinds) == {Kind.WEIGHTS}:

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 Amount = tuple[str, float]
 
 MILLION: Final = 1e6
+CAUSAL_CHUNK: Final = 256  # tokens up to which causal linear attention goes by pairs
 # Scores that are products of tokens as they are, without work of their own beside it.
 _PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
 
 
-def amounts(plan: Plan, sizes: ModelSizes, batch: int) -> dict[str, float]:
+def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """The work of one attention layer, forward and backward, by kind."""
     found: Counter[str] = Counter({"layer": 0.0})
     calls = lower(plan, RULES)
@@ -49,7 +50,8 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int) -> dict[str, float]:
         if call is None and step.index not in read:
             continue
         size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
-        for kind, amount in _step(plan, step, size, call):
+        way = _way(plan, call, size, is_causal=is_causal)
+        for kind, amount in _step(plan, step, size, way):
             found[kind] += amount * batch / MILLION
         found["step"] += 1.0
     return {**found, "layer": 1.0}
@@ -72,33 +74,45 @@ def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amou
         yield "project.macs", tokens * dim * merged
 
 
-def _step(plan: Plan, step: Step, size: Sizes, call: Lowered | None) -> Iterator[Amount]:
+def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
     """The work of one step, alone or as a part of a call."""
-    name, way = step.primitive.name, _way(call, size)
+    name = step.primitive.name
     tokens, pairs = size.heads * size.tokens * size.width, size.heads * size.tokens**2
-    if way == "@mean":
-        yield from [(f"{name}{way}", tokens)] if tokens else []
+    if way in ("@mean", "@linear"):
+        if tokens:
+            yield f"{step.role}{way}", tokens
+            rows = size.tokens if plan.is_windowed else size.width
+            yield f"{step.role}{way}.macs", tokens * rows
         return
-    if not step.is_paired or way == "@linear":
-        yield f"{name}{way}", tokens or size.heads * size.tokens
-        if name == "weighted_sum":
-            yield f"{name}{way}.macs", 2 * tokens * size.width
-        elif way != "@linear":
-            yield f"{name}.macs", step.primitive.macs(size, step.params)
-        yield from _repeats(step, size, way)
-        return
-    yield f"{name}{way}", pairs
-    if name in _PRODUCTS:
+    macs = step.primitive.macs(size, step.params)
+    if not step.is_paired:
+        yield name, tokens
+        yield f"{name}.macs", macs
+    elif name in _PRODUCTS:
+        yield f"{name}{way}", pairs
         yield f"product{way}.macs", pairs * size.width
     else:
-        yield f"{name}.macs", step.primitive.macs(size, step.params)
-    yield from _choices(step, pairs * step.primitive.passes(size, step.params))
-    yield from _repeats(step, size, way)
-    if plan.is_windowed and "mask" in step.primitive.extras:
+        yield f"{name}{way}", pairs
+        yield f"{name}.macs", macs
+        yield from _network(step, pairs * step.primitive.passes(size, step.params), pairs)
+    for operand in step.operands:
+        if operand.is_repeated:
+            kind = "pairs" if operand.is_paired else "tokens"
+            yield f"repeat.{kind}{way}", pairs if operand.is_paired else tokens
+    if plan.is_windowed and step.is_paired and "mask" in step.primitive.extras:
         yield f"mask{way}", pairs
 
 
-def _way(call: Lowered | None, size: Sizes) -> str:
+def _network(step: Step, passes: float, pairs: float) -> Iterator[Amount]:
+    """What depends on the units of a network, and on words and flags: an activation, a gate."""
+    if passes > pairs:
+        yield f"{step.primitive.name}.passes", passes
+    for parameter, value in sorted(step.params.items()):
+        if isinstance(value, str | bool):
+            yield f"{step.primitive.name}.{parameter}={value}", passes
+
+
+def _way(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> str:
     """How a step is computed, as an ending of its name."""
     if call is None:
         return ""
@@ -106,21 +120,6 @@ def _way(call: Lowered | None, size: Sizes) -> str:
         return "@mean"
     if call.scores_pairs:
         return "@network"
-    is_linear = call.normaliser.primitive.name == "softmax_free" and size.tokens > size.width
-    return "@linear" if is_linear else "@call"
-
-
-def _choices(step: Step, amount: float) -> Iterator[Amount]:
-    """What depends on words and flags among the parameters: an activation, a gate."""
-    for parameter, value in sorted(step.params.items()):
-        if isinstance(value, str | bool):
-            yield f"{step.primitive.name}.{parameter}={value}", amount
-
-
-def _repeats(step: Step, size: Sizes, way: str) -> Iterator[Amount]:
-    """Operands of fewer heads are given copies, or shared by the kernel."""
-    for operand in step.operands:
-        if operand.is_repeated:
-            rows = size.tokens if operand.is_paired else size.width
-            kind = "pairs" if operand.is_paired else "tokens"
-            yield f"repeat.{kind}{way}", size.heads * size.tokens * rows
+    is_long = size.tokens > (CAUSAL_CHUNK if is_causal else size.width) and not plan.is_windowed
+    is_free = call.normaliser.primitive.name == "softmax_free"
+    return "@linear" if is_free and is_long else "@call"
