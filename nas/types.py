@@ -178,15 +178,18 @@ class _Inference:
             self._fail(index, primitive, operands)
         else:
             self.signatures[index] = signature
-            self._apply(index, signature, operands)
+            least = primitive.least_heads(primitive.full(node.param_dict()))
+            self._apply(index, signature, operands, least)
 
-    def _apply(self, index: int, signature: Signature, operands: list[Type | None]) -> None:
+    def _apply(
+        self, index: int, signature: Signature, operands: list[Type | None], least: str
+    ) -> None:
         heads: str | None = None
         widths: dict[str, str] = {}
         for port, operand in zip(signature.inputs, operands, strict=True):
             if operand is None:  # its own problem is listed already
                 continue
-            met = operand.heads if heads is None else MEET[heads, operand.heads]
+            met = MEET.get((least if heads is None else heads, operand.heads))
             if met is None:
                 self._problem(
                     "heads",

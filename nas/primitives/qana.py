@@ -58,6 +58,11 @@ def _warms_up(params: Params) -> bool:
     return bool(params["gate"] == "warmup")
 
 
+def _unread(params: Params) -> tuple[str, ...]:
+    port = () if params["skip"] else ("query",)
+    return port if params["gate"] == "warmup" else (*port, "warmup")
+
+
 def _check(params: Params) -> None:
     if not params["skip"] and (params["init"] != "random" or params["gate"] == "warmup"):
         raise ValueError(
@@ -100,6 +105,7 @@ def _caution(params: Params) -> str | None:
     macs=_macs,
     passes=_passes,
     is_stateful=_warms_up,
+    unread=_unread,
 )
 class Qana(nn.Module):
     """A dot product plus a hidden layer whose weights are the query.
