@@ -14,6 +14,7 @@ import json
 import math
 import platform
 import statistics
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,11 +28,13 @@ from nas.timing.design import designs
 from nas.timing.features import amounts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from torch import nn
 
 VERSION: Final = 1
-SECONDS: Final = 3.0  # of rounds
-NUMBERS: Final = 4_000_000
+SECONDS: Final = 4.0  # of rounds
+NUMBERS: Final = 1_000_000
 """Of a pass: what touches more is timed with fewer sequences, since time is in proportion."""
 RIDGE: Final = 0.02
 KEYS: Final = (
@@ -41,12 +44,20 @@ KEYS: Final = (
 
 
 def calibrate(
-    sizes: ModelSizes, *, batch: int, precision: str, device: str, is_causal: bool, qkv_bias: bool
+    sizes: ModelSizes,
+    *,
+    batch: int,
+    precision: str,
+    device: str,
+    is_causal: bool,
+    qkv_bias: bool,
+    seconds: float = SECONDS,
 ) -> dict[str, Any]:
     """Measure the units at a model's sizes; JSON data.
 
     Args:
         precision: float32 or bfloat16, the products' as in a training.
+        seconds: for rounds of measurement, of which there are two at least.
 
     Raises:
         NasError: no mechanism exists at these sizes.
@@ -58,15 +69,14 @@ def calibrate(
     passes = Passes(sizes, batch, precision=precision, device=device, is_causal=is_causal)
     rows, works = [], []
     with one_thread():
-        for plan in _existing(sizes, is_causal=is_causal):
-            block = build_attention(plan.genome, sizes.dim, sizes.heads, qkv_bias=qkv_bias)
+        for plan, block in _blocks(sizes, is_causal=is_causal, qkv_bias=qkv_bias):
             count = _count(plan, sizes, batch) if passes.device.type == "cpu" else batch
             row = amounts(plan, sizes, count, is_causal=is_causal)
             if row in rows:
                 continue
             rows.append(row)
             works.append(passes.of(block, count))
-        seconds = fastest(passes, works, SECONDS)
+        times = fastest(passes, works, seconds)
     found = torch.device(device)
     name = torch.cuda.get_device_name(found) if found.type == "cuda" else _processor()
     return {
@@ -81,7 +91,7 @@ def calibrate(
         "dim": sizes.dim,
         "heads": sizes.heads,
         "tokens": sizes.tokens,
-        "units": _units(rows, [1e3 * value for value in seconds]),
+        "units": _units(rows, [1e3 * value for value in times]),
     }
 
 
@@ -142,24 +152,32 @@ def _layer_ms(plan: Plan, sizes: ModelSizes, calibration: Mapping[str, Any]) -> 
     """One layer; work of a kind that was not measured counts as the median of others."""
     units = calibration["units"]
     usual = statistics.median(unit for unit in units.values() if unit)
+    total = 0.0
     work = amounts(plan, sizes, calibration["batch"], is_causal=calibration["is_causal"])
-    return float(sum(amount * units.get(kind, usual) for kind, amount in sorted(work.items())))
+    for kind, amount in sorted(work.items()):
+        total += amount * units.get(kind, 0.0 if "=" in kind else usual)
+    return total
 
 
-def _existing(sizes: ModelSizes, *, is_causal: bool) -> list[Plan]:
-    """The designs that exist at these sizes, each once."""
-    found: dict[Genome, Plan] = {}
+def _blocks(
+    sizes: ModelSizes, *, is_causal: bool, qkv_bias: bool
+) -> Iterator[tuple[Plan, nn.Module]]:
+    """The designs that exist at these sizes, each once, ready to run."""
+    seen: set[Genome] = set()
     for genome in designs(sizes.tokens):
         try:
             plan = make_plan(genome, sizes)
-            build_attention(plan.genome, sizes.dim, sizes.heads)
+            if plan.genome in seen or (is_causal and plan.unsafe):
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # one that never trains is timed as well
+                block = build_attention(plan.genome, sizes.dim, sizes.heads, qkv_bias=qkv_bias)
         except NasError:
             continue
-        if not (is_causal and plan.unsafe):
-            found[plan.genome] = plan
-    if not found:
+        seen.add(plan.genome)
+        yield plan, block
+    if not seen:
         raise NasError(f"no mechanism exists at {sizes}; expected heads that divide dim.")
-    return list(found.values())
 
 
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:

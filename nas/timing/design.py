@@ -27,13 +27,14 @@ _NORMALISERS: Final = ("softmax", "relu_squared")
 # What is timed should be most of what is done: with few projections, and for tokens in a mean.
 _FEW: Final = {"has_wq": False, "has_wv": False, "has_wo": False}
 _NONE: Final = _FEW | {"has_wk": False}
+_WIDE: Final = _NONE | {"raw": "shared", "merge": "sum"}
 _AROUND: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"has_wo": False},
     {"has_wq": False},
     _FEW,
     _NONE,
-    _NONE | {"raw": "shared", "merge": "sum"},
+    _WIDE,
     {"merge": "sum"},
     {"qk_dim": "1/2"},
     {"q_heads": "one", "kv_heads": "one"},
@@ -51,7 +52,7 @@ def designs(tokens: int) -> Iterator[Genome]:
         if {"raw", "q_heads", "kv_heads", "qk_dim"} & around.keys():
             yield _summed([_DOT, ("relu_squared", [0], {})], around)
     for normaliser in (*_NORMALISERS, "softmax_free", "uniform"):
-        for around in (_FEW, _NONE | {"raw": "shared", "merge": "sum"}):
+        for around in (_FEW, _WIDE):
             seen = {"window": max(1, tokens // 4)}
             yield _summed([_DOT, (normaliser, [0], {})], around, seen)
     for name in names():
@@ -101,8 +102,8 @@ def _around(
             nodes = [*before[: kinds.count(Kind.SCORES)], (name, inputs, params)]
             weights = [*nodes, (normaliser, [len(nodes) - 1], {})]
             yield _summed(weights)
-            if kinds == [Kind.TOKENS] * 2 and not params:
-                yield _summed(weights, {"has_wv": False, "has_wo": False, "qk_dim": "1/2"})
+            if not before and not params and normaliser == "softmax":
+                yield _summed(weights, _WIDE)
     elif kinds == [Kind.SCORES]:
         yield _summed([_DOT, (name, [0], params)])
     elif set(kinds) == {Kind.WEIGHTS}:
