@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
-from nas.errors import ConfigError, ViolationError
+from nas.errors import ConfigError, ExportError, ViolationError
 from nas.evaluation.backends import Execution, make_evaluator
 from nas.store import RUNS, find_run, open_run
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from nas.exporting import Origin
     from nas.genome import Genome
     from nas.report.show import Shown
     from nas.report.trials import Training
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
     from nas.validation import Policy
 
     Given: TypeAlias = str | Path | Genome
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: a file, its class's default sizes, and weights beside it."""
+
+    path: Path
+    dim: int
+    heads: int
+    weights: Path | None = None
+
 
 TIME_LIMIT: Final = 1800.0
 POLICY: Final = "score_normalize_aggregate"
@@ -260,9 +272,7 @@ def validate(source: Given, *, policy: str = POLICY) -> dict[str, Any]:
     }
 
 
-def build_attention(
-    source: Given, dim: int, heads: int, *, qkv_bias: bool = False
-) -> nn.Module:
+def build_attention(source: Given, dim: int, heads: int, *, qkv_bias: bool = False) -> nn.Module:
     """A mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
 
     See ``nas.compiler.build_attention``, which also takes the options of its back ends.
@@ -271,6 +281,58 @@ def build_attention(
     from nas.sources import load_genome
 
     return build(load_genome(source), dim, heads, qkv_bias=qkv_bias)
+
+
+def export(
+    source: Given,
+    path: str | Path,
+    *,
+    format: str = "py",  # noqa: A002 - what the option is called
+    dim: int | None = None,
+    heads: int | None = None,
+    fast: bool = False,
+    weights: bool = False,
+    layer: int = 0,
+) -> Exported:
+    """Write a mechanism as a file to take away.
+
+    Args:
+        format: ``py``, one readable file whose only import is torch; or a plug-in's.
+        dim, heads: default sizes of its class; those of the run's task, or 64 and 4.
+        fast: write the form that trains fastest in place of the plainest.
+        weights: also write what a run keeps of its front member's training, as safetensors.
+        layer: whose weights: a layer of the backbone.
+
+    Raises:
+        GenomeError, ViolationError: the mechanism does not exist at this size.
+        ExportError: it cannot be written so, or there; or no weights of it are kept.
+    """
+    from nas.exporting import EXPORTS, check_target, export_weights, write_export
+    from nas.sources import resolve
+
+    written, path = EXPORTS.get(format), Path(path)
+    check_target(path, written.suffix)
+    found = resolve(source)
+    task = _task_of_run(found)
+    sizes = (dim or (task.width if task else 64), heads or (task.heads if task else 4))
+    kept = _kept_weights(found, task, sizes, layer) if weights else None
+    bias = bool(task and task.qkv_bias)
+    content = written(found.genome, *sizes, _origin(found), qkv_bias=bias, is_fast=fast)
+    write_export(content, path)
+    if kept is None:
+        return Exported(path, *sizes)
+    target = path.with_suffix(".safetensors")
+    export_weights(kept, layer, found.genome, target)
+    return Exported(path, *sizes, target)
+
+
+def list_objectives() -> dict[str, str]:
+    """What a space may name as objectives, and what each is; a task's other metrics too."""
+    from nas.costs import COSTS
+    from nas.objectives import QUALITY
+
+    quality = "the first metric of the task that is searched on; its others by their own names"
+    return {QUALITY: quality} | {name: COSTS.get(name).about for name in COSTS.names()}
 
 
 def list_mechanisms() -> dict[str, str]:
@@ -336,6 +398,51 @@ def _execution(options: ExecutionOptions) -> Execution:
             option = name.replace("_", "-")
             raise ConfigError(f"{option}: found {value}; expected a number above 0.")
     return found
+
+
+def _kept_weights(source: Source, task: Task | None, sizes: tuple[int, int], layer: int) -> Path:
+    """The file in which a run keeps the weights of a member of its front."""
+    from nas.genome import layers_with_mechanism
+    from nas.store import find_candidate
+    from nas.store.weights import weights_path
+
+    if task is None or source.run is None or source.digest is None:
+        raise ExportError(
+            f"{source.text}: has no trained weights; expected a member of a run, such as "
+            "latest/best."
+        )
+    if sizes != (task.width, task.heads):
+        raise ExportError(
+            f"the weights were trained at dim {task.width} and heads {task.heads}, not {sizes[0]} "
+            f"and {sizes[1]}; leave dim and heads out."
+        )
+    own = layers_with_mechanism(source.genome.placement, task.depth)
+    if layer not in own:
+        raise ExportError(
+            f"layer {layer} does not hold the mechanism; expected one of {', '.join(map(str, own))}."
+        )
+    with open_run(source.run) as run:
+        candidate = find_candidate(run, source.digest)
+    if candidate is None:
+        raise ExportError(f"{source.text}: was not trained, so it has no weights.")
+    return weights_path(source.run, candidate.proposal.key or "")
+
+
+def _origin(source: Source) -> Origin:
+    """What an exported file says of its source."""
+    from nas.exporting import Origin
+    from nas.report.units import quantity
+    from nas.store import find_candidate
+
+    if source.run is None:
+        return Origin(source.text)
+    with open_run(source.run) as run:
+        found, setup, name = find_candidate(run, source.digest or ""), run.setup, run.name
+    about = f"{name} (space {setup.space.name}, task {setup.task.name}, seed {setup.seed})"
+    if found is None:
+        return Origin(source.text, about)
+    told = (f"{o.name} {quantity(found.objectives[o.name], o.unit)}" for o in setup.objectives)
+    return Origin(source.text, about, ", ".join(told))
 
 
 def _task_of_run(source: Source) -> Task | None:

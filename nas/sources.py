@@ -17,6 +17,7 @@ from typing import Final
 from nas.canonical import digest
 from nas.config import near, parse_yaml, read_document
 from nas.errors import GenomeError
+from nas.exporting import genome_of_export
 from nas.genome import Genome, Projections, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.primitives import check_vocabulary, get
@@ -68,8 +69,11 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
         return Source(text, _changed(genome, changes, text) if colon else genome)
     if _is_file(text):
         path = Path(text)
-        document = read_export(path) if path.suffix == EXPORTED else read_document(path)
-        return Source(text, check_vocabulary(Genome.from_dict(document, text), text))
+        if path.suffix == EXPORTED:
+            genome = genome_of_export(path)
+        else:
+            genome = Genome.from_dict(read_document(path), text)
+        return Source(text, check_vocabulary(genome, text))
     if "/" in text and "=" not in changes:
         return _member(text, runs)
     known = sorted(MECHANISMS)

@@ -33,7 +33,9 @@ def runs_columns(runs: Sequence[RunSummary]) -> list[Column]:
         Column("failed", tuple(str(r.counts.failed) for r in runs), "right", rank=2),
         Column("best", tuple(map(_best, runs)), "right", rank=1),
         Column("hypervolume", tuple(map(_volume, runs)), "right", rank=1),
-        Column("last active", tuple(f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs), rank=2),
+        Column(
+            "last active", tuple(f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs), rank=2
+        ),
     ]
 
 
