@@ -251,8 +251,8 @@ def examined(source: Given, dim: int | None, heads: int | None, tokens: int | No
     if task is not None:
         own = task.sizes
         sizes = Sizes(own.dim, own.heads, own.tokens, task.qkv_bias)
-    given = {"dim": dim, "heads": heads, "tokens": tokens}
-    return examine(found, replace(sizes, **{k: v for k, v in given.items() if v is not None}))
+    dim, heads, tokens = dim or sizes.dim, heads or sizes.heads, tokens or sizes.tokens
+    return examine(found, Sizes(dim, heads, tokens, sizes.qkv_bias))
 
 
 def validate(source: Given, *, policy: str = POLICY) -> dict[str, Any]:
@@ -391,7 +391,7 @@ def _execution(options: ExecutionOptions) -> Execution:
     Raises:
         ConfigError: a number is not above 0.
     """
-    found = Execution(**{"time_limit": TIME_LIMIT, **options})
+    found = replace(Execution(time_limit=TIME_LIMIT), **options)
     for name in ("workers", "time_limit", "start_seconds"):
         value = getattr(found, name)
         if value is not None and not value > 0:  # NaN is not above 0 either

@@ -46,7 +46,7 @@ class Progress:
         self.cheapest: Candidate | None = None
         self.last: tuple[Evaluated, ...] = ()
         self._clock = clock
-        self._times = (clock(),)
+        self._times: tuple[float, ...] = (clock(),)
         self._repeats: dict[str, list[Evaluation]] = {}
 
     def recall(self, candidates: tuple[Candidate, ...], counts: Counts) -> None:

@@ -100,16 +100,16 @@ def gather(run: Run) -> RunFacts:
     """Read the facts of a run."""
     with run.snapshot():
         setup, found, evaluations = run.setup, candidates(run), run.evaluations()
-        summary, members = run.summary(), _members(setup, found)
+        summary, members = run.summary(), front_members(setup, found)
         failed = {key: e.reason for (key, _), e in evaluations.items() if e.status == "failed"}
         trained = math.fsum(e.wall_seconds for e in evaluations.values())
-        wall, there = _session_seconds(run)
+        wall, there = session_seconds(run)
         return RunFacts(
             setup=setup,
             summary=summary,
             candidates=found,
             members=members,
-            titles=_titles(setup, members),
+            titles=titles_of(setup, members),
             names=_names(run),
             hypervolume=summary.hypervolume or 0.0,
             id_length=id_length(run.digests()),
@@ -176,7 +176,7 @@ def _reference(setup: RunSetup) -> str:
     )
 
 
-def _session_seconds(run: Run) -> tuple[float, float]:
+def session_seconds(run: Run) -> tuple[float, float]:
     """How long all sessions took, and the same times their workers, or 0 while one is open.
 
     A session that was killed ended with the last generation that was complete before the next.
@@ -204,14 +204,14 @@ def _names(run: Run) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _members(setup: RunSetup, found: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def front_members(setup: RunSetup, found: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The front, best first objective first."""
     costs = {c.digest: as_costs(setup.objectives, c.objectives) for c in found}
     members = [found[i] for i in non_dominated(list(costs.values()))]
     return tuple(sorted(members, key=lambda m: (costs[m.digest], m.proposal.number)))
 
 
-def _titles(setup: RunSetup, members: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:
+def titles_of(setup: RunSetup, members: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:
     """Best in the first objective, the knee, and cheapest in the first cost that is minimised."""
     costs = [as_costs(setup.objectives, member.objectives) for member in members]
     columns = [i for i, o in enumerate(setup.objectives) if not o.is_metric][:1]

@@ -18,7 +18,7 @@ from nas.pareto import non_dominated
 from nas.report.facts import task_and_data
 from nas.report.labels import Box, nearest, place
 from nas.report.text import plural
-from nas.report.units import FRACTION
+from nas.report.units import FRACTION, header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -277,8 +277,8 @@ def _scale(objective: Objective) -> float:
 
 def _title(objective: Objective) -> str:
     """What an axis shows, and in which unit."""
-    unit = "%" if objective.unit == FRACTION else objective.unit
-    return f"{objective.about.rstrip('.') or objective.name} ({unit})"
+    about = objective.about.rstrip(".")
+    return ": ".join(filter(None, (header(objective.name, objective.unit), about)))
 
 
 def _caption(facts: RunFacts, across: Objective, up: Objective) -> str:
