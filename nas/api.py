@@ -419,7 +419,8 @@ def _kept_weights(source: Source, task: Task | None, sizes: tuple[int, int], lay
     own = layers_with_mechanism(source.genome.placement, task.depth)
     if layer not in own:
         raise ExportError(
-            f"layer {layer} does not hold the mechanism; expected one of {', '.join(map(str, own))}."
+            f"layer {layer} does not hold the mechanism; expected one of "
+            f"{', '.join(map(str, own))}."
         )
     with open_run(source.run) as run:
         candidate = find_candidate(run, source.digest)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.canonical import digest
 from nas.compiler import formula_of, make_plan, plain_source
-from nas.errors import GenomeError, ViolationError
+from nas.errors import ViolationError
 from nas.mechanisms import MECHANISMS
 from nas.report.costs import Priced, Sizes, price, relative_columns
 from nas.report.drawing import drawing, drawing_columns
@@ -55,15 +55,18 @@ def examine(source: Source, sizes: Sizes) -> Shown:
         raise ViolationError(
             f"{source.text}: {error} `nas validate {source.text}` says more.", error.violations
         ) from None
-    name = digest(source.genome)
+    name, priced = digest(source.genome), price(plan.genome, sizes)
+    code = None
+    if priced.cost is not None:
+        code = plain_source(plan.genome, sizes.dim, sizes.heads, qkv_bias=sizes.qkv_bias)
     return Shown(
         source=source,
         sizes=sizes,
         plan=plan,
         digest=name,
         names=tuple(m.name for m in MECHANISMS.values() if digest(m.genome) == name),
-        priced=price(plan.genome, sizes),
-        code=_code(plan, sizes),
+        priced=priced,
+        code=code,
         history=history_of(source.run, source.digest) if source.run and source.digest else None,
     )
 
@@ -108,13 +111,6 @@ def show(console: Console, shown: Shown) -> None:
         console.print(shown.code.rstrip(), soft_wrap=True, highlight=False, markup=False)
     text = shlex.quote(shown.source.text)
     say(console, "", f"next: nas export {text} -o attention.py · nas evaluate {text} mha")
-
-
-def _code(plan: Plan, sizes: Sizes) -> str | None:
-    try:
-        return plain_source(plan.genome, sizes.dim, sizes.heads, qkv_bias=sizes.qkv_bias)
-    except GenomeError:
-        return None
 
 
 def _title(shown: Shown) -> list[str]:

@@ -160,7 +160,7 @@ def test_mechanisms_explains_one(nas: Any, name: str) -> None:
 def test_mechanisms_says_why_one_has_no_costs(nas: Any) -> None:
     result = nas("mechanisms", "lsqa", "--heads", "2")
     assert result.status == 0
-    assert "lsqa does not exist at these sizes: 3/4 of 2 heads" in result.out
+    assert "It does not exist at these sizes: 3/4 of 2 heads" in result.out
 
 
 def test_mechanisms_of_another_name_is_2(nas: Any) -> None:
