@@ -217,7 +217,7 @@ class Dispatcher:
             is_over = time.monotonic() >= self._deadline(slot)
             if is_over or (self._last_ready is None and self._failed_starts >= MAX_FAILED_STARTS):
                 raise DeviceError(
-                    f"{self._failed_starts} workers in a row died as they started: {error}."
+                    f"workers died as they started, {self._failed_starts} in a row: {error}."
                 ) from error
             time.sleep(PAUSE_SECONDS)
             self._replace(slot)

@@ -92,7 +92,7 @@ class Task(Frozen):
     kind: ClassVar[str]
     data_kinds: ClassVar[tuple[str, ...]]
     is_causal: ClassVar[bool] = False
-    num_tallies: ClassVar[int] = 3
+    num_tallies: ClassVar[int]
 
     name: Name
     about: str = ""

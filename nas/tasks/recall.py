@@ -11,26 +11,25 @@ cannot look up a token by its content stays where guessing the commonest value b
 from __future__ import annotations
 
 import hashlib
-import math
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from nas.genome import ModelSizes
-from nas.objectives import Metric
-from nas.tasks.base import TASKS, Data, Task
+from nas.tasks.base import TASKS, Data
+from nas.tasks.classification import Classification
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from nas.tasks.base import Batch, Examples, MakeAttention, Side
+    from nas.tasks.base import Examples, MakeAttention, Side
 
 
 @TASKS.register("recall")
-class RecallTask(Task):
+class RecallTask(Classification):
     """Recall the value that stood behind a key.
 
     Attributes:
@@ -44,6 +43,7 @@ class RecallTask(Task):
     kind: ClassVar[str] = "recall"
     data_kinds: ClassVar[tuple[str, ...]] = ("synthetic",)
     is_causal: ClassVar[bool] = True
+    judged_things: ClassVar[str] = "queried keys' values"
 
     data: str = "synthetic"
     num_keys: int = Field(default=64, ge=2, le=100_000)
@@ -74,14 +74,9 @@ class RecallTask(Task):
         """Model width, heads, layers and tokens."""
         return ModelSizes(self.width, self.heads, self.depth, 3 * self.pairs)
 
-    def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Accuracy over the queried positions, and the mean loss that it is trained on."""
-        return (
-            Metric("accuracy", "fraction", "max", 1.0 / self.num_values, 1.0,
-                   "share of queried keys answered with their value"),
-            Metric("log_loss", "nat", "min", math.log(self.num_values), 0.0,
-                   "mean negative log-likelihood of queried keys' values"),
-        )  # fmt: skip
+    def num_classes(self, data: Data) -> int:
+        """Of values."""
+        return self.num_values
 
     def load(self) -> Data:
         """Draw the sequences of all epochs, and those that judge."""
@@ -135,23 +130,3 @@ class RecallTask(Task):
 
         num_tokens = self.num_keys + self.num_values
         return RecallModel(self, attention, seed, num_tokens, self.num_values)
-
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
-        """Cross entropy, summed over the queried positions."""
-        from torch.nn.functional import cross_entropy
-
-        tokens, targets = batch
-        logits = model(tokens).float().flatten(0, 1)
-        return cross_entropy(logits, targets.flatten(), reduction="sum"), targets.numel()
-
-    def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """How many are right, their losses summed, and how many there are."""
-        from nas.tasks.layers import tally_classes
-
-        tokens, targets = batch
-        return tally_classes(model(tokens), targets)
-
-    def score(self, totals: list[float]) -> dict[str, float]:
-        """Accuracy and log-loss."""
-        right, loss, count = totals
-        return {"accuracy": right / count, "log_loss": loss / count}

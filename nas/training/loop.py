@@ -15,7 +15,7 @@ import torch
 from nas.training.hardware import resolve_precision
 from nas.training.optimizers import make_optimizer
 from nas.training.report import Report
-from nas.training.stepping import Pace, make_steps
+from nas.training.stepping import Pace, Steps
 from nas.training.steps import EvalStep, TrainStep
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nas.tasks import Data, Examples, Side, Task
     from nas.training.hardware import Meter
-    from nas.training.stepping import Graphs, Steps
+    from nas.training.stepping import Graphs
 
 JUDGED_AT_ONCE: Final = 128
 """Examples in a batch without gradients: on a CPU more no longer fit its second-level cache."""
@@ -70,8 +70,8 @@ class Training:
         self._learn = TrainStep(model, task, train, optimizer, precision, device)
         self._judge = EvalStep(model, task, held_out, precision, device)
         judged = JUDGED_AT_ONCE if device.type == "cpu" else JUDGED_AT_ONCE_ON_GPU
-        self._training = make_steps(self._learn, task.batch_size, graphs)
-        self._judging = make_steps(self._judge, judged, graphs)
+        self._training = Steps(self._learn, task.batch_size, graphs)
+        self._judging = Steps(self._judge, judged, graphs)
         self._pace = Pace(device)
 
     @property

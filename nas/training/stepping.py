@@ -73,69 +73,42 @@ class Graphs(Protocol):
         ...
 
 
-class Steps(Protocol):
-    """Work as it is repeated.
-
-    Attributes:
-        size: examples in a whole batch; the last of an epoch may have fewer.
-        execution: how it is done, in words, as an evaluation records it.
-        has_failed: it was to be done otherwise; ``execution`` says why it is not.
-    """
-
-    work: Work
-    size: int
-    execution: str
-    has_failed: bool
-
-    def __call__(self, chosen: Tensor) -> None:
-        """Do it with these examples."""
-        ...
-
-
-def make_steps(work: Work, size: int, graphs: Graphs | None) -> Steps:
-    """Work in batches of this size, by graphs where there are any."""
-    return EagerSteps(work, size) if graphs is None else GraphedSteps(work, size, graphs)
-
-
 def graphs_on(device: torch.device) -> Graphs | None:
     """What captures work on this device, if anything does."""
     return CudaGraphs(device) if device.type == "cuda" else None
 
 
-class EagerSteps:
-    """Work done call by call."""
+class Steps:
+    """Work as it is repeated: call by call, or captured at its first whole batch and replayed.
 
-    def __init__(self, work: Work, size: int) -> None:
-        self.work, self.size = work, size
-        self.execution, self.has_failed = f"{work.device.type}, eager", False
+    Args:
+        size: examples in a whole batch; the last of an epoch may have fewer.
+        graphs: capture; None where there are none.
 
-    def __call__(self, chosen: Tensor) -> None:
-        """Do it."""
-        self.work(chosen)
+    Attributes:
+        execution: how it is done, in words, as an evaluation records it.
+        has_failed: it was to be done otherwise; ``execution`` says why it is not.
+    """
 
-
-class GraphedSteps:
-    """Work captured at its first whole batch and replayed from then on."""
-
-    def __init__(self, work: Work, size: int, graphs: Graphs) -> None:
+    def __init__(self, work: Work, size: int, graphs: Graphs | None) -> None:
         self.work, self.size, self._graphs = work, size, graphs
         self._replay: Callable[[], None] | None = None
         self._chosen: Tensor | None = None
         self._is_tried = self.has_failed = False
-        self.execution = f"{work.device.type}, eager: no whole batch"
+        self.execution = f"{work.device.type}, eager" + (": no whole batch" if graphs else "")
 
     def __call__(self, chosen: Tensor) -> None:
-        """Do it."""
+        """Do it with these examples."""
         is_whole = len(chosen) == self.size
-        if is_whole and not self._is_tried:
-            self._capture(chosen)
+        if self._graphs is not None and is_whole and not self._is_tried:
+            self._capture(chosen, self._graphs)
         if not is_whole or self._replay is None or self._chosen is None:
             self.work(chosen)
             return
         self._chosen.copy_(chosen)
         self._replay()
 
-    def _capture(self, chosen: Tensor) -> None:
+    def _capture(self, chosen: Tensor, graphs: Graphs) -> None:
         """Have a graph, or the reason why there is none; nothing else is changed."""
         self._is_tried = True
         self._chosen = fixed = chosen.clone()
@@ -145,11 +118,11 @@ class GraphedSteps:
             self.work(fixed)
 
         try:
-            self._graphs.warm_up(work, WARM_UPS)
+            graphs.warm_up(work, WARM_UPS)
             if replaced := before.replaced():
                 raise RuntimeError(f"a step replaces {', '.join(replaced)}")
             before.restore()
-            self._replay = self._graphs.capture(work)
+            self._replay = graphs.capture(work)
             self.execution = "cuda graph"
         except Exception as error:  # call by call it does not matter, or shows again
             self.has_failed = True

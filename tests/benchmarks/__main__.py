@@ -9,8 +9,6 @@
     python -m tests.benchmarks sqa                  Sparse Query Attention's claim, on one thread
     python -m tests.benchmarks evaluation           our training against plain PyTorch
     python -m tests.benchmarks trainings            core-seconds of a training, mha and uniform
-    python -m tests.benchmarks seeds                several seeds of one genome in one pass
-    python -m tests.benchmarks timing               predicted times against measured ones
     python -m tests.benchmarks search               core-seconds a mechanism of a whole search
     python -m tests.benchmarks published            the published evaluation, 30 genomes in turn
     python -m tests.benchmarks gpu                  training and long sequences on a CUDA device
@@ -44,9 +42,7 @@ from tests.benchmarks.kernels import kernels
 from tests.benchmarks.memory import memory
 from tests.benchmarks.published import published
 from tests.benchmarks.search import search
-from tests.benchmarks.seeds import seeds
 from tests.benchmarks.sqa import sqa
-from tests.benchmarks.timing import timing
 from tests.benchmarks.trainings import trainings
 from tests.benchmarks.validator import validator
 
@@ -60,8 +56,6 @@ BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], list[Figure]]]] = {
     "sqa": sqa,
     "evaluation": evaluation,
     "trainings": trainings,
-    "seeds": seeds,
-    "timing": timing,
     "search": search,
     "published": published,
     "gpu": gpu,
@@ -92,10 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--data", default="cifar10", help="as for `nas evaluate`")
     parser.add_argument("--seeds", type=int, default=5, help="of evaluation and trainings")
-    parser.add_argument(
-        "--rounds", type=int, default=15, help="of kernels, additive, sqa and timing"
-    )
-    parser.add_argument("--genomes", type=int, default=200, help="random ones of timing")
+    parser.add_argument("--rounds", type=int, default=15, help="of kernels, additive and sqa")
     parser.add_argument(
         "--genome", action="append", default=[], metavar="SOURCE", help="one more for gpu"
     )

@@ -1,9 +1,9 @@
 """Our evaluation of standard attention against plain PyTorch: same model, images and recipe.
 
 The task is published-proxy: as it is, with one layer of one head, and for one epoch of four layers
-of four heads. Ours does more than the plain loops: it counts costs, judges 512
-images after each epoch but the last and measures latency; what a plain loop prepares before its
-first epoch (one tensor of images) is not in its time. Accuracies say whether all train the same.
+of four heads. Ours does more than the plain loops: it counts costs, probes the mechanism, and
+judges 512 images after each epoch but the last; what a plain loop prepares before its first epoch
+(one tensor of images) is not in its time. Accuracies say whether all train the same.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from nas.canonical import canonicalise, resolved_digest
-from nas.evaluation.record import Job, training_seed
 from nas.evaluation.study import mean_and_error
 from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trial import Trial, training_seed
 from nas.mechanisms import mechanism
-from nas.tasks import ImageData, Task, load_images, load_task
+from nas.tasks import Data, Task, load_task
 from tests.benchmarks.figures import Figure, fastest, interleaved, ratio
 from tests.benchmarks.plain import loaders, preloaded, train
 
@@ -34,7 +34,7 @@ def evaluation(options: argparse.Namespace) -> list[Figure]:
     """Core-seconds and accuracy of each, a seed a round."""
     task = load_task("published-proxy", data=options.data)
     deep = load_task("published-proxy", data=options.data, overrides=DEEP)
-    data = load_images(task.data, task)
+    data = task.load()
     forms = _forms(task, data)
     deep_forms = _forms(deep, data)
     del deep_forms[PER_IMAGE]  # which costs what it costs above
@@ -60,7 +60,7 @@ def _compare(
     return [fastest(prefix + OURS, taken[OURS], "core-seconds"), *ratios]
 
 
-def _forms(task: Task, data: ImageData) -> dict[str, Callable[[int], float]]:
+def _forms(task: Task, data: Data) -> dict[str, Callable[[int], float]]:
     """Ways to train and judge standard attention under a seed, by name; each gives accuracy."""
     exact = task.model_copy(update={"precision": "float32"})
     per_image, in_memory = (get(data, task.batch_size) for get in (loaders, preloaded))
@@ -72,14 +72,14 @@ def _forms(task: Task, data: ImageData) -> dict[str, Callable[[int], float]]:
     }
 
 
-def _ours(task: Task, data: ImageData, seed: int) -> float:
+def _ours(task: Task, data: Data, seed: int) -> float:
     genome = canonicalise(mechanism("mha").genome)
     dim, heads, depth, _ = task.sizes
     key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
-    job = Job(key, genome, training_seed(0, "benchmark", seed))
-    found = train_candidate(job, task, data)
+    trial = Trial(key, genome, training_seed(0, "benchmark", seed))
+    found = train_candidate(trial, task, data)
     assert found.is_ok, found.error
-    return found.objectives["accuracy"]
+    return found.metrics["accuracy"]
 
 
 def _keep(accuracies: list[float], form: Callable[[int], float]) -> None:
@@ -94,7 +94,9 @@ def _print(
     accuracies: Mapping[str, Sequence[float]],
 ) -> None:
     sizes = f"depth {task.depth}, heads {task.heads}"
-    print(f"\n{task.name}, {task.data}, {sizes}: {task.budget}, mha, one thread, {seeds} seeds")
+    print(
+        f"\n{task.name}, {task.data}, {sizes}: {task.epochs} epochs, mha, one thread, {seeds} seeds"
+    )
     print(f"  {'':34}{'core-seconds':>13}{'to':>7}{'ratio':>7}{'accuracy':>17}")
     for name, samples in taken.items():
         times = min(samples) / min(taken[OURS])

@@ -2,7 +2,7 @@
 
 Three tables, on a CUDA device alone (without one, a sentence and nothing else):
 
-- a step of the task vit-cifar10 eagerly, as a CUDA graph, and as one with compiled attention;
+- a step of the task vit-cifar10 eagerly and as a CUDA graph;
 - candidates trained in an hour by one worker and by several that share the GPU;
 - a block forward and backward, eager and compiled, against the same projections around
   F.scaled_dot_product_attention, at 1,024 to 16,384 tokens; what does not fit is shown as such.
@@ -16,23 +16,20 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import build_attention
-from nas.evaluation.record import Evaluator, Job, training_seed
-from nas.evaluation.trainer import build_backbone
+from nas.evaluation.trainer import build_model
+from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.sources import load_genome
-from nas.tasks import ImageData, Task, load_images, load_task
-from nas.training.compiling import compiled
+from nas.tasks import Data, Task, load_task
 from nas.training.optimizers import make_optimizer
-from nas.training.part import Part
-from nas.training.stepping import graphs_on, make_steps
-from nas.training.work import Learn
+from nas.training.stepping import Steps, graphs_on
+from nas.training.steps import TrainStep
 from tests.benchmarks.elapsed import interleaved_on, median_of, print_figures, ratio_of
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.gpu_attention import attention
@@ -44,7 +41,7 @@ STEPS: Final = 50  # of a round
 WORKERS: Final = (1, 2, 4, 8)
 CANDIDATES: Final = 24  # of each number of workers
 GENOMES: Final = ("mha", "qana")
-EAGER, GRAPH, BOTH = "eager", "cuda graph", "cuda graph, compiled attention"
+EAGER, GRAPH = "eager", "cuda graph"
 
 
 def gpu(options: argparse.Namespace) -> list[Figure]:
@@ -55,7 +52,7 @@ def gpu(options: argparse.Namespace) -> list[Figure]:
     device = torch.device("cuda")
     print(f"\n{torch.cuda.get_device_name(device)}")
     task = load_task("vit-cifar10", data=options.data)
-    data = load_images(task.data, task)
+    data = task.load()
     names = (*GENOMES, *getattr(options, "genome", ()))
     genomes = {name: load_genome(name) for name in names}
     return [
@@ -66,52 +63,36 @@ def gpu(options: argparse.Namespace) -> list[Figure]:
 
 
 def steps(
-    task: Task, data: ImageData, device: torch.device, rounds: int, count: int = STEPS
+    task: Task, data: Data, device: torch.device, rounds: int, count: int = STEPS
 ) -> list[Figure]:
     """Milliseconds of a training step by each way, and how many times as fast as eagerly."""
     print(f"\n{task.name}: a step of {task.batch_size} images, median of {rounds} rounds")
     figures = []
     for name in GENOMES:
-        with ExitStack() as stack:
-            works = {
-                form: _training(task, data, name, form, device, count, stack)
-                for form in (EAGER, GRAPH, BOTH)
-            }
-            samples = interleaved_on(works, rounds, device)
+        works = {form: _training(task, data, name, form, device, count) for form in (EAGER, GRAPH)}
+        samples = interleaved_on(works, rounds, device)
         for form, taken in samples.items():
             figures.append(
                 median_of(f"{name}, {form}", [1e3 * s / count for s in taken], "ms a step")
             )
-        figures += [
-            ratio_of(f"{name}, {EAGER} / {form}", samples[EAGER], samples[form])
-            for form in (GRAPH, BOTH)
-        ]
+        figures.append(ratio_of(f"{name}, {EAGER} / {GRAPH}", samples[EAGER], samples[GRAPH]))
     print_figures(figures)
     return figures
 
 
 def _training(
-    task: Task,
-    data: ImageData,
-    name: str,
-    form: str,
-    device: torch.device,
-    count: int,
-    stack: ExitStack,
+    task: Task, data: Data, name: str, form: str, device: torch.device, count: int
 ) -> Callable[[], None]:
     """Some steps of a training that never ends; what was asked for must be what runs."""
-    model = build_backbone(mechanism(name).genome, task, data, 0).to(device)
-    train = Part(data, "train", task.patch, device, dtype=torch.bfloat16)
+    model = build_model(mechanism(name).genome, task, data, 0).to(device)
+    train = task.examples(data, "train", device, torch.bfloat16)
     # One rate throughout: how many steps there will be is not known.
     constant = task.model_copy(update={"schedule": "constant"})
-    optimizer = make_optimizer(model.parameters(), constant, 1, device, is_capturable=True)
-    learn = Learn(model, train, optimizer, "bfloat16", device)
+    optimizer = make_optimizer(list(model.parameters()), constant, 1, device, is_capturable=True)
+    learn = TrainStep(model, task, train, optimizer, "bfloat16", device)
     size = min(task.batch_size, len(train))
     chosen = torch.arange(size, device=device)
-    if form == BOTH and device.type == "cuda":
-        told = stack.enter_context(compiled(model.attentions(), [(learn, chosen)]))
-        print(f"  {name}: {told}")
-    repeated = make_steps(learn, size, None if form == EAGER else graphs_on(device))
+    repeated = Steps(learn, size, None if form == EAGER else graphs_on(device))
     model.train()
     repeated(chosen)
     print(f"  {name}, {form}: {repeated.execution}")
@@ -125,21 +106,21 @@ def _training(
 
 def candidates(
     task: Task,
-    data: ImageData,
-    evaluator: Callable[[Task, ImageData, int], Evaluator],
+    data: Data,
+    evaluator: Callable[[Task, Data, int], Evaluator],
     numbers: Sequence[int] = WORKERS,
     count: int = CANDIDATES,
 ) -> list[Figure]:
     """Candidates an hour by numbers of workers: mechanisms of the collection in turn."""
-    print(f"\n{task.name}: candidates an hour, {count} trainings of {task.budget}")
+    print(f"\n{task.name}: candidates an hour, {count} trainings of {task.epochs} epochs")
     figures = []
     for workers in numbers:
         made = evaluator(task, data, workers)
         try:
             # Each worker's first training loads libraries and kernels.
-            list(made.run(_jobs(task, workers, seed=1)))
+            list(run_trials(made, _trials(task, workers, seed=1)))
             start = time.perf_counter()
-            done = [evaluation for _, evaluation in made.run(_jobs(task, count, seed=0))]
+            done = [evaluation for _, evaluation in run_trials(made, _trials(task, count, seed=0))]
             seconds = time.perf_counter() - start
         finally:
             made.close()
@@ -152,23 +133,23 @@ def candidates(
     return figures
 
 
-def _shared(task: Task, data: ImageData, workers: int) -> Evaluator:
+def _shared(task: Task, data: Data, workers: int) -> Evaluator:
     """Workers that have one GPU together."""
     from nas.evaluation.ray_backend import RayEvaluator
 
     return RayEvaluator(task, data, workers=workers, gpus_per_worker=1 / workers)
 
 
-def _jobs(task: Task, count: int, seed: int) -> list[Job]:
+def _trials(task: Task, count: int, seed: int) -> list[Trial]:
     """Mechanisms in turn, with other seeds when they come round."""
     dim, heads, depth, _ = task.sizes
     genomes = [canonicalise(m.genome) for m in MECHANISMS.values() if _exists(m.genome, task)]
-    jobs = []
+    trials = []
     for number in range(count):
         genome = genomes[number % len(genomes)]
         key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
-        jobs.append(Job(key, genome, training_seed(seed, "gpu", number)))
-    return jobs
+        trials.append(Trial(key, genome, training_seed(seed, "gpu", number)))
+    return trials
 
 
 def _exists(genome: Genome, task: Task) -> bool:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from nas.tasks import ImageData, Task
+    from nas.tasks import Data, Side
+    from nas.tasks.images import ImageTask
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 
@@ -30,7 +31,7 @@ Batches = Iterable[tuple[Tensor, Tensor]]
 class Transformer(nn.Module):
     """The model of published-proxy: (b, channels, size, size) to (b, classes)."""
 
-    def __init__(self, task: Task, channels: int, num_classes: int) -> None:
+    def __init__(self, task: ImageTask, channels: int, num_classes: int) -> None:
         super().__init__()
         dim, _, depth, tokens = task.sizes
         assert (task.final_norm, task.activation) == (False, "relu")
@@ -49,7 +50,7 @@ class Transformer(nn.Module):
 class Layer(nn.Module):
     """Attention, then a network of each token: (b, n, d) to (b, n, d)."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ImageTask) -> None:
         super().__init__()
         dim, self.heads, _, _ = task.sizes
         hidden = round(dim * task.mlp_ratio)
@@ -78,12 +79,12 @@ class Layer(nn.Module):
 class PerImage(Dataset[tuple[Tensor, int]]):
     """Images as torchvision's data sets give them: a PIL image and a transform each."""
 
-    def __init__(self, data: ImageData, part: str) -> None:
-        self.images, self.labels = _part(data, part)
+    def __init__(self, data: Data, side: Side) -> None:
+        self.images, self.labels = _side(data, side)
         self.transform = transforms.Compose(
             [
                 transforms.ToTensor(),
-                transforms.Normalize([m / 255 for m in data.mean], [s / 255 for s in data.std]),
+                transforms.Normalize(*([v / 255 for v in data.facts[n]] for n in ("mean", "std"))),
             ]
         )
 
@@ -99,9 +100,11 @@ class PerImage(Dataset[tuple[Tensor, int]]):
 class Preloaded:
     """Normalised images in one tensor; batches are slices of a shuffled order."""
 
-    def __init__(self, data: ImageData, part: str, batch_size: int, *, shuffle: bool) -> None:
-        images, labels = _part(data, part)
-        mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (data.mean, data.std))
+    def __init__(self, data: Data, side: Side, batch_size: int, *, shuffle: bool) -> None:
+        images, labels = _side(data, side)
+        mean, std = (
+            torch.tensor(v).view(-1, 1, 1) for v in (data.facts["mean"], data.facts["std"])
+        )
         self.images = (torch.tensor(images).float() - mean) / std
         self.labels = torch.tensor(labels)
         self.batch_size, self.shuffle = batch_size, shuffle
@@ -113,13 +116,13 @@ class Preloaded:
             yield self.images[chosen], self.labels[chosen]
 
 
-def loaders(data: ImageData, batch_size: int) -> tuple[Batches, Batches]:
+def loaders(data: Data, batch_size: int) -> tuple[Batches, Batches]:
     """Training and validation images through a DataLoader in this process."""
     train, held_out = PerImage(data, "train"), PerImage(data, "validation")
     return DataLoader(train, batch_size, shuffle=True), DataLoader(held_out, batch_size)
 
 
-def preloaded(data: ImageData, batch_size: int) -> tuple[Batches, Batches]:
+def preloaded(data: Data, batch_size: int) -> tuple[Batches, Batches]:
     """Training and validation images from memory."""
     return (
         Preloaded(data, "train", batch_size, shuffle=True),
@@ -127,10 +130,10 @@ def preloaded(data: ImageData, batch_size: int) -> tuple[Batches, Batches]:
     )
 
 
-def train(task: Task, data: ImageData, batches: tuple[Batches, Batches], seed: int) -> float:
+def train(task: ImageTask, data: Data, batches: tuple[Batches, Batches], seed: int) -> float:
     """Train a model and judge it; the share of validation images that it gets right."""
     torch.manual_seed(seed)
-    model = Transformer(task, data.channels, data.num_classes)
+    model = Transformer(task, data.train["images"].shape[1], len(data.facts["classes"]))
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=task.learning_rate, weight_decay=task.weight_decay
     )
@@ -143,8 +146,9 @@ def train(task: Task, data: ImageData, batches: tuple[Batches, Batches], seed: i
     model.eval()
     with torch.no_grad():
         right = sum(int((model(x).argmax(-1) == y).sum()) for x, y in batches[1])
-    return right / len(data.validation)
+    return right / data.count("validation")
 
 
-def _part(data: ImageData, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    return getattr(data, part), getattr(data, f"{part}_labels")
+def _side(data: Data, side: Side) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    columns = getattr(data, side)
+    return columns["images"], columns["labels"]

@@ -31,18 +31,17 @@ from PIL import Image
 from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import make_plan
 from nas.errors import NasError
-from nas.evaluation.choices import choose
-from nas.evaluation.record import Job, training_seed
 from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trial import Trial, training_seed
 from nas.genome import Genome
-from nas.tasks import load_images, load_task
+from nas.tasks import load_task
 from tests.benchmarks.figures import TIMES, Figure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from nas.tasks import ImageData, Task
+    from nas.tasks import Data, Task
 
 GENOMES: Final = 30
 MOST_MUTATIONS: Final = 6
@@ -62,13 +61,13 @@ def published(options: argparse.Namespace) -> list[Figure]:
         print("\npublished: needs a copy of the published code, --published FOLDER")
         return []
     task = load_task("published-proxy", data=options.data)
-    data = load_images(task.data, task)
+    data = task.load()
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, _begin, (options.published, options.data)) as process:
         return _compare(task, data, process)
 
 
-def _compare(task: Task, data: ImageData, process: ProcessPoolExecutor) -> list[Figure]:
+def _compare(task: Task, data: Data, process: ProcessPoolExecutor) -> list[Figure]:
     genomes = process.submit(_sample, task).result()
     ours = _ours(task, data)
     ours(Genome.from_dict(STANDARD), 0)  # imports and first calls
@@ -92,7 +91,7 @@ def _begin(folder: Path, data: str) -> None:
     warnings.simplefilter("ignore")
     multiprocessing.set_start_method("fork", force=True)  # of loaders, as where nobody spawns
     task = load_task("published-proxy", data=data)
-    Theirs.here = Theirs(folder, load_images(task.data, task))
+    Theirs.here = Theirs(folder, task.load())
 
 
 def _sample(task: Task) -> list[Any]:
@@ -113,7 +112,7 @@ class Theirs:
 
     here: Theirs | None = None
 
-    def __init__(self, folder: Any, data: ImageData) -> None:
+    def __init__(self, folder: Any, data: Data) -> None:
         sys.path.insert(0, str(folder))
         self.proxy = import_module("src.evaluation.proxy_tasks")
         self.mutate = import_module("src.search_algorithm.mutation_operators").mutate_chromosome
@@ -159,14 +158,14 @@ class Theirs:
         return True
 
 
-def _serving(data: ImageData) -> Any:
+def _serving(data: Data) -> Any:
     """What stands for torchvision's class: the same images, one by one."""
 
     class Images(torch.utils.data.Dataset[Any]):
         def __init__(self, root: str, train: bool, download: bool, transform: Any) -> None:
-            part = "train" if train else "validation"
-            self.images = np.ascontiguousarray(getattr(data, part).transpose(0, 2, 3, 1))
-            self.targets = getattr(data, f"{part}_labels")
+            columns = data.train if train else data.validation
+            self.images = np.ascontiguousarray(columns["images"].transpose(0, 2, 3, 1))
+            self.targets = columns["labels"]
             self.transform = transform
 
         def __len__(self) -> int:
@@ -178,17 +177,14 @@ def _serving(data: ImageData) -> Any:
     return Images
 
 
-def _ours(task: Task, data: ImageData) -> Callable[[Genome, int], float]:
-    """Train and judge as a search does, with what it would measure at its start."""
-    choices = choose(task, data, "cpu")
+def _ours(task: Task, data: Data) -> Callable[[Genome, int], float]:
+    """Train and judge as a search does."""
     dim, heads, depth, _ = task.sizes
 
     def evaluate(genome: Genome, seed: int) -> float:
         key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
-        job = Job(key, canonicalise(genome), training_seed(0, "published", seed))
-        with choices.applied(task) as chosen:
-            found = train_candidate(job, chosen, data)
-        return found.objectives.get("accuracy", float("nan"))
+        trial = Trial(key, canonicalise(genome), training_seed(0, "published", seed))
+        return train_candidate(trial, task, data).metrics.get("accuracy", float("nan"))
 
     return evaluate
 

@@ -10,7 +10,7 @@ import torch
 from nas.compiler import build_attention
 from nas.evaluation.local import LocalEvaluator
 from nas.mechanisms import mechanism
-from nas.tasks import ImageData, Task, load_images, load_task
+from nas.tasks import Data, Task, load_task
 from tests.benchmarks import gpu, gpu_attention
 
 CPU = torch.device("cpu")
@@ -23,8 +23,8 @@ def task() -> Task:
 
 
 @pytest.fixture(scope="module")
-def data(task: Task) -> ImageData:
-    return load_images(task.data, task)
+def data(task: Task) -> Data:
+    return task.load()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -33,20 +33,20 @@ def test_gpu_says_that_it_needs_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sees no CUDA device here, and this benchmark needs one" in capsys.readouterr().out
 
 
-def test_gpu_steps_compares_ways_of_the_same_training(task: Task, data: ImageData) -> None:
+def test_gpu_steps_compares_ways_of_the_same_training(task: Task, data: Data) -> None:
     figures = gpu.steps(task, data, CPU, rounds=2, count=2)
     names = [figure.name for figure in figures]
-    assert len(set(names)) == len(names) == 5 * len(gpu.GENOMES)
+    assert len(set(names)) == len(names) == 3 * len(gpu.GENOMES)
     assert "mha, eager / cuda graph" in names
     assert all(figure.low <= figure.value <= figure.high for figure in figures)
 
 
 def test_gpu_candidates_counts_what_was_trained(
-    task: Task, data: ImageData, capsys: pytest.CaptureFixture[str]
+    task: Task, data: Data, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = []
 
-    def local(task: Task, data: ImageData, workers: int) -> LocalEvaluator:
+    def local(task: Task, data: Data, workers: int) -> LocalEvaluator:
         asked.append(workers)
         return LocalEvaluator(task, data)
 

@@ -5,29 +5,32 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nas.evaluation.trainer import build_backbone
+from nas.evaluation.trainer import build_model
 from nas.mechanisms import mechanism
-from nas.tasks import ImageData, Task, load_images, load_task
+from nas.tasks import Data, load_task
+from nas.tasks.images import ImageTask
+from nas.tasks.images.examples import patches
 from tests.benchmarks.plain import Transformer, loaders, preloaded, train
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
+def task() -> ImageTask:
     few = {"train_images": 40, "validation_images": 20, "epochs": 1, "precision": "float32"}
     return load_task("published-proxy", data="digits", overrides=few)
 
 
 @pytest.fixture(scope="module")
-def data(task: Task) -> ImageData:
-    return load_images(task.data, task)
+def data(task: ImageTask) -> Data:
+    return task.load()
 
 
 @pytest.mark.parametrize("sizes", [{"depth": 1, "heads": 1}, {"depth": 3, "heads": 4}], ids=str)
-def test_plain_model_is_ours(task: Task, data: ImageData, sizes: dict[str, int]) -> None:
+def test_plain_model_is_ours(task: ImageTask, data: Data, sizes: dict[str, int]) -> None:
     task = task.model_copy(update=sizes)
     torch.manual_seed(0)
-    plain = Transformer(task, data.channels, data.num_classes).eval()
-    ours = build_backbone(mechanism("mha").genome, task, data, seed=0).eval()
+    channels = data.train["images"].shape[1]
+    plain = Transformer(task, channels, len(data.facts["classes"])).eval()
+    ours = build_model(mechanism("mha").genome, task, data, seed=0).eval()
     names = {"out": "wo", "query": "wq", "key": "wk", "value": "wv"}
     weights = ours.state_dict()
     with torch.no_grad():
@@ -37,16 +40,18 @@ def test_plain_model_is_ours(task: Task, data: ImageData, sizes: dict[str, int])
                 parts[2] = f"attention.{names[parts[2]]}"
             weight.copy_(weights.pop(".".join(parts)).view_as(weight))
     assert not weights
-    images = torch.randn(3, data.channels, task.image_size, task.image_size)
-    torch.testing.assert_close(plain(images), ours(images), atol=1e-5, rtol=1e-5)
+    images = torch.randn(3, channels, task.image_size, task.image_size)
+    torch.testing.assert_close(
+        plain(images), ours(patches(images, task.patch)), atol=1e-5, rtol=1e-5
+    )
 
 
-def test_both_ways_give_the_same_images(task: Task, data: ImageData) -> None:
+def test_both_ways_give_the_same_images(task: ImageTask, data: Data) -> None:
     one_by_one, in_memory = (get(data, 7)[1] for get in (loaders, preloaded))
     for (images, labels), (others, their_labels) in zip(one_by_one, in_memory, strict=True):
         torch.testing.assert_close(images, others, atol=1e-5, rtol=1e-5)
         assert torch.equal(labels, their_labels)
 
 
-def test_training_gives_an_accuracy(task: Task, data: ImageData) -> None:
+def test_training_gives_an_accuracy(task: ImageTask, data: Data) -> None:
     assert 0.0 <= train(task, data, preloaded(data, 8), seed=0) <= 1.0

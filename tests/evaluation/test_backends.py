@@ -6,29 +6,19 @@ from typing import Any
 import pytest
 
 from nas.errors import ConfigError, DeviceError
-from nas.evaluation.backends import BACKENDS, make_evaluator
-from nas.tasks import ImageData, Task, load_images, load_task
+from nas.evaluation.backends import BACKENDS, Execution, make_evaluator
+from nas.tasks import Data, Task
 
 
-@pytest.fixture(scope="module")
-def task() -> Task:
-    return load_task("vit-cifar10", data="digits")
-
-
-@pytest.fixture(scope="module")
-def data(task: Task) -> ImageData:
-    return load_images("digits", task)
-
-
-def test_local_backend_has_one_worker(task: Task, data: ImageData) -> None:
-    with closing(make_evaluator("local", task, data, gpus_per_worker=0)) as evaluator:
+def test_local_backend_has_one_worker(task: Task, data: Data) -> None:
+    with closing(make_evaluator(Execution("local", gpus_per_worker=0), task, data)) as evaluator:
         assert evaluator.workers == 1
 
 
-def test_unknown_backend_suggests_the_near_one(task: Task, data: ImageData) -> None:
+def test_unknown_backend_suggests_the_near_one(task: Task, data: Data) -> None:
     assert BACKENDS == ("ray", "local")
     with pytest.raises(ConfigError, match=r"'locl' \(did you mean 'local'\?\).*ray, local"):
-        make_evaluator("locl", task, data)
+        make_evaluator(Execution("locl"), task, data)
 
 
 @pytest.mark.parametrize(
@@ -40,21 +30,19 @@ def test_unknown_backend_suggests_the_near_one(task: Task, data: ImageData) -> N
         ({"gpus_per_worker": -1.0}, "found -1, expected 0, a fraction"),
     ],
 )
-def test_local_backend_refuses(
-    task: Task, data: ImageData, asked: dict[str, Any], words: str
-) -> None:
+def test_local_backend_refuses(task: Task, data: Data, asked: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        make_evaluator("local", task, data, **asked)
+        make_evaluator(Execution("local", **asked), task, data)
 
 
-def test_local_backend_without_the_gpu_that_was_asked_for(task: Task, data: ImageData) -> None:
+def test_local_backend_without_the_gpu_that_was_asked_for(task: Task, data: Data) -> None:
     with pytest.raises(DeviceError, match="this machine has"):
-        make_evaluator("local", task, data, gpus_per_worker=1.0)
+        make_evaluator(Execution("local", gpus_per_worker=1.0), task, data)
 
 
-def test_ray_backend_counts_are_checked_before_ray_starts(task: Task, data: ImageData) -> None:
+def test_ray_backend_counts_are_checked_before_ray_starts(task: Task, data: Data) -> None:
     with pytest.raises(ConfigError, match="workers: found -3"):
-        make_evaluator("ray", task, data, workers=-3)
+        make_evaluator(Execution("ray", workers=-3), task, data)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +55,7 @@ def test_ray_backend_counts_are_checked_before_ray_starts(task: Task, data: Imag
     ],
 )
 def test_ray_backend_says_that_a_cluster_is_not_there(
-    task: Task, data: ImageData, address: str, words: str
+    task: Task, data: Data, address: str, words: str
 ) -> None:
     with pytest.raises(DeviceError, match=f"can be reached at '{address}': .*({words}).*Expected"):
-        make_evaluator("ray", task, data, ray_address=address)
+        make_evaluator(Execution("ray", ray_address=address), task, data)

@@ -1,8 +1,9 @@
-"""The rules by which jobs meet workers, on a pool whose clock and accidents a test decides."""
+"""The rules by which trials meet workers, on a pool whose clock and accidents a test decides."""
 
-from collections import deque
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -11,208 +12,256 @@ from nas.errors import DeviceError
 from nas.evaluation import dispatch
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
 from nas.evaluation.guard import failed
-from nas.evaluation.record import Evaluation, Job
-from nas.mechanisms import mechanism
+from nas.evaluation.trial import Budget, Evaluation, Trial
+from tests.evaluation.conftest import MakeTrials
+
+BUDGET = Budget(1, 1, "float32")
 
 
 @dataclass(eq=False)
 class Ref:
-    worker: "ScriptedWorker"
-    job: Job | None
-    others: tuple[Job, ...] = ()
+    worker: ScriptedWorker
+    trial: Trial | None
 
 
 @dataclass(eq=False)
 class ScriptedWorker:
-    queue: deque[Ref] = field(default_factory=deque)
+    is_busy: bool = False
     is_dead: bool = False
 
 
 @dataclass
 class ScriptedPool:
-    """A pool in which a worker that is waited for has always finished its first job.
+    """A pool in which a worker that is waited for has always finished.
 
-    Each key in `deadly` says how many times its job takes the worker with it. A worker that dies
-    of a job takes the answer of the job before along: the worst that can happen.
+    Each key in `deadly` says how many times its trial takes the worker with it.
     """
 
     deadly: dict[str, int] = field(default_factory=dict)
     bad_starts: int = 0
-    never_starts: bool = False
+    is_silent: bool = False
     workers: list[ScriptedWorker] = field(default_factory=list)
-    submitted: list[tuple[ScriptedWorker, str]] = field(default_factory=list)
-    most_queued: int = 0
+    submitted: list[str] = field(default_factory=list)
 
     def start(self) -> tuple[Any, Any]:
         worker = ScriptedWorker()
         self.workers.append(worker)
         return worker, Ref(worker, None)
 
-    def submit(self, worker: ScriptedWorker, jobs: tuple[Job, ...]) -> Ref:
+    def submit(self, worker: ScriptedWorker, trial: Trial) -> Ref:
         assert not worker.is_dead
-        (job, *others) = jobs
-        ref = Ref(worker, job, tuple(others))
-        worker.queue.append(ref)
-        self.submitted.append((worker, job.key))
-        self.most_queued = max(self.most_queued, len(worker.queue))
-        return ref
+        assert not worker.is_busy
+        worker.is_busy = True
+        self.submitted.append(trial.key)
+        return Ref(worker, trial)
 
     def wait(self, refs: Sequence[Ref], timeout: float | None) -> Iterable[Ref]:
         assert refs
-        return [] if self.never_starts else refs
+        return [] if self.is_silent else refs
 
     def get(self, ref: Ref) -> Any:
-        if ref.job is None:
+        ref.worker.is_busy = False
+        if ref.trial is None:
             self.bad_starts -= 1
             if self.bad_starts >= 0:
                 raise WorkerLostError("worker_lost", "exit code 1")
             return "host:1"
-        worker = ref.worker
-        assert worker.queue[0] is ref
-        near = [queued.job.key for queued in list(worker.queue)[:2] if queued.job]
-        guilty = next((key for key in near if self.deadly.get(key, 0) > 0), None)
-        if guilty is not None:
-            self.deadly[guilty] -= 1
-            raise WorkerLostError("out_of_memory" if guilty == "big" else "worker_lost", "gone")
-        worker.queue.popleft()
-        return [
-            failed(job, "", "error", "done", worker="", wall_seconds=0.0)
-            for job in (ref.job, *ref.others)
-        ]
+        key = ref.trial.key
+        if self.deadly.get(key, 0) > 0:
+            self.deadly[key] -= 1
+            raise WorkerLostError("out_of_memory" if key == "big" else "worker_lost", "gone")
+        return failed(ref.trial, BUDGET, "error", "done", worker="", wall_seconds=0.0)
 
     def kill(self, worker: ScriptedWorker) -> None:
         worker.is_dead = True
 
 
-def jobs_named(*keys: str) -> list[tuple[Job, ...]]:
-    """Groups of one."""
-    genome = mechanism("mha").genome
-    return [(Job(key, genome, seed),) for seed, key in enumerate(keys)]
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "PAUSE_SECONDS", 0.0)
 
 
 def make_dispatcher(
-    pool: ScriptedPool, workers: int = 2, time_limit: float | None = None
+    pool: ScriptedPool, workers: int = 2, time_limit: float | None = None, start: float = 300.0
 ) -> Dispatcher:
-    return Dispatcher(pool, workers=workers, budget="", time_limit=time_limit, grace=0.0)
+    return Dispatcher(
+        pool,
+        workers=workers,
+        budget=lambda _: BUDGET,
+        time_limit=time_limit,
+        grace=0.0,
+        start_seconds=start,
+    )
 
 
-def reasons(answers: Iterable[tuple[Job, Evaluation]]) -> dict[str, str | None]:
-    found = [(job.key, evaluation.reason) for job, evaluation in answers]
-    assert len(dict(found)) == len(found)
-    return dict(found)
+def run(dispatcher: Dispatcher, trials: Sequence[Trial]) -> dict[str, Evaluation]:
+    dispatcher.submit(trials)
+    found: dict[str, Evaluation] = {}
+    while answers := dispatcher.wait():
+        for trial, evaluation in answers:
+            assert trial.key not in found
+            assert evaluation.seed == trial.seed
+            found[trial.key] = evaluation
+    return found
+
+
+def reasons(found: dict[str, Evaluation]) -> dict[str, str | None]:
+    return {key: evaluation.reason for key, evaluation in found.items()}
 
 
 KEYS = tuple("abcdefghijklmnopqrst")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 50])
-def test_every_job_is_answered_once(workers: int) -> None:
+def test_every_trial_is_answered_once(workers: int, trials_named: MakeTrials) -> None:
     pool = ScriptedPool()
-    found = reasons(make_dispatcher(pool, workers).run(jobs_named(*KEYS)))
-    assert found == dict.fromkeys(KEYS, "error")
+    dispatcher = make_dispatcher(pool, workers)
+    assert reasons(run(dispatcher, trials_named(*KEYS))) == dict.fromkeys(KEYS, "error")
     assert len(pool.workers) == workers
     assert len(pool.submitted) == len(KEYS)
+    assert dispatcher.wait() == []
+
+
+def test_most_work_begins_first_and_equals_keep_their_order(trials_named: MakeTrials) -> None:
+    pool = ScriptedPool()
+    works = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 3.0, "e": 0.0}
+    trials = [replace(trial, work=works[trial.key]) for trial in trials_named(*works)]
+    run(make_dispatcher(pool, workers=1), trials)
+    assert pool.submitted == ["b", "d", "c", "a", "e"]
+
+
+def test_trials_can_be_added_while_others_run(trials_named: MakeTrials) -> None:
+    pool = ScriptedPool()
+    dispatcher = make_dispatcher(pool, workers=2)
+    dispatcher.submit(trials_named("a", "b", "c"))
+    first = dispatcher.wait()
+    dispatcher.submit(trials_named("x", "y"))
+    rest = []
+    while answers := dispatcher.wait():
+        rest += answers
+    assert sorted(trial.key for trial, _ in [*first, *rest]) == ["a", "b", "c", "x", "y"]
+
+
+def test_worker_has_its_next_trial_before_the_caller_has_the_answer(
+    trials_named: MakeTrials,
+) -> None:
+    pool = ScriptedPool()
+    dispatcher = make_dispatcher(pool, workers=1)
+    dispatcher.submit(trials_named("a", "b"))
+    assert [trial.key for trial, _ in dispatcher.wait()] == ["a"]
+    assert pool.submitted == ["a", "b"]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("guilty", ["a", "e", "big", "t"])
-def test_only_the_guilty_one_is_recorded_as_lost(workers: int, guilty: str) -> None:
+def test_only_the_guilty_one_is_recorded_as_lost(
+    workers: int, guilty: str, trials_named: MakeTrials
+) -> None:
     keys = (*KEYS[:7], "big", *KEYS[7:])
     pool = ScriptedPool(deadly={guilty: 99})
-    found = reasons(make_dispatcher(pool, workers).run(jobs_named(*keys)))
+    found = run(make_dispatcher(pool, workers), trials_named(*keys))
     assert set(found) == set(keys)
-    lost = {key: reason for key, reason in found.items() if reason != "error"}
+    lost = {key: reason for key, reason in reasons(found).items() if reason != "error"}
     assert lost == {guilty: "out_of_memory" if guilty == "big" else "worker_lost"}
+    assert pool.submitted.count(guilty) == 3
+    assert found[guilty].error == "its worker was lost, 3 times: gone"
 
 
-def test_worker_lost_once_costs_no_candidate() -> None:
-    pool = ScriptedPool(deadly={"c": 1, "k": 1})
-    found = reasons(make_dispatcher(pool).run(jobs_named(*KEYS)))
+def test_worker_lost_twice_costs_no_candidate(trials_named: MakeTrials) -> None:
+    """It did: two losses, as when a machine's memory runs short, were a failure for ever."""
+    pool = ScriptedPool(deadly={"c": 1, "k": 2})
+    found = reasons(run(make_dispatcher(pool), trials_named(*KEYS)))
     assert set(found.values()) == {"error"}
-    assert len(pool.workers) == 4
+    assert len(pool.workers) == 5
 
 
-def test_busy_workers_have_one_job_waiting_but_not_near_the_end() -> None:
-    pool = ScriptedPool()
-    answers = make_dispatcher(pool, workers=2).run(jobs_named(*KEYS))
-    next(answers)
-    assert pool.most_queued == 2
-    pool = ScriptedPool()
-    list(make_dispatcher(pool, workers=2).run(jobs_named("a", "b", "c", "d")))
-    assert pool.most_queued == 1
-
-
-def test_worker_has_its_next_job_before_the_caller_has_the_answer() -> None:
-    pool = ScriptedPool()
-    answers = make_dispatcher(pool, workers=1).run(jobs_named("a", "b"))
-    next(answers)
-    assert [key for _, key in pool.submitted] == ["a", "b"]
-
-
-def test_abandoned_run_ends_what_was_begun_and_the_next_run_starts_anew() -> None:
+def test_stop_ends_what_was_begun_and_more_can_be_asked_for(trials_named: MakeTrials) -> None:
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=2)
-    answers = dispatcher.run(jobs_named(*KEYS))
-    next(answers)
-    answers.close()  # type: ignore[attr-defined]
-    assert all(worker.is_dead for worker in pool.workers)
-    assert set(reasons(dispatcher.run(jobs_named("z")))) == {"z"}
+    dispatcher.submit(trials_named(*KEYS))
+    dispatcher.wait()
     dispatcher.stop()
     assert all(worker.is_dead for worker in pool.workers)
+    assert set(run(dispatcher, trials_named("z"))) == {"z"}
 
 
-def test_start_that_fails_twice_is_tried_again() -> None:
-    pool = ScriptedPool(bad_starts=2)
-    assert set(reasons(make_dispatcher(pool, workers=1).run(jobs_named("a")))) == {"a"}
-
-
-def test_seeds_that_train_together_are_answered_each_by_itself() -> None:
-    pool = ScriptedPool()
-    (a,), (b,), (c,) = jobs_named("a", "b", "c")
-    assert reasons(make_dispatcher(pool).run([(a, b), (c,)])) == dict.fromkeys("abc", "error")
-    assert len(pool.submitted) == 2
-
-
-def test_seeds_whose_worker_is_lost_are_tried_again_one_by_one() -> None:
-    pool = ScriptedPool({"a": 1})
-    (a,), (b,), (c,) = jobs_named("a", "b", "c")
-    assert reasons(make_dispatcher(pool, 1).run([(a, b, c)])) == dict.fromkeys("abc", "error")
-    assert [key for _, key in pool.submitted] == ["a", "a", "b", "c"]
-    pool = ScriptedPool({"a": 2})
-    found = reasons(make_dispatcher(pool, 1).run([(a, b, c)]))
-    assert found == {"a": "worker_lost", "b": "error", "c": "error"}
-
-
-def test_the_first_worker_that_is_ready_can_be_asked() -> None:
+def test_the_first_worker_that_is_ready_can_be_asked(trials_named: MakeTrials) -> None:
     pool = ScriptedPool(bad_starts=2)
     dispatcher = make_dispatcher(pool)
-    worker = dispatcher.first_ready()
-    assert worker in pool.workers
-    assert not worker.is_dead
-    assert dispatcher.first_ready() is worker
-    assert reasons(dispatcher.run(jobs_named("a", "b"))) == {"a": "error", "b": "error"}
+    (question,) = trials_named("question")
+
+    def ask(worker: ScriptedWorker) -> Ref:
+        assert not worker.is_dead
+        return pool.submit(worker, question)
+
+    assert dispatcher.ask_one(ask, 1.0).error == "done"
+    assert set(run(dispatcher, trials_named("a", "b"))) == {"a", "b"}
 
 
-def test_start_that_fails_three_times_is_one_sentence() -> None:
+def test_a_worker_that_is_lost_or_silent_as_it_is_asked_is_replaced(
+    trials_named: MakeTrials,
+) -> None:
+    """A stopped one hung the driver for ever."""
+    pool = ScriptedPool(deadly={"question": 2})
+    dispatcher = make_dispatcher(pool, workers=1)
+    (question,) = trials_named("question")
+    found = dispatcher.ask_one(lambda worker: pool.submit(worker, question), 1.0)
+    assert found.error == "done"
+    assert [worker.is_dead for worker in pool.workers] == [True, True, False]
+
+    def ask(worker: ScriptedWorker) -> Ref:
+        pool.is_silent = True
+        return pool.submit(worker, question)
+
+    own_kill = pool.kill
+
+    def kill(worker: ScriptedWorker) -> None:
+        pool.is_silent = False
+        own_kill(worker)
+
+    pool.kill = kill  # type: ignore[method-assign]
+    with pytest.raises(DeviceError, match=r"3 workers were lost .* no answer within 1 s"):
+        dispatcher.ask_one(ask, 1.0)
+
+
+def test_start_that_fails_twice_is_tried_again(trials_named: MakeTrials) -> None:
+    pool = ScriptedPool(bad_starts=2)
+    assert set(run(make_dispatcher(pool, workers=1), trials_named("a"))) == {"a"}
+
+
+def test_start_that_fails_three_times_is_one_sentence(trials_named: MakeTrials) -> None:
     dispatcher = make_dispatcher(ScriptedPool(bad_starts=3), workers=1)
-    with pytest.raises(DeviceError, match="3 workers in a row died as they started: exit code 1"):
-        list(dispatcher.run(jobs_named("a")))
+    with pytest.raises(DeviceError, match="workers died as they started, 3 in a row: exit code 1"):
+        run(dispatcher, trials_named("a"))
 
 
-def test_start_that_takes_forever_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "START_SECONDS", 0.0)
-    dispatcher = make_dispatcher(ScriptedPool(never_starts=True))
+def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named: MakeTrials) -> None:
+    """Losing all nodes at once ended a search after three quick failures."""
+    pool = ScriptedPool()
+    dispatcher = make_dispatcher(pool, workers=1)
+    run(dispatcher, trials_named("a"))
+    pool.deadly, pool.bad_starts = {"b": 1}, 20
+    assert set(run(dispatcher, trials_named("b"))) == {"b"}
+    gone = make_dispatcher(pool, workers=1, start=0.0)
+    run(gone, trials_named("c"))
+    pool.deadly, pool.bad_starts = {"d": 1}, 20
+    with pytest.raises(DeviceError, match="workers died as they started, 1 in a row"):
+        run(gone, trials_named("d"))
+
+
+def test_start_that_takes_forever_is_one_sentence(trials_named: MakeTrials) -> None:
+    dispatcher = make_dispatcher(ScriptedPool(is_silent=True), start=0.0)
     with pytest.raises(DeviceError, match="no worker started within 0 s"):
-        list(dispatcher.run(jobs_named("a")))
+        run(dispatcher, trials_named("a"))
 
 
-def test_hang_costs_only_the_candidate_that_hangs() -> None:
+def test_hang_costs_only_the_candidate_that_hangs(trials_named: MakeTrials) -> None:
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1, time_limit=0.0)
-    answers = dispatcher.run(jobs_named(*KEYS))
-    assert next(answers)[1].reason == "error"
-    pool.never_starts = True  # from here on the worker says nothing
-    job, evaluation = next(answers)
-    assert (job.key, evaluation.reason) == ("b", "time_limit")
-    pool.never_starts = False
-    assert set(reasons(answers).values()) == {"error"}
+    dispatcher.submit(trials_named(*KEYS))
+    assert dispatcher.wait()[0][1].reason == "error"
+    pool.is_silent = True  # from here on the worker says nothing
+    ((trial, evaluation),) = dispatcher.wait()
+    assert (trial.key, evaluation.reason) == ("b", "time_limit")
+    pool.is_silent = False
+    assert set(reasons(run(dispatcher, [])).values()) == {"error"}

@@ -1,5 +1,7 @@
 """Ray's workers: every way in which a candidate can fail, provoked for real, stays its own."""
 
+from __future__ import annotations
+
 import os
 import re
 import signal
@@ -8,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +18,22 @@ import pytest
 import ray  # noqa: TID251 - the cluster that these tests share
 import torch
 
-from nas.errors import DeviceError
-from nas.evaluation.choices import Choices
-from nas.evaluation.guard import Train, worker_name
+from nas.errors import DeviceError, RunError
+from nas.evaluation.guard import Train, budget_of, worker_name
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.ray_backend import RayEvaluator
-from nas.evaluation.record import Evaluation, Job
 from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trial import Evaluation, Evaluator, Stop, Trial, run_trials
 from nas.mechanisms import mechanism
-from nas.tasks import ImageData, Task, load_images, load_task
+from nas.tasks import Data, Task
+from tests.evaluation.conftest import MakeTrials
 
 CORES = 5
 NAMES = ("mha", "gqa", "uniform", "sqa")
 
 
 # Beyond a training's limit of one second; a new worker on a busy machine needs most of it.
-GRACE = 30.0
+GRACE = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +49,8 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
-    sizes = {"epochs": 1, "train_images": 64, "validation_images": 32, "width": 32}
-    return load_task("vit-cifar10", data="digits", overrides=sizes)
-
-
-@pytest.fixture(scope="module")
-def data(task: Task) -> ImageData:
-    return load_images("digits", task)
-
-
-@pytest.fixture(scope="module")
 def unruly(
-    cluster: str, task: Task, data: ImageData, tmp_path_factory: pytest.TempPathFactory
+    cluster: str, task: Task, data: Data, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayEvaluator]:
     train = unruly_training(tmp_path_factory.mktemp("unruly"))
     limits = {"workers": 2, "gpus_per_worker": 0, "time_limit": 1.0, "grace": GRACE}
@@ -72,63 +64,53 @@ def unruly_training(folder: Path) -> Train:
     A function within a function: Ray sends it by value, for workers cannot import a test.
     """
 
-    def train(job: Job, task: Task, data: ImageData, **limits: Any) -> Evaluation:
-        with (folder / job.key).open("a") as seen:
+    def train(trial: Trial, task: Task, data: Data, **limits: Any) -> Evaluation:
+        with (folder / trial.key).open("a") as seen:
             seen.write(f"{os.getpid()}\n")
-        if job.key == "diverged":
-            return train_candidate(job, task.model_copy(update={"learning_rate": 1e30}), data)
-        if job.key == "time_limit":
+        if trial.key == "diverged":
+            hopeless = task.model_copy(update={"learning_rate": 1e30})
+            return train_candidate(trial, hopeless, data, **limits)
+        if trial.key == "time_limit":
             long = task.model_copy(update={"epochs": 1000})
-            return train_candidate(job, long, data, **limits)
-        if job.key == "memory_error":
+            return train_candidate(trial, long, data, **limits)
+        if trial.key == "memory_error":
             raise MemoryError("no room")
-        if job.key == "exception":
+        if trial.key == "exception":
             raise LookupError("a primitive is broken")
-        if job.key == "sleeps":
-            time.sleep(1000)
-        if job.key == "holds_the_interpreter":
+        if trial.key == "interrupt":
+            raise KeyboardInterrupt
+        if trial.key == "system_exit":
+            sys.exit(0)
+        if trial.key == "holds_the_interpreter":
             re.match("(a+)+b", "a" * 60)
-        if job.key == "exits":
+        if trial.key == "exits":
             os._exit(3)
-        if job.key == "is_killed_once" and (folder / job.key).read_text().count("\n") == 1:
+        losses = (folder / trial.key).read_text().count("\n")
+        if trial.key == "is_killed_once" and losses == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        columns = data.train["images"]
         facts = {
             "accuracy": 0.5,
             "threads": float(torch.get_num_threads()),
-            "is_copy": float(data.train.flags.owndata or data.train.flags.writeable),
+            "is_copy": float(columns.flags.owndata or columns.flags.writeable),
         }
-        usage = {"wall_seconds": 0.0, "core_seconds": 0.0, "peak_memory_bytes": 0}
-        return Evaluation(
-            status="ok",
-            reason=None,
-            objectives=facts,
-            curve=(),
-            seed=job.seed,
-            budget=task.budget,
-            worker=worker_name(),
-            error=None,
-            **usage,
-        )
+        budget = budget_of(trial, task, data)
+        return Evaluation("ok", None, facts, (), trial.seed, budget, 0.0, 0.0, 0, worker_name())
 
     return train
 
 
-def jobs_named(*keys: str) -> list[Job]:
-    genome = mechanism("mha").genome
-    return [Job(key, genome, seed) for seed, key in enumerate(keys)]
-
-
 @pytest.fixture(scope="module")
-def outcome(unruly: RayEvaluator) -> dict[str, Evaluation]:
+def outcome(unruly: RayEvaluator, trials_named: MakeTrials) -> dict[str, Evaluation]:
     """All failures in one run, good candidates between them."""
     bad = list(FAILURES)
     good = [f"good{n}" for n in range(12)]
     keys = [key for pair in zip(good, bad, strict=False) for key in pair] + good[len(bad) :]
-    jobs = jobs_named(*keys, "is_killed_once")
-    answers = list(unruly.run(jobs))
-    assert sorted(job.key for job, _ in answers) == sorted(job.key for job in jobs)
-    assert all(evaluation.seed == job.seed for job, evaluation in answers)
-    return {job.key: evaluation for job, evaluation in answers}
+    trials = trials_named(*keys, "is_killed_once")
+    answers = list(run_trials(unruly, trials))
+    assert sorted(trial.key for trial, _ in answers) == sorted(trial.key for trial in trials)
+    assert all(evaluation.seed == trial.seed for trial, evaluation in answers)
+    return {trial.key: evaluation for trial, evaluation in answers}
 
 
 FAILURES = {
@@ -137,7 +119,9 @@ FAILURES = {
     "time_limit": ("time_limit", "limit of 1 s"),
     "memory_error": ("out_of_memory", "no room"),
     "exception": ("error", "LookupError: a primitive is broken"),
-    "exits": ("worker_lost", "twice"),
+    "interrupt": ("error", "KeyboardInterrupt"),
+    "system_exit": ("error", "SystemExit: 0"),
+    "exits": ("worker_lost", "3 times"),
 }
 
 
@@ -149,7 +133,7 @@ def test_failure_is_recorded_with_its_reason(outcome: dict[str, Evaluation], key
     assert evaluation.error is not None
     assert re.search(words, evaluation.error)
     assert ":" in evaluation.worker
-    assert evaluation.budget
+    assert evaluation.budget.examples == 64
     if reason in ("time_limit", "worker_lost"):
         assert evaluation.wall_seconds < GRACE + 15
 
@@ -160,78 +144,46 @@ def test_failure_of_one_leaves_all_others_alone(outcome: dict[str, Evaluation]) 
     assert [key for key, evaluation in good.items() if not evaluation.is_ok] == []
 
 
-def test_lost_worker_gives_its_candidate_a_second_try(outcome: dict[str, Evaluation]) -> None:
+def test_a_lost_worker_costs_its_candidate_nothing(outcome: dict[str, Evaluation]) -> None:
     assert outcome["is_killed_once"].is_ok
 
 
 def test_worker_has_one_thread_and_shares_the_data(outcome: dict[str, Evaluation]) -> None:
-    facts = outcome["good0"].objectives
+    facts = outcome["good0"].metrics
     assert facts["threads"] == 1
     assert not facts["is_copy"]
 
 
-def test_run_that_is_abandoned_leaves_the_evaluator_usable(unruly: RayEvaluator) -> None:
-    with closing(unruly.run(jobs_named("a", "b", "sleeps"))) as answers:
-        next(answers)
-    again = dict(unruly.run(jobs_named("c")))
-    assert [evaluation.is_ok for evaluation in again.values()] == [True]
-    assert list(unruly.run([])) == []
-
-
-def test_choices_are_measured_at_a_worker_and_reach_them_all(
-    cluster: str, task: Task, data: ImageData
+def test_results_depend_on_neither_workers_nor_backend(
+    cluster: str, task: Task, data: Data
 ) -> None:
-    def train(job: Job, task: Task, data: ImageData, **limits: Any) -> Evaluation:
-        from nas.kernels import Measured
-
-        raise RuntimeError(f"{task.precision} {sorted(Measured.ways)}")
-
-    limits = {"workers": 2, "gpus_per_worker": 0}
-    with closing(RayEvaluator(task, data, train=train, **limits)) as evaluator:
-        choices = evaluator.choose()
-        before = [found.error for _, found in evaluator.run(jobs_named("a"))]
-        evaluator.use(choices)
-        after = {found.error for _, found in evaluator.run(jobs_named("b", "c", "d"))}
-    assert choices.ways
-    assert before == [f"RuntimeError: {task.precision} []"]
-    assert after == {f"RuntimeError: {choices.precision} {sorted(choices.ways)}"}
-
-
-def test_seeds_that_were_chosen_to_train_together_do(
-    cluster: str, task: Task, data: ImageData
-) -> None:
-    genome = mechanism("mha").genome
-    jobs = [Job(key, genome, seed) for seed in (1, 2, 3) for key in ("a", "b")]
-    with closing(RayEvaluator(task, data, workers=2, gpus_per_worker=0)) as evaluator:
-        evaluator.use(Choices("float32", {}, "here", seeds_together=2))
-        found = {(job.key, job.seed): e for job, e in evaluator.run(jobs)}
-    assert all(e.is_ok and e.seed == seed for (_, seed), e in found.items())
-    together = {key: ", 2 seeds together" in e.execution for key, e in found.items()}
-    assert together == {(k, s): s < 3 for k in "ab" for s in (1, 2, 3)}
+    trials = [
+        Trial(name, mechanism(name).genome, seed=n, keeps_weights=True, work=n)
+        for n, name in enumerate(NAMES)
+    ]
+    trials[1] = replace(trials[1], stops=(Stop(1, "accuracy", 2.0),))
+    found = []
+    for workers in (1, 2):
+        with closing(RayEvaluator(task, data, workers=workers, gpus_per_worker=0)) as evaluator:
+            assert evaluator.workers == workers
+            found.append(results(evaluator, trials))
+    with pytest.raises(RunError, match="was closed"):
+        evaluator.wait()
+    assert found[0] == found[1] == results(LocalEvaluator(task, data), trials)
 
 
-def test_number_of_workers_changes_no_result(cluster: str, task: Task, data: ImageData) -> None:
-    jobs = [Job(name, mechanism(name).genome, seed=n) for n, name in enumerate(NAMES)]
-    with closing(RayEvaluator(task, data, workers=1, gpus_per_worker=0)) as one:
-        alone = results(one.run(jobs))
-    with closing(RayEvaluator(task, data, workers=2, gpus_per_worker=0)) as two:
-        assert two.workers == 2
-        assert results(two.run(jobs)) == alone
-    assert results(LocalEvaluator(task, data).run(jobs)) == alone
-
-
-def results(answers: Iterator[tuple[Job, Evaluation]]) -> dict[str, Any]:
-    """What must not depend on where and when a job ran: all but the time it took."""
+def results(evaluator: Evaluator, trials: list[Trial]) -> dict[str, Any]:
+    """What must not depend on where and when a trial ran: all but the time it took."""
     collected = {}
-    for job, evaluation in answers:
-        assert evaluation.is_ok, evaluation.error
-        objectives = {k: v for k, v in evaluation.objectives.items() if k != "latency_ms"}
-        collected[job.key] = (objectives, evaluation.curve)
+    for trial, evaluation in run_trials(evaluator, trials):
+        assert evaluation.status == ("stopped" if trial.stops else "ok"), evaluation.error
+        reports = [(report.train_loss, report.metrics) for report in evaluation.reports]
+        collected[trial.key] = (evaluation.metrics, reports, evaluation.weights)
     return collected
 
 
 def test_more_workers_than_the_cluster_has_is_one_sentence(
-    cluster: str, task: Task, data: ImageData
+    cluster: str, task: Task, data: Data
 ) -> None:
     with pytest.raises(DeviceError, match="9 workers need 9 processor cores"):
         RayEvaluator(task, data, workers=9)
@@ -241,16 +193,16 @@ def test_more_workers_than_the_cluster_has_is_one_sentence(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_gpu_that_torch_cannot_use_is_no_candidates_fault(
-    cluster: str, task: Task, data: ImageData
+    cluster: str, task: Task, data: Data, trials_named: MakeTrials
 ) -> None:
     with (
         closing(RayEvaluator(task, data, workers=2)) as evaluator,
         pytest.raises(DeviceError, match=r"torch sees no GPU on .*, where Ray counts one"),
     ):
-        list(evaluator.run(jobs_named("a", "b", "c")))
+        list(run_trials(evaluator, trials_named("a", "b", "c")))
 
 
-def test_second_cluster_is_refused(cluster: str, task: Task, data: ImageData) -> None:
+def test_second_cluster_is_refused(cluster: str, task: Task, data: Data) -> None:
     with pytest.raises(DeviceError, match=r"connected to the Ray cluster at .* already"):
         RayEvaluator(task, data, address="127.0.0.1:1")
 
@@ -259,30 +211,30 @@ SCRIPT = """
 import os, sys, time
 from contextlib import closing
 from nas.evaluation.ray_backend import RayEvaluator
-from nas.evaluation.record import Evaluation, Job
+from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.errors import NasError
 from nas.mechanisms import mechanism
-from nas.tasks import load_images, load_task
+from nas.tasks import load_task
 
 asleep = sys.argv[2]
 
-def train(job, task, data, **limits):
-    if job.key == "exits" and not os.path.exists(asleep + ".exited"):
+def train(trial, task, data, **limits):
+    if trial.key == "exits" and not os.path.exists(asleep + ".exited"):
         open(asleep + ".exited", "x").close()
         os._exit(3)
-    if job.key == "sleeps":
+    if trial.key == "sleeps":
         with open(asleep, "a") as file:
             print(os.getpid(), file=file)
         time.sleep(1000)
-    return Evaluation("ok", None, {"accuracy": 0.5}, (), 0, "", 0.0, 0.0, 0, "", None)
+    budget = Budget(1, 1, "float32")
+    return Evaluation("ok", None, {"accuracy": 0.5}, (), 0, budget, 0.0, 0.0, 0, "")
 
 def main(address, keys):
-    task = load_task("vit-cifar10", data="digits")
-    jobs = [Job(key, mechanism("mha").genome, 0) for key in keys]
-    data = load_images("digits", task)
+    task = load_task("recall", overrides={"train_examples": 1})
+    trials = [Trial(key, mechanism("mha").genome, 0) for key in keys]
     asked = dict(workers=1, gpus_per_worker=0, address=address, train=train)
-    with closing(RayEvaluator(task, data, **asked)) as evaluator:
-        for job, evaluation in evaluator.run(jobs):
+    with closing(RayEvaluator(task, task.load(), **asked)) as evaluator:
+        for trial, evaluation in run_trials(evaluator, trials):
             assert evaluation.is_ok, evaluation
 
 try:
@@ -295,7 +247,7 @@ except KeyboardInterrupt:
 
 
 @contextmanager
-def started_script(tmp_path: Path, address: str, *keys: str) -> "Iterator[subprocess.Popen[str]]":
+def started_script(tmp_path: Path, address: str, *keys: str) -> Iterator[subprocess.Popen[str]]:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), address, str(tmp_path / "asleep"), *keys]

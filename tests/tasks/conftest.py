@@ -23,26 +23,22 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def image_folder(tmp_path: Path) -> Callable[..., Path]:
-    """Make PATH/<split>/<class>/<n>.png, coloured noise from a fixed seed."""
+    """Make PATH/train/<class>/<n>.png, coloured noise from a fixed seed."""
 
     def make(
-        train: tuple[str, ...] = ("cat", "dog"),
-        test: tuple[str, ...] = ("cat", "dog"),
+        classes: tuple[str, ...] = ("cat", "dog"),
         *,
         count: int = 6,
         size: tuple[int, int] = (8, 8),
-        test_name: str = "test",
-        suffix: str = "png",
     ) -> Path:
         rng = np.random.default_rng(0)
         root = tmp_path / "images"
-        for split, classes in (("train", train), (test_name, test)):
-            for name in classes:
-                folder = root / split / name
-                folder.mkdir(parents=True)
-                for index in range(count):
-                    pixels = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-                    Image.fromarray(pixels).save(folder / f"{index}.{suffix}")
+        for name in classes:
+            folder = root / "train" / name
+            folder.mkdir(parents=True)
+            for index in range(count):
+                pixels = rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{index}.png")
         return root
 
     return make

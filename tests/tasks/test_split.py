@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nas.tasks.split import draw_two
+from nas.tasks.images.split import draw_two
 
 BALANCED = np.repeat(np.arange(10), 100)
 

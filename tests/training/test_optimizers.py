@@ -12,9 +12,13 @@ from nas.training.optimizers import CapturableAdamW, ScheduledAdamW, make_optimi
 STEPS = 12
 
 
-def task_for(schedule="one_cycle"):
-    overrides = {"schedule": schedule, "learning_rate": 0.03, "weight_decay": 0.1}
+def task_for(schedule="one_cycle", **overrides):
+    overrides |= {"schedule": schedule, "learning_rate": 0.03, "weight_decay": 0.1}
     return load_task("vit-cifar10", data="digits", overrides=overrides)
+
+
+def capturable(own, task):
+    return CapturableAdamW(own, task, schedule_of(task, STEPS))
 
 
 def weights(dtype=torch.float64):
@@ -34,11 +38,14 @@ def trained(optimizer, own):
     return [weight.detach() for weight in own]
 
 
-@pytest.mark.parametrize("schedule", ["one_cycle", "constant"])
-def test_capturable_adamw_is_torchs(schedule):
-    task, ours, theirs = task_for(schedule), weights(), weights()
+@pytest.mark.parametrize(
+    "overrides",
+    [{}, {"schedule": "constant"}, {"decay": "matrices", "beta2": 0.9}, {"clip": 0.5}],
+)
+def test_capturable_adamw_is_torchs(overrides):
+    task, ours, theirs = task_for(**overrides), weights(), weights()
     expected = trained(ScheduledAdamW(theirs, task, STEPS), theirs)
-    found = trained(CapturableAdamW(ours, schedule_of(task, STEPS), task.weight_decay), ours)
+    found = trained(capturable(ours, task), ours)
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
     assert torch.equal(found[2], weights()[2])  # without a gradient it does not even decay
 
@@ -46,7 +53,7 @@ def test_capturable_adamw_is_torchs(schedule):
 def test_capturable_adamw_takes_weights_of_several_dtypes():
     task = task_for()
     mixed = [*weights(torch.float32), *weights(torch.float64)]
-    optimizer = CapturableAdamW(mixed, schedule_of(task, STEPS), task.weight_decay)
+    optimizer = capturable(mixed, task)
     trained(optimizer, mixed[3:])
     for weight in mixed[:3]:
         weight.grad = torch.ones_like(weight)
@@ -57,12 +64,35 @@ def test_capturable_adamw_takes_weights_of_several_dtypes():
 
 def test_capturable_adamw_replaces_none_of_its_tensors():
     task, own = task_for(), weights()
-    optimizer = CapturableAdamW(own, schedule_of(task, STEPS), task.weight_decay)
+    optimizer = capturable(own, task)
     before = [tensor.data_ptr() for tensor in (*optimizer.state, *own)]
     counts = int(optimizer.state[0].item())
     trained(optimizer, own)
     assert [tensor.data_ptr() for tensor in (*optimizer.state, *own)] == before
     assert int(optimizer.state[0].item()) == counts + STEPS
+
+
+def test_decay_spares_vectors_where_the_task_says_so():
+    task = task_for("constant", decay="matrices")
+    for make in (capturable, lambda own, task: ScheduledAdamW(own, task, STEPS)):
+        own = weights()
+        for weight in own:
+            weight.grad = torch.zeros_like(weight)
+        make(own, task).step()
+        shrunk = [torch.equal(w, before) for w, before in zip(own, weights(), strict=True)]
+        assert shrunk == [False, True, True]
+        torch.testing.assert_close(own[0], weights()[0] * (1 - 0.03 * 0.1))
+
+
+def test_clip_bounds_the_common_norm():
+    task = task_for("constant", clip=0.5)
+    for make in (capturable, lambda own, task: ScheduledAdamW(own, task, STEPS)):
+        own = weights()
+        for weight in own:
+            weight.grad = torch.full_like(weight, 7.0)
+        make(own, task).step()
+        norm = torch.cat([weight.grad.flatten() for weight in own]).norm()
+        assert norm.item() == pytest.approx(0.5, rel=1e-5)
 
 
 def test_schedule_of_begins_low_peaks_and_ends_near_zero():

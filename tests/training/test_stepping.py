@@ -10,16 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from nas.evaluation.trainer import build_backbone
+from nas.evaluation.trainer import build_model
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.primitives import Kind, get, names
-from nas.tasks import load_images, load_task
-from nas.tasks.backbone import Dropout
+from nas.tasks import load_task
+from nas.tasks.layers import Dropout
 from nas.training.optimizers import CapturableAdamW, ScheduledAdamW, schedule_of
-from nas.training.part import Part
 from nas.training.snapshot import Snapshot, reason_of
-from nas.training.stepping import EagerSteps, GraphedSteps, Pace, graphs_on, make_steps
-from nas.training.work import Judge, Learn
+from nas.training.stepping import Pace, Steps, graphs_on
+from nas.training.steps import EvalStep, TrainStep
 from tests.training.recording import Recording
 
 CPU = torch.device("cpu")
@@ -40,7 +39,7 @@ class Failing(Recording):
 
 @pytest.fixture(scope="module")
 def digits():
-    return load_images("digits", task_for())
+    return task_for().load()
 
 
 def task_for(**overrides):
@@ -50,13 +49,15 @@ def task_for(**overrides):
 
 
 def learn_for(digits, name="mha", **overrides):
-    task = task_for(**overrides)
+    return learn_for_task(task_for(**overrides), digits, name)
+
+
+def learn_for_task(task, digits, name="mha"):
     genome = name if not isinstance(name, str) else mechanism(name).genome
-    model = build_backbone(genome, task, digits, seed=0)
-    is_augmented = task.augmentation != "none"
-    part = Part(digits, "train", task.patch, CPU, is_augmented=is_augmented)
-    optimizer = CapturableAdamW(model.parameters(), schedule_of(task, 20), task.weight_decay)
-    learn = Learn(model, part, optimizer, task.precision, CPU)
+    model = build_model(genome, task, digits, seed=0)
+    optimizer = CapturableAdamW(list(model.parameters()), task, schedule_of(task, 20))
+    examples = task.examples(digits, "train", CPU, torch.float32)
+    learn = TrainStep(model, task, examples, optimizer, task.precision, CPU)
     learn.is_watched = False  # as on a GPU
     return learn
 
@@ -92,6 +93,7 @@ def same(ours, theirs):
         ("mha", {}),
         ("mha", {"augmentation": "flip_shift"}),
         ("mha", {"precision": "bfloat16", "schedule": "constant"}),
+        ("mha", {"clip": 0.1, "decay": "matrices", "beta2": 0.99}),
         ("uniform", {}),
         ("gated", {}),
     ],
@@ -102,8 +104,8 @@ def test_graphed_steps_give_what_eager_ones_give(digits, genome, name, overrides
     if name == "gated":
         gate = {"gate": "warmup", "warmup": 4}
         name = genome(("qana", "qk", gate), ("softmax", [0]), ("weighted_sum", [1, "v"]))
-    eager = run(EagerSteps(learn_for(digits, name, **overrides), SIZE), batches())
-    graphed = GraphedSteps(learn_for(digits, name, **overrides), SIZE, graphs)
+    eager = run(Steps(learn_for(digits, name, **overrides), SIZE, None), batches())
+    graphed = Steps(learn_for(digits, name, **overrides), SIZE, graphs)
     assert same(run(graphed, batches()), eager)
     assert graphed.execution == "cuda graph"
     assert (graphs.warm_ups, graphs.replays) == (3, 5)  # the batch of 8 is done call by call
@@ -112,8 +114,8 @@ def test_graphed_steps_give_what_eager_ones_give(digits, genome, name, overrides
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_graphed_steps_can_hold_every_mechanism(digits, name):
     sizes = {"width": 32, "heads": 8, "depth": 1}
-    eager = run(EagerSteps(learn_for(digits, name, **sizes), SIZE), batches()[:3])
-    graphed = GraphedSteps(learn_for(digits, name, **sizes), SIZE, Recording())
+    eager = run(Steps(learn_for(digits, name, **sizes), SIZE, None), batches()[:3])
+    graphed = Steps(learn_for(digits, name, **sizes), SIZE, Recording())
     assert same(run(graphed, batches()[:3]), eager)
     assert graphed.execution == "cuda graph"
 
@@ -142,7 +144,7 @@ def around(name, genome):
 
 @pytest.mark.parametrize("name", names())
 def test_graphed_steps_can_hold_every_primitive(digits, genome, name):
-    graphed = GraphedSteps(learn_for(digits, around(name, genome), depth=1), SIZE, Recording())
+    graphed = Steps(learn_for(digits, around(name, genome), depth=1), SIZE, Recording())
     run(graphed, batches()[:2])
     assert graphed.execution == "cuda graph"
 
@@ -154,8 +156,8 @@ def test_graphed_steps_draw_a_mask_for_each_replay(digits, monkeypatch):
         return nn.functional.dropout(x, self.dropped / 2**16, self.training)
 
     monkeypatch.setattr(Dropout, "forward", on_a_gpu)
-    eager = run(EagerSteps(learn_for(digits, dropout=0.5), SIZE), batches())
-    graphed = GraphedSteps(learn_for(digits, dropout=0.5), SIZE, Recording())
+    eager = run(Steps(learn_for(digits, dropout=0.5), SIZE, None), batches())
+    graphed = Steps(learn_for(digits, dropout=0.5), SIZE, Recording())
     assert same(run(graphed, batches()), eager)
     assert graphed.execution == "cuda graph"
 
@@ -163,8 +165,8 @@ def test_graphed_steps_draw_a_mask_for_each_replay(digits, monkeypatch):
 def test_graphed_steps_do_not_capture_what_waits_for_a_result(digits):
     work = learn_for(digits)
     work.is_watched = True
-    steps = GraphedSteps(work, SIZE, Recording())
-    assert same(run(steps, batches()), run(EagerSteps(learn_for(digits), SIZE), batches()))
+    steps = Steps(work, SIZE, Recording())
+    assert same(run(steps, batches()), run(Steps(learn_for(digits), SIZE, None), batches()))
     assert "aten._local_scalar_dense.default is not permitted" in steps.execution
 
 
@@ -174,39 +176,29 @@ def test_a_recording_repeats_the_numbers_of_its_capture(digits):
     for graphs in (None, Recording()):
         work = learn_for(digits)
         task = task_for()
-        work._optimizer = ScheduledAdamW(work.model.parameters(), task, 20)
-        trained.append(run(make_steps(work, SIZE, graphs), batches()))
+        work._optimizer = ScheduledAdamW(list(work.model.parameters()), task, 20)
+        trained.append(run(Steps(work, SIZE, graphs), batches()))
     assert not same(*trained)
 
 
 def test_graphed_steps_warm_up_without_a_trace(digits):
     work = learn_for(digits, augmentation="flip_shift")
     before = traces(work)
-    steps = GraphedSteps(work, SIZE, Recording())
-    steps._capture(torch.arange(SIZE))
+    steps = Steps(work, SIZE, Recording())
+    steps._capture(torch.arange(SIZE), steps._graphs)
     assert same(traces(work), before)
     assert all(weight.grad is None for weight in work.model.parameters())
 
 
 def test_graphed_steps_go_on_eagerly_where_the_capture_fails(digits):
     error = RuntimeError("operation not permitted when stream is capturing\nmore lines")
-    steps = GraphedSteps(learn_for(digits), SIZE, Failing(error))
-    assert same(run(steps, batches()), run(EagerSteps(learn_for(digits), SIZE), batches()))
+    steps = Steps(learn_for(digits), SIZE, Failing(error))
+    assert same(run(steps, batches()), run(Steps(learn_for(digits), SIZE, None), batches()))
     assert steps.has_failed
     assert steps.execution == (
         "cpu, eager: capture failed (RuntimeError: operation not permitted when stream is "
         "capturing)"
     )
-
-
-def test_graphed_steps_notice_what_counts_in_python(digits):
-    """On a processor the backbone's dropout does, and no graph may hold it."""
-    graphs = Recording()
-    steps = GraphedSteps(learn_for(digits, dropout=0.1), SIZE, graphs)
-    expected = run(EagerSteps(learn_for(digits, dropout=0.1), SIZE), batches())
-    assert same(run(steps, batches()), expected)
-    assert graphs.replays == 0
-    assert "a step replaces layers.0.dropout.strip, layers.0.dropout.uses_left" in steps.execution
 
 
 class Replacing(nn.Module):
@@ -224,7 +216,7 @@ class Replacing(nn.Module):
 def test_graphed_steps_notice_a_buffer_that_is_replaced(digits):
     work = learn_for(digits)
     work.model.layers[0].attention = Replacing()
-    steps = GraphedSteps(work, SIZE, Recording())
+    steps = Steps(work, SIZE, Recording())
     run(steps, batches())
     assert "a step replaces layers.0.attention.passes" in steps.execution
     assert work.model.layers[0].attention.passes.item() == 6
@@ -238,36 +230,53 @@ class Faulty(nn.Module):
 def test_graphed_steps_leave_a_candidates_own_fault_to_show(digits):
     work = learn_for(digits)
     work.model.layers[0].attention = Faulty()
-    steps = GraphedSteps(work, SIZE, Recording())
+    steps = Steps(work, SIZE, Recording())
     with pytest.raises(ValueError, match="boom"):
         steps(torch.arange(SIZE))
 
 
 def test_graphed_steps_let_an_interrupt_pass(digits):
-    steps = GraphedSteps(learn_for(digits), SIZE, Failing(KeyboardInterrupt()))
+    steps = Steps(learn_for(digits), SIZE, Failing(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         steps(torch.arange(SIZE))
 
 
 def test_graphed_steps_without_a_whole_batch_capture_nothing(digits):
     graphs = Recording()
-    steps = GraphedSteps(learn_for(digits), 100, graphs)
+    steps = Steps(learn_for(digits), 100, graphs)
     run(steps, batches())
     assert graphs.warm_ups == 0
     assert steps.execution == "cpu, eager: no whole batch"
 
 
-def test_graphed_judging_counts_each_image_once(digits):
-    accuracies = []
+def test_graphed_judging_counts_each_example_once(digits):
+    found, task = [], task_for()
     for graphs in (None, Recording()):
-        judge = Judge(learn_for(digits).model, Part(digits, "validation", 4, CPU), "float32", CPU)
+        examples = task.examples(digits, "validation", CPU, torch.float32)
+        judge = EvalStep(learn_for(digits).model, task, examples, "float32", CPU)
         judge.model.eval()
-        steps = make_steps(judge, SIZE, graphs)
+        steps = Steps(judge, SIZE, graphs)
         for chosen in torch.arange(40).split(SIZE):
             steps(chosen)
-        accuracies.append(judge.accuracy(40))
-        assert judge.accuracy(40) == 0.0  # begins again
-    assert accuracies[0] == accuracies[1] > 0
+        assert judge._totals[2] == 40
+        found.append(judge.metrics())
+        assert judge._totals.tolist() == [0, 0, 0]  # begins again
+    assert found[0] == found[1]
+    assert found[0]["accuracy"] > 0
+
+
+def test_graphed_steps_hold_a_task_on_tokens():
+    """Batches of whole numbers, losses at some tokens alone, attention that is causal."""
+    small = {"num_keys": 9, "num_values": 4, "pairs": 4, "train_examples": 72, "width": 16}
+    task = load_task("recall", overrides=small)
+    data, done = task.load(), []
+    for graphs in (None, Recording()):
+        work = learn_for_task(task, data)
+        steps = Steps(work, SIZE, graphs)
+        done.append(run(steps, batches()))
+        assert work.mean_loss() > 0
+    assert same(*done)
+    assert steps.execution == "cuda graph"
 
 
 def test_snapshot_brings_back_attributes_of_modules():

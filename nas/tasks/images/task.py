@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os.path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -10,20 +9,20 @@ from pydantic import Field, field_validator, model_validator
 
 from nas.config import near
 from nas.genome import ModelSizes
-from nas.objectives import Metric
-from nas.tasks.base import TASKS, Task
+from nas.tasks.base import TASKS
+from nas.tasks.classification import Classification
 from nas.tasks.images.data import load_images
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from nas.tasks.base import Batch, Data, MakeAttention, Side
+    from nas.tasks.base import Data, MakeAttention, Side
     from nas.tasks.images.examples import ImageExamples
 
 
 @TASKS.register("images")
-class ImageTask(Task):
+class ImageTask(Classification):
     """Tell classes of images apart.
 
     Attributes:
@@ -38,6 +37,7 @@ class ImageTask(Task):
 
     kind: ClassVar[str] = "images"
     data_kinds: ClassVar[tuple[str, ...]] = ("cifar10", "digits", "imagefolder")
+    judged_things: ClassVar[str] = "held-out training images"
 
     data: str = "cifar10"
     image_size: int = Field(default=32, ge=1, le=1024)
@@ -77,15 +77,9 @@ class ImageTask(Task):
         tokens = (self.image_size // self.patch) ** 2 + 1
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
-    def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Accuracy, and the mean loss that it is trained on."""
-        num_classes = len(data.facts["classes"])
-        return (
-            Metric("accuracy", "fraction", "max", 1.0 / num_classes, 1.0,
-                   "share of held-out training images got right"),
-            Metric("log_loss", "nat", "min", math.log(num_classes), 0.0,
-                   "mean negative log-likelihood of held-out training images"),
-        )  # fmt: skip
+    def num_classes(self, data: Data) -> int:
+        """Of images."""
+        return len(data.facts["classes"])
 
     def load(self) -> Data:
         """Training and validation images; see ``load_images``."""
@@ -117,23 +111,4 @@ class ImageTask(Task):
         from nas.tasks.images.model import VisionTransformer
 
         patch_width = data.train["images"].shape[1] * self.patch**2
-        return VisionTransformer(self, attention, seed, patch_width, len(data.facts["classes"]))
-
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
-        """Cross entropy, summed over the images."""
-        from torch.nn.functional import cross_entropy
-
-        patches, labels = batch
-        return cross_entropy(model(patches).float(), labels, reduction="sum"), len(labels)
-
-    def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """How many are right, their losses summed, and how many there are."""
-        from nas.tasks.layers import tally_classes
-
-        patches, labels = batch
-        return tally_classes(model(patches), labels)
-
-    def score(self, totals: list[float]) -> dict[str, float]:
-        """Accuracy and log-loss."""
-        right, loss, count = totals
-        return {"accuracy": right / count, "log_loss": loss / count}
+        return VisionTransformer(self, attention, seed, patch_width, self.num_classes(data))

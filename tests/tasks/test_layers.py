@@ -1,4 +1,4 @@
-"""The backbone: what it computes, and that its start does not depend on the mechanism."""
+"""The layers that all tasks share, in the vision transformer: what they compute, who draws what."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas.tasks import load_task
-from nas.tasks.backbone import USES_OF_A_STRIP, Backbone, Dropout, patches
+from nas.tasks.images.examples import patches
+from nas.tasks.images.model import VisionTransformer
+from nas.tasks.layers import Dropout, Transformer
 from nas.tasks.seeds import derive_seed, seeded
 
 
@@ -25,9 +27,11 @@ class Mixing(nn.Module):
 
 def build(draws=1, seed=0, **overrides):
     task = load_task("vit-cifar10", overrides={"image_size": 8, "width": 16} | overrides)
-    return Backbone(
-        task, channels=3, num_classes=7, attention=lambda _: Mixing(16, draws), seed=seed
-    )
+    return VisionTransformer(task, lambda _: Mixing(task.width, draws), seed, 48, 7)
+
+
+def cut(count, dtype=torch.float64):
+    return patches(torch.randn(count, 3, 8, 8, dtype=dtype), 4)
 
 
 def trunk(model):
@@ -35,16 +39,16 @@ def trunk(model):
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_backbone_gives_logits_and_gradients(depth):
+def test_model_gives_logits_and_gradients(depth):
     model = build(depth=depth)
-    logits = model(torch.randn(5, 3, 8, 8))
+    logits = model(cut(5, torch.float32))
     assert logits.shape == (5, 7)
     assert len(model.attentions()) == depth
     logits.sum().backward()
     assert all(p.grad is not None for p in model.parameters())
 
 
-def test_backbone_computes_what_its_docstring_says():
+def test_model_computes_what_its_docstring_says():
     model = build(depth=1, activation="relu", final_norm=False).double().eval()
     images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     tokens = F.conv2d(images, model.embed.weight.view(16, 3, 4, 4), model.embed.bias, stride=4)
@@ -54,40 +58,47 @@ def test_backbone_computes_what_its_docstring_says():
     x = x + layer.attention(layer.attention_norm(x))
     first, _, second = layer.mlp
     x = x + second(first(layer.mlp_norm(x)).relu())
-    torch.testing.assert_close(model(images), model.head(x[:, 0]))
+    torch.testing.assert_close(model(patches(images, 4)), model.head(x[:, 0]))
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_backbone_may_ask_its_last_layer_for_the_class_token_alone(depth):
-    images = torch.randn(3, 3, 8, 8, dtype=torch.float64)
-    found = []
-    for whole in (True, False):
-        model = build(depth=depth).double()
-        model.keeps_sums = whole
-        logits = model.classify(patches(images, 4))
-        logits.square().sum().backward()
-        found.append([logits.detach(), *(p.grad for p in model.parameters())])
+def test_what_is_not_read_of_the_last_layer_changes_nothing(depth):
+    task = load_task("vit-cifar10", overrides={"width": 16, "depth": depth})
+    model = Transformer(task, lambda _: Mixing(16), 0).double()
+    x, found = torch.randn(3, 9, 16, dtype=torch.float64), []
+    for read in (slice(None), slice(2, 5)):
+        model.zero_grad()
+        out = model.transform(x, read)[:, 2:5] if read == slice(None) else model.transform(x, read)
+        out.square().sum().backward()
+        found.append([out.detach(), *(p.grad.clone() for p in model.parameters())])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
-def test_backbone_without_dropout_keeps_the_results_on_record():
-    assert build(dropout=0.0).keeps_sums
-    assert not build(dropout=0.1).keeps_sums
+def test_a_causal_task_calls_attention_causally():
+    class Asked(nn.Module):
+        def forward(self, x, **options):
+            self.options = options
+            return x
+
+    for name, options in (("recall", {"is_causal": True}), ("vit-cifar10", {})):
+        model = Transformer(load_task(name), lambda _: Asked(), 0)
+        model.transform(torch.zeros(1, 3, 64))
+        assert [block.options for block in model.attentions()] == [options] * 2
 
 
-def test_backbone_judges_as_it_trains():
-    model, images = build().double(), torch.randn(3, 3, 8, 8).double()
-    trained = model.train()(images)
-    torch.testing.assert_close(model.eval()(images), trained, rtol=1e-12, atol=1e-12)
+def test_model_judges_as_it_trains_without_dropout():
+    model, x = build().double(), cut(3)
+    trained = model.train()(x)
+    torch.testing.assert_close(model.eval()(x), trained, rtol=1e-12, atol=1e-12)
 
 
-def test_backbone_start_does_not_depend_on_the_mechanism():
+def test_model_start_does_not_depend_on_the_mechanism():
     one, other = trunk(build(draws=1)), trunk(build(draws=4))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_backbone_start_depends_on_the_seed_and_layers_differ():
+def test_model_start_depends_on_the_seed_and_layers_differ():
     one, other = build(seed=0), build(seed=1)
     assert not torch.equal(one.embed.weight, other.embed.weight)
     first, second = (block.maps[0].weight for block in one.attentions())
@@ -95,23 +106,18 @@ def test_backbone_start_depends_on_the_seed_and_layers_differ():
     assert not torch.equal(first, other.attentions()[0].maps[0].weight)
 
 
-def test_backbone_leaves_the_global_generator_alone():
+def test_model_leaves_the_global_generator_alone():
     before = torch.random.get_rng_state()
     build()
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_backbone_tokens_start_with_the_deviation_asked_for():
+def test_model_tokens_start_with_the_deviation_asked_for():
     wide = build(width=512, heads=1, init_std=0.02)
     assert wide.positions.std().item() == pytest.approx(0.02, rel=0.1)
     assert build(width=512, heads=1, init_std=1.0).positions.std().item() == pytest.approx(
         1, rel=0.1
     )
-
-
-def test_patches_keeps_rows_and_channels_apart():
-    image = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
-    assert patches(image, 2)[0, 1].tolist() == [2, 3, 6, 7, 18, 19, 22, 23]
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -139,14 +145,17 @@ def test_dropout_decides_branches_apart():
     assert torch.corrcoef(dropped).fill_diagonal_(0).abs().max() < 0.025
 
 
-def test_dropout_draws_a_new_strip_when_one_is_used_up():
-    dropout, ones = Dropout(0.5), torch.ones(100)
-    strips = []
-    for _ in range(USES_OF_A_STRIP + 1):
-        dropout(ones)
-        strips.append(dropout.strip)
-    assert all(strip is strips[0] for strip in strips[:-1])
-    assert not torch.equal(strips[-1], strips[0])
+def test_dropout_of_two_branches_is_not_one_pattern_shifted():
+    """Masks that were cut from one strip agreed wholly at the right shift."""
+    dropout, ones = Dropout(0.5), torch.ones(4000)
+    with seeded(0):
+        one, other = ((dropout(ones) == 0).double() - 0.5 for _ in range(2))
+    agreement = F.conv1d(other.view(1, 1, -1), one.view(1, 1, -1), padding=3999).flatten()
+    assert agreement.abs().max() < 0.25 * 1000  # where the patterns agree, 4000 / 4
+
+
+def test_dropout_of_nearly_all_stays_finite():
+    assert Dropout(0.999999)(torch.ones(100_000)).isfinite().all()
 
 
 def test_dropout_takes_branches_of_any_size_and_precision():

@@ -1,4 +1,4 @@
-"""Images on the device: what is made of them before the model sees them."""
+"""Images on a device: what is made of them before the model sees them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from nas.tasks.backbone import patches
-from nas.tasks.data import ImageData
-from nas.training import part as room
-from nas.training.part import Part, flip_and_shift, part_of
+from nas.tasks import Data, load_task
+from nas.tasks.images import examples
+from nas.tasks.images.examples import ImageExamples, flip_and_shift, patches
+from nas.training.loop import prepared
 
 CPU = torch.device("cpu")
 
@@ -17,32 +17,33 @@ CPU = torch.device("cpu")
 def images(channels, size=8):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (20, channels, size, size), dtype=np.uint8)
-    return ImageData(
-        name="noise",
-        classes=("a", "b"),
-        train=pixels[:12],
-        train_labels=np.arange(12) % 2,
-        validation=pixels[12:],
-        validation_labels=np.arange(8) % 2,
-        mean=(120.3, 97.1, 140.9)[:channels],
-        std=(61.7, 43.9, 71.3)[:channels],
+    facts = {"mean": (120.3, 97.1, 140.9)[:channels], "std": (61.7, 43.9, 71.3)[:channels]}
+    return Data(
+        "noise",
+        {"images": pixels[:12], "labels": np.arange(12) % 2},
+        {"images": pixels[12:], "labels": np.arange(8) % 2},
         digest="",
+        facts=facts,
     )
 
 
 def normalised(data, name, chosen):
-    whole = torch.tensor(getattr(data, name))[chosen].float()
-    mean, std = (torch.tensor(value).view(-1, 1, 1) for value in (data.mean, data.std))
+    whole = torch.tensor(getattr(data, name)["images"])[chosen].float()
+    mean, std = (
+        torch.tensor(value).view(-1, 1, 1) for value in (data.facts["mean"], data.facts["std"])
+    )
     return (whole - mean) * (1.0 / std)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", ["train", "validation"])
-def test_part_normalises_patches_as_it_would_whole_images(channels, name):
+def test_batches_are_normalised_as_whole_images_would_be(channels, name):
     data, chosen = images(channels), torch.tensor([5, 0, 7])
-    part = Part(data, name, 4, CPU)
-    assert torch.equal(part.batch(chosen), patches(normalised(data, name, chosen), 4))
-    assert len(part) == len(getattr(data, name))
+    side = ImageExamples(data, name, 4, CPU)
+    cut, labels = side.batch(chosen)
+    assert torch.equal(cut, patches(normalised(data, name, chosen), 4))
+    assert labels.tolist() == [1, 0, 1]
+    assert len(side) == data.count(name)
 
 
 def ways(image, most):
@@ -56,11 +57,11 @@ def ways(image, most):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_part_augmented_gives_each_image_one_of_its_mirrored_and_moved_forms(channels):
+def test_augmented_batches_give_each_image_one_of_its_mirrored_and_moved_forms(channels):
     data, chosen = images(channels, size=16), torch.tensor([5, 0, 5, 5, 9])
-    part = Part(data, "train", 4, CPU, is_augmented=True)
+    side = ImageExamples(data, "train", 4, CPU, is_augmented=True)
     torch.manual_seed(0)
-    found = part.batch(chosen)
+    found, _ = side.batch(chosen)
     for image, cut in zip(normalised(data, "train", chosen), found, strict=True):
         forms = (patches(form[None], 4)[0] for form in ways(image, most=2))
         assert sum(torch.equal(cut, form) for form in forms) == 1
@@ -102,24 +103,30 @@ def test_flip_and_shift_repeats_itself_under_a_seed():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_batches_are_the_same_normalised_beforehand_or_each_time(dtype, monkeypatch):
     data = images(3)
-    before = Part(data, "train", 4, CPU, dtype=dtype)
-    monkeypatch.setattr(room, "MOST_BYTES", 0)
-    each_time = Part(data, "train", 4, CPU, dtype=dtype)
+    before = ImageExamples(data, "train", 4, CPU, dtype=dtype)
+    monkeypatch.setattr(examples, "MOST_BYTES", 0)
+    each_time = ImageExamples(data, "train", 4, CPU, dtype=dtype)
     assert (before.is_normalised, each_time.is_normalised) == (True, False)
     chosen = torch.tensor([3, 0, 5])
-    assert before.batch(chosen).dtype == dtype
-    assert torch.equal(before.batch(chosen), each_time.batch(chosen))
+    assert before.batch(chosen)[0].dtype == dtype
+    assert torch.equal(before.batch(chosen)[0], each_time.batch(chosen)[0])
 
 
-def test_a_process_keeps_the_images_that_it_trains_on():
-    data = images(3)
+def test_patches_keeps_rows_and_channels_apart():
+    image = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
+    assert patches(image, 2)[0, 1].tolist() == [2, 3, 6, 7, 18, 19, 22, 23]
 
-    def one(name, **options):
-        return part_of(data, name, 4, CPU, **{"precision": "float32", **options})
 
-    train, held_out = one("train"), one("validation")
-    assert one("train") is train
-    assert one("validation") is held_out
-    assert one("train", precision="bfloat16") is not train
-    assert one("train", is_augmented=True).is_augmented
-    assert one("train") is not train  # the last two alone are kept
+def test_a_process_keeps_what_it_trains_on():
+    task, data, half = load_task("vit-cifar10"), images(3), torch.bfloat16
+    moving = task.model_copy(update={"augmentation": "flip_shift"})
+    train, held_out = (
+        prepared(task, data, side, CPU, torch.float32) for side in ("train", "validation")
+    )
+    same_task = load_task("vit-cifar10")
+    assert prepared(same_task, data, "train", CPU, torch.float32) is train
+    assert prepared(task, data, "validation", CPU, torch.float32) is held_out
+    assert prepared(task, images(3), "train", CPU, torch.float32) is not train
+    assert prepared(task, data, "train", CPU, half).dtype == half
+    assert prepared(moving, data, "train", CPU, torch.float32).is_augmented
+    assert not prepared(moving, data, "validation", CPU, torch.float32).is_augmented

@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 from nas.errors import DataError
-from nas.tasks import load_images, load_task, load_test
-from nas.tasks.folder import cache_folder, read_images
+from nas.tasks import load_task
+from nas.tasks.images.folder import cache_folder, read_images
 
 
-def task(**overrides):
+def load(data="digits", **overrides):
     small = {"image_size": 8, "patch": 4, "train_images": 6, "validation_images": 4}
-    return load_task("vit-cifar10", data="digits", overrides=small | overrides)
+    return load_task("vit-cifar10", data=data, overrides=small | overrides).load()
 
 
 def rows(images):
@@ -25,65 +25,66 @@ def rows(images):
 
 
 def load_folder(root, **overrides):
-    return load_images(f"imagefolder:{root}", task(**overrides))
+    return load(f"imagefolder:{root}", **overrides)
 
 
-def test_digits_are_cut_into_three_disjoint_parts():
-    asked = task(train_images=1000, validation_images=400)
-    data, test = load_images("digits", asked), load_test("digits", asked)
-    assert data.train.shape == (1000, 1, 8, 8)
-    assert data.validation.shape == (400, 1, 8, 8)
-    assert test.images.shape == (359, 1, 8, 8)
-    assert not rows(data.train) & rows(data.validation)
-    assert not rows(test.images) & (rows(data.train) | rows(data.validation))
-    assert data.num_classes == 10
-    assert np.ptp(np.bincount(data.validation_labels)) == 0
+def test_digits_are_cut_into_two_disjoint_parts():
+    data = load(train_images=1000, validation_images=400)
+    assert data.train["images"].shape == (1000, 1, 8, 8)
+    assert data.validation["images"].shape == (400, 1, 8, 8)
+    assert not rows(data.train["images"]) & rows(data.validation["images"])
+    assert len(data.facts["classes"]) == 10
+    assert np.ptp(np.bincount(data.validation["labels"])) == 0
 
 
 def test_digits_fewer_than_asked_are_shared_in_proportion():
-    data = load_images("digits", task(train_images=30_000, validation_images=10_000))
-    assert len(data.train) + len(data.validation) == 1797 - 359
-    assert len(data.validation) == round((1797 - 359) / 4)
+    data = load(train_images=30_000, validation_images=10_000)
+    assert data.count("train") + data.count("validation") == 1797 - 359
+    assert data.count("validation") == round((1797 - 359) / 4)
 
 
 def test_digits_are_enlarged_to_the_size_asked_for():
-    data = load_images("digits", task(image_size=32))
-    assert data.train.shape[2:] == (32, 32)
-    assert data.train.max() > 250
+    data = load(image_size=32)
+    assert data.train["images"].shape[2:] == (32, 32)
+    assert data.train["images"].max() > 250
 
 
 def test_image_data_are_contiguous_with_exact_moments():
-    data = load_images("digits", task(train_images=500))
-    for array in (data.train, data.validation):
+    data = load(train_images=500)
+    for array in (data.train["images"], data.validation["images"]):
         assert array.flags.c_contiguous
         assert array.dtype == np.uint8
-    assert data.mean == pytest.approx([data.train.mean()])
-    assert data.std == pytest.approx([data.train.std()])
+    assert data.facts["mean"] == pytest.approx([data.train["images"].mean()])
+    assert data.facts["std"] == pytest.approx([data.train["images"].std()])
 
 
 def test_digest_follows_the_content():
-    same = load_images("digits", task()).digest
-    assert load_images("digits", task(epochs=7)).digest == same
+    same = load().digest
+    assert load(epochs=7).digest == same
     for other in ({"data_seed": 1}, {"train_images": 7}, {"image_size": 16}):
-        assert load_images("digits", task(**other)).digest != same
+        assert load(**other).digest != same
 
 
-@pytest.mark.parametrize("test_name", ["test", "val"])
-def test_image_folder_is_read_as_written(image_folder, test_name):
-    root = image_folder(test_name=test_name)
+def test_image_folder_is_read_as_written(image_folder):
+    root = image_folder()
     data = load_folder(root)
-    assert data.classes == ("cat", "dog")
-    assert data.train.shape == (6, 3, 8, 8)
+    assert data.facts["classes"] == ("cat", "dog")
+    assert data.train["images"].shape == (6, 3, 8, 8)
     files = {
-        split: [
-            np.asarray(Image.open(p)).transpose(2, 0, 1).tobytes()
-            for p in root.glob(f"{split}/cat/*.png")
-        ]
-        for split in ("train", test_name)
+        np.asarray(Image.open(p)).transpose(2, 0, 1).tobytes() for p in root.glob("train/cat/*.png")
     }
-    assert rows(data.train[data.train_labels == 0]) <= set(files["train"])
-    test = load_test(f"imagefolder:{root}", task())
-    assert rows(test.images[test.labels == 0]) == set(files[test_name])
+    cats = data.train["labels"] == 0
+    assert rows(data.train["images"][cats]) <= files
+
+
+def test_moved_images_are_the_same_data(image_folder, tmp_path):
+    root = image_folder()
+    task = load_task("vit-cifar10", data=f"imagefolder:{root}")
+    before = load_folder(root).digest
+    moved = root.rename(tmp_path / "elsewhere")
+    assert load_folder(moved).digest == before
+    there = load_task("vit-cifar10", data=f"imagefolder:{moved}")
+    assert there.fingerprint() == task.fingerprint()
 
 
 def test_image_folder_takes_the_middle_square_and_greys_as_colours(image_folder, tmp_path):
@@ -91,7 +92,7 @@ def test_image_folder_takes_the_middle_square_and_greys_as_colours(image_folder,
     grey = root / "train" / "cat" / "0.png"
     Image.fromarray(np.full((5, 9), 77, np.uint8)).save(grey)
     assert np.all(read_images([grey], 8) == 77)
-    assert load_folder(root).train.shape == (6, 3, 8, 8)
+    assert load_folder(root).train["images"].shape == (6, 3, 8, 8)
 
 
 def test_image_folder_second_start_decodes_nothing(image_folder, cache):
@@ -125,7 +126,7 @@ def test_image_folder_a_broken_cache_is_made_anew(image_folder, cache):
 def test_image_folder_works_without_a_cache(image_folder, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NAS_CACHE", str(tmp_path / "file" / "below"))
-    assert len(load_folder(image_folder()).train) == 6
+    assert load_folder(image_folder()).count("train") == 6
 
 
 def damage(root):
@@ -148,12 +149,9 @@ def empty_train(root):
     [
         (shutil.rmtree, "there is no such folder"),
         (lambda root: shutil.rmtree(root / "train"), "holds no folder train/"),
-        (lambda root: shutil.rmtree(root / "test"), "holds no folder test/ or val/"),
         (empty_train, "holds no folders"),
         (lambda root: shutil.rmtree(root / "train" / "dog"), "holds one class, 'cat'"),
         (empty_class, "holds no images"),
-        (lambda root: shutil.rmtree(root / "test" / "dog"), "lacks the class 'dog'"),
-        (lambda root: (root / "test" / "eel").mkdir(), "has the unknown class 'eel'"),
         (damage, "cannot be read as an image"),
     ],
 )
@@ -164,6 +162,40 @@ def test_image_folder_says_what_is_wrong(image_folder, ruin, words):
         load_folder(root)
     assert words in str(error.value)
     assert str(root) in str(error.value)
+
+
+def hold_a_pipe(root):
+    os.mkfifo(root / "train" / "cat" / "pipe.png")
+
+
+def hold_postscript(root):
+    (root / "train" / "cat" / "program.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n" * 9)
+
+
+def hold_odd_name(root):
+    os.rename(root / "train" / "cat", os.fsencode(root / "train") + b"/c\xffat")
+
+
+def hold_terminal_escape(root):
+    (root / "train" / "cat").rename(root / "train" / "\x1b[2Jcat")
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [
+        (hold_a_pipe, "no regular file"),
+        (hold_postscript, "cannot be read as an image"),
+        (hold_odd_name, r"'c\udcffat' is no printable name"),
+        (hold_terminal_escape, r"'\x1b[2Jcat' is no printable name"),
+    ],
+)
+def test_image_folder_refuses_what_somebody_planted(image_folder, plant, words):
+    root = image_folder()
+    plant(root)
+    with pytest.raises(DataError) as error:
+        load_folder(root, train_images=100, validation_images=100)
+    assert words in str(error.value)
+    assert "\x1b" not in str(error.value)
 
 
 def test_image_folder_that_is_a_file_is_refused(tmp_path):
@@ -178,7 +210,7 @@ def test_cifar10_without_network_names_the_alternatives(monkeypatch):
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(DataError, match=r"imagefolder:PATH.*--data digits"):
-        load_images("cifar10", task())
+        load("cifar10")
 
 
 def test_cache_folder_has_a_place_of_its_own(monkeypatch):
@@ -188,10 +220,10 @@ def test_cache_folder_has_a_place_of_its_own(monkeypatch):
 
 @pytest.mark.data
 def test_real_cifar10_is_decoded_once(cifar10, monkeypatch):
-    asked = load_task("vit-cifar10", data=f"imagefolder:{cifar10}")
-    first = load_images(asked.data, asked)
+    task = load_task("vit-cifar10", data=f"imagefolder:{cifar10}")
+    first = task.load()
     monkeypatch.delattr("PIL.Image.open")  # what would decode once more now fails
-    again = load_images(asked.data, asked)
+    again = task.load()
     assert again.digest == first.digest
-    assert first.train.shape == (asked.train_images, 3, 32, 32)
-    assert len(first.validation) == asked.validation_images
+    assert first.train["images"].shape == (task.train_images, 3, 32, 32)
+    assert first.count("validation") == task.validation_images

@@ -1,0 +1,104 @@
+"""Associative recall: its sequences, that nothing leaks, and that it parts the mechanisms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from nas.evaluation.trainer import build_model, train_candidate
+from nas.evaluation.trial import Trial
+from nas.mechanisms import MECHANISMS, mechanism
+from nas.tasks import load_task
+
+
+@pytest.fixture(scope="module")
+def task():
+    return load_task("recall")
+
+
+@pytest.fixture(scope="module")
+def data(task):
+    return task.load()
+
+
+def test_settings_are_the_measured_ones(task):
+    assert task.sizes == (64, 4, 2, 48)
+    assert task.is_causal
+    steps = task.epochs * task.train_examples / task.batch_size
+    assert (steps, task.batch_size, task.learning_rate) == (100, 80, 3e-3)
+    assert (task.weight_decay, task.decay, task.beta2, task.clip) == (0.05, "matrices", 0.99, 1.0)
+    assert [metric.chance for metric in task.metrics(task.load())] == [1 / 16, np.log(16)]
+
+
+def test_each_key_is_asked_once_for_the_value_behind_it(data):
+    tokens, targets = data.train["tokens"], data.train["targets"]
+    assert (tokens.shape, targets.shape) == ((8000, 48), (8000, 16))
+    for row, wanted in zip(tokens[:50].tolist(), targets[:50].tolist(), strict=True):
+        keys, values, queries = row[0:32:2], row[1:32:2], row[32:]
+        assert len(set(keys)) == 16
+        assert sorted(queries) == sorted(keys)
+        assert max(keys) < 64 <= min(values) <= max(values) < 80
+        stored = dict(zip(keys, values, strict=True))
+        assert [stored[query] - 64 for query in queries] == wanted
+
+
+def test_every_epoch_has_sequences_of_its_own(task, data):
+    seen = torch.cat([task.order(data, epoch, torch.Generator()) for epoch in range(1, 5)])
+    assert sorted(seen.tolist()) == list(range(8000))
+    short = load_task("recall", overrides={"epochs": 1}).load()
+    assert np.array_equal(short.validation["tokens"], data.validation["tokens"])
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_later_tokens_change_no_earlier_output(name):
+    task = load_task("recall", overrides={"heads": 8, "train_examples": 2})
+    data = task.load()
+    model = build_model(mechanism(name).genome, task, data, 0).double().eval()
+    tokens = torch.tensor(data.validation["tokens"][:3])
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+        before = model.features(tokens)
+        for first in (1, 20, 47):
+            changed = tokens.clone()
+            changed[:, first:] = (changed[:, first:] + 7) % 80
+            changed[1:] = 3  # nor do other sequences
+            after = model.features(changed)
+            assert (after[0, :first] - before[0, :first]).abs().max() < 1e-9
+            assert (after[0, first:] - before[0, first:]).abs().amax() > 1e-3
+
+
+def test_recall_parts_attention_from_a_mean(task, data):
+    found = {
+        name: train_candidate(Trial(name, mechanism(name).genome, 0), task, data)
+        for name in ("mha", "uniform")
+    }
+    assert found["mha"].metrics["accuracy"] >= 0.99
+    assert found["uniform"].metrics["accuracy"] <= 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("mha", 0.99, 1.0), ("gqa", 0.99, 1.0), ("uniform", 0.0, 0.25), ("softmax_free", 0.0, 0.25)],
+)
+def test_recall_is_no_matter_of_luck(task, data, name, least, most):
+    """And cheap: a training of standard attention takes eight core-seconds at the most."""
+    softmax_free = name == "softmax_free"
+    genome = linear() if softmax_free else mechanism(name).genome
+    for seed in range(5):
+        found = train_candidate(Trial(name, genome, seed), task, data)
+        assert least <= found.metrics["accuracy"] <= most
+        assert found.core_seconds <= 8
+
+
+def linear():
+    from nas.genome import Genome
+
+    nodes = [
+        {"op": "scaled_dot_product", "inputs": ["q", "k"]},
+        {"op": "softmax_free", "inputs": [0]},
+        {"op": "weighted_sum", "inputs": [1, "v"]},
+    ]
+    return Genome.from_dict({"graph_def": nodes})
