@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from nas.config import dump_yaml, parse_yaml
 from nas.errors import RunError
 from nas.mechanisms import mechanism
-from nas.searching.costing import TIME, canonicalise, costs_under
+from nas.searching.costing import TIME, Costing, canonicalise
 from nas.searching.front_file import mend_front, write_front
 from nas.searching.listener import Silent, Started
 from nas.searching.loop import Loop
@@ -147,7 +147,7 @@ def make_setup(
     metrics = task.metrics(data)
     calibration = evaluator.calibrate() if TIME in names else {}
     mha = canonicalise(mechanism("mha").genome, task.sizes)
-    objectives = make_objectives(names, metrics, costs_under(task, calibration)(mha))
+    objectives = make_objectives(names, metrics, Costing.of(task, names, calibration)(mha))
     space_copy, policy_copy = frozen_space(space)
     return RunSetup(
         seed=settings.seed,
@@ -189,7 +189,7 @@ def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listene
     """Do what there is to do, close the run, and say how it ended."""
     run = writer.run
     setup = run.setup
-    costs = costs_under(task, setup.calibration)
+    costs = Costing.of(task, [o.name for o in setup.objectives], setup.calibration)
     proposer = make_proposer(setup, task.sizes, costs, is_causal=task.is_causal)
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, len(run.ended())))
     try:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from nas.genome import Genome, ModelSizes
     from nas.objectives import Metric
     from nas.store import RunSetup
-    from nas.validation import Policy
 
 MAX_SEED: Final = 2**63
 MAX_COUNT: Final = 1_000_000
@@ -124,14 +123,8 @@ def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
         ConfigError: it contradicts its policy or mechanisms.
     """
     policy = load_policy(space.policy)
-    seeds(space, policy)
-    variation(space, policy, is_causal=is_causal).sample(np.random.default_rng(0))
-
-
-def variation(space: SearchSpace, policy: Policy, *, is_causal: bool) -> Variation:
-    """The operators of a space; for a causal task, of its causal mechanisms."""
-    causal: dict[str, Any] = {"is_causal": True} if is_causal else {}
-    return Variation(space, policy, **causal)
+    seeds(space, policy, **_causal(is_causal))
+    Variation(space, policy, **_causal(is_causal)).sample(np.random.default_rng(0))
 
 
 def make_proposer(
@@ -153,14 +146,18 @@ def make_proposer(
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     materials = Materials(
-        operators=variation(space, policy, is_causal=is_causal),
-        mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy)),
+        operators=Variation(space, policy, **_causal(is_causal)),
+        mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, **_causal(is_causal))),
         population=setup.population,
         num_objectives=len(setup.objectives),
         seed=setup.seed,
     )
     algorithm = ALGORITHMS.get(setup.algorithm)(materials)
     return Proposer(algorithm, materials, Judge(policy, sizes, costs), lag=setup.lag)
+
+
+def _causal(is_causal: bool) -> dict[str, Any]:
+    return {"is_causal": True} if is_causal else {}
 
 
 def frozen_space(space: SearchSpace) -> tuple[Document, Document]:

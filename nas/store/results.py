@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from nas.objectives import as_costs
 from nas.pareto import hypervolume, non_dominated, normalise
+from nas.store import rows
 from nas.store.records import Counts, Generation
 
 if TYPE_CHECKING:
@@ -51,37 +52,29 @@ class Result:
     finished: datetime
 
 
-def result(
-    repeats: int,
-    costs: Mapping[str, float],
-    metrics: Sequence[Mapping[str, float]],
-    *,
-    statuses: Sequence[str],
-    number: int,
-    digest: str,
-    key: str,
-    proposed: datetime,
-    finished: datetime,
-) -> Result:
-    """Sum up a candidate's trainings: status and metrics of each that has ended."""
-    is_done = len(statuses) >= repeats
+def result_of(trained: Sequence[rows.Row], repeats: int) -> Result:
+    """Sum up a candidate: a row a training, with columns of its proposal; one row if none ended."""
+    first, ended = trained[0], [row for row in trained if row["status"] is not None]
+    is_done = len(ended) >= repeats
     objectives: dict[str, float] | None = None
     errors: dict[str, float] = {}
-    if is_done and all(status == "ok" for status in statuses):
-        means, errors = summarise(metrics)
+    if is_done and all(row["status"] == "ok" for row in ended):
+        costs = rows.numbers(first["costs"])
+        means, errors = summarise([rows.numbers(row["metrics"]) for row in ended])
         objectives = {**costs, **means}
         errors |= dict.fromkeys(costs, 0.0) if repeats > 1 else {}
+    proposed = rows.to_datetime(first["proposed"])
     return Result(
-        number=number,
-        digest=digest,
-        key=key,
-        ended=len(statuses),
-        has_failed="failed" in statuses,
+        number=first["number"],
+        digest=first["digest"],
+        key=first["key"],
+        ended=len(ended),
+        has_failed=any(row["status"] == "failed" for row in ended),
         is_done=is_done,
         objectives=objectives,
         standard_errors=errors,
         proposed=proposed,
-        finished=finished,
+        finished=max([proposed, *(rows.to_datetime(row["recorded"]) for row in ended)]),
     )
 
 
@@ -102,12 +95,12 @@ def summarise(
 
 
 def scaled_hypervolume(
-    objectives: Sequence[Objective], rows: Sequence[Mapping[str, float]]
+    objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
 ) -> float:
     """Share of the box between the objectives' ideals and references that is dominated, 0 to 1."""
     ideal = [o.as_cost(o.ideal) for o in objectives]
     reference = [o.as_cost(o.reference) for o in objectives]
-    scaled = normalise([as_costs(objectives, row) for row in rows], ideal, reference)
+    scaled = normalise([as_costs(objectives, row) for row in members], ideal, reference)
     return hypervolume(scaled, (1.0,) * len(objectives))
 
 
@@ -152,13 +145,13 @@ def _generation(
     front: Sequence[Result],
     proposed: Counts,
 ) -> Generation:
-    rows = [member.objectives for member in front if member.objectives is not None]
+    values = [member.objectives for member in front if member.objectives is not None]
     return Generation(
         number=number,
         started=members[0].proposed,
         finished=max(member.finished for member in members),
-        hypervolume=scaled_hypervolume(setup.objectives, rows),
-        best=rows[0][setup.objectives[0].name] if rows else None,
+        hypervolume=scaled_hypervolume(setup.objectives, values),
+        best=values[0][setup.objectives[0].name] if values else None,
         counts=Counts(
             proposed=proposed.proposed,
             evaluated=len(members),

@@ -15,7 +15,7 @@ from nas.errors import NasError, RunError
 from nas.store import lock, rows
 from nas.store.database import Database
 from nas.store.records import Counts, RunSummary
-from nas.store.results import Result, front_of, generations_of, result, scaled_hypervolume
+from nas.store.results import Result, front_of, generations_of, result_of, scaled_hypervolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -261,24 +261,8 @@ def open_run(folder: Path) -> Run:
     return Run(folder, Database.open_to_read(path))
 
 
-def _result(repeats: int, names: set[str], group: list[rows.Row]) -> Result:
-    """Sum up the rows of a candidate, one a training; those of an open one hold no training."""
-    first = group[0]
-    ended = [row for row in group if row["status"] is not None]
-    metrics = [rows.numbers(row["metrics"]) for row in ended]
-    costs = rows.numbers(first["costs"])
-    proposed = rows.to_datetime(first["proposed"])
-    found = result(
-        repeats,
-        costs,
-        metrics,
-        statuses=[row["status"] for row in ended],
-        number=first["number"],
-        digest=first["digest"],
-        key=first["key"],
-        proposed=proposed,
-        finished=max([proposed, *(rows.to_datetime(row["recorded"]) for row in ended)]),
-    )
+def _result(repeats: int, names: set[str], trained: list[rows.Row]) -> Result:
+    found = result_of(trained, repeats)
     if found.objectives is not None and names - found.objectives.keys():
         raise ValueError(f"{found.digest} lacks {sorted(names - found.objectives.keys())}")
     return found

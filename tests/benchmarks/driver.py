@@ -1,8 +1,8 @@
 """What a candidate costs the driver itself: the search without its trainings.
 
-One process proposes (NSGA-II, variation, canonical form, novelty), validates, and writes proposals,
-results and fronts to the run's database; workers only train. An evaluator that answers at once
-takes their place, so that what remains is the driver's own processor time.
+One process proposes (NSGA-II, variation, normal form, novelty, costs), validates, and writes
+proposals, results and fronts to the run's database; workers only train. An evaluator that answers
+at once takes their place, so that what remains is the driver's own processor time.
 """
 
 from __future__ import annotations
@@ -11,26 +11,33 @@ import argparse
 import hashlib
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nas.evaluation.choices import Choices
-from nas.evaluation.record import Evaluation, Job
-from nas.search.listener import Silent
-from nas.search.loop import Loop
-from nas.search.setup import Settings, frozen_algorithm, make_setup
+from nas.evaluation.trial import Budget, Evaluation, Trial
+from nas.genome import ModelSizes
+from nas.objectives import Objective
+from nas.searching.costing import Costing
+from nas.searching.listener import Silent
+from nas.searching.loop import Loop
+from nas.searching.setup import frozen_space, make_proposer
 from nas.space import load_space
-from nas.store import Document, Session, create_run
+from nas.store import Document, RunSetup, Session, create_run
 from tests.benchmarks.figures import Figure, fastest
 
 if TYPE_CHECKING:
-    from nas.search.algorithm import Algorithm, Result
-    from nas.search.novelty import Proposed
+    from nas.searching.algorithm import Told
+    from nas.searching.proposing import Proposer
+    from nas.store import Proposal
 
 SPACES: Final = ("quickstart", "attention_v1", "attention_v2")
-SIZES: Final = {"dim": 64, "heads": 4, "depth": 2}
+SIZES: Final = ModelSizes(64, 4, 2, 65)
+OBJECTIVES: Final = (
+    Objective("accuracy", "max", "fraction", "", 1.0, 0.1, is_metric=True),
+    Objective("macs", "min", "MAC", "", 0.0, 2e6, is_metric=False),
+)
 POPULATION: Final = 50
 GENERATIONS: Final = 10
 ROUNDS: Final = 3
@@ -55,7 +62,7 @@ def driver(options: argparse.Namespace) -> list[Figure]:
 
 @dataclass(frozen=True)
 class Spent:
-    """Milliseconds of processor time a candidate: all, and that of the algorithm's part."""
+    """Milliseconds of processor time a candidate: all, and that of the proposing."""
 
     total: float
     proposing: float
@@ -63,37 +70,43 @@ class Spent:
 
 def measure_search(name: str, seed: int) -> Spent:
     """A whole search in a folder that goes away."""
-    settings = Settings("nsga2", POPULATION, GENERATIONS, seed)
-    task = Document("instant", "name: instant\n", "0" * 16)
-    setup = make_setup(load_space(name), task, settings, num_classes=10, mha={"macs": 1e6})
+    space, policy = frozen_space(load_space(name))
+    setup = RunSetup(
+        seed=seed,
+        space=space,
+        policy=policy,
+        task=Document("instant", "name: instant\n", "0" * 16),
+        algorithm="nsga2",
+        population=POPULATION,
+        generations=GENERATIONS,
+        repeats=1,
+        objectives=OBJECTIVES,
+    )
     with tempfile.TemporaryDirectory() as folder:
         session = Session("python -m tests.benchmarks driver", {}, "any")
         with create_run(Path(folder), setup, session) as writer:
-            algorithm = Timed(frozen_algorithm(setup, **SIZES))
+            costs = Costing(SIZES, False, False, ("macs",), {})
+            proposer = Timed(make_proposer(setup, SIZES, costs))
             start = time.process_time()
-            Loop(writer, algorithm, Instant(), Silent()).run()
+            Loop(writer, proposer, Instant(), Silent()).run()
             taken = time.process_time() - start
-            count = len(writer.run.evaluations())
-    return Spent(1e3 * taken / count, 1e3 * algorithm.seconds / count)
+            count = len(writer.run.ended())
+    return Spent(1e3 * taken / count, 1e3 * proposer.seconds / count)
 
 
 class Timed:
-    """An algorithm whose processor time is counted."""
+    """A proposer whose processor time is counted."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
-        self._algorithm = algorithm
+    def __init__(self, proposer: Proposer) -> None:
+        self._proposer = proposer
         self.seconds = 0.0
+        self.follow, self.may_propose = proposer.follow, proposer.may_propose
 
-    def ask(self) -> list[Proposed]:
+    def propose(self, number: int, told: Sequence[Told]) -> list[Proposal]:
         start = time.process_time()
-        proposals = self._algorithm.ask()
+        proposals = self._proposer.propose(number, told)
         self.seconds += time.process_time() - start
         return proposals
-
-    def tell(self, results: Sequence[Result]) -> None:
-        start = time.process_time()
-        self._algorithm.tell(results)
-        self.seconds += time.process_time() - start
 
 
 class Instant:
@@ -101,22 +114,27 @@ class Instant:
 
     workers = 1
 
-    def choose(self, seeds: int = 1) -> Choices:
-        """Nothing is computed."""
-        return Choices("float32", {}, "nothing")
+    def __init__(self) -> None:
+        self._waiting: list[Trial] = []
 
-    def use(self, choices: Choices) -> None:
-        """As ``choose``."""
+    def calibrate(self) -> dict[str, float]:
+        """Nothing is timed."""
+        return {}
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Evaluation]]:
-        for job in jobs:
-            number = int.from_bytes(hashlib.sha256(job.key.encode()).digest()[:6], "big")
-            objectives = {
-                "accuracy": 0.1 + 0.8 * (number % 997) / 997,
-                "macs": float(1 + number % 1_999_993),
-            }
-            used = (0.0, 0.0, 0, "here")  # wall and core seconds, memory, worker
-            yield job, Evaluation("ok", None, objectives, (), job.seed, "none", *used, None)
+    def submit(self, trials: Sequence[Trial]) -> None:
+        self._waiting += trials
+
+    def wait(self) -> list[tuple[Trial, Evaluation]]:
+        """All that was submitted."""
+        done, self._waiting = self._waiting, []
+        return [(trial, _evaluation(trial)) for trial in done]
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def _evaluation(trial: Trial) -> Evaluation:
+    number = int.from_bytes(hashlib.sha256(trial.key.encode()).digest()[:6], "big")
+    metrics = {"accuracy": 0.1 + 0.8 * (number % 997) / 997}
+    budget = Budget(1, 1, "none")
+    return Evaluation("ok", None, metrics, (), trial.seed, budget, 0.0, 0.0, 0, "here")

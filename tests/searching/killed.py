@@ -20,20 +20,19 @@ from typing import Any
 from conftest import look_up, small_task
 
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.record import Evaluation, Job
 from nas.evaluation.trainer import train_candidate
-from nas.search.driver import resume_search
-from nas.tasks import load_images
+from nas.evaluation.trial import Evaluation, Trial
+from nas.searching.driver import resume_search
 
 
-def train(job: Job, *others: Any, log: Path, mode: str, **named: Any) -> Evaluation:
+def train(trial: Trial, *others: Any, log: Path, mode: str, **named: Any) -> Evaluation:
     """Train, and write down before it that it is begun."""
     with log.open("a") as file:
-        file.write(f"{job.key}:{job.seed}\n")
+        file.write(f"{trial.key}:{trial.seed}\n")
     if mode == "real":
-        return train_candidate(job, *others, **named)
+        return train_candidate(trial, *others, **named)
     time.sleep(0.002)
-    return look_up(job, *others, **named)
+    return look_up(trial, *others, **named)
 
 
 def forked(folder: Path, mode: str, log: Path) -> int:
@@ -64,7 +63,7 @@ def num_begun(log: Path) -> int:
 
 def main() -> None:
     folder, mode, log, num_kills = sys.argv[1:]
-    load_images("digits", small_task())  # slow imports once, before the forks
+    small_task().load()  # slow imports once, before the forks
     moments = random.Random(0)
     for _ in range(int(num_kills)):
         child = forked(Path(folder), mode, Path(log))

@@ -1,135 +1,134 @@
-"""The contract that every algorithm keeps, run over all of them."""
+"""The contract that every algorithm keeps, run over all of them, in both forms."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from nas.errors import ConfigError
-from nas.search.algorithm import ALGORITHMS, Algorithm, Result, check_algorithm, make_algorithm
-from nas.search.novelty import Proposed, new_ones
+from nas.searching.algorithm import ALGORITHMS, Costs, Told
+from nas.searching.proposing import Proposer
+from nas.store import Proposal
 
-every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+NAMES = ("nsga2", "random", "regularized-evolution")
+every_algorithm = pytest.mark.parametrize("name", NAMES)
+both_forms = pytest.mark.parametrize("lag", [None, 4])
 
 
-def result_of(proposed: Proposed, width: int = 2) -> Result:
+def costs_of(proposal: Proposal, width: int = 2) -> Costs | None:
     """Something that follows from the key; one in eight fails."""
-    assert proposed.key is not None
-    number = int(proposed.key, 16)
+    number = int(str(proposal.key), 16)
     if number % 8 == 0:
         return None
     return tuple(float(number >> 8 * i & 255) for i in range(1, width + 1))
 
 
-def drive(algorithm: Algorithm, generations: int, width: int = 2) -> list[list[Proposed]]:
-    """Ask and tell; give what was proposed."""
-    asked = []
-    for _ in range(generations):
-        asked.append(algorithm.ask())
-        algorithm.tell([result_of(p, width) for p in new_ones(asked[-1])])
-    return asked
+def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
+    """Propose and tell, each result as late as it may be; give all attempts by number."""
+    drawn: list[list[Proposal]] = []
+    told: list[Told] = []
+    while len(drawn) < count:
+        if not proposer.may_propose(len(drawn), len(told)):
+            last = drawn[len(told)][-1]
+            told.append(Told(last.number, last.genome, last.digest, costs_of(last, width)))
+            continue
+        drawn.append(proposer.propose(len(drawn), told))
+    return drawn
 
 
-def keys(asked: Sequence[Sequence[Proposed]]) -> list[str | None]:
-    return [p.key for proposals in asked for p in new_ones(proposals)]
-
-
-@every_algorithm
-def test_algorithm_every_generation_is_full_of_new_ones(kit: Any, name: str) -> None:
-    asked = drive(make_algorithm(name, kit.materials()), 8)
-    assert [len(new_ones(proposals)) for proposals in asked] == [10] * 8
-    assert len(set(keys(asked))) == 80
+def new_ones(drawn: list[list[Proposal]]) -> list[Proposal]:
+    return [p for attempts in drawn for p in attempts if p.is_new]
 
 
 @every_algorithm
-def test_algorithm_first_come_the_named_mechanisms(kit: Any, name: str) -> None:
-    proposals = make_algorithm(name, kit.materials()).ask()
-    assert [p.origin for p in proposals[:3]] == ["mechanism:mha", "mechanism:ssqa", "sample"]
+@both_forms
+def test_algorithm_every_proposal_ends_with_a_new_one(kit: Any, name: str, lag: int | None) -> None:
+    drawn = drive(kit.proposer(name, lag), 60)
+    assert all(attempts[-1].is_new for attempts in drawn)
+    assert len({p.key for p in new_ones(drawn)}) == 60
+
+
+@every_algorithm
+@both_forms
+def test_algorithm_first_come_the_named_mechanisms(kit: Any, name: str, lag: int | None) -> None:
+    drawn = drive(kit.proposer(name, lag), 10)
+    first = [p for attempts in drawn for p in attempts]
+    assert [(p.operator, p.name) for p in first[:2]] == [
+        ("mechanism", "mha"),
+        ("mechanism", "ssqa"),
+    ]
+    assert {p.operator for p in first[2:]} == {"sample"}
 
 
 @every_algorithm
 def test_algorithm_a_population_smaller_than_the_mechanisms(kit: Any, name: str) -> None:
-    asked = drive(make_algorithm(name, kit.materials(population=1)), 3)
-    assert [len(new_ones(proposals)) for proposals in asked] == [1] * 3
-    assert asked[0][0].origin == "mechanism:mha"
+    drawn = drive(kit.proposer(name, population=1), 3)
+    assert drawn[0][0].name == "mha"
+    assert all(p.name is None for attempts in drawn[1:] for p in attempts)
 
 
 @every_algorithm
-def test_algorithm_made_and_told_alike_asks_alike(kit: Any, name: str) -> None:
-    one, two = (drive(make_algorithm(name, kit.materials(seed=5)), 5) for _ in range(2))
-    assert one == two
+@both_forms
+def test_algorithm_made_and_told_alike_proposes_alike(kit: Any, name: str, lag: int | None) -> None:
+    one, two, other = (drive(kit.proposer(name, lag, seed=s), 40) for s in (5, 5, 6))
+    assert one == two != other
 
 
 @every_algorithm
-def test_algorithm_another_seed_asks_otherwise(kit: Any, name: str) -> None:
-    one, two = (drive(make_algorithm(name, kit.materials(seed=s)), 2) for s in (1, 2))
-    assert one != two
-
-
-@every_algorithm
-def test_algorithm_can_be_pickled_between_generations(kit: Any, name: str) -> None:
-    algorithm = make_algorithm(name, kit.materials())
-    drive(algorithm, 3)
-    copy = pickle.loads(pickle.dumps(algorithm))
-    assert drive(algorithm, 3) == drive(copy, 3)
-
-
-@every_algorithm
-def test_algorithm_pickled_between_ask_and_tell(kit: Any, name: str) -> None:
-    algorithm = make_algorithm(name, kit.materials())
-    results = [result_of(p) for p in algorithm.ask()]
-    copy = pickle.loads(pickle.dumps(algorithm))
-    algorithm.tell(results)
-    copy.tell(results)
-    assert algorithm.ask() == copy.ask()
+@both_forms
+def test_algorithm_follows_the_record_from_any_point(kit: Any, name: str, lag: int | None) -> None:
+    drawn = drive(kit.proposer(name, lag), 45)
+    told = [
+        Told(p.number, p.genome, p.digest, costs_of(p)) for attempts in drawn for p in attempts[-1:]
+    ]
+    for begin in (1, 10, 27, 44):
+        again = kit.proposer(name, lag)
+        again.follow(p for attempts in drawn[:begin] for p in attempts)
+        assert [again.propose(n, told) for n in range(begin, 45)] == drawn[begin:]
 
 
 @every_algorithm
 def test_algorithm_goes_on_when_every_training_failed(kit: Any, name: str) -> None:
-    algorithm = make_algorithm(name, kit.materials())
-    for _ in range(4):
-        new = new_ones(algorithm.ask())
-        assert len(new) == 10
-        algorithm.tell([None] * 10)
+    proposer = kit.proposer(name)
+    told: list[Told] = []
+    for number in range(40):
+        last = proposer.propose(number, told[: number - number % 10])[-1]
+        assert last.is_new
+        told.append(Told(number, last.genome, last.digest, None))
 
 
 @every_algorithm
-@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("width", [1, 4])
 def test_algorithm_takes_any_number_of_objectives(kit: Any, name: str, width: int) -> None:
-    asked = drive(make_algorithm(name, kit.materials(width=width)), 4, width)
-    assert len(set(keys(asked))) == 40
+    assert len(new_ones(drive(kit.proposer(name, width=width), 40, width))) == 40
 
 
 @every_algorithm
-def test_algorithm_ends_when_the_space_is_exhausted(kit: Any, name: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr("nas.search.novelty.MAX_ATTEMPTS", 200)
-    algorithm = make_algorithm(name, kit.materials(space=kit.tiny, population=8))
-    found: list[str | None] = []
-    for _ in range(8):
-        new = new_ones(algorithm.ask())
-        found += [p.key for p in new]
-        if len(new) < 8:
-            break
-        algorithm.tell([result_of(p) for p in new])
-    assert len(new) < 8
-    assert len(found) == len(set(found))
-    # There are 50; the rarest is one in five hundred samples.
-    assert 40 <= len(found) <= 50
+def test_algorithm_gives_up_when_the_space_is_exhausted(
+    kit: Any, name: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("nas.searching.proposing.MAX_ATTEMPTS", 100)
+    drawn = drive(kit.proposer(name, space=kit.tiny, population=8), 51)
+    given_up = next(attempts for attempts in drawn if not attempts[-1].is_new)
+    assert len(given_up) == 100
+    assert len(new_ones(drawn)) <= 50
 
 
 @every_algorithm
-def test_algorithm_names_parents_that_were_trained(kit: Any, name: str) -> None:
-    asked = drive(make_algorithm(name, kit.materials()), 6)
-    trained: set[str] = set()
-    for proposals in asked:
-        assert {digest for p in proposals for digest in p.parents} <= trained
-        trained |= {p.digest for p in new_ones(proposals)}
-    assert any(p.parents for p in asked[-1]) is (name != "random")
+@both_forms
+def test_algorithm_names_parents_whose_results_were_told(
+    kit: Any, name: str, lag: int | None
+) -> None:
+    drawn = drive(kit.proposer(name, lag), 60)
+    digests = [attempts[-1].digest for attempts in drawn]
+    for number, attempts in enumerate(drawn):
+        known = digests[: number - number % 10 if lag is None else max(0, number - lag + 1)]
+        assert {d for p in attempts for d in p.parents} <= set(known)
+    assert any(p.parents for p in drawn[-1]) is (name != "random")
 
 
 def test_algorithm_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'nsga2'\?.*random, regularized-evolution"):
-        check_algorithm("nsga3")
+        ALGORITHMS.get("nsga3")
+    assert ALGORITHMS.names()[:3] == ("nsga2", "random", "regularized-evolution")

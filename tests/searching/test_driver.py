@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 import os
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nas.errors import ConfigError, RunError, SpaceError
 from nas.evaluation.backends import make_evaluator
-from nas.evaluation.choices import Choices
 from nas.evaluation.local import LocalEvaluator
-from nas.search import driver
-from nas.search.driver import reference_costs, resume_search, run_search
-from nas.search.listener import Ended, Evaluated, GenerationDone, Started
-from nas.search.setup import Settings, make_setup
+from nas.searching import driver
+from nas.searching.driver import resume_search, run_search
+from nas.searching.front_file import FRONT_FILE
+from nas.searching.listener import Ended, Evaluated, GenerationDone, Started
+from nas.searching.setup import Settings
 from nas.space import SearchSpace, load_space
-from nas.store import find_run, open_run, open_writer
-from nas.tasks import load_images
+from nas.store import find_run, front, open_run, open_writer, weights_path
 
 SMALL = Settings(population=6, generations=3, seed=4)
 
 
 @pytest.fixture
-def table(kit: Any) -> Any:
-    """Makes evaluators that look results up, in this process."""
-    return partial(LocalEvaluator, train=kit.look_up)
+def begin(kit: Any, task: Any, make_table: Any) -> Any:
+    """Begins a run whose trainings are looked up; Ctrl-C comes after ``stop_after``."""
+
+    def run(settings: Settings = SMALL, stop_after: int | None = None, **options: Any) -> Ended:
+        words = {"root": kit.root, "name": "run", "make_evaluator": tables(make_table, stop_after)}
+        return run_search(options.pop("space", kit.space), task, settings, **{**words, **options})
+
+    return run
 
 
-def stopping(make_table: Any, stop_after: int) -> Any:
-    """Makes an evaluator to which Ctrl-C comes after so many trainings."""
+@pytest.fixture
+def table(make_table: Any) -> Any:
+    return tables(make_table)
+
+
+def tables(make_table: Any, stop_after: int | None = None) -> Any:
     return lambda task, data: make_table(stop_after=stop_after)
 
 
@@ -57,104 +67,82 @@ def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: A
             "nas search --space quickstart",
         )
         mha = run.proposals()[0]
-        evaluation = run.evaluation(mha.key or "")
-        assert evaluation is not None
+        accuracy, macs = run.setup.objectives
         # Twice what standard attention costs, and one of ten classes by chance.
-        assert run.setup.reference_point == (0.1, 2 * evaluation.objectives["macs"])
+        assert (accuracy.name, accuracy.reference, accuracy.ideal) == ("accuracy", 0.1, 1.0)
+        assert (macs.name, macs.reference, macs.ideal) == ("macs", 2 * mha.costs["macs"], 0.0)
+        for member in front(run):
+            path = weights_path(run.folder, str(member.proposal.key))
+            assert path.stat().st_size > 1000
 
 
-def test_search_closes_its_evaluator_whatever_happens(kit: Any, task: Any, make_table: Any) -> None:
+def test_search_closes_its_evaluator_whatever_happens(begin: Any, make_table: Any) -> None:
     made = [make_table(), make_table(stop_after=3)]
     waiting = list(made)
-    search = partial(
-        run_search, kit.space, task, SMALL, make_evaluator=lambda *_: waiting.pop(0), root=kit.root
-    )
-    search(name="one")
-    assert search(name="two").status == "interrupted"
+    begin = partial(begin, make_evaluator=lambda *_: waiting.pop(0))
+    begin(name="one")
+    assert begin(name="two").status == "interrupted"
     with pytest.raises(RunError, match="exists already"):
-        search(name="one")
+        begin(name="one")
     assert [table.closed for table in made] == [True] * 2
+    assert [table.calibrated for table in made] == [0, 0]
 
 
-def test_search_writes_copies_that_explain_the_run(kit: Any, task: Any, table: Any) -> None:
-    ended = run_search(kit.space, task, SMALL, make_evaluator=table, root=kit.root, name="run")
-    names = {path.name for path in ended.folder.iterdir()}
-    copies = {"space.yaml", "policy.yaml", "task.yaml", "choices.yaml"}
-    assert copies | {"run.sqlite", "front.json"} <= names
+def test_search_writes_copies_that_explain_the_run(begin: Any) -> None:
+    folder = begin().folder
+    names = {path.name for path in folder.iterdir()}
+    assert {"space.yaml", "policy.yaml", "task.yaml", "run.sqlite", "front.json"} <= names
+    assert "kind: images" in (folder / "task.yaml").read_text()
+
+
+def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: Any) -> None:
+    table = make_table()
+    space = SearchSpace.model_validate(kit.space.model_dump() | {"objectives": ["macs", "params"]})
+    settings = Settings(population=6, generations=3, repeats=4, lag=2)
+    ended = begin(settings, space=space, make_evaluator=lambda *_: table)
+    assert table.trained == []
+    assert (ended.status, ended.counts.evaluated) == ("finished", 18)
+    with open_run(ended.folder) as run:
+        assert run.setup.repeats == 1
 
 
 def test_resume_needs_the_run_folder_alone(
-    kit: Any, task: Any, table: Any, make_table: Any, monkeypatch: Any, tmp_path: Path
+    kit: Any, begin: Any, table: Any, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    begin = partial(run_search, kit.space, task, SMALL, root=kit.root)
-    begin(make_evaluator=table, name="whole")
-    ended = begin(make_evaluator=stopping(make_table, 10), name="run")
+    begin(name="whole")
+    ended = begin(stop_after=10)
     assert ended.status == "interrupted"
     moved = tmp_path / "elsewhere" / "run"
     moved.parent.mkdir()
     ended.folder.rename(moved)
     monkeypatch.chdir(moved.parent)
-    again = resume_search(Path("run"), make_evaluator=table)
+    again = resume_search(Path("run"), make_evaluator=table, hardware="another CPU")
     assert (again.status, again.generations_done) == ("finished", 3)
     kit.root.joinpath("run").symlink_to(moved)
     assert kit.recorded() == kit.recorded("whole")
-
-
-def test_choices_are_frozen_into_the_run_and_used_again(
-    kit: Any, task: Any, make_table: Any
-) -> None:
-    first, second = make_table(stop_after=8), make_table()
-    begin = partial(run_search, kit.space, task, SMALL, root=kit.root)
-    folder = begin(make_evaluator=lambda *_: first, name="run").folder
-    second.choose = lambda: pytest.fail("a resumed run measures nothing")
-    resume_search(folder, make_evaluator=lambda *_: second)
-    assert first.choices == second.choices == make_table().choose()
-    with open_run(folder) as run:
-        assert Choices.from_dict(run.setup.choices) == first.choices
-
-
-def test_a_run_that_was_begun_without_choices_goes_on_without(
-    kit: Any, task: Any, make_table: Any, monkeypatch: Any
-) -> None:
-    def older(*arguments: Any, choices: Any, **options: Any) -> Any:
-        return make_setup(*arguments, **options)
-
-    monkeypatch.setattr(driver, "make_setup", older)
-    stopped, table = make_table(stop_after=8), make_table()
-    begin = partial(run_search, kit.space, task, SMALL, root=kit.root)
-    folder = begin(make_evaluator=lambda *_: stopped).folder
-    assert resume_search(folder, make_evaluator=lambda *_: table).status == "finished"
-    assert table.choices is None
+    with open_run(moved) as run:
+        assert run.sessions()[1].session.hardware == "another CPU"
+        assert run.sessions()[0].session.hardware != "another CPU"
 
 
 def test_search_interrupted_says_how_to_go_on(
-    kit: Any, task: Any, make_table: Any, heard: Any, monkeypatch: Any
+    kit: Any, begin: Any, heard: Any, monkeypatch: Any
 ) -> None:
-    begin = partial(run_search, kit.space, task, SMALL, make_evaluator=stopping(make_table, 8))
-    ended = begin(root=kit.root, name="run", listener=heard)
-    assert ended.status == "interrupted"
-    assert ended.generations_done == 1
-    assert ended.counts.evaluated == 8
+    ended = begin(stop_after=8, listener=heard)
+    assert (ended.status, ended.generations_done, ended.counts.evaluated) == ("interrupted", 1, 8)
     assert f"`nas resume {ended.folder}` goes on" in ended.message
     assert heard.events[-1] == ended
     with open_run(ended.folder) as run:
         assert run.status == "stopped"
     monkeypatch.chdir(kit.root.parent)
-    assert "`nas resume two` goes on" in begin(root=Path("runs"), name="two").message
+    two = begin(stop_after=8, root=Path("runs"), name="two")
+    assert "`nas resume two` goes on" in two.message
     assert find_run("two", Path("runs"))
 
 
-def test_resume_of_a_complete_run_says_so_and_starts_nothing(
-    kit: Any, task: Any, table: Any
-) -> None:
-    folder = run_search(
-        kit.space, task, SMALL, make_evaluator=table, root=kit.root, name="run"
-    ).folder
+def test_resume_of_a_complete_run_says_so_and_starts_nothing(kit: Any, begin: Any) -> None:
+    folder = begin().folder
     before = kit.recorded()
-
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("nothing is to be trained")
-
     for generations in (None, 2, 3):
         ended = resume_search(folder, make_evaluator=refuse, generations=generations)
         assert (ended.status, ended.counts.evaluated) == ("finished", 18)
@@ -163,39 +151,69 @@ def test_resume_of_a_complete_run_says_so_and_starts_nothing(
     assert kit.recorded() == before
 
 
-def test_resume_of_a_complete_run_with_more_generations_goes_on(
-    kit: Any, task: Any, table: Any, heard: Any
+def test_resume_of_a_complete_run_mends_what_a_kill_left(
+    kit: Any, begin: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    begin = partial(run_search, kit.space, task, make_evaluator=table, root=kit.root)
+    finish = driver.open_writer.__globals__["RunWriter"].finish
+    copy = kit.root / "killed"
+
+    def killed(writer: Any, note: str = "") -> None:
+        finish(writer, note)
+        shutil.copytree(writer.run.folder, copy)
+
+    monkeypatch.setattr("nas.store.writer.RunWriter.finish", killed)
+    folder = begin().folder
+    assert (copy / "run.sqlite-wal").exists()
+    (copy / FRONT_FILE).unlink()
+    assert resume_search(copy, make_evaluator=refuse).status == "finished"
+    assert not (copy / "run.sqlite-wal").exists()
+    assert (copy / FRONT_FILE).read_text().replace('"killed"', '"run"') == (
+        folder / FRONT_FILE
+    ).read_text()
+
+
+def refuse(*_: Any) -> Any:
+    raise AssertionError("nothing is to be trained")
+
+
+def test_resume_of_a_complete_run_with_more_generations_goes_on(
+    kit: Any, begin: Any, table: Any, heard: Any
+) -> None:
     begin(Settings(population=6, generations=5, seed=4), name="whole")
-    folder = begin(SMALL, name="run").folder
-    ended = resume_search(folder, make_evaluator=table, generations=5, listener=heard)
+    ended = resume_search(begin().folder, make_evaluator=table, generations=5, listener=heard)
     assert (ended.status, ended.generations_done) == ("finished", 5)
     assert kit.recorded() == kit.recorded("whole")
     assert [e.is_replayed for e in heard.of(GenerationDone)] == [True] * 3 + [False] * 2
     assert heard.events[0].num_recorded == 18
 
 
-def test_resume_of_an_exhausted_run_says_so(kit: Any, task: Any, table: Any) -> None:
-    ended = run_search(
-        kit.tiny,
-        task,
-        Settings(algorithm="random", population=30, generations=9),
-        make_evaluator=table,
-        root=kit.root,
-        name="run",
-    )
+def test_resume_of_a_complete_run_tries_lost_trainings_again(
+    kit: Any, begin: Any, make_table: Any, table: Any
+) -> None:
+    begin(name="whole")
+    unlucky = make_table()
+    unlucky.lost = {key for key, _ in list(kit.recorded("whole")["evaluations"])[:2]}
+    folder = begin(make_evaluator=lambda *_: unlucky).folder
+    again = make_table()
+    assert resume_search(folder, make_evaluator=lambda *_: again).status == "finished"
+    assert 0 < len({key for key, _ in again.trained}) <= len(unlucky.lost)
+    with open_run(folder) as run:
+        assert "worker_lost" not in run.ended().values()
+    assert resume_search(folder, make_evaluator=refuse).status == "finished"
+
+
+def test_resume_of_an_exhausted_run_says_so(kit: Any, begin: Any, table: Any) -> None:
+    settings = Settings(algorithm="random", population=30, generations=9)
+    ended = begin(settings, space=kit.tiny)
     assert ended.status == "exhausted"
     assert "The space is exhausted: 1000 attempts in a row" in ended.message
-    again = resume_search(ended.folder, make_evaluator=table, generations=20)
+    again = resume_search(ended.folder, make_evaluator=refuse, generations=20)
     assert again.status == "exhausted"
     assert "Run run is complete. The space is exhausted" in again.message
 
 
-def test_resume_while_another_process_writes_is_refused(kit: Any, task: Any, table: Any) -> None:
-    folder = run_search(
-        kit.space, task, SMALL, make_evaluator=table, root=kit.root, name="run"
-    ).folder
+def test_resume_while_another_process_writes_is_refused(kit: Any, begin: Any, table: Any) -> None:
+    folder = begin().folder
     with (
         open_writer(folder, kit.session),
         pytest.raises(RunError, match=f"is being written by process {os.getpid()}"),
@@ -203,16 +221,32 @@ def test_resume_while_another_process_writes_is_refused(kit: Any, task: Any, tab
         resume_search(folder, make_evaluator=table, generations=9)
 
 
-def test_resume_with_other_data_is_refused(
-    kit: Any, task: Any, table: Any, make_table: Any, monkeypatch: Any
+def test_resume_takes_the_same_data_from_elsewhere_and_no_others(
+    kit: Any, begin: Any, task: Any, table: Any, monkeypatch: Any
 ) -> None:
-    folder = run_search(
-        kit.space, task, SMALL, make_evaluator=stopping(make_table, 3), root=kit.root
-    ).folder
-    # As if a later scikit-learn carried other digits.
-    monkeypatch.setattr("nas.search.driver.fingerprint", lambda task, data: "0" * 16)
-    with pytest.raises(RunError, match=r"images or recipe have changed"):
+    begin(name="whole")
+    folder = begin(stop_after=3).folder
+    load = type(task).load
+
+    def moved(self: Any) -> Any:
+        """As if the digits had been moved, and others lay beside them."""
+        here = self.model_copy(update={"data": "digits"})
+        data = load(here)
+        if self.data == "imagefolder:/other":
+            labels = {**data.train, "labels": np.roll(data.train["labels"], 1)}
+            return type(data)(data.name, labels, data.validation, "0" * 16, data.facts)
+        if self.data != "imagefolder:/moved":
+            raise RunError(f"{self.data}: is not there")
+        return data
+
+    monkeypatch.setattr(type(task), "load", moved)
+    with pytest.raises(RunError, match="digits: is not there"):
         resume_search(folder, make_evaluator=table)
+    with pytest.raises(RunError, match=r"data or recipe have changed"):
+        resume_search(folder, make_evaluator=table, data="imagefolder:/other")
+    ended = resume_search(folder, make_evaluator=table, data="imagefolder:/moved")
+    assert ended.status == "finished"
+    assert kit.recorded() == kit.recorded("whole")
 
 
 def test_resume_of_no_run_is_an_error(kit: Any, table: Any) -> None:
@@ -225,45 +259,26 @@ def test_resume_with_a_negative_count_is_an_error(kit: Any, table: Any) -> None:
         resume_search(kit.root, make_evaluator=table, generations=-1)
 
 
-def test_search_a_space_with_a_fault_makes_no_folder(kit: Any, task: Any, table: Any) -> None:
-    space = SearchSpace.model_validate(kit.space.model_dump() | {"mechanisms": ["qana"]})
-    with pytest.raises(SpaceError, match="mechanisms: qana"):
-        run_search(space, task, SMALL, make_evaluator=table, root=kit.root)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"mechanisms": ["qana"]}, "mechanisms: qana"), ({"objectives": ["mac"]}, "no objective")],
+)
+def test_search_a_space_with_a_fault_makes_no_folder(
+    kit: Any, begin: Any, changes: dict[str, Any], message: str
+) -> None:
+    space = SearchSpace.model_validate(kit.space.model_dump() | changes)
+    with pytest.raises(SpaceError, match=message):
+        begin(space=space)
     assert not kit.root.exists()
-
-
-def test_reference_costs_measure_latency_only_where_it_is_an_objective(kit: Any, task: Any) -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("nothing is to be trained")
-
-    evaluator = LocalEvaluator(task, load_images(task.data, task), train=refuse)
-    counted = reference_costs(task, ("accuracy", "macs"), evaluator, 0)
-    assert set(counted) >= {"macs", "params", "kv_cache_bytes_per_token"}
-    with pytest.raises(RunError, match=r"standard attention.*cannot be trained \(error: Assert"):
-        reference_costs(task, ("latency_ms",), evaluator, 0)
-
-
-def test_search_with_latency_as_an_objective(kit: Any, task: Any) -> None:
-    space = SearchSpace.model_validate(
-        kit.space.model_dump() | {"objectives": ["accuracy", "latency_ms"]}
-    )
-    settings = Settings(population=2, generations=1)
-    ended = run_search(space, task, settings, make_evaluator=LocalEvaluator, root=kit.root)
-    with open_run(ended.folder) as run:
-        assert 0.001 < run.setup.reference_point[1] < 1000.0
 
 
 @pytest.mark.slow
 def test_search_same_seed_same_front_on_every_backend(kit: Any, task: Any) -> None:
-    begin = partial(
-        run_search, load_space("quickstart"), task, Settings(population=8, generations=3, seed=3)
-    )
+    settings = Settings(population=8, generations=3, seed=3)
     for name, backend, workers in (("a", "local", 1), ("b", "ray", 1), ("c", "ray", 2)):
         make = partial(make_evaluator, backend, workers=workers)
-        begin(make_evaluator=make, root=kit.root, name=name)
-    found = [kit.recorded(name) for name in "abc"]
-    for run in found:
-        assert len(run["proposals"]) >= 24
-    assert [run["generations"] for run in found] == [found[0]["generations"]] * 3
-    assert [run["proposals"] for run in found] == [found[0]["proposals"]] * 3
-    assert [run["evaluations"] for run in found] == [found[0]["evaluations"]] * 3
+        space = load_space("quickstart")
+        run_search(space, task, settings, make_evaluator=make, root=kit.root, name=name)
+    a, b, c = (kit.recorded(name) for name in "abc")
+    assert len(a["proposals"]) >= 24
+    assert a == b == c

@@ -1,4 +1,4 @@
-"""The answer of `nas front --json`: DESIGN's keys, from the record alone."""
+"""The answer of `nas front --json`: stable keys, from the record alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from nas.errors import RunError
 from nas.genome import Genome
-from nas.search.front_file import FRONT_FILE, front_answer, write_front
+from nas.searching.front_file import FRONT_FILE, front_answer, mend_front, write_front
 from nas.store import front, open_run
 
 
@@ -22,7 +22,7 @@ def answer(kit: Any) -> dict[str, Any]:
         return front_answer(run)
 
 
-def test_front_answer_has_designs_keys(answer: dict[str, Any]) -> None:
+def test_front_answer_has_the_stable_keys(answer: dict[str, Any]) -> None:
     keys = {"run", "task", "seed", "objectives", "reference_point", "hypervolume", "counts"}
     assert keys | {"members"} <= set(answer)
     assert answer["objectives"] == [
@@ -68,9 +68,22 @@ def test_front_file_that_cannot_be_written_is_an_error(kit: Any) -> None:
         assert list(writer.run.folder.glob(".front*")) == []
 
 
+def test_front_file_that_is_stale_or_missing_is_mended(kit: Any, answer: dict[str, Any]) -> None:
+    path = kit.root / "run" / FRONT_FILE
+    right = path.read_bytes()
+    with open_run(kit.root / "run") as run:
+        for content in (b"", right[:-10], None):
+            path.unlink() if content is None else path.write_bytes(content)
+            mend_front(run)
+            assert path.read_bytes() == right
+        before = path.stat().st_mtime_ns
+        mend_front(run)
+        assert path.stat().st_mtime_ns == before
+
+
 def test_front_file_is_read_without_torch_or_pymoo() -> None:
     code = (
-        "import sys, nas.search.front_file; "
+        "import sys, nas.searching.front_file; "
         "print([name for name in ('torch', 'pymoo', 'ray') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

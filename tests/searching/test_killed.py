@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 
 from nas.evaluation.local import LocalEvaluator
-from nas.search.driver import run_search
-from nas.search.setup import Settings
+from nas.searching.driver import run_search
+from nas.searching.setup import Settings
 from nas.store import open_run
 
 KILLED = Path(__file__).with_name("killed.py")
@@ -24,7 +25,8 @@ KILLED = Path(__file__).with_name("killed.py")
 @pytest.mark.parametrize(
     ("mode", "settings", "num_kills"),
     [
-        ("table", Settings(population=10, generations=6, repeats=2, seed=1), 12),
+        ("table", Settings(population=10, generations=6, repeats=2, seed=1), 10),
+        ("table", Settings(population=10, generations=6, repeats=2, seed=1, lag=3), 10),
         pytest.param(
             "real", Settings(population=8, generations=5, seed=2), 4, marks=pytest.mark.slow
         ),
@@ -55,8 +57,7 @@ def test_killed_and_resumed_is_as_if_it_never_was(
 
 
 def _fields(settings: Settings) -> dict[str, Any]:
-    names = ("algorithm", "population", "generations", "seed", "repeats")
-    return {name: getattr(settings, name) for name in names}
+    return {field.name: getattr(settings, field.name) for field in fields(settings)}
 
 
 def _run(folder: Path, mode: str, log: Path, num_kills: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""New, replayed, rejected; a generation is filled with new ones alone."""
+"""New, replayed, rejected: what is judged is the normal form at the task's sizes."""
 
 from __future__ import annotations
 
@@ -8,90 +8,71 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.errors import GenomeError
-from nas.genome import Genome, Node
+from nas.canonical import digest
+from nas.genome import Genome, ModelSizes, Node
 from nas.mechanisms import mechanism
-from nas.search.novelty import ILLEGAL, MAX_ATTEMPTS, Attempt, fill, new_ones
+from nas.searching.algorithm import Attempt
+from nas.searching.novelty import ILLEGAL
+from nas.validation import validate
 from nas.variation import Variation
 
 MHA, GQA = mechanism("mha").genome, mechanism("gqa").genome
 
 
-def test_novelty_the_first_is_new_and_the_second_replayed(kit: Any) -> None:
-    novelty = kit.novelty()
-    first = novelty.judge(Attempt(MHA, "mechanism:mha"))
-    again = novelty.judge(Attempt(MHA, "crossover", (first.digest,)))
-    assert (first.outcome, again.outcome) == ("new", "replayed")
-    assert first.key == again.key
-    assert first.digest == again.digest
-    assert (again.origin, again.parents) == ("crossover", (first.digest,))
+def test_judge_the_first_is_new_and_the_second_replayed(kit: Any) -> None:
+    judge = kit.judge()
+    first = judge.judge(Attempt(MHA, "mechanism", "mha"), 0, 0)
+    again = judge.judge(Attempt(MHA, "crossover", parents=(first.digest,)), 1, 3)
+    assert (first.verdict, again.verdict) == ("new", "replayed")
+    assert (first.key, first.digest) == (again.key, again.digest)
+    assert (first.name, again.operator, again.parents) == ("mha", "crossover", (first.digest,))
+    assert (again.number, again.attempt) == (1, 3)
+    assert first.costs["macs"] > 0
+    assert again.costs == {}
 
 
-def test_novelty_knows_what_is_equal_in_canonical_form_only(kit: Any) -> None:
+def test_judge_takes_the_normal_form_for_the_attempt(kit: Any) -> None:
     dead = Node("gelu", ("v",))
     shifted = tuple(
         dataclasses.replace(n, inputs=tuple(r + 1 if isinstance(r, int) else r for r in n.inputs))
         for n in MHA.nodes
     )
-    novelty = kit.novelty()
-    written = novelty.judge(Attempt(Genome((dead, *shifted), MHA.projections), "sample"))
+    written = kit.judge().judge(Attempt(Genome((dead, *shifted), MHA.projections), "sample"), 0, 0)
     assert written.is_new
     assert written.genome == MHA
-    assert novelty.judge(Attempt(MHA, "sample")).outcome == "replayed"
+    assert written.digest == digest(MHA)
 
 
-def test_novelty_knows_what_is_equal_at_the_tasks_sizes_only(kit: Any) -> None:
-    novelty = kit.novelty()
-    gqa = novelty.judge(Attempt(GQA, "mechanism:gqa"))
-    mqa = novelty.judge(Attempt(mechanism("mqa").genome, "mechanism:mqa"))
-    assert gqa.digest != mqa.digest
+def test_judge_tells_apart_at_the_tasks_sizes_only(kit: Any) -> None:
+    judge = kit.judge()
+    gqa = judge.judge(Attempt(GQA, "mechanism"), 0, 0)
+    mqa = judge.judge(Attempt(mechanism("mqa").genome, "mechanism"), 1, 0)
     assert gqa.key == mqa.key  # a quarter of four heads is one
-    assert mqa.outcome == "replayed"
+    assert mqa.verdict == "replayed"
 
 
-def test_novelty_rejects_what_does_not_exist_at_the_tasks_sizes(kit: Any) -> None:
-    def key(genome: Genome) -> str:
-        raise GenomeError("3/4 of 2 heads is no whole number")
+def test_judge_rejects_what_does_not_exist_at_the_tasks_sizes(kit: Any) -> None:
+    projections = dataclasses.replace(MHA.projections, q_heads="3/4", kv_heads="3/4")
+    odd = dataclasses.replace(MHA, projections=projections)
+    rejected = kit.judge(ModelSizes(32, 2, 2, 17)).judge(Attempt(odd, "sample"), 0, 0)
+    assert (rejected.verdict, rejected.key, rejected.costs) == ("rejected", None, {})
+    assert "3/4 of 2" in rejected.note
 
-    rejected = kit.novelty(key).judge(Attempt(GQA, "sample"))
-    assert (rejected.outcome, rejected.key) == ("rejected", None)
-    assert rejected.note == "3/4 of 2 heads is no whole number"
 
-
-def test_novelty_rejects_what_the_policy_forbids(kit: Any) -> None:
+def test_judge_rejects_what_the_policy_forbids(kit: Any) -> None:
     raw = Genome((Node("scaled_dot_product", ("q", "k")), Node("weighted_sum", (0, "v"))))
-    rejected = kit.novelty().judge(Attempt(raw, "crossover"))
-    assert (rejected.outcome, rejected.key) == ("rejected", None)
+    rejected = kit.judge().judge(Attempt(raw, "crossover"), 0, 0)
+    assert (rejected.verdict, rejected.key) == ("rejected", None)
     assert rejected.note.startswith(ILLEGAL)
 
 
 @pytest.mark.parametrize("space", ["small", "tiny"])
-def test_novelty_rejects_no_variation(kit: Any, space: str) -> None:
+def test_judge_rejects_no_variation(kit: Any, space: str) -> None:
     space = {"small": kit.space, "tiny": kit.tiny}[space]
-    variation, rng, novelty = Variation(space, kit.policy), np.random.default_rng(0), kit.novelty()
+    variation, rng, judge = Variation(space, kit.policy), np.random.default_rng(0), kit.judge()
     pool = [variation.sample(rng) for _ in range(100)]
     pool += [variation.mutate(genome, rng, i % 3 + 1)[0] for i, genome in enumerate(pool)]
     pool += [variation.crossover(a, b, rng)[0] for a, b in zip(pool, pool[::-1], strict=True)]
-    judged = [novelty.judge(Attempt(genome, "variation")) for genome in pool]
-    assert [p.note for p in judged if p.outcome == "rejected"] == []
-
-
-def test_fill_tries_until_enough_are_new(kit: Any) -> None:
-    genomes = [MHA, MHA, GQA, MHA, GQA, mechanism("ssqa").genome]
-    tried = fill(kit.novelty(), 3, lambda _: Attempt(genomes.pop(0), "sample"))
-    assert [p.outcome for p in tried] == ["new", "replayed", "new", "replayed", "replayed", "new"]
-    assert len(new_ones(tried)) == 3
-    assert genomes == []
-
-
-def test_fill_counts_failures_in_a_row_and_gives_up(kit: Any) -> None:
-    told: list[int] = []
-
-    def draw(num_failed: int) -> Attempt:
-        told.append(num_failed)
-        return Attempt(MHA, "sample")
-
-    tried = fill(kit.novelty(), 3, draw)
-    assert told == [0, *range(MAX_ATTEMPTS)]
-    assert len(new_ones(tried)) == 1
-    assert len(tried) == 1 + MAX_ATTEMPTS
+    judged = [judge.judge(Attempt(genome, "variation"), i, 0) for i, genome in enumerate(pool)]
+    assert [p.note for p in judged if p.verdict == "rejected"] == []
+    assert all(validate(p.genome, kit.policy) == () for p in judged)

@@ -2,77 +2,66 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
+from nas.mechanisms import mechanism
 from nas.pareto import non_dominated
-from nas.search.algorithm import Result
-from nas.search.novelty import Proposed, new_ones
-from nas.search.nsga2 import PROPOSED, Nsga2
+from nas.searching.algorithm import Costs, Told
+from nas.searching.nsga2 import Nsga2
+
+MHA = mechanism("mha").genome
 
 
-def survivors(algorithm: Nsga2) -> list[Proposed]:
-    return [individual.get(PROPOSED) for individual in algorithm._engine.pop]
+def told(first: int, *costs: Costs | None) -> list[Told]:
+    return [Told(first + i, MHA, f"{first + i:016x}", one) for i, one in enumerate(costs)]
 
 
-def told(algorithm: Nsga2, results: Sequence[Result]) -> list[Proposed]:
-    new = new_ones(algorithm.ask())
-    algorithm.tell(results)
-    return new
+def numbers(algorithm: Nsga2) -> set[int]:
+    return {member.number for member in algorithm.members}
 
 
-def test_nsga2_keeps_the_whole_front_and_drops_the_dominated(kit: Any) -> None:
-    algorithm = Nsga2(kit.materials(population=10))
-    rng = np.random.default_rng(0)
-    costs: dict[str, tuple[float, ...]] = {}
-    for _ in range(6):
-        drawn = [tuple(row) for row in rng.random((10, 2)).tolist()]
-        costs |= {p.digest: c for p, c in zip(told(algorithm, drawn), drawn, strict=True)}
-        names, rows = list(costs), list(costs.values())
-        front = {names[i] for i in non_dominated(rows)}
-        kept = {p.digest for p in survivors(algorithm)}
-        assert len(kept) == 10
+@pytest.mark.parametrize("size", [1, 10])
+@pytest.mark.parametrize("width", [2, 3])
+def test_nsga2_keeps_the_whole_front_and_drops_the_dominated(
+    kit: Any, size: int, width: int
+) -> None:
+    """Of a population of 30 the front never fills it; told one by one or as generations."""
+    algorithm = Nsga2(kit.materials(population=30, width=width))
+    rows = [tuple(row) for row in np.random.default_rng(0).random((60, width)).tolist()]
+    for first in range(0, 60, size):
+        algorithm.tell(told(first, *rows[first : first + size]))
+        front = set(non_dominated(rows[: first + size]))
+        kept = numbers(algorithm)
+        assert len(kept) == min(30, first + size)
         assert front <= kept or kept <= front
 
 
 def test_nsga2_a_failure_survives_only_where_successes_are_too_few(kit: Any) -> None:
     algorithm = Nsga2(kit.materials(population=6))
-    first = told(algorithm, [(5.0, 5.0), None, None, (6.0, 6.0), None, None])
-    assert set(survivors(algorithm)) == set(first)
-    second = told(algorithm, [(9.0, 9.0), (8.0, 8.0), (7.0, 7.0), None, None, (9.0, 1.0)])
-    well = {first[0], first[3], second[0], second[1], second[2], second[5]}
-    assert set(survivors(algorithm)) == well
+    algorithm.tell(told(0, (5.0, 5.0), None, None, (6.0, 6.0), None, None))
+    assert numbers(algorithm) == set(range(6))
+    algorithm.tell(told(6, (9.0, 9.0), (8.0, 8.0), (7.0, 7.0), None, None, (9.0, 1.0)))
+    assert numbers(algorithm) == {0, 3, 6, 7, 8, 11}
 
 
-def test_nsga2_a_failure_is_never_in_its_optimum(kit: Any) -> None:
-    algorithm = Nsga2(kit.materials(population=6))
-    first = told(algorithm, [(5.0, 5.0), None, None, (9.0, 9.0), None, None])
-    best = [individual.get(PROPOSED) for individual in algorithm._engine.opt]
-    assert best == [first[0]]
+def test_nsga2_parents_win_by_rank_and_no_failure_beats_a_success(kit: Any) -> None:
+    algorithm = Nsga2(kit.materials(population=12))
+    algorithm.tell(told(0, *[(1.0, 1.0)] * 4, *[(2.0, 2.0)] * 4, *[None] * 4))
+    rng = np.random.default_rng(0)
+    fathers = [int(algorithm.propose(rng, 0).parents[0], 16) // 4 for _ in range(600)]
+    shares = [fathers.count(i) / 600 for i in range(3)]
+    # Of two drawn without replacement: both among the last 4 of 12, or none among the first 4.
+    assert shares[2] == pytest.approx(6 / 66, abs=0.04)
+    assert shares[0] == pytest.approx(1 - 28 / 66, abs=0.06)
 
 
-def test_nsga2_a_failure_wins_no_tournament_against_a_success(kit: Any) -> None:
-    algorithm = Nsga2(kit.materials(population=10))
-    first = told(algorithm, [(1.0, 1.0)] * 5 + [None] * 5)
-    failed = {p.digest for p in first[5:]}
-    offspring = algorithm.ask()
-    fathers = [p.parents[0] for p in offspring if p.parents]
-    # Five of ten: two failures meet in one tournament of five on average.
-    assert sum(name in failed for name in fathers) < 0.4 * len(fathers)
-
-
-def test_nsga2_tells_pymoo_finite_numbers_alone(kit: Any) -> None:
-    algorithm = Nsga2(kit.materials(population=4))
-    told(algorithm, [None, (1.0, 2.0), None, (2.0, 1.0)])
-    costs = algorithm._engine.pop.get("F").astype(float)
-    assert all(math.isfinite(x) for x in costs.ravel())
-
-
-def test_nsga2_equal_costs_are_no_obstacle(kit: Any) -> None:
-    algorithm = Nsga2(kit.materials(population=6))
-    for _ in range(3):
-        told(algorithm, [(1.0, 1.0)] * 6)
-    assert len(survivors(algorithm)) == 6
+def test_nsga2_the_less_crowded_of_a_rank_wins(kit: Any) -> None:
+    algorithm = Nsga2(kit.materials(population=5))
+    algorithm.tell(told(0, (0.0, 10.0), (4.9, 5.1), (5.0, 5.0), (5.1, 4.9), (10.0, 0.0)))
+    rng = np.random.default_rng(0)
+    fathers = [int(algorithm.propose(rng, 0).parents[0], 16) for _ in range(400)]
+    assert fathers.count(2) / 400 < 0.05
+    assert min(fathers.count(0), fathers.count(4)) / 400 > 0.25

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from nas.errors import ConfigError, SpaceError
-from nas.search.setup import Settings, as_text, from_text, objectives_of
+from nas.objectives import Metric
+from nas.searching.setup import (
+    Settings,
+    as_text,
+    from_text,
+    make_objectives,
+    objective_names,
+)
 from nas.space import SearchSpace, load_space
 from nas.store import Document
 from nas.validation import PolicyFile, compile_policy, load_policy
@@ -19,6 +26,7 @@ from nas.validation import PolicyFile, compile_policy, load_policy
         ({"population": 0}, "population: found 0; expected a number from 1 to."),
         ({"generations": -3}, "generations: found -3; expected a number from 1 to."),
         ({"repeats": 0}, "repeats: found 0; expected a number from 1 to."),
+        ({"lag": 0}, "lag: found 0; expected a number from 1 to."),
         ({"seed": -1}, "seed: found -1; expected a number from 0"),
         ({"seed": 2**63}, "seed: found 9223372036854775808; expected"),
         ({"algorithm": "nsga-2"}, r"there is no algorithm 'nsga-2' \(did you mean 'nsga2'"),
@@ -45,16 +53,38 @@ def test_frozen_copy_of_a_later_version_is_an_error() -> None:
         from_text(copy, SearchSpace)
 
 
+METRICS = (
+    Metric("perplexity", "nat", "min", 10.0, 1.0),
+    Metric("accuracy", "fraction", "max", 0.25, 1.0),
+)
+
+
+def named(kit: Any, *names: str) -> tuple[str, ...]:
+    data = kit.space.model_dump() | {"objectives": names}
+    return objective_names(SearchSpace.model_validate(data), METRICS)
+
+
+def test_objectives_quality_is_the_tasks_first_metric(kit: Any) -> None:
+    assert named(kit, "quality", "accuracy", "macs") == ("perplexity", "accuracy", "macs")
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["accuracy", "mac"], r"no objective 'mac' \(did you mean 'macs'"),
+        (["accuracy", "mac"], r"no objective 'mac' \(did you mean 'macs'.*quality, perplexity"),
         (["macs", "macs"], "'macs' stands twice"),
+        (["quality", "perplexity"], "'perplexity' stands twice"),
     ],
 )
-def test_objectives_of_a_space_exist_and_stand_once(
-    kit: Any, names: list[str], message: str
-) -> None:
-    data = kit.space.model_dump() | {"objectives": names}
+def test_objectives_exist_and_stand_once(kit: Any, names: list[str], message: str) -> None:
     with pytest.raises(SpaceError, match=message):
-        objectives_of(SearchSpace.model_validate(data))
+        named(kit, *names)
+
+
+def test_objectives_ends_are_chance_and_twice_standard_attention() -> None:
+    found = make_objectives(("accuracy", "macs", "perplexity"), METRICS, {"macs": 500.0})
+    assert [(o.name, o.direction, o.ideal, o.reference, o.is_metric) for o in found] == [
+        ("accuracy", "max", 1.0, 0.25, True),
+        ("macs", "min", 0.0, 1000.0, False),
+        ("perplexity", "min", 1.0, 10.0, True),
+    ]
