@@ -129,7 +129,7 @@ def test_a_window_reaches_back_where_is_causal_says_so_alone(form: Any) -> None:
     ):
         (slope,) = torch.autograd.grad(block(x, **given)[0, 8].sum(), x)
         assert slope[0].abs().sum(-1).nonzero().flatten().tolist() == reached
-    assert "is_causal the last 4" in (type(block).__doc__ or "")
+    assert "with is_causal the last 4" in (type(block).__doc__ or "")
 
 
 def test_only_torch_is_imported_and_torchs_attention_is_called() -> None:
