@@ -469,3 +469,11 @@ _register("macs", "MACs", "multiply-adds of an example, as they run", _macs)
 _register("params", "parameters", "learned numbers", _params)
 _register("kv_cache_bytes_per_token", "bytes", "what decoding holds of a token", _kv_cache)
 _register("elementwise", "elements", "elements that pointwise operations touch", _elementwise)
+
+
+def backbone_cost(
+    genome: Genome, *, dim: int, heads: int, depth: int, tokens: int, qkv_bias: bool = False
+) -> dict[str, float]:
+    """All costs that are counted, of the attention layers of a backbone together."""
+    setting = Setting(ModelSizes(dim, heads, depth, tokens), qkv_bias, False, {})
+    return costs_of(genome, setting, (*DEFAULT_COSTS, "elementwise"))
