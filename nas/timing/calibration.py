@@ -25,7 +25,7 @@ from nas.errors import ConfigError, NasError
 from nas.genome import Genome, ModelSizes, layers_with_mechanism
 from nas.mechanisms import mechanism
 from nas.timing.design import designs
-from nas.timing.features import amounts
+from nas.timing.features import WAYS, amounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 SECONDS: Final = 4.0  # of rounds
-NUMBERS: Final = 1_000_000
-"""Of a pass: what touches more is timed with fewer sequences, since time is in proportion."""
+FEWEST_NUMBERS: Final = 2**20  # that a timed pass touches, and four times that in networks
+FEWEST_PAIRS: Final = 2**15
 RIDGE: Final = 0.02
 KEYS: Final = (
     *("version", "hardware", "torch", "device", "precision", "batch", "is_causal", "qkv_bias"),
@@ -149,14 +149,26 @@ def _is_time(value: object) -> bool:
 
 
 def _layer_ms(plan: Plan, sizes: ModelSizes, calibration: Mapping[str, Any]) -> float:
-    """One layer; work of a kind that was not measured counts as the median of others."""
+    """One layer."""
     units = calibration["units"]
-    usual = statistics.median(unit for unit in units.values() if unit)
-    total = 0.0
     work = amounts(plan, sizes, calibration["batch"], is_causal=calibration["is_causal"])
-    for kind, amount in sorted(work.items()):
-        total += amount * units.get(kind, 0.0 if "=" in kind else usual)
-    return total
+    return math.fsum(amount * _unit(kind, units) for kind, amount in work.items() if amount)
+
+
+def _unit(kind: str, units: Mapping[str, float]) -> float:
+    """The time of a unit of work; what was not measured takes as long as what is most like it.
+
+    That is the same work done in another way, else the median of all; a choice of a parameter
+    adds nothing.
+    """
+    if kind in units:
+        return units[kind]
+    if "=" in kind:
+        return 0.0
+    name = kind.partition("@")[0]
+    others = (f"{name}{way}" for way in WAYS)
+    found = next((units[other] for other in others if other in units), None)
+    return statistics.median(filter(None, units.values())) if found is None else found
 
 
 def _blocks(
@@ -181,13 +193,20 @@ def _blocks(
 
 
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
-    """With how many sequences a layer is timed: all, or fewer of those that take long."""
-    numbers = 0
+    """With how many sequences a layer is timed: all, or fewer of those that take long.
+
+    Time is in proportion to them as long as the kernels are the same, which depends on how many
+    pairs there are, and how many units of networks over pairs.
+    """
+    numbers, most, pairs = 0, 1, 0
     for step in plan.steps:
         size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+        passes = step.primitive.passes(size, step.params)
         rows = sizes.tokens if step.is_paired else size.width
-        numbers += size.heads * size.tokens * rows * step.primitive.passes(size, step.params)
-    return min(batch, max(batch // 4, NUMBERS // numbers, 1))
+        numbers += size.heads * size.tokens * rows * passes
+        most, pairs = max(most, passes), max(pairs, size.heads * size.pairs)
+    least = FEWEST_NUMBERS if most == 1 else 4 * FEWEST_NUMBERS
+    return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
 
 
 def _units(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
