@@ -24,8 +24,6 @@ from nas.primitives.cosine import unit_length
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from torch import nn
-
     from nas.compiler.lowering import Fused
     from nas.compiler.plan import Plan, Step
 
@@ -104,13 +102,15 @@ def constructor_lines(
     qkv_bias: bool,
     own: list[str],
     built: list[Step],
-    form: Callable[[type[nn.Module]], type[nn.Module]],
+    *,
+    is_fast: bool = False,
 ) -> list[str]:
     """The constructor's body.
 
     Args:
         own: lines of a form of source.
-        built: the steps that have a module, of the class that ``form`` makes of the primitive's.
+        built: the steps that have a module.
+        is_fast: of the primitive's fast class.
     """
     lines = [
         "super().__init__()",
@@ -125,7 +125,8 @@ def constructor_lines(
             width = times_text(heads_text(stream.type.heads), width_text(stream.type.width))
             lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
     for step in built:
-        lines += _build(step, bias, form(step.primitive.module).__name__)
+        module = fast_class(step.primitive.module) if is_fast else step.primitive.module
+        lines += _build(step, bias, module.__name__)
     if plan.genome.projections.has_wo:
         lines.append(f"self.wo = nn.Linear({_merged(plan)}, dim)")
     return lines
@@ -140,7 +141,7 @@ def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
         for step in plan.steps
         if step.index in scores and "rank" in step.primitive.sizes and step not in built
     ]
-    return constructor_lines(plan, qkv_bias, own, built, fast_class)
+    return constructor_lines(plan, qkv_bias, own, built, is_fast=True)
 
 
 def _scale(score: Step) -> str:

@@ -30,8 +30,11 @@ _SIGNATURE: Final = re.compile(r"^( *def \w+)\(\n([^()]*?)\n *\)( -> [^\n]*:)$",
 PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F"})
 
 
-def inlined(roots: Iterable[Any]) -> list[str]:
+def inlined(roots: Iterable[Any], sources: Mapping[Any, str] | None = None) -> list[str]:
     """The sources of classes and functions and of all they use, each before its users.
+
+    Args:
+        sources: what stands in place of some of them.
 
     Raises:
         GenomeError: one of them uses something that is neither torch's nor a class, a function or
@@ -40,7 +43,7 @@ def inlined(roots: Iterable[Any]) -> list[str]:
     known: dict[str, Any] = {}
     order: dict[str, str] = {}
     for root in roots:
-        _visit(root, known, order)
+        _visit(root, known, order, sources or {})
     return list(order.values())
 
 
@@ -54,7 +57,9 @@ def file_source(sources: list[str]) -> str:
     return "\n\n".join(["\n".join(imports) + "\n", *sources])
 
 
-def _visit(item: Any, known: dict[str, Any], order: dict[str, str]) -> None:
+def _visit(
+    item: Any, known: dict[str, Any], order: dict[str, str], sources: Mapping[Any, str]
+) -> None:
     name = item.__name__
     if name in known:
         if known[name] is not item:
@@ -62,7 +67,7 @@ def _visit(item: Any, known: dict[str, Any], order: dict[str, str]) -> None:
             raise GenomeError(f"{where} both have a {name}; expected one name for one thing.")
         return
     known[name] = item
-    source = _source(item)
+    source = sources.get(item) or source_of(item)
     scope = vars(sys.modules[item.__module__])
     package = item.__module__.split(".")[0]
     for used in _globals(source):
@@ -71,7 +76,7 @@ def _visit(item: Any, known: dict[str, Any], order: dict[str, str]) -> None:
         found = scope[used]
         is_ours = getattr(found, "__module__", "").split(".")[0] in {"nas", package}
         if is_ours and (inspect.isclass(found) or inspect.isfunction(found)):
-            _visit(found, known, order)
+            _visit(found, known, order, sources)
         elif isinstance(found, bool | int | float | str | tuple | dict) and used.isupper():
             order[used] = f"{used} = {found!r}\n"
         else:
@@ -83,8 +88,8 @@ def _visit(item: Any, known: dict[str, Any], order: dict[str, str]) -> None:
 
 
 @cache
-def _source(item: Any) -> str:
-    """The source without decorators and shapes."""
+def source_of(item: Any) -> str:
+    """The source of a class or function, without decorators and shapes."""
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators
@@ -135,7 +140,7 @@ def written_out(
     module, index = step.primitive.module, step.index
     if step.primitive.is_parametric or not module.__bases__[0].__module__.startswith("torch."):
         return None
-    tree = ast.parse(_source(module)).body[0]
+    tree = ast.parse(source_of(module)).body[0]
     methods = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     attributes = _attributes(methods.get("__init__"), sizes)
     if attributes is None:

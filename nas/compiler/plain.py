@@ -9,7 +9,7 @@ be exported with any.
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.compiler.emit import constructor_lines, size_texts
@@ -19,6 +19,7 @@ from nas.compiler.helpers import linear_attention, visible_mean
 from nas.compiler.inlining import inlined, written_out
 from nas.compiler.labels import LINE, call_lines, heads_text, indented
 from nas.compiler.lowering import live, lower, uncalled
+from nas.compiler.specialising import specialised
 from nas.genome import key_width, share
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class _Writing:
         written: the steps that are expressions.
         constants: numbers that the constructor computes, by the name of an attribute.
         roots: what the text uses that has to be copied.
+        sources: classes of primitives without what their parameters never reach.
     """
 
     plan: Plan
@@ -46,6 +48,7 @@ class _Writing:
     written: set[int] = field(default_factory=set)
     constants: dict[str, str] = field(default_factory=dict)
     roots: list[Any] = field(default_factory=list)
+    sources: dict[Any, str] = field(default_factory=dict)
 
     def repeated(self, operand: Operand, step: Step) -> str:
         """An operand with as many heads as the step."""
@@ -77,7 +80,7 @@ def plain_parts(plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = "
     ]
     text = "\n".join(lines) + "\n"
     helpers = [found for found in (share, key_width) if f"{found.__name__}(" in text]
-    return [*inlined([*helpers, *writing.roots]), text]
+    return [*inlined([*helpers, *writing.roots], writing.sources), text]
 
 
 def _docstring(plan: Plan, about: str) -> list[str]:
@@ -122,13 +125,22 @@ def _constructor(writing: _Writing, qkv_bias: bool) -> list[str]:
         if name.startswith("self.") and label != "all"
     ]
     own += [f"self.{name} = {text}" for name, text in writing.constants.items()]
-    writing.roots += [step.primitive.module for step in built]
-    lines = constructor_lines(plan, qkv_bias, own, built, lambda module: module)
+    lines = constructor_lines(plan, qkv_bias, own, [_read_alone(writing, s, built) for s in built])
     for label, name in writing.heads.items():
         if name.startswith("self.") and label != "all":
             text = heads_text(label)
             lines = [one if one.startswith(name) else one.replace(text, name) for one in lines]
     return lines
+
+
+def _read_alone(writing: _Writing, step: Step, built: list[Step]) -> Step:
+    """A step with the parameters that its class takes, once others are left out of its source."""
+    module = step.primitive.module
+    writing.roots.append(module)
+    if any(s.params != step.params for s in built if s.primitive is step.primitive):
+        return step
+    writing.sources[module], kept = specialised(module, step.params)
+    return replace(step, params={k: v for k, v in step.params.items() if k in kept})
 
 
 def _forward(writing: _Writing) -> list[str]:
@@ -251,7 +263,10 @@ def _mask_lines(writing: _Writing, steps: list[Step]) -> list[str]:
             f"    past = {past}",
             "    mask = past if mask is None else mask & past",
         ]
-    return [*lines, *_window_mask(plan, asking)]
+    lines += _window_mask(plan, asking)
+    if not any("n, " in line or "(n" in line for line in lines[1:]):
+        lines[0] = "mask = attn_mask"
+    return lines
 
 
 def _window_mask(plan: Plan, asking: list[Step]) -> list[str]:

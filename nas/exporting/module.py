@@ -1,15 +1,14 @@
 """Write a mechanism as one readable Python file whose only import is torch.
 
-The class in it is the source that trained, with what it uses copied in; the docstring holds
-genome, digest and run; run as a program the file compares itself with numbers computed here.
+In its plain form the class is what its authors would have written, in its fast form what trained
+it, with all that it uses copied in. The docstring holds genome, digest and run; run as a program
+the file compares itself with numbers computed here.
 """
 
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,18 @@ import torch
 from nas.canonical import digest
 from nas.compiler import build_attention, formula_of, make_plan
 from nas.compiler.emit import class_source, parts
+from nas.compiler.inlining import file_source, inlined
+from nas.compiler.plain import plain_parts
 from nas.errors import ExportError
-from nas.export.inline import inlined
+from nas.exporting.formats import EXPORTS, ExportFormat
+from nas.genome import Genome
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.compiler import Plan
-    from nas.genome import Genome
+
+_LARGEST_FILE = 2**22
 
 
 @dataclass(frozen=True)
@@ -38,53 +41,61 @@ class Origin:
 
 
 def export_module(
-    genome: Genome, dim: int, heads: int, origin: Origin, *, qkv_bias: bool = False
+    genome: Genome,
+    dim: int,
+    heads: int,
+    origin: Origin,
+    *,
+    qkv_bias: bool = False,
+    is_fast: bool = False,
 ) -> str:
     """The text of the file; ``dim`` and ``heads`` become the defaults of its class.
+
+    Args:
+        is_fast: the form that is trained, in place of the one to read.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
     """
     plan = make_plan(genome)
-    attention = class_source(plan, dim, heads, qkv_bias)
-    body = [*inlined(parts(plan, attention)), attention]
-    imports = ["import torch", "from torch import Tensor, nn"]
-    if any(re.search(r"\bF\.", source) for source in body):
-        imports.append("from torch.nn import functional as F")
-    head = [_docstring(plan, dim, heads, origin), "\n".join(imports) + "\n"]
-    text = "\n\n".join([*head, *body, _self_test(*_expected(plan.genome, dim, heads, qkv_bias))])
+    if is_fast:
+        attention = class_source(plan, dim, heads, qkv_bias)
+        body = [*inlined(parts(plan, attention)), attention]
+    else:
+        body = plain_parts(plan, dim, heads, qkv_bias)
+    body.append(_self_test(*_expected(plan.genome, dim, heads, qkv_bias)))
+    text = f"{_docstring(plan, dim, heads, origin)}\n{file_source(body)}"
     ast.parse(text)  # what is written can be read, whatever names went into it
     return text
 
 
-def check_target(path: Path) -> None:
-    """Refuse a place where no module can be written, before any work is done.
+for _name in ("module", "py"):
+    EXPORTS.register(_name)(ExportFormat(".py", export_module))
+
+
+def genome_of_export(path: Path) -> Genome:
+    """The genome in an exported file's docstring; nothing of the file is run.
 
     Raises:
-        ExportError: the name does not end in .py, or something else than a file is there.
+        ExportError: the file cannot be read or was not written by an export.
+        GenomeError: what it holds is no genome.
     """
-    if path.suffix != ".py":
-        raise ExportError(f"{str(path)!r}: expected the name of a file that ends in .py.")
-    if path.exists() and not path.is_file():
-        raise ExportError(f"{path}: is there already and is no file.")
-
-
-def write_module(text: str, path: Path) -> None:
-    """Write the file, whole or not at all.
-
-    Raises:
-        ExportError: the place cannot be written.
-    """
-    check_target(path)
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise ExportError(f"{path}: cannot be written ({error.strerror}).") from None
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LARGEST_FILE)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExportError(f"{path}: cannot be read ({error}).") from None
+    about = text[3:].partition('"""')[0] if text.startswith('"""') else ""
+    before, mark, after = about.partition("\nGenome:\n")
+    try:
+        found, _ = json.JSONDecoder().raw_decode(after.lstrip())
+    except (ValueError, RecursionError):
+        found = None
+    if not mark or not before or not isinstance(found, dict):
+        raise ExportError(
+            f"{path}: holds no genome; expected a file that `nas export` has written."
+        )
+    return Genome.from_dict(found, str(path))
 
 
 def _expected(genome: Genome, dim: int, heads: int, qkv_bias: bool) -> tuple[float, list[float]]:
@@ -114,27 +125,33 @@ def _plain(text: str) -> str:
 
 
 def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
-    genome = json.dumps(plan.genome.to_dict(), indent=2)
     lines = [
         f'"""{formula_of(plan)}',
         "",
-        "An attention mechanism as a torch module: (batch, tokens, dim) to (batch, tokens, dim).",
+        "An attention mechanism as a torch module; run as a program, this file tests itself.",
         "",
         f"    block = Attention(dim={dim}, heads={heads})",
         "    y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)",
-        "",
-        "attn_mask is boolean, True where attention is allowed; key_padding_mask is True at",
-        "padding. Run as a program, this file tests itself.",
         "",
         f"Digest: {digest(plan.genome)}",
         f"Source: {_plain(origin.source)}",
         *([f"Run: {_plain(origin.run)}"] if origin.run else []),
         *([f"Measured: {_plain(origin.results)}"] if origin.results else []),
         "Genome:",
-        genome,
+        *_genome_lines(plan.genome),
         '"""',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _genome_lines(genome: Genome) -> list[str]:
+    """The genome's JSON, a node a line."""
+    data = genome.to_dict()
+    nodes = [f"    {json.dumps(node)}," for node in data.pop("graph_def")]
+    rest = [f'  "{name}": {json.dumps(value)},' for name, value in data.items()]
+    lines = ['{ "graph_def": [', *nodes, "  ],", *rest]
+    lines[len(nodes)] = lines[len(nodes)].removesuffix(",")
+    return [*lines[:-1], lines[-1].removesuffix(","), "}"]
 
 
 def _self_test(scale: float, expected: list[float]) -> str:
@@ -148,7 +165,7 @@ def _self_test(scale: float, expected: list[float]) -> str:
             pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
             weight.copy_({scale} * pattern.cos().view_as(weight))
         x = (torch.arange(2 * 7 * block.dim, dtype=torch.float64) * 0.37).sin()
-        out = block(x.view(2, 7, block.dim)).flatten()[: 2 * block.dim : max(1, block.dim // 4)]
+        out = block(x.view(2, 7, -1)).flatten()[: 2 * block.dim : max(1, block.dim // 4)]
     expected = [
 {numbers}
     ]

@@ -31,9 +31,13 @@ def faster(module: M) -> M:
     return module
 
 
-@cache
 def fast_class(module: type[nn.Module]) -> type[nn.Module]:
     """The fast form of a primitive's class, or the class itself."""
+    _load()
+    return _FASTER.get(module, module)
+
+
+@cache
+def _load() -> None:
     for name in ("normalisers", "scores"):
         import_module(f"{__name__}.{name}")
-    return _FASTER.get(module, module)

@@ -92,7 +92,10 @@ class FastQana(Qana):
         start: int = 0,
     ) -> tuple[NetworkScores, tuple[Tensor, ...]]:
         """The scores as ``attend_pairs`` takes them."""
-        return self._network(*self.turned(query, key, self.units(x), start))
+        units = self.units(x)
+        if self.rope:
+            query, key, units = self.turned(query, key, units, start)
+        return self._network(query, key, units)
 
     def _network(
         self,

@@ -147,8 +147,10 @@ class Qana(nn.Module):
         super().__init__()
         if rope and width % 2:
             raise ValueError(f"qana: the key width is {width}; expected an even number for rope")
-        self.heads, self.hidden, self.skip, self.rope = heads, hidden, skip, rope
-        self.activation, self.warmup = activation, warmup
+        self.heads, self.hidden, self.activation = heads, hidden, activation
+        self.skip = skip
+        self.rope = rope
+        self.warmup = warmup
         self.skip_scale = rank**-0.5
         self.scale = self.skip_scale if mlp_scale == "sqrt" else 1.0
         self.parts = (hidden * (basis or width), hidden, hidden, 1)
@@ -159,7 +161,10 @@ class Qana(nn.Module):
         if gate == "learned":
             self.alpha = nn.Parameter(torch.full((heads,), 0.0 if init == "gate" else 1.0))
         # A count of passes is a state: it is saved with the weights.
-        self.register_buffer("passes", torch.zeros(()) if gate == "warmup" else None)
+        if gate == "warmup":
+            self.register_buffer("passes", torch.zeros(()))
+        else:
+            self.passes = None
         self._start(init)
 
     def _start(self, init: str) -> None:
@@ -177,14 +182,15 @@ class Qana(nn.Module):
         x: Float[Tensor, "b q d"],
         start: int = 0,
     ) -> Float[Tensor, "b h q k"]:
-        return self.score(*self.turned(query, key, self.units(x), start))
+        units = self.units(x)
+        if self.rope:
+            query, key, units = self.turned(query, key, units, start)
+        return self.score(query, key, units)
 
     def turned(
-        self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int = 0
+        self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Queries, keys and networks, rotated under ``rope``."""
-        if not self.rope:
-            return query, key, units
+        """Queries, keys and the rows of U, rotated by their tokens' positions."""
         rows, *rest = units
         return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
@@ -212,7 +218,9 @@ class Qana(nn.Module):
         inner = (rows.flatten(2, 3) @ seen.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
         active = activate(inner + bias.unsqueeze(-1), self.activation)
         scores = (out.unsqueeze(-2) @ active).squeeze(-2) + shift
-        return scores + query @ key.transpose(-2, -1) * self.skip_scale if self.skip else scores
+        if not self.skip:
+            return scores
+        return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
     def gated(self, key: Float[Tensor, "b h k w"], units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """What the networks see of the keys; the networks, scaled, with alpha in their output."""
@@ -221,18 +229,12 @@ class Qana(nn.Module):
             rows = rows * self.scale
         if self.basis is not None and not self.rope:
             key = key @ self.basis.transpose(-2, -1)
-        alpha = self._gate(key)
-        if alpha is not None:
+        if self.alpha is not None:
+            alpha = self.alpha.view(-1, 1, 1)
+            out, shift = out * alpha, shift * alpha
+        if self.passes is not None:
+            alpha = (self.passes / self.warmup).clamp(max=1.0).to(key.dtype)
+            if self.training:
+                self.passes.add_(1.0)
             out, shift = out * alpha, shift * alpha
         return key, rows, out, bias, shift
-
-    def _gate(self, key: Float[Tensor, "b h k w"]) -> Float[Tensor, "..."] | None:
-        """What the network counts for, by head; None for 1."""
-        if self.alpha is not None:
-            return self.alpha.view(-1, 1, 1)
-        if self.passes is None:
-            return None
-        alpha = (self.passes / self.warmup).clamp(max=1.0).to(key.dtype)
-        if self.training:
-            self.passes.add_(1.0)
-        return alpha
