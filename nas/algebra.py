@@ -62,7 +62,7 @@ def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Gen
     for rule in RULES:
         for found in rule(genome, typing, sizes):
             now = infer(found)
-            if not now.problems and _is_typed_alike(found, now, typing):
+            if _is_typed_alike(found, now, typing):
                 return found, now
     return None
 
@@ -70,6 +70,8 @@ def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Gen
 def _is_typed_alike(genome: Genome, now: Typing, before: Typing) -> bool:
     """Whether what is live has its type; weights that nothing learns of may have fewer heads."""
     live = genome.live()
+    if any(problem.node is None or problem.node in live for problem in now.problems):
+        return False
     for index in live:
         new, old = now.of(index), before.of(index)
         if new == old and now.widths[index] == before.widths[index]:
@@ -132,8 +134,7 @@ def _cut_uniform(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> It
         for found in _means(genome, index, typing.of(index).heads):
             if found.nodes[index] == node:
                 break
-            now = infer(found)
-            if not now.problems and _is_typed_alike(found, now, typing):
+            if _is_typed_alike(found, infer(found), typing):
                 yield found
                 break
 

@@ -138,6 +138,15 @@ def count_operations(
     ), params
 
 
+def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
+    """Learned numbers of a block; no module is computed, or given numbers.
+
+    Raises:
+        GenomeError: the mechanism does not exist at this size.
+    """
+    return sum(p.numel() for p in _build("meta", plan, dim, heads, qkv_bias).parameters())
+
+
 def _extrapolate(lengths: tuple[int, ...], counts: list[int], tokens: int) -> int:
     """The value at ``tokens`` of the polynomial through three evenly spaced counts."""
     step = lengths[1] - lengths[0]

@@ -40,6 +40,7 @@ class Operand:
 
     ref: Ref
     variable: str
+    type: Type
     port: Port
     is_repeated: bool
 
@@ -222,7 +223,9 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
     operands = []
     for ref, port in zip(node.inputs, signature.inputs, strict=True):
         found = typing.of(ref)
-        operands.append(Operand(ref, _variable(ref, found), port, found.heads != result.heads))
+        operands.append(
+            Operand(ref, _variable(ref, found), found, port, found.heads != result.heads)
+        )
     read = [before[ref] for ref in node.inputs if isinstance(ref, int)]
     scores = [step for step in read if step.type.kind is Kind.SCORES]
     return Step(

@@ -81,19 +81,32 @@ class Sizes:
     """The sizes at which a node runs: what its closed formula for MACs is written in.
 
     Attributes:
-        allowed: pairs of query and key that a structural mask leaves; None for all.
+        tokens: those that are keys; all of them, outside a window's blocks.
+        rows: those that are queries, where they are others; None for as many.
+        allowed: pairs of query and key that have a score; None for all.
     """
 
     dim: int
     heads: int
     width: int
     tokens: int
+    rows: int | None = None
     allowed: int | None = None
+
+    @property
+    def queries(self) -> int:
+        """Tokens that are queries."""
+        return self.tokens if self.rows is None else self.rows
+
+    @property
+    def both(self) -> int:
+        """Queries and keys together."""
+        return self.queries + self.tokens
 
     @property
     def pairs(self) -> int:
         """Pairs of query and key that have a score."""
-        return self.tokens**2 if self.allowed is None else self.allowed
+        return self.queries * self.tokens if self.allowed is None else self.allowed
 
 
 def _no_macs(sizes: Sizes, params: Params) -> int:

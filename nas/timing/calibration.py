@@ -212,7 +212,7 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
 def _units(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
     """Milliseconds of a unit of work of each kind, from mechanisms' work and times."""
     import numpy as np
-    from sklearn.linear_model import LinearRegression
+    from scipy.optimize import nnls
 
     kinds = sorted({kind for row in rows for kind, amount in row.items() if amount})
     table = np.array([[row.get(kind, 0.0) for kind in kinds] for row in rows])
@@ -220,9 +220,7 @@ def _units(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[
     scale = relative.max(axis=0)
     drawn = RIDGE * np.eye(len(kinds))
     target = np.concatenate([np.ones(len(rows)), np.zeros(len(kinds))])
-    model = LinearRegression(positive=True, fit_intercept=False)
-    model.fit(np.vstack([relative / scale, drawn]), target)
-    units = model.coef_ / scale
+    units = nnls(np.vstack([relative / scale, drawn]), target)[0] / scale
     return {kind: float(unit) for kind, unit in zip(kinds, units, strict=True)}
 
 

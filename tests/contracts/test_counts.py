@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nas.canonical import digest
 from nas.compiler import RULES, build_attention, make_plan
 from nas.compiler.interpreter import ReferenceAttention
-from nas.cost import attention_cost, closed_form_macs
+from nas.costs import attention_cost, closed_form_macs
 from nas.counting import ELEMENTWISE, count_operations
 from nas.kernels import using
 from nas.measurement.tuning import PATTERNS

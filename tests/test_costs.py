@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, make_plan
 from nas.compiler.windows import in_window
-from nas.cost import attention_cost, backbone_cost, closed_form_macs
+from nas.costs import attention_cost, backbone_cost, closed_form_macs
 from nas.errors import GenomeError, NasError
 from nas.genome import Visibility
 from nas.mechanisms import MECHANISMS
