@@ -1,7 +1,7 @@
 """Unit times of the work in mechanisms, measured on this hardware, and the times they predict.
 
-    calibration = calibrate(sizes, batch=64, precision="float32", device="cpu", ...)   # seconds
-    predict_ms(genome, sizes, calibration)                                             # exact, quick
+    calibration = calibrate(sizes, batch=64, precision="float32", device="cpu", ...)
+    predict_ms(genome, sizes, calibration)
 
 A layer's time is the sum of its ``amounts``, each times the unit of its kind. The units are the
 non-negative least squares of the relative errors over the mechanisms of ``designs``, each timed
@@ -10,12 +10,12 @@ forward and backward. Units that nothing determines are drawn to zero a little.
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import statistics
 import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 SECONDS: Final = 4.0  # of rounds
-FEWEST_NUMBERS: Final = 2**20  # that a timed pass touches, and four times that in networks
+FEWEST_NUMBERS: Final = 2**19  # that a timed pass touches, and eight times that in networks
 FEWEST_PAIRS: Final = 2**15
 RIDGE: Final = 0.02
 KEYS: Final = (
@@ -112,9 +112,13 @@ def predict_ms(
     own = len(layers_with_mechanism(plan.genome.placement, sizes.depth))
     total = own * _layer_ms(plan, sizes, calibration)
     if own < sizes.depth:
-        rest = make_plan(mechanism("mha").genome, sizes)
-        total += (sizes.depth - own) * _layer_ms(rest, sizes, calibration)
+        total += (sizes.depth - own) * _layer_ms(_standard(sizes), sizes, calibration)
     return total
+
+
+@lru_cache(maxsize=8)
+def _standard(sizes: ModelSizes) -> Plan:
+    return make_plan(mechanism("mha").genome, sizes)
 
 
 def check_calibration(calibration: Mapping[str, Any], sizes: ModelSizes) -> None:
@@ -205,14 +209,14 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
         rows = sizes.tokens if step.is_paired else size.width
         numbers += size.heads * size.tokens * rows * passes
         most, pairs = max(most, passes), max(pairs, size.heads * size.pairs)
-    least = FEWEST_NUMBERS if most == 1 else 4 * FEWEST_NUMBERS
+    least = FEWEST_NUMBERS if most == 1 else 8 * FEWEST_NUMBERS
     return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
 
 
 def _units(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
     """Milliseconds of a unit of work of each kind, from mechanisms' work and times."""
     import numpy as np
-    from scipy.optimize import nnls
+    from scipy.optimize import nnls  # type: ignore[import-untyped]
 
     kinds = sorted({kind for row in rows for kind, amount in row.items() if amount})
     table = np.array([[row.get(kind, 0.0) for kind in kinds] for row in rows])
