@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
 from nas.canonical import canonicalise
 from nas.compiler import build_attention, make_plan
@@ -205,7 +206,7 @@ def test_time_is_a_cost_of_a_search():
 
 
 def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out():
-    sizes = ModelSizes(8, 2, 1, 5)
+    sizes, state = ModelSizes(8, 2, 1, 5), torch.random.get_rng_state()
     found = calibrate(
         sizes,
         batch=1,
@@ -217,6 +218,7 @@ def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out():
     )
     assert "convolutional_score" not in found["units"]
     assert predict_ms(MECHANISMS["mqa"].genome, sizes, found) > 0
+    assert torch.equal(torch.random.get_rng_state(), state), "weights were drawn"
 
 
 def test_no_mechanism_exists_where_heads_do_not_divide():

@@ -67,23 +67,23 @@ def calibrate(
     from nas.timing.measuring import Passes, fastest, one_thread
 
     passes = Passes(sizes, batch, precision=precision, device=device, is_causal=is_causal)
+    is_cuda = passes.device.type == "cuda"
     rows, works = [], []
-    with one_thread():
+    with one_thread(), torch.random.fork_rng(devices=[]):  # weights are drawn
         for plan, block in _blocks(sizes, is_causal=is_causal, qkv_bias=qkv_bias):
-            count = _count(plan, sizes, batch) if passes.device.type == "cpu" else batch
+            count = batch if is_cuda else _count(plan, sizes, batch)
             row = amounts(plan, sizes, count, is_causal=is_causal)
             if row in rows:
                 continue
             rows.append(row)
             works.append(passes.of(block, count))
         times = fastest(passes, works, seconds)
-    found = torch.device(device)
-    name = torch.cuda.get_device_name(found) if found.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(passes.device) if is_cuda else _processor()
     return {
         "version": VERSION,
         "hardware": name,
         "torch": str(torch.__version__),
-        "device": found.type,
+        "device": passes.device.type,
         "precision": precision,
         "batch": batch,
         "is_causal": is_causal,
