@@ -1,7 +1,7 @@
 """Unit times of the work in mechanisms, measured on this hardware, and the times they predict.
 
-    calibration = calibrate(sizes, batch=64, precision="float32", device="cpu", ...)   # seconds
-    predict_ms(genome, sizes, calibration)                                             # exact, quick
+    calibration = calibrate(sizes, batch=64, precision="float32", device="cpu", ...)
+    predict_ms(genome, sizes, calibration)
 
 A layer's time is the sum of its ``amounts``, each times the unit of its kind. The units are the
 non-negative least squares of the relative errors over the mechanisms of ``designs``, each timed
@@ -10,12 +10,12 @@ forward and backward. Units that nothing determines are drawn to zero a little.
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import statistics
 import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,7 @@ from nas.errors import ConfigError, NasError
 from nas.genome import Genome, ModelSizes, layers_with_mechanism
 from nas.mechanisms import mechanism
 from nas.timing.design import designs
-from nas.timing.features import amounts
+from nas.timing.features import WAYS, amounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 SECONDS: Final = 4.0  # of rounds
-NUMBERS: Final = 1_000_000
-"""Of a pass: what touches more is timed with fewer sequences, since time is in proportion."""
+FEWEST_NUMBERS: Final = 2**19  # that a timed pass touches, and eight times that in networks
+FEWEST_PAIRS: Final = 2**15
 RIDGE: Final = 0.02
 KEYS: Final = (
     *("version", "hardware", "torch", "device", "precision", "batch", "is_causal", "qkv_bias"),
@@ -67,23 +67,23 @@ def calibrate(
     from nas.timing.measuring import Passes, fastest, one_thread
 
     passes = Passes(sizes, batch, precision=precision, device=device, is_causal=is_causal)
+    is_cuda = passes.device.type == "cuda"
     rows, works = [], []
-    with one_thread():
+    with one_thread(), torch.random.fork_rng(devices=[]):  # weights are drawn
         for plan, block in _blocks(sizes, is_causal=is_causal, qkv_bias=qkv_bias):
-            count = _count(plan, sizes, batch) if passes.device.type == "cpu" else batch
+            count = batch if is_cuda else _count(plan, sizes, batch)
             row = amounts(plan, sizes, count, is_causal=is_causal)
             if row in rows:
                 continue
             rows.append(row)
             works.append(passes.of(block, count))
         times = fastest(passes, works, seconds)
-    found = torch.device(device)
-    name = torch.cuda.get_device_name(found) if found.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(passes.device) if is_cuda else _processor()
     return {
         "version": VERSION,
         "hardware": name,
         "torch": str(torch.__version__),
-        "device": found.type,
+        "device": passes.device.type,
         "precision": precision,
         "batch": batch,
         "is_causal": is_causal,
@@ -112,9 +112,13 @@ def predict_ms(
     own = len(layers_with_mechanism(plan.genome.placement, sizes.depth))
     total = own * _layer_ms(plan, sizes, calibration)
     if own < sizes.depth:
-        rest = make_plan(mechanism("mha").genome, sizes)
-        total += (sizes.depth - own) * _layer_ms(rest, sizes, calibration)
+        total += (sizes.depth - own) * _layer_ms(_standard(sizes), sizes, calibration)
     return total
+
+
+@lru_cache(maxsize=8)
+def _standard(sizes: ModelSizes) -> Plan:
+    return make_plan(mechanism("mha").genome, sizes)
 
 
 def check_calibration(calibration: Mapping[str, Any], sizes: ModelSizes) -> None:
@@ -149,14 +153,26 @@ def _is_time(value: object) -> bool:
 
 
 def _layer_ms(plan: Plan, sizes: ModelSizes, calibration: Mapping[str, Any]) -> float:
-    """One layer; work of a kind that was not measured counts as the median of others."""
+    """One layer."""
     units = calibration["units"]
-    usual = statistics.median(unit for unit in units.values() if unit)
-    total = 0.0
     work = amounts(plan, sizes, calibration["batch"], is_causal=calibration["is_causal"])
-    for kind, amount in sorted(work.items()):
-        total += amount * units.get(kind, 0.0 if "=" in kind else usual)
-    return total
+    return math.fsum(amount * _unit(kind, units) for kind, amount in work.items() if amount)
+
+
+def _unit(kind: str, units: Mapping[str, float]) -> float:
+    """The time of a unit of work; what was not measured takes as long as what is most like it.
+
+    That is the same work done in another way, else the median of all; a choice of a parameter
+    adds nothing.
+    """
+    if kind in units:
+        return units[kind]
+    if "=" in kind:
+        return 0.0
+    name = kind.partition("@")[0]
+    others = (f"{name}{way}" for way in WAYS)
+    found = next((units[other] for other in others if other in units), None)
+    return statistics.median(filter(None, units.values())) if found is None else found
 
 
 def _blocks(
@@ -181,19 +197,26 @@ def _blocks(
 
 
 def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
-    """With how many sequences a layer is timed: all, or fewer of those that take long."""
-    numbers = 0
+    """With how many sequences a layer is timed: all, or fewer of those that take long.
+
+    Time is in proportion to them as long as the kernels are the same, which depends on how many
+    pairs there are, and how many units of networks over pairs.
+    """
+    numbers, most, pairs = 0, 1, 0
     for step in plan.steps:
         size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+        passes = step.primitive.passes(size, step.params)
         rows = sizes.tokens if step.is_paired else size.width
-        numbers += size.heads * size.tokens * rows * step.primitive.passes(size, step.params)
-    return min(batch, max(batch // 4, NUMBERS // numbers, 1))
+        numbers += size.heads * size.tokens * rows * passes
+        most, pairs = max(most, passes), max(pairs, size.heads * size.pairs)
+    least = FEWEST_NUMBERS if most == 1 else 8 * FEWEST_NUMBERS
+    return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
 
 
 def _units(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
     """Milliseconds of a unit of work of each kind, from mechanisms' work and times."""
     import numpy as np
-    from sklearn.linear_model import LinearRegression
+    from scipy.optimize import nnls  # type: ignore[import-untyped]
 
     kinds = sorted({kind for row in rows for kind, amount in row.items() if amount})
     table = np.array([[row.get(kind, 0.0) for kind in kinds] for row in rows])
@@ -201,9 +224,7 @@ def _units(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[
     scale = relative.max(axis=0)
     drawn = RIDGE * np.eye(len(kinds))
     target = np.concatenate([np.ones(len(rows)), np.zeros(len(kinds))])
-    model = LinearRegression(positive=True, fit_intercept=False)
-    model.fit(np.vstack([relative / scale, drawn]), target)
-    units = model.coef_ / scale
+    units = nnls(np.vstack([relative / scale, drawn]), target)[0] / scale
     return {kind: float(unit) for kind, unit in zip(kinds, units, strict=True)}
 
 

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from nas.genome import ParamValue
     from nas.primitives import Primitive, Signature
 
-Nodes = list[tuple[str, list[Any], dict[str, Any]]]
+Call = tuple[str, list[Any], dict[str, Any]]
+Nodes = list[Call]
 
-_DOT: Final = ("scaled_dot_product", ["q", "k"], {})
-_OTHER: Final = ("bilinear", ["q", "k"], {})
+_DOT: Final[Call] = ("scaled_dot_product", ["q", "k"], {})
+_OTHER: Final[Call] = ("bilinear", ["q", "k"], {})
 # Normalisers of which one is joined with its scores and its sum, and the other is not.
 _NORMALISERS: Final = ("softmax", "relu_squared")
 # What is timed should be most of what is done: with few projections, and for tokens in a mean.
@@ -91,7 +92,7 @@ def _around(
     name, result = primitive.name, signature.output.kind
     if result is Kind.TOKENS and set(kinds) == {Kind.TOKENS}:
         call = (name, ["v"] * len(kinds), params)
-        nodes = [_DOT, ("uniform", [0], {}), call, ("weighted_sum", [1, 2], {})]
+        nodes: Nodes = [_DOT, ("uniform", [0], {}), call, ("weighted_sum", [1, 2], {})]
         yield _genome(nodes, _NONE)
     elif result is Kind.SCORES:
         for normaliser in normalisers:

@@ -11,10 +11,11 @@ pairs, the units of a network over pairs stay in cache.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.compiler.lowering import RULES, live, lower
+from nas.costs import computed_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Amount = tuple[str, float]
 
 MILLION: Final = 1e6
+WAYS: Final = ("", "@call", "@network", "@linear", "@mean")
 CAUSAL_CHUNK: Final = 256  # tokens up to which causal linear attention goes by pairs
 # Scores that are products of tokens as they are, without work of their own beside it.
 _PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
@@ -35,7 +37,7 @@ _PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
 
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """The work of one attention layer, forward and backward, by kind."""
-    found: Counter[str] = Counter({"layer": 0.0})
+    found = defaultdict(float, layer=1.0)
     calls = lower(plan, RULES)
     read = live(plan, calls)
     member = {
@@ -54,7 +56,7 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
         for kind, amount in _step(plan, step, size, way):
             found[kind] += amount * batch / MILLION
         found["step"] += 1.0
-    return {**found, "layer": 1.0}
+    return dict(found)
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
@@ -77,7 +79,8 @@ def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amou
 def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
     """The work of one step, alone or as a part of a call."""
     name = step.primitive.name
-    tokens, pairs = size.heads * size.tokens * size.width, size.heads * size.tokens**2
+    tokens = size.heads * size.tokens * size.width
+    pairs = size.heads * computed_pairs(plan, size.tokens)
     if way in ("@mean", "@linear"):
         if tokens:
             yield f"{step.role}{way}", tokens

@@ -35,7 +35,8 @@ class Passes:
         self.x, self.above = (
             torch.randn(shape, generator=generator).to(self.device) for _ in range(2)
         )
-        self.x.requires_grad_()
+        # Graphs are replayed in turn, so that they share their memory.
+        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
 
     def of(self, block: nn.Module, count: int | None = None) -> Callable[[], None]:
         """A pass of a block with the first ``count`` sequences, ready to be timed."""
@@ -48,7 +49,7 @@ class Passes:
                 out = block(x, is_causal=self.is_causal)
             out.backward(above.to(out.dtype))
 
-        return run if self.device.type == "cpu" else _recorded(run)
+        return run if self.device.type == "cpu" else self._recorded(run)
 
     def seconds(self, work: Callable[[], None]) -> float:
         """The time of one pass."""
@@ -56,13 +57,33 @@ class Passes:
             start = time.process_time()
             work()
             return time.process_time() - start
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(self.device)
         begin.record()
         work()
         end.record()
         end.synchronize()
         return float(begin.elapsed_time(end)) / 1e3
+
+    def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Work on CUDA as a graph; as it is, where it cannot be recorded."""
+        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                work()
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                work()
+        except RuntimeError:
+            return work
+
+        def replay(kept: object = work) -> None:  # a graph holds no tensor that it reads
+            graph.replay()
+
+        return replay
 
     def _autocast(self) -> torch.autocast:
         is_short = self.precision == "bfloat16"
@@ -81,23 +102,6 @@ def fastest(passes: Passes, works: Sequence[Callable[[], None]], seconds: float)
     while len(found) < LEAST_ROUNDS or time.process_time() - begin < seconds:
         found.append([passes.seconds(work) for work in works])
     return [min(times) for times in zip(*found, strict=True)]
-
-
-def _recorded(work: Callable[[], None]) -> Callable[[], None]:
-    """Work on CUDA as a graph; as it is, where it cannot be recorded."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(WARM_UPS):
-            work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            work()
-    except RuntimeError:
-        return work
-    return graph.replay
 
 
 @contextmanager
