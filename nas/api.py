@@ -351,15 +351,16 @@ def _trainings(
     record: str | Path | None,
 ) -> Iterator[Training]:
     """The trainings of a study; workers are there while somebody iterates."""
+    from nas.canonical import canonicalise
+    from nas.costs import Setting, costs_of
     from nas.evaluation.journal import JournaledEvaluator
     from nas.evaluation.study import study
     from nas.report.trials import Training
-    from nas.searching.costing import canonicalise, costs_under
 
     data = task.load()
     metric = task.metrics(data)[0]
-    count = costs_under(task, {})
-    costs = {s.text: count(canonicalise(s.genome, task.sizes)) for s in sources}
+    setting = Setting(task.sizes, task.qkv_bias, task.is_causal, {})
+    costs = {s.text: costs_of(canonicalise(s.genome, task.sizes), setting) for s in sources}
     evaluator = make_evaluator(execution, task, data)
     try:
         if record is not None:
