@@ -9,14 +9,23 @@ Names are imported when first used, so that ``import nas`` is quick.
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from nas.api import evaluate, resume, search
-    from nas.compiler import build_attention
+    from nas.api import (
+        build_attention,
+        cost,
+        evaluate,
+        export,
+        front,
+        list_mechanisms,
+        list_objectives,
+        resume,
+        search,
+        show,
+        validate,
+    )
     from nas.compiler.decoding import Decoder
     from nas.errors import NasError
     from nas.genome import Genome
@@ -28,52 +37,35 @@ __all__ = [
     "Genome",
     "NasError",
     "build_attention",
+    "cost",
     "evaluate",
+    "export",
     "factor",
+    "front",
+    "list_mechanisms",
+    "list_objectives",
     "load_genome",
     "merge",
     "resume",
     "search",
+    "show",
     "swap_attention",
+    "validate",
 ]
 
-_ROOMS = {
+# Where a name lives, unless in nas.api.
+_MODULES: Final = {
     "Decoder": "nas.compiler.decoding",
     "Genome": "nas.genome",
     "NasError": "nas.errors",
-    "build_attention": "nas.compiler",
-    "evaluate": "nas.api",
     "factor": "nas.surgery",
     "load_genome": "nas.sources",
     "merge": "nas.surgery",
-    "resume": "nas.api",
-    "search": "nas.api",
     "swap_attention": "nas.surgery",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in __all__:
         raise AttributeError(f"module 'nas' has no attribute {name!r}")
-    return getattr(import_module(_ROOMS[name]), name)
-
-
-class _SearchRoom(ModuleType):
-    """The room nas/search, which can be called as the function of its name."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        from nas.api import search as begin
-
-        return begin(*arguments, **options)
-
-
-class _Package(ModuleType):
-    """This package. Importing from nas/search binds that room to ``nas.search``."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "search" and isinstance(value, ModuleType):
-            value.__class__ = _SearchRoom
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+    return getattr(import_module(_MODULES.get(name, "nas.api")), name)

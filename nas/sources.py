@@ -3,6 +3,7 @@
 mha                     a named mechanism
 qana:hidden=8,qk_dim=1/4    one with other parameters, projections, placement or window
 path/to/genome.json     a genome file, JSON or YAML
+path/to/champion.py     a file that `nas export` wrote, which holds its genome
 latest/best             a member of a run: RUN/ID, with RUN a name, a path or "latest" and ID
                         the beginning of a digest, or best, knee, cheapest
 """
@@ -13,14 +14,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
+from nas.canonical import digest
 from nas.config import near, parse_yaml, read_document
 from nas.errors import GenomeError
+from nas.exporting import genome_of_export
 from nas.genome import Genome, Projections, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.primitives import check_vocabulary, get
 from nas.store import RUNS, find_proposal, find_run, open_run, split_member
 
-SUFFIXES: Final = {".json", ".yaml", ".yml"}
+EXPORTED: Final = ".py"
+SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}
 _GROUPS: Final = {f.name: "proj_config" for f in fields(Projections)} | {
     f.name: "visibility" for f in fields(Visibility)
 }
@@ -49,20 +53,29 @@ class Source:
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
 
 
-def resolve(text: str, runs: Path = RUNS) -> Source:
-    """Find what a SOURCE string names.
+def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
+    """Find what a SOURCE string names; a genome is its own source.
 
     Raises:
         GenomeError, ConfigError: a file cannot be read, or holds no genome of known primitives.
         RunError: there is no such run or member.
     """
+    if isinstance(source, Genome):
+        return Source(digest(source), source)
+    text = str(source)
     name, colon, changes = text.partition(":")
     if name in MECHANISMS:
         genome = MECHANISMS[name].genome
         return Source(text, _changed(genome, changes, text) if colon else genome)
     if _is_file(text):
-        document = read_document(Path(text))
-        return Source(text, check_vocabulary(Genome.from_dict(document, text), text))
+        path = Path(text)
+        if path.exists() and not path.is_file():
+            raise GenomeError(f"{text}: is no regular file; expected a genome's.")
+        if path.suffix == EXPORTED:
+            genome = genome_of_export(path)
+        else:
+            genome = Genome.from_dict(read_document(path), text)
+        return Source(text, check_vocabulary(genome, text))
     if "/" in text and "=" not in changes:
         return _member(text, runs)
     known = sorted(MECHANISMS)
@@ -100,9 +113,9 @@ def _changed(genome: Genome, changes: str, text: str) -> Genome:
     return check_vocabulary(Genome.from_dict(data, text), text)
 
 
-def load_genome(source: str | Path, runs: str | Path = RUNS) -> Genome:
+def load_genome(source: str | Path | Genome, runs: str | Path = RUNS) -> Genome:
     """The genome that a SOURCE string names; see the module docstring and ``resolve``."""
-    return resolve(str(source), Path(runs)).genome
+    return resolve(source, Path(runs)).genome
 
 
 def _member(text: str, runs: Path) -> Source:

@@ -13,11 +13,12 @@ decides, the one that ``qk_dim`` names.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nas.errors import GenomeError
-from nas.genome import LABELS, STREAMS, key_width, share
+from nas.genome import LABELS, key_width, share
 from nas.primitives import get
 from nas.primitives.base import Kind
 
@@ -26,8 +27,13 @@ if TYPE_CHECKING:
     from nas.primitives.base import Primitive, Role, Signature
 
 MODEL: Final = "model"
-FREE_Q: Final = "q?"
-FREE_K: Final = "k?"
+
+
+class Free(StrEnum):
+    """A width that inference has yet to find: of the projected stream with that name."""
+
+    Q = "q"
+    K = "k"
 
 
 class Type(NamedTuple):
@@ -54,7 +60,7 @@ class Type(NamedTuple):
     def channels(self, dim: int, heads: int) -> int:
         """The width of one head's features, for tokens."""
         assert self.width is not None, "only tokens have a width"
-        return dim if self.width == MODEL else key_width(self.width, dim // heads)
+        return width_of(self.width, dim, heads)
 
 
 class Problem(NamedTuple):
@@ -74,7 +80,8 @@ class Typing:
         streams: type of ``q``, ``k`` and ``v``.
         nodes: type of each node's result; None where it has none.
         widths: for each node the width that its letter ``w`` is bound to, or None.
-        signatures: for each node the reading of its primitive that applies.
+        signatures: for each node the reading of its primitive that applies (the first one, where
+            a problem says that none does).
         problems: empty for a genome that type-checks.
     """
 
@@ -95,15 +102,22 @@ class Typing:
         return found
 
 
-def _meet_table() -> dict[tuple[str, str], str | None]:
-    def part(label: str) -> Fraction:
-        return Fraction({"all": "1", "one": "0"}.get(label, label))
+def width_of(label: str, dim: int, heads: int) -> int:
+    """How many features of a head a width label means."""
+    return dim if label == MODEL else key_width(label, dim // heads)
 
+
+def share_of(label: str) -> Fraction:
+    """The share of the backbone's heads that a label names; 0 for one head, whatever its share."""
+    return Fraction({"all": "1", "one": "0"}.get(label, label))
+
+
+def _meet_table() -> dict[tuple[str, str], str | None]:
     table: dict[tuple[str, str], str | None] = {}
     for a in LABELS["q_heads"]:
         for b in LABELS["q_heads"]:
-            more, fewer = (a, b) if part(a) >= part(b) else (b, a)
-            is_whole = fewer == "one" or (part(more) / part(fewer)).denominator == 1
+            more, fewer = (a, b) if share_of(a) >= share_of(b) else (b, a)
+            is_whole = fewer == "one" or (share_of(more) / share_of(fewer)).denominator == 1
             table[a, b] = more if is_whole else None
     return table
 
@@ -119,8 +133,8 @@ def stream_types(projections: Projections) -> dict[str, Type]:
     kv = projections.kv_heads
     value_width = MODEL if projections.merge == "sum" else "all"
     return {
-        "q": Type(Kind.TOKENS, projections.q_heads, FREE_Q) if projections.has_wq else raw,
-        "k": Type(Kind.TOKENS, kv, FREE_K) if projections.has_wk else raw,
+        "q": Type(Kind.TOKENS, projections.q_heads, Free.Q) if projections.has_wq else raw,
+        "k": Type(Kind.TOKENS, kv, Free.K) if projections.has_wk else raw,
         "v": Type(Kind.TOKENS, kv, value_width) if projections.has_wv else raw,
     }
 
@@ -166,15 +180,18 @@ class _Inference:
             self._fail(index, primitive, operands)
         else:
             self.signatures[index] = signature
-            self._apply(index, signature, operands)
+            least = primitive.least_heads(primitive.full(node.param_dict()))
+            self._apply(index, signature, operands, least)
 
-    def _apply(self, index: int, signature: Signature, operands: list[Type | None]) -> None:
+    def _apply(
+        self, index: int, signature: Signature, operands: list[Type | None], least: str
+    ) -> None:
         heads: str | None = None
         widths: dict[str, str] = {}
         for port, operand in zip(signature.inputs, operands, strict=True):
             if operand is None:  # its own problem is listed already
                 continue
-            met = operand.heads if heads is None else MEET[heads, operand.heads]
+            met = MEET.get((least if heads is None else heads, operand.heads))
             if met is None:
                 self._problem(
                     "heads",
@@ -216,9 +233,9 @@ class _Inference:
         a, b = self._find(a), self._find(b)
         if a == b:
             return True
-        if a.endswith("?"):
+        if isinstance(a, Free):
             self.bound[a] = b
-        elif b.endswith("?"):
+        elif isinstance(b, Free):
             self.bound[b] = a
         else:
             return False
@@ -226,10 +243,8 @@ class _Inference:
 
     def _fail(self, index: int, primitive: Primitive, operands: list[Type | None]) -> None:
         if len(operands) not in primitive.arities:
-            ports = " or ".join(
-                "(" + ", ".join(port.name for port in s.inputs) + ")"
-                for s in primitive.signatures[:1]
-            )
+            ways = ["(" + ", ".join(p.name for p in s.inputs) + ")" for s in primitive.signatures]
+            ports = " or ".join(dict.fromkeys(ways))
             arities = " or ".join(str(n) for n in primitive.arities)
             self._problem("arity", index, _inputs(len(operands)), f"{arities}: {ports}")
             return
@@ -245,41 +260,40 @@ class _Inference:
 
     def settle(self) -> None:
         """Decide the widths that are still free."""
-        widths = {free: self._settle(free) for free in (FREE_Q, FREE_K)}
+        widths = {free: self._settle(free) for free in Free}
         for free, width in widths.items():
-            if self._find(free).endswith("?"):
+            if isinstance(self._find(free), Free):
                 self.bound[self._find(free)] = width
 
     def finish(self) -> Typing:
-        free = {FREE_Q: self._find(FREE_Q), FREE_K: self._find(FREE_K)}
-        streams = {s: _settled(t, free) for s, t in self.streams.items()}
-        nodes = tuple(None if t is None else _settled(t, free) for t in self.types)
-        widths = tuple(None if w is None else free.get(w, w) for w in self.widths)
+        streams = {s: self._settled(t) for s, t in self.streams.items()}
+        nodes = tuple(None if t is None else self._settled(t) for t in self.types)
+        widths = tuple(None if w is None else self._find(w) for w in self.widths)
         self.problems.sort(key=lambda p: -1 if p.node is None else p.node)
         output = _output_problem(self.genome, nodes)
         problems = (*self.problems, *([output] if output else []))
         return Typing(streams, nodes, widths, tuple(self.signatures), problems)
 
-    def _settle(self, free: str) -> str:
+    def _settle(self, free: Free) -> str:
         """The width of a projected query or key: what it met, or else what qk_dim names."""
-        width, wanted = self._find(free), self.genome.projections.qk_dim
-        if width.endswith("?"):
-            return wanted
-        if wanted != "all" and free[0] in STREAMS and self._is_projected(free):
-            stream = free[0]
+        width, projections = self._find(free), self.genome.projections
+        if isinstance(width, Free):
+            return projections.qk_dim
+        if projections.qk_dim != "all" and projections.has_projection(free.value):
             self.problems.append(
                 Problem(
                     "widths",
                     None,
-                    f"qk_dim: {wanted}, with {stream} scored against a stream "
+                    f"qk_dim: {projections.qk_dim}, with {free} scored against a stream "
                     f"of width {_width(width)}",
                     "qk_dim: all",
                 )
             )
         return width
 
-    def _is_projected(self, free: str) -> bool:
-        return self.genome.projections.has_projection(free[0])
+    def _settled(self, found: Type) -> Type:
+        width = found.width
+        return found if width is None else found._replace(width=self._find(width))
 
 
 def _reading(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
@@ -293,11 +307,6 @@ def _reading(primitive: Primitive, operands: list[Type | None]) -> Signature | N
             else:
                 return signature
     return None
-
-
-def _settled(found: Type, free: dict[str, str]) -> Type:
-    width = found.width
-    return found if width is None or width not in free else found._replace(width=free[width])
 
 
 def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem | None:

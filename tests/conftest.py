@@ -20,9 +20,17 @@ PRIMITIVES = Path(__file__).parent.parent / "nas" / "primitives"
 # The shapes that annotations give are checked at every call of a primitive or runtime function.
 install_import_hook(
     [
-        "nas.compiler.runtime",
-        "nas.compiler.means",
-        "nas.compiler.shaped",
+        "nas.kernels.runtime",
+        "nas.kernels.means",
+        "nas.kernels.shaped",
+        "nas.kernels.normalisers",
+        "nas.kernels.scores",
+        "nas.kernels.pair_scores",
+        "nas.kernels.hidden_units",
+        "nas.kernels.pair_layers",
+        "nas.kernels.query_network",
+        "nas.kernels.threshold",
+        "nas.kernels.pieces",
         *(
             f"nas.primitives.{p.stem}"
             for p in PRIMITIVES.glob("*.py")

@@ -57,7 +57,7 @@ def record_run(
         seed=7,
         space=Document.of(space.name, "name: attention_v2\n"),
         policy=Document.of(space.policy, "rules: []\n"),
-        task=Document("vit-cifar10", "name: vit-cifar10\n", "0011223344556677"),
+        task=Document("vit-cifar10", "kind: images\nname: vit-cifar10\n", "0011223344556677"),
         algorithm="nsga2",
         population=population,
         generations=generations,
@@ -83,6 +83,7 @@ class _Recorder:
         self._rng = np.random.default_rng(setup.seed)
         self._keys: set[str] = set()
         self._known: list[Proposal] = []
+        self._is_to_fail = True
 
     def record(self, space_name: str) -> None:
         space = load_space(space_name)
@@ -133,11 +134,12 @@ class _Recorder:
         )
 
     def _train(self, proposal: Proposal) -> None:
-        fails = proposal.operator == "sample" and all(p.name for p in self._known)
+        fails = proposal.name is None and self._is_to_fail
+        self._is_to_fail &= not fails
         for repeat in range(self._setup.repeats):
             result = self._evaluation(proposal, repeat, fails=fails)
             self._writer.record_evaluation(str(proposal.key), repeat, result)
-        if not fails or len(self._known) == 0:
+        if not fails:
             self._known.append(proposal)
 
     def _evaluation(self, proposal: Proposal, repeat: int, *, fails: bool) -> Evaluation:

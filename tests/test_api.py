@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -25,27 +26,75 @@ TINY = {
 }
 
 
-def test_the_names_that_programs_call() -> None:
-    genome = nas.load_genome("champion_2025")
-    block = nas.build_attention(genome, dim=64, heads=4)
-    assert block(torch.randn(2, 5, 64)).shape == (2, 5, 64)
+@pytest.mark.parametrize("name", nas.__all__)
+def test_every_public_name_is_there_whatever_was_imported_before(name: str) -> None:
+    """A module or package below nas would hide a function of its name."""
+    pkgutil_names = {found.name for found in pkgutil.iter_modules(nas.__path__)}
+    assert name not in pkgutil_names
+    assert callable(getattr(nas, name))
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing"):
         nas.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("first", ["", "import nas.search.loop; ", "nas.load_genome('mha'); "])
-def test_search_can_be_called_whatever_was_imported_before(first: str) -> None:
-    code = (
-        f"import nas; {first}import nas.search.setup; from nas.errors import NasError\n"
-        "try: nas.search('no such space')\n"
-        "except NasError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "quickstart" in done.stdout
+@pytest.mark.parametrize("given", ["champion_2025", nas.load_genome("champion_2025")])
+def test_a_block_is_built_of_a_source_or_a_genome(given: Any) -> None:
+    block = nas.build_attention(given, 64, 4)
+    assert block(torch.randn(2, 5, 64)).shape == (2, 5, 64)
+
+
+def test_a_model_takes_a_source_or_a_genome() -> None:
+    for given in ("qana", nas.load_genome("qana")):
+        model = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True)
+        assert nas.swap_attention(model, given) == ["self_attn"]
+
+
+def test_costs_from_python() -> None:
+    one = nas.cost("mha", dim=64, heads=1, tokens=65)
+    assert one["macs"] == 1_605_760
+    assert nas.cost(nas.load_genome("mha"), dim=64, heads=1, tokens=65) == one
+    several = nas.cost(["mha", "sqa"], tokens=[64, 16])
+    assert [(found["source"], found["tokens"]) for found in several] == [
+        ("mha", 16),
+        ("mha", 64),
+        ("sqa", 16),
+        ("sqa", 64),
+    ]
+
+
+def test_a_genome_is_shown_judged_and_exported(tmp_path: Path) -> None:
+    shown = nas.show("sqa", dim=32, heads=2, tokens=17)
+    assert shown["sizes"] == {"dim": 32, "heads": 2, "tokens": 17, "qkv_bias": False}
+    assert nas.validate("sqa") == {
+        "valid": True,
+        "digest": shown["digest"],
+        "policy": "score_normalize_aggregate",
+        "violations": [],
+    }
+    written = nas.export("sqa", tmp_path / "sqa.py", dim=32, heads=2)
+    assert (written.dim, written.heads, written.weights) == (32, 2, None)
+    assert nas.load_genome(written.path) == nas.load_genome("sqa")
+
+
+def test_names_and_what_they_mean() -> None:
+    assert {"mha", "qana", "champion_2025"} <= nas.list_mechanisms().keys()
+    objectives = nas.list_objectives()
+    assert {"quality", "macs", "params", "kv_cache_bytes_per_token"} <= objectives.keys()
+    assert all(objectives.values())
+
+
+def test_a_front_from_python_is_that_of_the_command(recorded_run: Path) -> None:
+    answer = nas.front("example", runs=recorded_run.parent)
+    assert answer["run"] == "example"
+    assert {"objectives", "hypervolume", "members", "counts"} <= answer.keys()
+    with pytest.raises(NasError, match="no such run"):
+        nas.front("nowhere", runs=recorded_run.parent)
 
 
 def test_importing_nas_and_the_command_line_loads_no_torch() -> None:
-    code = "import sys, nas, nas.cli, nas.cli.reading; assert 'torch' not in sys.modules"
+    code = "import sys, nas, nas.cli, nas.cli.front; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -57,7 +106,7 @@ def test_evaluate_trains_and_repeats_exactly() -> None:
         found = {(t.name, t.repeat): t.evaluation for t in trials}
         assert len(found) == 4
         assert all(e.is_ok for e in found.values())
-        return [found[key].objectives["accuracy"] for key in sorted(found)]
+        return [found[key].metrics["accuracy"] for key in sorted(found)]
 
     first = accuracies()
     assert first == accuracies()
@@ -84,8 +133,12 @@ def test_a_search_from_python(tmp_path: Path) -> None:
     )
     assert ended.status == "finished"
     assert ended.counts.evaluated == 4
-    genome = nas.load_genome(f"{ended.folder}/best")
-    assert nas.build_attention(genome, dim=16, heads=2)
+    assert nas.build_attention(f"{ended.folder}/best", dim=16, heads=2)
+    written = nas.export(f"{ended.folder}/best", tmp_path / "best.py", weights=True)
+    assert written.weights is not None
+    assert written.weights.is_file()
+    again = nas.resume(str(ended.folder), generations=3, backend="local", runs=tmp_path / "runs")
+    assert again.generations_done == 3
 
 
 @pytest.mark.parametrize(
@@ -121,3 +174,11 @@ def test_nothing_illegal_is_trained(tmp_path: Path) -> None:
 def test_a_count_of_seeds_below_one_is_refused() -> None:
     with pytest.raises(ConfigError, match="seeds: found 0"):
         list(nas.evaluate(["mha"], seeds=0))
+
+
+def test_weights_are_those_of_a_run(tmp_path: Path, recorded_run: Path) -> None:
+    with pytest.raises(NasError, match="latest/best"):
+        nas.export("mha", tmp_path / "x.py", weights=True)
+    with pytest.raises(NasError, match="trained at dim 64 and heads 4, not 32 and 4"):
+        nas.export(f"{recorded_run}/best", tmp_path / "x.py", weights=True, dim=32)
+    assert not (tmp_path / "x.py").exists()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import nas
 from nas.canonical import digest
 from nas.errors import NasError
 from nas.genome import Genome, Visibility
 from nas.mechanisms import MECHANISMS
-from nas.sources import load_genome, resolve
+from nas.sources import Source, load_genome, resolve
 
 
 def test_a_mechanism_with_other_parameters() -> None:
@@ -57,3 +60,25 @@ def test_what_cannot_be_changed_is_told(text: str, words: str) -> None:
         resolve(text)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_genome_is_its_own_source() -> None:
+    genome = MECHANISMS["mha"].genome
+    assert resolve(genome) == Source(digest(genome), genome)
+
+
+def test_an_exported_file_holds_its_genome(tmp_path: Path) -> None:
+    path = tmp_path / "sqa.py"
+    nas.export("sqa", path)
+    assert load_genome(path) == load_genome("sqa")
+    assert resolve(str(path)).name == "sqa"
+    with pytest.raises(NasError, match="cannot be read"):
+        resolve(str(tmp_path / "missing.py"))
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """Reading one would wait for whoever writes it."""
+    for name in ("genome.py", "genome.json"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(NasError, match="no regular file"):
+            resolve(str(tmp_path / name))

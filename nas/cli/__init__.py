@@ -11,7 +11,7 @@ import importlib
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import NasError
 
@@ -19,23 +19,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-# In the order of `nas --help`.
-COMMANDS: Final = ("running", "reading", "judging")
+# One module a command, in the order of `nas --help`.
+COMMANDS: Final = (
+    "search",
+    "resume",
+    "runs",
+    "front",
+    "show",
+    "mechanisms",
+    "validate",
+    "cost",
+    "evaluate",
+    "export",
+)
 INTERRUPTED: Final = 130  # 128 and the signal's number, as shells have it
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit: 0 done, 1 the answer is no, 2 wrong usage or input."""
-    from nas.cli.app import app
     from nas.cli.console import complain
 
     for module in COMMANDS:
         importlib.import_module(f"nas.cli.{module}")
     _tolerate_narrow_encodings()
-    status = 0
     try:
         try:
-            app(args=arguments, prog_name="nas")
+            status = _run(arguments)
         finally:
             sys.stdout.flush()
     except NasError as error:
@@ -53,6 +62,25 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         complain(f"the output cannot be written ({error.strerror}).")
         status = 2
     sys.exit(status)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """The status of a command; what is said of wrong usage may repeat what was typed."""
+    import typer
+
+    from nas.cli.app import app
+    from nas.report.text import printable
+
+    usage_error: Any = typer.BadParameter.__base__  # typer exports its children alone
+    try:
+        return app(args=arguments, prog_name="nas", standalone_mode=False) or 0
+    except usage_error as error:
+        said = io.StringIO()
+        error.show(file=said)
+        sys.stderr.write(printable(said.getvalue()))
+        return int(error.exit_code)
+    except typer.Abort:
+        return INTERRUPTED
 
 
 def _tolerate_narrow_encodings() -> None:

@@ -6,6 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from nas.report.text import message, printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,9 +21,20 @@ def output(*, is_error: bool = False) -> Console:
 
 def print_json(answer: Any) -> None:
     """Print a JSON answer on standard output."""
-    sys.stdout.write(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(f"{printable(text)}\n")
 
 
-def complain(message: str) -> None:
+def tell(text: str) -> None:
+    """Print a line of text on standard output."""
+    sys.stdout.write(f"{printable(text)}\n")
+
+
+def note(text: str) -> None:
+    """Print a line on standard error: progress, or what was written beside the answer."""
+    sys.stderr.write(f"{printable(text)}\n")
+
+
+def complain(text: str) -> None:
     """Print one message on standard error."""
-    sys.stderr.write(f"nas: {message}\n")
+    note(f"nas: {message(text)}")

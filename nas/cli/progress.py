@@ -1,22 +1,23 @@
 """How far a search is: what its events add up to, as the live display and plain lines show it.
 
-Numbers alone, no terminal. Everything that is replaced is replaced whole, so that a display may
-read from another thread.
+Numbers alone, no terminal. A generation is so many proposals in a row, whether the search waits
+for all of them or proposes with a lag. Everything that is replaced is replaced whole, so that a
+display may read from another thread.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nas.store import Counts, summarise
+from nas.objectives import as_costs
+from nas.store import Candidate, Counts, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from nas.evaluation.record import Evaluation, Objective
-    from nas.search.listener import Evaluated, GenerationDone, GenerationStarted, Started
-    from nas.store import Candidate, RunSetup
+    from nas.evaluation.trial import Evaluation
+    from nas.objectives import Objective
+    from nas.searching.listener import Evaluated, GenerationDone, Started
 
     Clock = Callable[[], float]
 
@@ -25,75 +26,54 @@ LAST_RESULTS: Final = 5
 RATE_WINDOW: Final = 40
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A trained mechanism worth showing: its digest, formula and mean objectives."""
-
-    digest: str
-    formula: str
-    objectives: Mapping[str, float]
-
-
 class Progress:
-    """The state of a search as far as its events told."""
+    """The state of a search as far as its events told.
+
+    Attributes:
+        done: trainings that ended, those of earlier sessions included.
+        hypervolumes: of each complete generation.
+        best, cheapest: mechanisms: in the first objective, and in the first cost.
+        last: the last trainings, newest last.
+    """
 
     def __init__(self, started: Started, clock: Clock) -> None:
-        self.run = started.run
-        self.setup: RunSetup = started.setup
-        self.workers = started.workers
-        self.done = started.num_recorded
-        self.num_recorded = started.num_recorded
-        self.number = 0
-        self.generation_done = self.generation_total = 0
+        self.run, self.setup, self.workers = started.run, started.setup, started.workers
+        self.done = self.num_recorded = started.num_recorded
         self.generations_done = 0
         self.counts = Counts()
-        self.failed = 0
         self.hypervolumes: tuple[float, ...] = ()
-        self.best: Mark | None = None
-        self.cheapest: Mark | None = None
+        self.best: Candidate | None = None
+        self.cheapest: Candidate | None = None
         self.last: tuple[Evaluated, ...] = ()
         self._clock = clock
-        self._times: tuple[float, ...] = ()
+        self._times: tuple[float, ...] = (clock(),)
         self._repeats: dict[str, list[Evaluation]] = {}
 
     def recall(self, candidates: tuple[Candidate, ...], counts: Counts) -> None:
         """Take in what the record held before this process began."""
         for candidate in candidates:
-            proposal = candidate.proposal
-            self._consider(Mark(proposal.digest, proposal.formula, candidate.objectives))
-        self.counts, self.failed = counts, counts.failed
-
-    def start_generation(self, event: GenerationStarted) -> None:
-        """A generation was proposed."""
-        self.number = event.number
-        self.generation_done = event.recorded
-        self.generation_total = event.recorded + event.to_train
-        if event.to_train and not self._times:
-            self._times = (self._clock(),)
+            self._consider(candidate)
+        self.counts = counts
 
     def add(self, event: Evaluated) -> None:
         """A training ended."""
         self.done += 1
-        self.generation_done += 1
         self._times = (*self._times, self._clock())[-RATE_WINDOW - 1 :]
         self.last = (*self.last, event)[-LAST_RESULTS:]
-        proposal = event.proposal
-        repeats = self._repeats.setdefault(proposal.digest, [])
+        repeats = self._repeats.setdefault(event.proposal.digest, [])
         repeats.append(event.evaluation)
-        if not event.evaluation.is_ok:
-            # A candidate fails once, however many of its repeats do.
-            self.failed += sum(not e.is_ok for e in repeats) == 1
-        elif len(repeats) == self.setup.repeats and all(e.is_ok for e in repeats):
-            means, _ = summarise([e.objectives for e in repeats])
-            self._consider(Mark(proposal.digest, proposal.formula, means))
+        if len(repeats) == self.setup.repeats and all(e.is_ok for e in repeats):
+            means, errors = summarise([e.metrics for e in repeats])
+            objectives = {**event.proposal.costs, **means}
+            self._consider(Candidate(event.proposal, objectives, errors, len(repeats)))
 
     def end_generation(self, event: GenerationDone) -> None:
         """A generation is complete."""
         self.generations_done = event.generation.number + 1
         self.hypervolumes = (*self.hypervolumes, event.generation.hypervolume)
-        # While the record is replayed, it knows more than the replay has told so far.
+        # The record, which was read at the start, knows more than its own generations.
         if not event.is_replayed:
-            self.counts, self.failed = event.counts, event.counts.failed
+            self.counts = event.counts
 
     @property
     def total(self) -> int:
@@ -102,10 +82,8 @@ class Progress:
 
     @property
     def to_go(self) -> int:
-        """Trainings not done yet."""
-        setup = self.setup
-        later = max(0, setup.generations - self.number - 1) * setup.population * setup.repeats
-        return max(0, self.generation_total - self.generation_done) + later
+        """Trainings not done yet; a candidate that failed is not trained with its other seeds."""
+        return max(0, self.total - self.done)
 
     @property
     def per_minute(self) -> float | None:
@@ -125,19 +103,18 @@ class Progress:
 
     @property
     def cheap_objective(self) -> Objective | None:
-        """What the cheapest is cheapest in: the first objective that is minimised."""
-        return next((o for o in self.setup.objectives if o.direction == "min"), None)
+        """What the cheapest is cheapest in: the first objective that is a cost."""
+        return next((o for o in self.setup.objectives if not o.is_metric), None)
 
-    def _consider(self, mark: Mark) -> None:
+    def _consider(self, candidate: Candidate) -> None:
         """Keep a mechanism if it is the best or the cheapest so far."""
-        accuracy = mark.objectives.get("accuracy")
-        if accuracy is not None and (
-            self.best is None or accuracy > self.best.objectives["accuracy"]
-        ):
-            self.best = mark
-        cheap = self.cheap_objective
-        if cheap is not None and (
-            self.cheapest is None
-            or mark.objectives[cheap.name] < self.cheapest.objectives[cheap.name]
-        ):
-            self.cheapest = mark
+        self.best = _better(self.best, candidate, self.setup.objectives[0])
+        if self.cheap_objective is not None:
+            self.cheapest = _better(self.cheapest, candidate, self.cheap_objective)
+
+
+def _better(known: Candidate | None, new: Candidate, objective: Objective) -> Candidate:
+    if known is None:
+        return new
+    before, now = (as_costs((objective,), found.objectives) for found in (known, new))
+    return new if now < before else known

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nas.compiler.emit import class_source, import_lines
 from nas.compiler.formula import formula, formula_of
+from nas.compiler.inlining import file_source
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
 from nas.compiler.lowering import RULES
+from nas.compiler.plain import plain_parts
 from nas.compiler.plan import Plan, make_plan
 from nas.errors import GenomeError
 
@@ -22,7 +24,16 @@ if TYPE_CHECKING:
 
     from nas.genome import Genome
 
-__all__ = ["RULES", "Plan", "build_attention", "emit", "formula", "formula_of", "make_plan"]
+__all__ = [
+    "RULES",
+    "Plan",
+    "build_attention",
+    "emit",
+    "formula",
+    "formula_of",
+    "make_plan",
+    "plain_source",
+]
 
 
 def build_attention(
@@ -78,6 +89,17 @@ def emit(
 ) -> str:
     """The Python source that ``build_attention`` runs."""
     return emit_plan(make_plan(genome), dim, heads, qkv_bias, fuse)
+
+
+def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:
+    """The mechanism as its authors would write it: a file's text that imports torch alone.
+
+    Its class ``Attention`` is equal to ``build_attention``'s block, with the same state dict.
+
+    Raises:
+        GenomeError, ViolationError: the mechanism does not exist.
+    """
+    return file_source(plain_parts(make_plan(genome), dim, heads, qkv_bias))
 
 
 def emit_plan(

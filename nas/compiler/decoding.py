@@ -18,30 +18,31 @@ import torch
 from torch import Tensor, nn
 
 from nas.compiler.plan import make_plan
-from nas.compiler.runtime import merge_heads, repeat_heads, split_heads
-from nas.compiler.windows import in_window
 from nas.errors import GenomeError
 from nas.genome import Genome
-from nas.primitives.base import Kind
+from nas.kernels.runtime import merge_heads, repeat_heads, split_heads
+from nas.kernels.windows import in_window
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from nas.compiler.plan import Operand, Plan, Step
     from nas.genome import Ref
 
 
-def kept_for_later(plan: Plan) -> set[Ref]:
-    """The streams, and the nodes, from which every ``key`` and ``values`` operand follows."""
+def kept_for_later(plan: Plan, without: Collection[int] = ()) -> set[Ref]:
+    """The streams, and the nodes, from which every ``key`` and ``values`` operand follows.
+
+    Args:
+        without: steps that hold a state instead.
+    """
     sources: dict[Ref, set[Ref]] = {s.name: {s.name} for s in plan.streams}
     kept: set[Ref] = set()
     for step in plan.steps:
-        ports = step.primitive.signatures[0].inputs
-        for port, operand in zip(ports, step.operands, strict=True):
-            if port.name in ("key", "values"):
+        for operand in step.operands:
+            if operand.port.name in ("key", "values") and step.index not in without:
                 kept |= sources[operand.ref]
-        reads_tokens_alone = all(port.kind is Kind.TOKENS for port in ports)
-        if step.variable.startswith(Kind.TOKENS) and (
-            not reads_tokens_alone or "x" in step.primitive.extras
-        ):
+        if step.makes_tokens and (step.is_paired or "x" in step.primitive.extras):
             sources[step.index] = {step.index}
         else:
             sources[step.index] = set().union(*(sources[o.ref] for o in step.operands))
@@ -123,10 +124,9 @@ class Decoder:
         self, step: Step, now: dict[Ref, Tensor], x: Tensor, mask: Tensor, start: int
     ) -> Tensor:
         """One call for the new tokens: their rows, against the keys of all."""
-        ports = step.primitive.signatures[0].inputs
         operands = []
-        for port, operand in zip(ports, step.operands, strict=True):
-            is_past = port.name in ("key", "values")
+        for operand in step.operands:
+            is_past = operand.port.name in ("key", "values")
             value = self._history(operand.ref) if is_past else now[operand.ref]
             operands.append(self._repeated(value, operand, step))
         given = {"x": x, "mask": mask if step.is_paired else None}

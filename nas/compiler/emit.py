@@ -11,16 +11,15 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from nas.compiler import means, runtime, shaped, windows
 from nas.compiler.formula import formula_of
 from nas.compiler.forward import methods
 from nas.compiler.labels import LINE, call_lines, heads_text, indented, times_text, width_text
 from nas.compiler.lowering import chosen_rules, lower, uncalled
 from nas.genome import key_width, share
+from nas.kernels import fast_class, means, runtime, shaped, windows
+from nas.kernels.pair_scores import attend_pairs
 from nas.primitives.alibi import alibi_slopes
 from nas.primitives.cosine import unit_length
-from nas.primitives.pair_scores import attend_pairs
-from nas.types import MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -34,7 +33,6 @@ def class_source(
     dim: int,
     heads: int,
     qkv_bias: bool,
-    about: str = "",
     *,
     fuse: bool | Collection[str] = True,
 ) -> str:
@@ -45,20 +43,24 @@ def class_source(
     """
     fused = lower(plan, chosen_rules(fuse))
     lines = ["class Attention(nn.Module):"]
-    lines += indented(
-        [
-            *textwrap.wrap(f'"""{formula_of(plan)}', LINE, break_long_words=False),
-            "",
-            "(b, n, dim) to (b, n, dim).",
-            *([about] if about else []),
-            '"""',
-            "",
-        ]
-    )
+    lines += indented([*docstring_lines(plan), ""])
     lines += indented([f"def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:"])
     lines += indented(_constructor(plan, qkv_bias, fused), 2)
     lines += ["", *indented(methods(plan, fused))]
     return "\n".join(lines) + "\n"
+
+
+def docstring_lines(plan: Plan) -> list[str]:
+    """What the class says of itself."""
+    lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE, break_long_words=False), ""]
+    window = plan.genome.visibility.window
+    if window is not None:
+        lines += [
+            f"A token sees {window // 2} tokens on either side, with is_causal the last {window};",
+            "attn_mask hides further tokens, and neither widens nor moves the window.",
+            "",
+        ]
+    return [*lines, "(batch, tokens, dim) to (batch, tokens, dim).", '"""']
 
 
 def parts(plan: Plan, text: str) -> tuple[Any, ...]:
@@ -86,7 +88,7 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
         windows.windowed_keys,
         windows.by_rows,
         windows.by_windows,
-        *(step.primitive.module for step in plan.steps),
+        *(fast_class(step.primitive.module) for step in plan.steps),
     )
     called = [f for f in candidates if re.search(rf"\b{f.__name__}\(", text)]
     return tuple(dict.fromkeys(called))
@@ -98,46 +100,69 @@ def import_lines(plan: Plan, text: str) -> list[str]:
     return ["import torch", "from torch import Tensor, nn", "", *sorted(lines)]
 
 
-def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
+def constructor_lines(
+    plan: Plan,
+    qkv_bias: bool,
+    own: list[str],
+    built: list[Step],
+    *,
+    is_fast: bool = False,
+) -> list[str]:
+    """The constructor's body.
+
+    Args:
+        own: lines of a form of source.
+        built: the steps that have a module.
+        is_fast: of the primitive's fast class.
+    """
     lines = [
         "super().__init__()",
         "if dim < 1 or heads < 1 or dim % heads:",
         '    raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")',
         "self.dim, self.heads = dim, heads",
+        *own,
     ]
     bias = str(qkv_bias)
     for stream in plan.streams:
         if stream.is_projected:
             width = times_text(heads_text(stream.type.heads), width_text(stream.type.width))
             lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
-    replaced = uncalled(plan, fused) | set(fused)
-    scores = {step.index for call in fused.values() for step in call.scores}
-    for step in plan.steps:
-        if step.index not in replaced or step.primitive.is_parametric:
-            lines += _build(step, bias)
-        elif step.index in scores and "rank" in step.primitive.sizes:
-            lines.append(f"self.scale_{step.index} = {_scale(step)}")
+    for step in built:
+        module = fast_class(step.primitive.module) if is_fast else step.primitive.module
+        lines += _build(step, bias, module.__name__)
     if plan.genome.projections.has_wo:
         lines.append(f"self.wo = nn.Linear({_merged(plan)}, dim)")
     return lines
 
 
+def _constructor(plan: Plan, qkv_bias: bool, fused: Fused) -> list[str]:
+    replaced = uncalled(plan, fused) | set(fused)
+    scores = {step.index for call in fused.values() for step in call.scores}
+    built = [s for s in plan.steps if s.index not in replaced or s.primitive.is_parametric]
+    own = [
+        f"self.scale_{step.index} = {_scale(step)}"
+        for step in plan.steps
+        if step.index in scores and "rank" in step.primitive.sizes and step not in built
+    ]
+    return constructor_lines(plan, qkv_bias, own, built, is_fast=True)
+
+
 def _scale(score: Step) -> str:
-    width = width_text("all" if score.width == MODEL else score.width)
-    return f"({width}) ** -0.5"
+    return f"({width_text(score.rank)}) ** -0.5"
 
 
-def _build(step: Step, bias: str) -> list[str]:
+def size_texts(step: Step, bias: str) -> dict[str, str]:
+    """Expressions for the sizes that a step's module may ask for."""
     known = {"dim": "dim", "heads": heads_text(step.heads), "bias": bias}
     if step.width is not None:
-        known["width"] = known["head_width"] = width_text(step.width)
-        known["rank"] = width_text("all" if step.width == MODEL else step.width)
+        known["width"], known["rank"] = width_text(step.width), width_text(step.rank)
+    return known | ({"filtered": "True"} if step.is_filtered else {})
+
+
+def _build(step: Step, bias: str, name: str) -> list[str]:
     defaults = step.primitive.defaults()
-    if step.is_filtered:
-        known["filtered"] = "True"
-    arguments = [f"{name}={known[name]}" for name in step.primitive.sizes if name in known]
+    arguments = [f"{name}={text}" for name, text in step.bind(size_texts(step, bias)).items()]
     arguments += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
-    name = step.primitive.module.__name__
     return call_lines(f"self.{step.module}", name, arguments)
 
 

@@ -47,8 +47,7 @@ def _stream(plan: Plan, name: str, is_projected: bool) -> str:
 
 
 def _written(step: Step, text: dict[Ref, str]) -> str:
-    ports = step.primitive.signatures[0].inputs
-    operands = {p.name: text[o.ref] for p, o in zip(ports, step.operands, strict=True)}
+    operands = {o.port.name: text[o.ref] for o in step.operands}
     names = {field for _, field, _, _ in string.Formatter().parse(step.primitive.notation) if field}
     params = {k: _value(v) for k, v in step.params.items()}
     written = step.primitive.notation.format(**(params | operands))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nas.compiler.calls import lowered_call
 from nas.compiler.labels import LINE, arguments, call_lines, heads_text, indented, on_rows
 from nas.compiler.lowering import live, uncalled
-from nas.primitives.base import STREAM_OF_PORT, Kind
+from nas.primitives.base import STREAM_OF_PORT
 
 if TYPE_CHECKING:
     from nas.compiler.lowering import Fused
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 def methods(plan: Plan, fused: Fused) -> list[str]:
     """The lines of all methods but the constructor."""
-    lines = [*_signature(), *indented(_forward(plan, fused))]
+    lines = [*signature_lines(), *indented(_forward(plan, fused))]
     for method in _attend_methods(plan, fused):
         lines += ["", *method]
     return lines
 
 
-def _signature() -> list[str]:
+def signature_lines() -> list[str]:
+    """The head of ``forward``."""
     return [
         "def forward(",
         "    self,",
@@ -181,17 +182,16 @@ def _operands_by_side(pairs: list[Step], fused: Fused) -> tuple[list[str], list[
     keys: dict[str, None] = {}
     calls = [fused[step.index] for step in pairs if step.index in fused]
     for step in [*(part for call in calls for part in (*call.scores, *call.sums)), *pairs]:
-        for operand, port in zip(step.operands, step.primitive.signatures[0].inputs, strict=True):
-            if port.name in STREAM_OF_PORT:
-                (rows if port.name == "query" else keys)[operand.variable] = None
+        for operand in step.operands:
+            if operand.port.name in STREAM_OF_PORT:
+                (rows if operand.port.name == "query" else keys)[operand.variable] = None
     return list(rows), list(keys)
 
 
 def _results(pairs: list[Step], fused: Fused) -> list[str]:
     """The tokens that a stage makes."""
     called = [fused[step.index].sums if step.index in fused else (step,) for step in pairs]
-    made = [step.variable for steps in called for step in steps]
-    return [name for name in made if name.startswith(Kind.TOKENS)]
+    return [step.variable for steps in called for step in steps if step.makes_tokens]
 
 
 def _method_name(plan: Plan, stage: int) -> str:

@@ -50,7 +50,9 @@ def call_lines(target: str, function: str, arguments: list[str]) -> list[str]:
     line = f"{target} = {function}({', '.join(arguments)})"
     if len(line) <= LINE:
         return [line]
-    return [f"{target} = {function}(", *(f"    {a}," for a in arguments), ")"]
+    inner = f"    {', '.join(arguments)}"
+    lines = [inner] if len(inner) <= LINE else [f"    {one}," for one in arguments]
+    return [f"{target} = {function}(", *lines, ")"]
 
 
 def arguments(step: Step, keys: list[str] | None) -> list[str]:
@@ -67,10 +69,9 @@ def arguments(step: Step, keys: list[str] | None) -> list[str]:
 
 def operand_names(step: Step, keys: list[str] | None) -> list[str]:
     """The names alone."""
-    ports = step.primitive.signatures[0].inputs
     return [
-        on_rows(operand.variable, keys) if keys and port.name == "query" else operand.variable
-        for operand, port in zip(step.operands, ports, strict=True)
+        on_rows(o.variable, keys) if keys and o.port.name == "query" else o.variable
+        for o in step.operands
     ]
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.config import near
 from nas.errors import ConfigError
+from nas.kernels import fast_class
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -98,6 +99,11 @@ class Lowered:
     def has_silent_key(self) -> bool:
         """Whether weights may sum to less than one."""
         return self.normaliser.primitive.name == "softmax_one"
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the scores themselves are the weights, so that sums may come first."""
+        return self.normaliser.primitive.name == "softmax_free"
 
     @property
     def scores_pairs(self) -> bool:
@@ -203,7 +209,7 @@ def _network(plan: Plan, normaliser: Step, readers: Readers) -> Step | None:
 
 
 def _is_network(step: Step) -> bool:
-    return hasattr(step.primitive.module, "pair_scores")
+    return hasattr(fast_class(step.primitive.module), "pair_scores")
 
 
 def _counts_passes(plan: Plan, step: Step) -> bool:

@@ -7,16 +7,22 @@ where a module is built (the interpreter) or an expression (the emitted source).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from nas.canonical import canonicalise
 from nas.errors import ViolationError
+from nas.genome import STREAMS
 from nas.primitives import Primitive, check_vocabulary, get
 from nas.primitives.base import Kind, Sizes
-from nas.types import MODEL, Type, Typing, infer
+from nas.types import MODEL, Type, Typing, infer, share_of, width_of
 
 if TYPE_CHECKING:
-    from nas.genome import Genome, ParamValue, Ref
+    from collections.abc import Mapping
+
+    from nas.genome import Genome, ModelSizes, ParamValue, Ref
+    from nas.primitives.base import Port, Role
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,16 +36,18 @@ class Stream:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a call reads, and whether its heads must first be repeated to the call's."""
+    """What a call reads, at which of its ports, and whether its heads must first be repeated."""
 
     ref: Ref
     variable: str
+    type: Type
+    port: Port
     is_repeated: bool
 
     @property
     def is_paired(self) -> bool:
         """Whether it holds a number for each pair of query and key."""
-        return _is_pair(self.variable)
+        return self.port.kind is not Kind.TOKENS
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,9 @@ class Step:
     """One call: ``variable = self.module(operands, extras)``.
 
     Attributes:
+        role: what it does, in the signature that its operands chose.
+        type: of the result; its heads are those of the call.
+        width: what the operands' letter ``w`` is bound to; None where they are no tokens.
         stage: how many aggregations lie between the input and this call, its own not counted.
     """
 
@@ -55,16 +66,43 @@ class Step:
     variable: str
     primitive: Primitive
     params: dict[str, ParamValue]
-    heads: str
+    role: Role
+    type: Type
     width: str | None
     operands: tuple[Operand, ...]
     is_filtered: bool
     stage: int
 
     @property
+    def heads(self) -> str:
+        """The label of the heads at which it is called."""
+        return self.type.heads
+
+    @property
+    def makes_tokens(self) -> bool:
+        """Whether its result is tokens, not scores or weights."""
+        return self.type.kind is Kind.TOKENS
+
+    @property
     def is_paired(self) -> bool:
         """Whether the call is about pairs of query and key, not about tokens alone."""
-        return _is_pair(self.variable) or any(operand.is_paired for operand in self.operands)
+        return not self.makes_tokens or any(operand.is_paired for operand in self.operands)
+
+    @property
+    def rank(self) -> str | None:
+        """The label of the width that scales scores: whole tokens count as the head within."""
+        return "all" if self.width == MODEL else self.width
+
+    def bind(self, known: Mapping[str, T]) -> dict[str, T]:
+        """The size arguments that its module asks for, of those that are known.
+
+        Args:
+            known: by name ``dim``, ``heads`` (of this call), ``width``, ``rank``, ``bias`` and
+                ``filtered``: numbers, or the text of expressions.
+        """
+        if "width" in known:
+            known = {**known, "head_width": known["width"]}
+        return {name: known[name] for name in self.primitive.sizes if name in known}
 
 
 @dataclass(frozen=True)
@@ -92,6 +130,15 @@ class Plan:
         found = (step.primitive.caution(step.params) for step in self.steps)
         return tuple(dict.fromkeys(text for text in found if text))
 
+    def remarks(self, heads: int) -> tuple[str, ...]:
+        """What a person should know of a backbone with so many heads."""
+        labels = {stream.type.heads for stream in self.streams if stream.is_projected}
+        return tuple(
+            f"{label} of {heads} heads is less than one head: one is used"
+            for label in sorted(labels - {"all", "one"})
+            if share_of(label) * heads < 1
+        )
+
     @property
     def is_windowed(self) -> bool:
         """Whether the mechanism has a mask of its own."""
@@ -117,20 +164,18 @@ class Plan:
 
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
         """The size arguments that a step's module asks for."""
-        found = Type(Kind.TOKENS, step.heads, step.width)
         known: dict[str, int | bool] = {"dim": dim, "bias": bias, "filtered": step.is_filtered}
         if "heads" in step.primitive.sizes:
-            known["heads"] = found.head_count(heads)
-        if step.width is not None:
-            known["width"] = known["head_width"] = found.channels(dim, heads)
-            known["rank"] = rank(found).channels(dim, heads)
-        return {name: known[name] for name in step.primitive.sizes}
+            known["heads"] = step.type.head_count(heads)
+        if step.width is not None and step.rank is not None:
+            known["width"] = width_of(step.width, dim, heads)
+            known["rank"] = width_of(step.rank, dim, heads)
+        return step.bind(known)
 
     def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
         """The sizes at which a step runs: what formulas of its cost are written in."""
-        found = Type(Kind.TOKENS, step.heads, step.width)
-        width = found.channels(dim, heads) if step.width is not None else 0
-        return Sizes(dim, found.head_count(heads), width, tokens)
+        width = 0 if step.width is None else width_of(step.width, dim, heads)
+        return Sizes(dim, step.type.head_count(heads), width, tokens)
 
     def merged_width(self, dim: int, heads: int) -> int:
         """Width of the merged heads, before W_O."""
@@ -139,13 +184,8 @@ class Plan:
         return width if is_sum else width * self.output.head_count(heads)
 
 
-def rank(found: Type) -> Type:
-    """The type whose width scales scores: whole tokens count as the head merged into them."""
-    return found._replace(width="all") if found.width == MODEL else found
-
-
-def make_plan(genome: Genome) -> Plan:
-    """Canonicalise, type and order a genome.
+def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
+    """The plan of a genome's normal form, at some sizes where they are given.
 
     Raises:
         GenomeError: a primitive or parameter does not exist.
@@ -159,16 +199,25 @@ def make_plan(genome: Genome) -> Plan:
         raise ViolationError(
             f"{first.rule}: {op or 'the graph'} has {first.found}; expected {first.expected}."
         )
-    genome = canonicalise(genome)
+    return plan_as_written(canonicalise(genome, sizes))
+
+
+def plan_as_written(genome: Genome) -> Plan:
+    """The plan of a well-typed genome, node by node, without any rewriting: the reference.
+
+    Raises:
+        ViolationError: the genome does not type-check.
+    """
     typing = infer(genome)
-    assert not typing.problems, "the canonical form of a well-typed genome is well-typed"
+    if typing.problems:
+        raise ViolationError(f"a plan needs a genome that type-checks; found {typing.problems[0]}.")
     steps: list[Step] = []
     for index in range(len(genome.nodes)):
         steps.append(_step(genome, index, typing, steps))
     used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
     streams = tuple(
         Stream(name, typing.streams[name], genome.projections.has_projection(name))
-        for name in ("q", "k", "v")
+        for name in STREAMS
         if name in used
     )
     unsafe = tuple(
@@ -178,37 +227,34 @@ def make_plan(genome: Genome) -> Plan:
 
 
 def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Step:
-    node = genome.nodes[index]
-    primitive = get(node.op)
-    result = typing.of(index)
+    node, signature = genome.nodes[index], typing.signatures[index]
+    primitive, result = get(node.op), typing.of(index)
     operands = []
-    for ref in node.inputs:
+    for ref, port in zip(node.inputs, signature.inputs, strict=True):
         found = typing.of(ref)
-        operands.append(Operand(ref, _variable(ref, found), found.heads != result.heads))
-    scores = [
-        before[r] for r in node.inputs if isinstance(r, int) and typing.of(r).kind is Kind.SCORES
-    ]
+        operands.append(
+            Operand(ref, _variable(ref, found), found, port, found.heads != result.heads)
+        )
+    read = [before[ref] for ref in node.inputs if isinstance(ref, int)]
+    scores = [step for step in read if step.type.kind is Kind.SCORES]
     return Step(
         index,
         f"{node.op}_{index}",
         _variable(index, result),
         primitive,
         primitive.full(node.param_dict()),
-        result.heads,
+        signature.role,
+        result,
         typing.widths[index],
         tuple(operands),
         any(s.is_filtered or getattr(s.primitive.module, "is_filter", False) for s in scores),
-        max((_available(before[r]) for r in node.inputs if isinstance(r, int)), default=0),
+        max((_available(step) for step in read), default=0),
     )
 
 
 def _available(step: Step) -> int:
     """The stage of those who read a call: after the blocks of its own, if it aggregates."""
-    return step.stage + int(step.is_paired and step.variable.startswith(Kind.TOKENS))
-
-
-def _is_pair(variable: str) -> bool:
-    return variable.startswith((Kind.SCORES, Kind.WEIGHTS))
+    return step.stage + int(step.is_paired and step.makes_tokens)
 
 
 def _variable(ref: Ref, found: Type) -> str:

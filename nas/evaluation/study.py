@@ -45,12 +45,11 @@ def study(
     Raises:
         GenomeError: a mechanism does not exist at the task's sizes.
     """
-    dim, heads, depth, _ = task.sizes
     trials: dict[tuple[str, int], Trial] = {}
     meaning: dict[tuple[str, int], list[tuple[str, str]]] = {}
     for name, given in mechanisms:
-        genome = canonicalise(given)
-        key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
+        genome = canonicalise(given, task.sizes)
+        key = resolved_digest(genome, task.sizes)
         work = attention_macs(genome, task)
         for repeat in range(repeats):
             own = training_seed(seed, "study", repeat)

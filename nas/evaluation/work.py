@@ -16,7 +16,7 @@ def attention_macs(genome: Genome, task: Task) -> float:
         NasError: the mechanism does not exist at the task's sizes, or uses an operation whose cost
             nobody has stated: what cannot be counted is not worth a training.
     """
-    from nas.cost import backbone_cost
+    from nas.costs import backbone_cost
 
     dim, heads, depth, tokens = task.sizes
     cost = backbone_cost(

@@ -6,13 +6,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
-from nas.primitives.hidden_units import UnitScores
-from nas.primitives.pair_scores import score_pairs
+from nas.primitives.hidden_units import sum_units
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    n, w = sizes.tokens, sizes.width
-    return sizes.heads * (2 * n * w**2 + sizes.pairs * w)
+    w = sizes.width
+    return sizes.heads * (sizes.both * w**2 + sizes.pairs * w)
 
 
 def _passes(sizes: Sizes, params: Params) -> int:
@@ -45,13 +44,6 @@ class AdditiveAttentionScore(nn.Module):
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> Float[Tensor, "b h q k"]:
-        score, operands = self.pair_scores(query, key)
-        return score_pairs(score, *operands)
-
-    def pair_scores(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> tuple[UnitScores, tuple[Tensor, ...]]:
-        """The scores as ``attend_pairs`` takes them."""
-        units = self.query_map(query), self.key_map(key)
         weight = self.out.weight.squeeze(0)
-        return UnitScores("tanh"), (*units, weight, weight.new_zeros(()))
+        shift = weight.new_zeros(())
+        return sum_units(self.query_map(query), self.key_map(key), weight, shift, "tanh")

@@ -15,21 +15,8 @@ from torch import Tensor
 def hide(
     scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
 ) -> Float[Tensor, "b h q k"]:
-    """The scores, with -inf at the keys that the mask hides.
-
-    Filling scores, forward and backward, takes longer than their softmax; what is added is as small
-    as the mask, and has no backward pass: a normaliser has no gradient at -inf. In float16 they are
-    filled, since there a hidden score may be infinite.
-    """
-    if mask is None or scores.dtype != torch.float16:
-        return scores if mask is None else scores + mask_bias(mask, scores)
-    return scores.masked_fill(~mask, -torch.inf)
-
-
-def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """What hides keys when it is added to their scores, in the shape of the mask."""
-    nothing = torch.zeros(mask.shape, dtype=scores.dtype, device=mask.device)
-    return nothing.masked_fill(~mask, -torch.inf)
+    """The scores, with -inf at the keys that the mask hides."""
+    return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
 
 
 def count_visible(

@@ -30,15 +30,14 @@ from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
-from nas.primitives.hidden_units import UnitScores, split_linear
-from nas.primitives.pair_scores import score_pairs
+from nas.primitives.hidden_units import split_linear, sum_units
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    n, w, hidden = sizes.tokens, sizes.width, params["width"]
+    n, w, hidden = sizes.both, sizes.width, params["width"]
     inner = params["reduced_dim"] or w
-    reduction = 2 * n * w * inner if params["reduced_dim"] else 0
-    return int(sizes.heads * (reduction + 2 * n * inner * hidden + sizes.pairs * hidden))
+    reduction = n * w * inner if params["reduced_dim"] else 0
+    return int(sizes.heads * (reduction + n * inner * hidden + sizes.pairs * hidden))
 
 
 def _passes(sizes: Sizes, params: Params) -> int:
@@ -126,19 +125,15 @@ class NeuralAttention(nn.Module):
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> Float[Tensor, "b h q k"]:
-        score, operands = self.pair_scores(query, key)
-        return score_pairs(score, *operands)
+        return sum_units(*self.units(query, key), self.activation)
 
-    def pair_scores(
+    def units(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> tuple[UnitScores, tuple[Tensor, ...]]:
-        """The scores as ``attend_pairs`` takes them."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The two halves of the hidden layer, and what sums its units."""
         if self.is_reduced:
             query = split_linear(query, self.query_weight, self.query_bias)
             key = split_linear(key, self.key_weight, self.key_bias)
         left = split_linear(query, self.hidden_weight[..., : self.inner], self.hidden_bias)
         right = split_linear(key, self.hidden_weight[..., self.inner :])
-        last: tuple[Tensor, Tensor] = self.out_weight, self.out_bias
-        if self.scale != 1.0:
-            last = self.out_weight * self.scale, self.out_bias * self.scale
-        return UnitScores(self.activation), (left, right, *last)
+        return left, right, self.out_weight * self.scale, self.out_bias * self.scale

@@ -36,16 +36,16 @@ from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
-from nas.primitives.pair_scores import score_pairs
-from nas.primitives.query_network import NetworkScores
+from nas.primitives.hidden_units import activate
 from nas.primitives.rotary import rotate
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
     """Tail, then rows or keys through the basis, then each pair: skip, hidden units, their sum."""
     hidden, basis, width = params["hidden"], params["basis"], sizes.width
-    tail = sizes.tokens * sizes.dim * (hidden * (basis or width) + 2 * hidden + 1)
-    mixed = sizes.tokens * width * (basis or 0) * (hidden if params["rope"] else 1)
+    tail = sizes.queries * sizes.dim * (hidden * (basis or width) + 2 * hidden + 1)
+    through = sizes.queries * hidden if params["rope"] else sizes.tokens
+    mixed = through * width * (basis or 0)
     inner = width if basis is None or params["rope"] else basis
     pair = (width if params["skip"] else 0) + hidden * inner + hidden
     return sizes.heads * (tail + mixed + sizes.pairs * pair)
@@ -57,6 +57,11 @@ def _passes(sizes: Sizes, params: Params) -> int:
 
 def _warms_up(params: Params) -> bool:
     return bool(params["gate"] == "warmup")
+
+
+def _unread(params: Params) -> tuple[str, ...]:
+    port = () if params["skip"] else ("query",)
+    return port if params["gate"] == "warmup" else (*port, "warmup")
 
 
 def _check(params: Params) -> None:
@@ -101,6 +106,7 @@ def _caution(params: Params) -> str | None:
     macs=_macs,
     passes=_passes,
     is_stateful=_warms_up,
+    unread=_unread,
 )
 class Qana(nn.Module):
     """A dot product plus a hidden layer whose weights are the query.
@@ -142,8 +148,10 @@ class Qana(nn.Module):
         super().__init__()
         if rope and width % 2:
             raise ValueError(f"qana: the key width is {width}; expected an even number for rope")
-        self.heads, self.hidden, self.skip, self.rope = heads, hidden, skip, rope
-        self.activation, self.warmup = activation, warmup
+        self.heads, self.hidden, self.activation = heads, hidden, activation
+        self.skip = skip
+        self.rope = rope
+        self.warmup = warmup
         self.skip_scale = rank**-0.5
         self.scale = self.skip_scale if mlp_scale == "sqrt" else 1.0
         self.parts = (hidden * (basis or width), hidden, hidden, 1)
@@ -154,7 +162,10 @@ class Qana(nn.Module):
         if gate == "learned":
             self.alpha = nn.Parameter(torch.full((heads,), 0.0 if init == "gate" else 1.0))
         # A count of passes is a state: it is saved with the weights.
-        self.register_buffer("passes", torch.zeros(()) if gate == "warmup" else None)
+        if gate == "warmup":
+            self.register_buffer("passes", torch.zeros(()))
+        else:
+            self.passes = None
         self._start(init)
 
     def _start(self, init: str) -> None:
@@ -172,21 +183,17 @@ class Qana(nn.Module):
         x: Float[Tensor, "b q d"],
         start: int = 0,
     ) -> Float[Tensor, "b h q k"]:
-        score, operands = self.pair_scores(query, key, x, start)
-        return score_pairs(score, *operands)
-
-    def pair_scores(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        x: Float[Tensor, "b q d"],
-        start: int = 0,
-    ) -> tuple[NetworkScores, tuple[Tensor, ...]]:
-        """The scores as ``attend_pairs`` takes them."""
-        rows, *rest = self.units(x)
+        units = self.units(x)
         if self.rope:
-            query, key, rows = rotate(query, start), rotate(key), rotate(rows, start)
-        return self.network(query, key, (rows, *rest))
+            query, key, units = self.turned(query, key, units, start)
+        return self.score(query, key, units)
+
+    def turned(
+        self, query: Tensor, key: Tensor, units: tuple[Tensor, ...], start: int
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Queries, keys and the rows of U, rotated by their tokens' positions."""
+        rows, *rest = units
+        return rotate(query, start), rotate(key), (rotate(rows, start), *rest)
 
     def units(self, x: Float[Tensor, "b q d"]) -> tuple[Tensor, ...]:
         """The queries' networks: U (b, h, q, l, w), V and b (b, h, q, l), c (b, h, q, 1).
@@ -207,38 +214,28 @@ class Qana(nn.Module):
         units: tuple[Tensor, ...],
     ) -> Float[Tensor, "b h q k"]:
         """The scores of keys by queries and their networks, all rotated where they are to be."""
-        score, operands = self.network(query, key, units)
-        return score_pairs(score, *operands)
+        seen, rows, out, bias, shift = self.gated(key, units)
+        # One product for all hidden units: (b, h, q * l, w) against the keys.
+        inner = (rows.flatten(2, 3) @ seen.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
+        active = activate(inner + bias.unsqueeze(-1), self.activation)
+        scores = (out.unsqueeze(-2) @ active).squeeze(-2) + shift
+        if not self.skip:
+            return scores
+        return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
-    def network(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        units: tuple[Tensor, ...],
-    ) -> tuple[NetworkScores, tuple[Tensor, ...]]:
-        """As ``score``, a kind of score with its operands."""
+    def gated(self, key: Float[Tensor, "b h k w"], units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What the networks see of the keys; the networks, scaled, with alpha in their output."""
         rows, out, bias, shift = units
         if self.scale != 1.0:
             rows = rows * self.scale
-        seen = key
         if self.basis is not None and not self.rope:
-            seen = key @ self.basis.transpose(-2, -1)
-        alpha = self._gate(key)
-        if alpha is not None:
-            out, shift = out * alpha, shift * alpha
-        scale = self.skip_scale if self.skip else 0.0
-        if not scale:  # products over nothing, which neither sees
-            query, key = query[..., :0].detach(), key[..., :0].detach()
-        operands = query, key, rows, seen, out, bias, shift
-        return NetworkScores(scale, self.activation), operands
-
-    def _gate(self, key: Float[Tensor, "b h k w"]) -> Float[Tensor, "..."] | None:
-        """What the network counts for, by head; None for 1."""
+            key = key @ self.basis.transpose(-2, -1)
         if self.alpha is not None:
-            return self.alpha.view(-1, 1, 1)
-        if self.passes is None:
-            return None
-        alpha = (self.passes / self.warmup).clamp(max=1.0).to(key.dtype)
-        if self.training:
-            self.passes.add_(1.0)
-        return alpha
+            alpha = self.alpha.view(-1, 1, 1)
+            out, shift = out * alpha, shift * alpha
+        if self.passes is not None:
+            alpha = (self.passes / self.warmup).clamp(max=1.0).to(key.dtype)
+            if self.training:
+                self.passes.add_(1.0)
+            out, shift = out * alpha, shift * alpha
+        return key, rows, out, bias, shift

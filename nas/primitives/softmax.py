@@ -13,22 +13,13 @@ from nas.primitives.masks import hide
 def masked_softmax(
     scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, filtered: bool
 ) -> Float[Tensor, "b h q k"]:
-    """Softmax over the visible keys; zeros in a row where mask and filters leave none.
-
-    Args:
-        filtered: scores may hold -inf; without such scores softmax costs a third.
-    """
-    if filtered or (mask is not None and scores.dtype == torch.float16):
-        # Two filters can exclude every key of a row; its softmax would be NaN.
-        scores = hide(scores, mask)
-        empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
-        weights = torch.softmax(scores.masked_fill(empty, 0.0), dim=-1)
-        return weights * (~empty).to(scores.dtype)
-    if mask is None:
+    """Softmax over the visible keys; zeros in a row where mask and filters leave none."""
+    if mask is None and not filtered:
         return torch.softmax(scores, dim=-1)
-    # Rows without visible keys stay as they are, free of NaN.
-    seen = mask.any(dim=-1, keepdim=True)
-    return torch.softmax(hide(scores, mask | ~seen), dim=-1) * seen.to(scores.dtype)
+    scores = hide(scores, mask)
+    # The softmax of a row without keys would be NaN.
+    empty = scores.detach().amax(dim=-1, keepdim=True) == -torch.inf
+    return torch.softmax(scores.masked_fill(empty, 0.0), dim=-1).masked_fill(empty, 0.0)
 
 
 @primitive(

@@ -76,7 +76,7 @@ def drawing_columns(lines: Sequence[Drawn]) -> list[Column]:
     """The drawing as a table without header, which fits any terminal."""
     return [
         Column("", tuple(line.rails for line in lines), style="cyan"),
-        Column("", tuple(f"{line.value} = {line.expression}" for line in lines), least=30),
+        Column("", tuple(f"{line.value} = {line.expression}" for line in lines), least=20),
         Column("", tuple(line.type for line in lines), style="dim", rank=1),
     ]
 

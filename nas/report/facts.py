@@ -6,35 +6,30 @@ and writes down their names): telling it from the genomes would need torch.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from nas.config import parse_yaml
-from nas.errors import RunError
-from nas.pareto import dominates
-from nas.report.units import duration, human, percent, plural
-from nas.store import as_costs, candidates, find_proposal, front, front_hypervolume
-from nas.store.front import NAMED_MEMBERS
+from nas.objectives import as_costs
+from nas.pareto import dominates, knee, non_dominated
+from nas.report.text import plural
+from nas.report.units import FRACTION, amount, duration, header, percent, quantity
+from nas.store import candidates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nas.evaluation.record import Evaluation, Objective
     from nas.store import Candidate, Run, RunSetup, RunSummary
-    from nas.store.records import Generation, PastSession
 
-NAMED_ORIGIN: Final = "mechanism:"
 STANDARD: Final = "mha"
 ID_LENGTH: Final = 8
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFacts:
     """A run at one moment.
 
     Attributes:
@@ -46,11 +41,10 @@ class Facts:
         hypervolume: of the members, a share of the recorded box.
         id_length: characters of a digest that tell all of the run's apart, at least 8.
         failures: failed candidates by reason.
-        core_seconds: over all trainings; wall_seconds: over all complete generations.
-        busy: share of the workers' time that was training, from the second generation on (the
-            first one waits for workers to start); None where there is no second.
-        overhead: share of the time from then on in which not even the busiest worker of a
-            generation trained: proposing, recording and handing out jobs.
+        core_seconds: over all trainings.
+        wall_seconds: over all sessions.
+        busy: share of the workers' time that was training; None while a session is open.
+        hardware: what trained, each kind once; several where a run was resumed elsewhere.
     """
 
     setup: RunSetup
@@ -65,7 +59,7 @@ class Facts:
     core_seconds: float
     wall_seconds: float
     busy: float | None
-    overhead: float | None
+    hardware: tuple[str, ...]
 
     @property
     def named(self) -> tuple[tuple[str, Candidate], ...]:
@@ -86,8 +80,12 @@ class Facts:
     def beaten_by(self, member: Candidate) -> tuple[str, ...]:
         """The named mechanisms that a candidate dominates, as measured."""
         costs = self.costs(member)
-        beaten = [c for c in self.candidates if dominates(costs, self.costs(c))]
-        return tuple(name for other in beaten for name in self.names_of(other))
+        return tuple(
+            name
+            for other in self.candidates
+            if (names := self.names_of(other)) and dominates(costs, self.costs(other))
+            for name in names
+        )
 
     def costs(self, candidate: Candidate) -> tuple[float, ...]:
         """The run's objectives of a candidate, lower is better."""
@@ -98,29 +96,28 @@ class Facts:
         return candidate.digest[: self.id_length]
 
 
-def gather(run: Run) -> Facts:
+def gather(run: Run) -> RunFacts:
     """Read the facts of a run."""
     with run.snapshot():
-        members = front(run)
-        evaluations = run.evaluations()
-        busy, overhead = _use_of_time(run, evaluations)
-        failed = {key: e.reason for (key, _), e in evaluations.items() if not e.is_ok}
-        return Facts(
-            setup=run.setup,
-            summary=run.summary(),
-            candidates=candidates(run),
+        setup, found, evaluations = run.setup, candidates(run), run.evaluations()
+        summary, members = run.summary(), front_members(setup, found)
+        failed = {key: e.reason for (key, _), e in evaluations.items() if e.status == "failed"}
+        trained = math.fsum(e.wall_seconds for e in evaluations.values())
+        wall, there = session_seconds(run)
+        return RunFacts(
+            setup=setup,
+            summary=summary,
+            candidates=found,
             members=members,
-            titles=_titles(run) if members else {},
+            titles=titles_of(setup, members),
             names=_names(run),
-            hypervolume=front_hypervolume(run, members),
+            hypervolume=summary.hypervolume or 0.0,
             id_length=id_length(run.digests()),
             failures=dict(Counter(str(reason) for reason in failed.values())),
             core_seconds=math.fsum(e.core_seconds for e in evaluations.values()),
-            wall_seconds=math.fsum(
-                (g.finished - g.started).total_seconds() for g in run.generations()
-            ),
-            busy=busy,
-            overhead=overhead,
+            wall_seconds=wall,
+            busy=min(1.0, trained / there) if there else None,
+            hardware=tuple(dict.fromkeys(e.hardware for e in evaluations.values() if e.hardware)),
         )
 
 
@@ -141,7 +138,7 @@ def task_and_data(setup: RunSetup) -> str:
     return f"{setup.task.name} on {f'folder {PurePath(path).name}' if path else kind}"
 
 
-def headline(facts: Facts) -> str:
+def headline(facts: RunFacts) -> str:
     """Which run this is and how it stands, in one line."""
     summary = facts.summary
     return (
@@ -151,14 +148,12 @@ def headline(facts: Facts) -> str:
     )
 
 
-def tally(facts: Facts) -> list[tuple[str, str]]:
+def tally(facts: RunFacts) -> list[tuple[str, str]]:
     """What became of all proposals, how long it took and what it won: names and values."""
     counts = facts.summary.counts
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in facts.failures.items())
     wall, core = duration(facts.wall_seconds), duration(facts.core_seconds)
-    busy = ""
-    if facts.busy is not None and facts.overhead is not None:
-        busy = f"; workers busy {percent(facts.busy)} %, search itself {percent(facts.overhead)} %"
+    busy = "" if facts.busy is None else f"; workers busy {percent(facts.busy)} %"
     return [
         (
             "proposed",
@@ -166,74 +161,67 @@ def tally(facts: Facts) -> list[tuple[str, str]]:
             f" {counts.rejected} rejected",
         ),
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),
-        ("time", f"{wall}; {core} of core time in training{busy}"),
-        ("hypervolume", f"{facts.hypervolume:.4f} (reference: {reference(facts)})"),
+        ("time", f"{wall}; {core} of core time{busy}"),
+        ("hypervolume", f"{facts.hypervolume:.4f} (reference: {_reference(facts.setup)})"),
     ]
 
 
-def reference(facts: Facts) -> str:
+def _reference(setup: RunSetup) -> str:
     """The hypervolume's reference point, in words."""
-    setup = facts.setup
     return ", ".join(
-        f"{objective.name} {_point(objective, value)}"
-        for objective, value in zip(setup.objectives, setup.reference_point, strict=True)
+        f"{o.name} {quantity(o.reference, o.unit)}"
+        if o.unit == FRACTION
+        else f"{header(o.name)} {amount(o.reference, o.unit)}"
+        for o in setup.objectives
     )
 
 
-def _point(objective: Objective, value: float) -> str:
-    return f"{percent(value)} %" if objective.name == "accuracy" else human(value)
+def session_seconds(run: Run) -> tuple[float, float]:
+    """How long all sessions took, and the same times their workers, or 0 while one is open.
 
-
-def _use_of_time(
-    run: Run, evaluations: Mapping[tuple[str, int], Evaluation]
-) -> tuple[float | None, float | None]:
-    """``busy`` and ``overhead`` of the generations that a session did not begin with.
-
-    What is written after a generation is part of the next.
+    A session that was killed ended with the last generation that was complete before the next.
     """
-    trained = there = idle = wall = 0.0
-    first = run.sessions()[0]
-    for before, generation in pairwise(run.generations()):
-        keys = {p.key for p in run.proposals(generation.number) if p.outcome == "new"}
-        own: dict[str, float] = {}
-        for (key, _), evaluation in evaluations.items():
-            if key in keys:
-                own[evaluation.worker] = own.get(evaluation.worker, 0.0) + evaluation.wall_seconds
-        session = _session_of(run, generation)
-        if session != first and session.started > before.finished:
-            continue  # resumed: some of it was trained before, and workers had to start
-        seconds = (generation.finished - before.finished).total_seconds()
+    finished = [generation.finished for generation in run.generations()]
+    wall = there = 0.0
+    sessions, limit, is_closed = run.sessions(), None, True
+    for past in reversed(sessions):
+        is_closed = is_closed and past.ended is not None
+        until = (f for f in finished if f > past.started and (limit is None or f <= limit))
+        end = past.ended or max(until, default=past.started)
+        seconds = max(0.0, (end - past.started).total_seconds())
         wall += seconds
-        idle += seconds - max(own.values(), default=0.0)
-        trained += math.fsum(own.values())
-        there += seconds * session.session.workers
-    return (trained / there, idle / wall) if there > 0 else (None, None)
-
-
-def _session_of(run: Run, generation: Generation) -> PastSession:
-    """The session that completed a generation: the last that began before its end."""
-    first, *rest = run.sessions()
-    # Clocks are set back at times: then no session may seem to be early enough.
-    return [first, *(s for s in rest if s.started <= generation.finished)][-1]
+        there += seconds * past.session.workers
+        limit = past.started
+    return wall, there if is_closed else 0.0
 
 
 def _names(run: Run) -> dict[str, tuple[str, ...]]:
-    """Mechanisms are proposed in the first generation, and nowhere else."""
+    """The names that the search wrote down when it proposed the mechanisms."""
     found: dict[str, tuple[str, ...]] = {}
-    for proposal in run.proposals(0):
-        if proposal.key is not None and proposal.origin.startswith(NAMED_ORIGIN):
-            name = proposal.origin.removeprefix(NAMED_ORIGIN)
-            found[proposal.key] = (*found.get(proposal.key, ()), name)
+    for proposal in run.proposals():
+        if proposal.key is not None and proposal.name is not None:
+            found[proposal.key] = (*found.get(proposal.key, ()), proposal.name)
     return found
 
 
-def _titles(run: Run) -> dict[str, tuple[str, ...]]:
+def front_members(setup: RunSetup, found: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The front, best first objective first."""
+    costs = {c.digest: as_costs(setup.objectives, c.objectives) for c in found}
+    members = [found[i] for i in non_dominated(list(costs.values()))]
+    return tuple(sorted(members, key=lambda m: (costs[m.digest], m.proposal.number)))
+
+
+def titles_of(setup: RunSetup, members: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:
+    """Best in the first objective, the knee, and cheapest in the first cost that is minimised."""
+    costs = [as_costs(setup.objectives, member.objectives) for member in members]
+    columns = [i for i, o in enumerate(setup.objectives) if not o.is_metric][:1]
+    places = {"best": 0, "knee": knee(costs)} if members else {}
+    for column in columns if members else ():
+        places["cheapest"] = min(range(len(costs)), key=lambda i: (costs[i][column], costs[i]))
     found: dict[str, tuple[str, ...]] = {}
-    for title in NAMED_MEMBERS:
-        # Without an objective to maximise no member is best.
-        with contextlib.suppress(RunError):
-            digest = find_proposal(run, title).digest
-            found[digest] = (*found.get(digest, ()), title)
+    for title, place in places.items():
+        digest = members[place].digest
+        found[digest] = (*found.get(digest, ()), title)
     return found
 
 

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.report.facts import id_length
-from nas.report.table import Column
-from nas.report.units import HEADERS, duration, human, measured, percent, plural
+from nas.report.table import Column, named_values
+from nas.report.text import last_line, plural
+from nas.report.units import amount, duration, header, human
 from nas.store import find_candidate, lineage, open_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nas.evaluation.record import Evaluation
-    from nas.store import Candidate, Proposal
+    from nas.evaluation.trial import Evaluation
+    from nas.objectives import Objective
+    from nas.store import Candidate, Proposal, RunSetup
 
 MAX_ANCESTORS: Final = 10
 MIN_FORMULA: Final = 20
@@ -39,10 +41,15 @@ class History:
     """
 
     run: str
-    proposal: Proposal
+    setup: RunSetup
     ancestors: tuple[Ancestor, ...]
     evaluations: tuple[Evaluation, ...]
     id_length: int
+
+    @property
+    def proposal(self) -> Proposal:
+        """The genome itself, as it was proposed."""
+        return self.ancestors[0].proposal
 
     @property
     def candidate(self) -> Candidate | None:
@@ -57,31 +64,42 @@ class History:
 
     def to_dict(self) -> dict[str, Any]:
         """The part of ``nas show --json`` that comes from a run."""
-        measured_here = self.candidate
+        entries = [self._entry(ancestor) for ancestor in self.ancestors]
+        found = self.candidate
         return {
             "run": self.run,
-            "generation": self.proposal.generation,
-            "origin": self.proposal.origin,
-            "objectives": dict(measured_here.objectives) if measured_here else None,
-            "standard_errors": dict(measured_here.standard_errors) if measured_here else None,
+            **{name: entries[0][name] for name in ("generation", "operator", "name", "objectives")},
+            "standard_errors": dict(found.standard_errors) if found else None,
             "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],
-            "lineage": [_ancestor(ancestor) for ancestor in self.ancestors],
+            "lineage": entries,
+        }
+
+    def generation(self, proposal: Proposal) -> int:
+        """The generation that a proposal was made for."""
+        return proposal.number // self.setup.population
+
+    def _entry(self, ancestor: Ancestor) -> dict[str, Any]:
+        proposal, found = ancestor.proposal, ancestor.candidate
+        return {
+            "id": proposal.digest,
+            "generation": self.generation(proposal),
+            "operator": proposal.operator,
+            "name": proposal.name,
+            "parents": list(proposal.parents),
+            "formula": proposal.formula,
+            "objectives": dict(found.objectives) if found else None,
         }
 
 
 def history_of(folder: Path, digest: str) -> History:
     """Read what a run knows of a genome that it proposed."""
     with open_run(folder) as run, run.snapshot():
-        found = lineage(run, digest)
-        key = found[0].key
-        evaluations = (
-            []
-            if key is None
-            else [run.evaluation(key, repeat) for repeat in range(run.setup.repeats)]
-        )
+        setup, found = run.setup, lineage(run, digest)
+        key = found[0].key or ""
+        evaluations = [run.evaluation(key, repeat) for repeat in range(setup.repeats)]
         return History(
             run=run.name,
-            proposal=found[0],
+            setup=setup,
             ancestors=tuple(Ancestor(p, find_candidate(run, p.digest)) for p in found),
             evaluations=tuple(e for e in evaluations if e is not None),
             id_length=id_length(run.digests()),
@@ -92,28 +110,28 @@ def results(history: History) -> list[Column]:
     """How the genome came about and what its training gave, as names and values."""
     proposal = history.proposal
     rows = [
-        ("proposed", f"generation {proposal.generation} by {_maker(proposal)}"),
+        ("proposed", f"generation {history.generation(proposal)} by {_maker(proposal)}"),
         *_measured(history),
-        *_trained(history.evaluations),
+        *_trained(history),
     ]
     if not history.evaluations:
         rows.append(("trained", proposal.note or "not yet"))
-    words, values = zip(*rows, strict=True)
-    return [Column("", words, style="dim"), Column("", values, least=20)]
+    return named_values(rows)
 
 
 def lineage_columns(history: History) -> list[Column]:
     """The lineage, one row an ancestor."""
     shown = history.ancestors[:MAX_ANCESTORS]
     proposals = [ancestor.proposal for ancestor in shown]
-    short = history.id_length
+    short, first = history.id_length, history.setup.objectives[0]
     parents = tuple(" + ".join(digest[:short] for digest in p.parents) for p in proposals)
+    values = tuple(_value(ancestor.candidate, first) for ancestor in shown)
     return [
         Column("id", tuple(p.digest[:short] for p in proposals), style="cyan"),
-        Column("gen", tuple(str(p.generation) for p in proposals), "right"),
+        Column("gen", tuple(str(history.generation(p)) for p in proposals), "right"),
         Column("made by", tuple(map(_maker, proposals))),
         Column("from", parents, rank=1),
-        Column("accuracy %", tuple(map(_accuracy, shown)), "right", rank=1),
+        Column(header(first.name, first.unit), values, "right", rank=1),
         Column("formula", tuple(p.formula for p in proposals), rank=2, least=MIN_FORMULA),
     ]
 
@@ -122,57 +140,43 @@ def _measured(history: History) -> list[tuple[str, str]]:
     found = history.candidate
     if found is None:
         return []
-    errors = found.standard_errors
+    units = {o.name: o.unit for o in history.setup.objectives}
     return [
-        (HEADERS.get(name, name), measured(name, value, errors.get(name)))
+        (
+            header(name, units.get(name, "")),
+            amount(value, units.get(name, ""), found.standard_errors.get(name)),
+        )
         for name, value in found.objectives.items()
     ]
 
 
-def _trained(evaluations: tuple[Evaluation, ...]) -> list[tuple[str, str]]:
-    """Budget, time and curve of the first training, and failures."""
+def _trained(history: History) -> list[tuple[str, str]]:
+    """Budget, time and reports of the first training, and failures."""
+    evaluations, objective = history.evaluations, history.setup.objectives[0]
     rows = []
-    if evaluations:
-        first = evaluations[0]
-        rows.append(
-            (
-                "trained",
-                f"{plural(len(evaluations), 'time')}, {first.budget}, "
-                f"{duration(first.core_seconds)} of core time",
-            )
-        )
+    for first in evaluations[:1]:
+        times, core = plural(len(evaluations), "time"), duration(first.core_seconds)
+        rows.append(("trained", f"{times}, {first.budget}, {core} of core time"))
         rows.append(("memory", f"{human(first.peak_memory_bytes)}B"))
-        # Eagerly on a processor is what everybody expects.
-        if first.execution not in ("", "cpu, eager"):
+        # Eagerly is what everybody expects.
+        if first.execution not in ("", "eager", "cpu, eager"):
             rows.append(("steps", first.execution))
-        if len(first.curve) > 1:
-            curve = ", ".join(percent(point.validation_accuracy) for point in first.curve)
-            rows.append(("by epoch", f"{curve} %"))
+        if len(first.reports) > 1 and objective.is_metric:
+            values = [amount(r.metrics[objective.name], objective.unit) for r in first.reports]
+            title = f"{header(objective.name, objective.unit)} by epoch"
+            rows.append((title, ", ".join(values)))
     for failed in (e for e in evaluations if not e.is_ok):
-        why = str(failed.reason).replace("_", " ")
-        text = (failed.error or "").strip().splitlines()
-        rows.append(("failed", f"{why}: {text[-1]}" if text else why))
+        why = (failed.reason or failed.status).replace("_", " ")
+        rows.append(("failed", ": ".join(filter(None, (why, last_line(failed.error))))))
     return rows
 
 
 def _maker(proposal: Proposal) -> str:
-    return proposal.origin.replace(":", " ")
+    return f"{proposal.operator} {proposal.name}" if proposal.name else proposal.operator
 
 
-def _accuracy(ancestor: Ancestor) -> str:
-    found = ancestor.candidate
-    if found is None or "accuracy" not in found.objectives:
+def _value(found: Candidate | None, objective: Objective) -> str:
+    if found is None:
         return ""
-    return measured("accuracy", found.objectives["accuracy"], found.standard_errors.get("accuracy"))
-
-
-def _ancestor(ancestor: Ancestor) -> dict[str, Any]:
-    proposal, found = ancestor.proposal, ancestor.candidate
-    return {
-        "id": proposal.digest,
-        "generation": proposal.generation,
-        "origin": proposal.origin,
-        "parents": list(proposal.parents),
-        "formula": proposal.formula,
-        "objectives": dict(found.objectives) if found else None,
-    }
+    error = found.standard_errors.get(objective.name)
+    return amount(found.objectives[objective.name], objective.unit, error)

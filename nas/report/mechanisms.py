@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -10,120 +10,84 @@ from rich.text import Text
 
 from nas.canonical import digest
 from nas.compiler import formula
-from nas.cost import attention_cost
-from nas.errors import GenomeError
-from nas.mechanisms import MECHANISMS, mechanism
-from nas.report.show import COST_NAMES
-from nas.report.table import GAP, Column, room, say, say_table, table_lines
-from nas.report.units import human
+from nas.mechanisms import MECHANISMS
+from nas.report.costs import STANDARD, price, relative_columns
+from nas.report.table import GAP, Column, line_width, say, say_table, table_lines
+from nas.report.units import header, human
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
-    from nas.cost import Cost
     from nas.mechanisms import Mechanism
-    from nas.report.show import Sizes
-
-STANDARD = "mha"
+    from nas.report.costs import Priced, Sizes
 
 
-@dataclass(frozen=True)
-class Priced:
-    """A mechanism and what one block of it costs.
-
-    Attributes:
-        cost: None where it does not exist at the size; ``problem`` says why.
-    """
-
-    mechanism: Mechanism
-    cost: Cost | None
-    problem: str = ""
-
-
-def priced(sizes: Sizes) -> list[Priced]:
-    """All named mechanisms with their costs."""
-    return [price(name, sizes) for name in MECHANISMS]
-
-
-def price(name: str, sizes: Sizes) -> Priced:
-    """One named mechanism with its costs.
-
-    Raises:
-        GenomeError: there is none of that name.
-    """
-    found = mechanism(name)
-    try:
-        return Priced(found, attention_cost(found.genome, **asdict(sizes)))
-    except GenomeError as error:
-        return Priced(found, None, f"{name} does not exist at these sizes: {error}")
-
-
-def mechanisms_answer(mechanisms: Sequence[Priced], sizes: Sizes) -> dict[str, Any]:
+def mechanisms_answer(sizes: Sizes) -> dict[str, Any]:
     """The JSON answer of ``nas mechanisms``."""
-    return {"sizes": asdict(sizes), "mechanisms": [_item(found) for found in mechanisms]}
+    items = [_item(found, sizes) for found in MECHANISMS.values()]
+    return {"sizes": asdict(sizes), "mechanisms": items}
 
 
-def mechanism_answer(found: Priced, sizes: Sizes) -> dict[str, Any]:
+def mechanism_answer(found: Mechanism, sizes: Sizes) -> dict[str, Any]:
     """The JSON answer of ``nas mechanisms NAME``."""
-    return {"sizes": asdict(sizes)} | _item(found)
+    return {"sizes": asdict(sizes)} | _item(found, sizes)
 
 
-def mechanisms_lines(mechanisms: Sequence[Priced], width: int | None) -> list[Text]:
+def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
     """The table, a row a mechanism; where rows would not fit, formulas stand below their row."""
-    formulas = tuple(formula(p.mechanism.genome) for p in mechanisms)
-    columns = _columns(mechanisms)
+    found = list(MECHANISMS.values())
+    formulas = tuple(formula(m.genome) for m in found)
+    prices = [price(m.genome, sizes) for m in found]
+    columns = [
+        Column("name", tuple(m.name for m in found), style="cyan"),
+        _numbers(prices, "macs"),
+        _numbers(prices, "params", rank=1),
+        _numbers(prices, "kv_cache_bytes_per_token", rank=1),
+        Column("paper", tuple(m.paper for m in found), rank=2),
+    ]
     lines = table_lines([*columns, Column("formula", formulas)])
     if width is None or max(line.cell_len for line in lines) <= width:
         return lines
-    header, *rows = table_lines(columns, width)
+    head, *rows = table_lines(columns, width)
     pairs = zip(rows, formulas, strict=True)
-    return [header, *(line for row, text in pairs for line in (row, *_below(text, width)))]
+    return [head, *(line for row, text in pairs for line in (row, *_below(text, width)))]
 
 
-def show_mechanisms(console: Console, mechanisms: Sequence[Priced], sizes: Sizes) -> None:
+def show_mechanisms(console: Console, sizes: Sizes) -> None:
     """Print the table."""
-    say(console, f"{_at(sizes)}:", "")
-    for line in mechanisms_lines(mechanisms, room(console)):
+    say(console, f"One attention block at {sizes}:", "")
+    for line in mechanisms_lines(sizes, line_width(console)):
         console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
     say(console, "", "next: nas mechanisms NAME · nas show NAME · nas evaluate NAME mha")
 
 
-def show_mechanism(console: Console, found: Priced, sizes: Sizes) -> None:
+def show_mechanism(console: Console, found: Mechanism, sizes: Sizes) -> None:
     """Print one mechanism: its reading, its formula, and its costs beside standard attention's."""
-    name = found.mechanism.name
-    say(console, Text.assemble((name, "bold"), f"   {found.mechanism.paper}"), "")
-    say(console, found.mechanism.reading)
-    say(console, "", Text("Formula", "bold"), formula(found.mechanism.genome))
-    say(console, "", Text(_at(sizes), "bold"))
-    if found.cost is None:
-        say(console, found.problem)
+    name, priced = found.name, price(found.genome, sizes)
+    say(console, Text.assemble((name, "bold"), f"   {found.paper}"), "", found.reading, "")
+    say(console, Text("Formula", "bold"), formula(found.genome), "")
+    say(console, Text(f"One attention block at {sizes}", "bold"))
+    if priced.cost is None:
+        say(console, priced.problem)
     else:
-        standard = price(STANDARD, sizes).cost
-        assert standard is not None, "standard attention exists wherever another one does"
-        say_table(console, _cost_columns(name, found.cost, standard))
+        say_table(console, relative_columns(name, priced.cost, sizes))
     others = "" if name == STANDARD else f" {STANDARD}"
     steps = f"nas show {name} · nas evaluate {name}{others} · nas export {name} -o FILE"
     say(console, "", f"next: {steps}")
 
 
-def _item(found: Priced) -> dict[str, Any]:
-    genome = found.mechanism.genome
+def _item(found: Mechanism, sizes: Sizes) -> dict[str, Any]:
+    cost = price(found.genome, sizes).cost
     return {
-        "name": found.mechanism.name,
-        "paper": found.mechanism.paper,
-        "about": found.mechanism.about,
-        "reading": found.mechanism.reading,
-        "digest": digest(genome),
-        "formula": formula(genome),
-        "genome": genome.to_dict(),
-        "costs": found.cost.to_dict() if found.cost else None,
+        "name": found.name,
+        "paper": found.paper,
+        "about": found.about,
+        "reading": found.reading,
+        "digest": digest(found.genome),
+        "formula": formula(found.genome),
+        "genome": found.genome.to_dict(),
+        "costs": cost.to_dict() if cost else None,
     }
-
-
-def _at(sizes: Sizes) -> str:
-    return f"One attention block at dim {sizes.dim}, {sizes.heads} heads, {sizes.tokens} tokens"
 
 
 def _below(text: str, width: int) -> list[Text]:
@@ -132,32 +96,6 @@ def _below(text: str, width: int) -> list[Text]:
     return [Text(line, "dim", no_wrap=True) for line in lines]
 
 
-def _columns(mechanisms: Sequence[Priced]) -> list[Column]:
-    found = [p.mechanism for p in mechanisms]
-    return [
-        Column("name", tuple(m.name for m in found), style="cyan"),
-        Column("MACs", _numbers(mechanisms, "macs"), "right"),
-        Column("params", _numbers(mechanisms, "params"), "right", rank=1),
-        Column("KV B/token", _numbers(mechanisms, "kv_cache_bytes_per_token"), "right", rank=1),
-        Column("paper", tuple(m.paper for m in found), rank=2),
-    ]
-
-
-def _numbers(mechanisms: Sequence[Priced], name: str) -> tuple[str, ...]:
-    return tuple(human(getattr(p.cost, name)) if p.cost else "-" for p in mechanisms)
-
-
-def _cost_columns(name: str, cost: Cost, standard: Cost) -> list[Column]:
-    own, whole = cost.to_dict(), standard.to_dict()
-    columns = [
-        Column("", tuple(COST_NAMES.values())),
-        Column(name, tuple(human(own[key]) for key in COST_NAMES), "right"),
-    ]
-    if name == STANDARD:
-        return columns
-    ratios = (f"{own[key] / whole[key]:.2f}" for key in COST_NAMES)
-    return [
-        *columns,
-        Column(STANDARD, tuple(human(whole[key]) for key in COST_NAMES), "right"),
-        Column("ratio", tuple(ratios), "right", style="dim", rank=1),
-    ]
+def _numbers(prices: list[Priced], name: str, rank: int = 0) -> Column:
+    cells = (human(getattr(p.cost, name)) if p.cost else "-" for p in prices)
+    return Column(header(name), tuple(cells), "right", rank=rank)

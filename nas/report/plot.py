@@ -2,7 +2,7 @@
 
 Everything evaluated is light, the front is a staircase (all that is right of it and below is
 dominated), the named mechanisms that were trained in the same run are the points of reference.
-The only room that knows matplotlib, without a window and without its global state.
+matplotlib is used without a window and without its global state.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from nas.errors import RunError
 from nas.pareto import non_dominated
 from nas.report.facts import task_and_data
 from nas.report.labels import Box, nearest, place
-from nas.report.units import plural
+from nas.report.text import plural
+from nas.report.units import FRACTION, header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from nas.evaluation.record import Objective
-    from nas.report.facts import Facts
+    from nas.objectives import Objective
+    from nas.report.facts import RunFacts
     from nas.store import Candidate
 
 FORMATS: Final = (".png", ".svg", ".pdf")
@@ -33,15 +34,9 @@ DPI: Final = 150
 LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
 LEADER_FROM: Final = 18.0  # pixels between a point and its label
 
-STYLE: Final = {"svg.hashsalt": "nas", "font.size": 9.5}
-GREY, BLUE, ORANGE = "#b8bcc4", "#1f4e9c", "#d9660c"
-AXES: Final = {
-    "accuracy": "accuracy on held-out training images (%)",
-    "macs": "multiply-adds of the attention layers",
-    "params": "parameters of the attention layers",
-    "kv_cache_bytes_per_token": "KV cache (bytes a token)",
-    "latency_ms": "latency (ms)",
-}
+# Names may hold a dollar sign, which would begin a formula.
+STYLE: Final = {"svg.hashsalt": "nas", "font.size": 9.5, "text.parse_math": False}
+GREY, BLUE, ORANGE, DIM = "#b8bcc4", "#1f4e9c", "#d9660c", "#555555"
 
 
 def check_plot(path: Path) -> None:
@@ -57,7 +52,7 @@ def check_plot(path: Path) -> None:
         )
 
 
-def plot_front(facts: Facts, path: Path) -> None:
+def plot_front(facts: RunFacts, path: Path) -> None:
     """Draw the front into a file, whole or not at all.
 
     Raises:
@@ -67,32 +62,9 @@ def plot_front(facts: Facts, path: Path) -> None:
     write_figure(draw(facts), path)
 
 
-def write_figure(figure: Any, path: Path) -> None:
-    """Write a figure into a file, whole or not at all.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
-    staging = path.with_name(f".{path.name}.{os.getpid()}")
-    kind = path.suffix[1:].lower()
-    # Without a date the same front gives the same file.
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    import matplotlib as mpl
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context(STYLE):
-            figure.savefig(staging, format=kind, dpi=DPI, metadata=metadata)
-        staging.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            staging.unlink()
-        raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
-
-
-def draw(facts: Facts) -> Any:
-    """The picture as a matplotlib figure."""
-    across, up = _axes_of(facts)
+@contextlib.contextmanager
+def new_figure(title: str, caption: str) -> Iterator[Any]:
+    """An empty matplotlib figure in our style, with a title above and a caption below."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -102,49 +74,128 @@ def draw(facts: Facts) -> Any:
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
         figure = Figure(figsize=INCHES, dpi=DPI, layout=layout)
         FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        _Picture(axes, facts, across, up).draw()
-        figure.suptitle(
-            f"{facts.summary.space} · {task_and_data(facts.setup)}",
-            x=0.02,
-            ha="left",
-            weight="bold",
-        )
-        figure.supxlabel(_caption(facts, across, up), x=0.02, ha="left", size=8, color="#555555")
+        figure.suptitle(title, x=0.02, ha="left", weight="bold")
+        figure.supxlabel(caption, x=0.02, ha="left", size=8, color=DIM)
+        yield figure
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Write a figure into a file, whole or not at all.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    import matplotlib as mpl
+
+    staging = path.with_name(f".{os.getpid()}{path.suffix}")
+    kind = path.suffix[1:].lower()
+    # Without a date the same front gives the same file.
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Opened as new: a link that somebody left under this name is not followed.
+        with mpl.rc_context(STYLE), staging.open("xb") as file:
+            figure.savefig(file, format=kind, dpi=DPI, metadata=metadata)
+        staging.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            staging.unlink()
+        raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
+
+
+def draw(facts: RunFacts) -> Any:
+    """The picture as a matplotlib figure."""
+    across, up = _axes_of(facts)
+    title = f"{facts.summary.space} · {task_and_data(facts.setup)}"
+    with new_figure(title, _caption(facts, across, up)) as figure:
+        picture = _Picture(figure, facts, across, up)
+        picture.draw()
         figure.canvas.draw()
         figure.set_layout_engine("none")  # from here on nothing moves
-        _label(figure, axes, facts, across, up)
+        picture.label()
     return figure
 
 
-class _Picture:
-    """The layers of the picture, from the back to the front."""
+def position(candidate: Candidate, across: Objective, up: Objective) -> tuple[float, float]:
+    """Where a candidate stands, in the units of the axes."""
+    values = candidate.objectives
+    return _scale(across) * values[across.name], _scale(up) * values[up.name]
 
-    def __init__(self, axes: Any, facts: Facts, across: Objective, up: Objective) -> None:
-        self.axes, self.facts, self.across, self.up = axes, facts, across, up
+
+def stairs(facts: RunFacts, across: Objective, up: Objective) -> list[tuple[float, float]]:
+    """The steps from left to right, the last one as wide as what was evaluated.
+
+    With three objectives not every member is a corner. There are no stairs but between a cost and
+    something that is maximised.
+    """
+    if (across.direction, up.direction) != ("min", "max"):
+        return []
+    points = sorted({position(m, across, up) for m in facts.members})
+    corners = [points[i] for i in non_dominated([(x, -y) for x, y in points])]
+    end = max((position(c, across, up)[0] for c in facts.candidates), default=0.0)
+    return [*corners, (end, corners[-1][1])] if corners else []
+
+
+class _Picture:
+    """The layers of the picture, from the back to the front, and the labels on top."""
+
+    def __init__(self, figure: Any, facts: RunFacts, across: Objective, up: Objective) -> None:
+        self.figure, self.axes = figure, figure.add_subplot()
+        self.facts, self.across, self.up = facts, across, up
 
     def draw(self) -> None:
         facts = self.facts
         self._style()
         self._points(facts.candidates, "evaluated", "o", GREY, size=4)
-        self._staircase()
+        points = stairs(facts, self.across, self.up)
+        if points:
+            xs, ys = zip(*points, strict=True)
+            self.axes.step(xs, ys, where="post", color=BLUE, linewidth=1.4, zorder=2.5)
         self._points(facts.members, "front", "o", BLUE, size=6.5)
         named = [candidate for _, candidate in facts.named]
         self._points(named, "named mechanisms", "D", ORANGE, size=6.5)
         self.axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=8.5)
 
+    def label(self) -> None:
+        """Name the named mechanisms, and best, knee and cheapest, where there is space."""
+        from matplotlib.patheffects import withStroke
+
+        renderer, share = self.figure.canvas.get_renderer(), self.figure.transFigure
+        shown = self._labels()
+        style = {"va": "bottom", "transform": share, "fontsize": 8.5}
+        halo = [withStroke(linewidth=2.0, foreground="white")]
+        texts = [
+            self.figure.text(0, 0, name, color=colour, path_effects=halo, **style)
+            for name, _, colour in shown
+        ]
+        points = [self._pixels(self._place(candidate)) for _, candidate, _ in shown]
+        sizes = [(box.width, box.height) for box in (t.get_window_extent(renderer) for t in texts)]
+        frame = _box(self.axes.get_window_extent(renderer)).grown(-2.0)
+        boxes = place(points, sizes, frame, self._drawn(renderer))
+        # Shares of the figure, since a vector format has other pixels.
+        to_share = share.inverted().transform
+        for text, box, point in zip(texts, boxes, points, strict=True):
+            text.set_position(to_share((box.left, box.bottom)))
+            end = nearest(box, point)
+            if math.dist(end, point) > LEADER_FROM:
+                self.figure.add_artist(_leader(to_share([point, end]), text.get_color(), share))
+
+    def _labels(self) -> list[tuple[str, Candidate, str]]:
+        facts = self.facts
+        shown = [(name, candidate, ORANGE) for name, candidate in facts.named]
+        for member in facts.members:
+            if member.digest in facts.titles and not facts.names_of(member):
+                titles = ", ".join(facts.titles[member.digest])
+                shown.append((f"{titles}: {facts.short(member)}", member, BLUE))
+        return shown
+
     def _points(
-        self,
-        shown: Sequence[Candidate],
-        label: str,
-        marker: str,
-        colour: str,
-        size: float,
+        self, shown: Sequence[Candidate], label: str, marker: str, colour: str, size: float
     ) -> None:
         if not shown:
             return
-        xs, ys = zip(*(position(c, self.across, self.up) for c in shown), strict=True)
-        errors = [_error(c, self.up) for c in shown]
+        xs, ys = zip(*map(self._place, shown), strict=True)
+        errors = [self._error(c) for c in shown]
         self.axes.errorbar(
             xs,
             ys,
@@ -160,74 +211,77 @@ class _Picture:
             zorder=2 + size / 10,
         )
 
-    def _staircase(self) -> None:
-        points = stairs(self.facts, self.across, self.up)
-        if points:
-            xs, ys = zip(*points, strict=True)
-            self.axes.step(xs, ys, where="post", color=BLUE, linewidth=1.4, zorder=2.5)
-
     def _style(self) -> None:
         from matplotlib.ticker import EngFormatter
 
         axes, facts = self.axes, self.facts
-        axes.set_xlabel(AXES.get(self.across.name, f"{self.across.name} ({self.across.unit})"))
-        axes.set_ylabel(AXES.get(self.up.name, f"{self.up.name} ({self.up.unit})"))
+        axes.set_xlabel(_title(self.across))
+        axes.set_ylabel(_title(self.up))
         axes.grid(color="#e6e8ec", linewidth=0.7)
         axes.set_axisbelow(True)
         axes.spines[["right"]].set_visible(False)
         axes.margins(x=0.06, y=0.08)
-        values = [position(c, self.across, self.up)[0] for c in facts.candidates]
+        values = [self._place(c)[0] for c in facts.candidates]
         if min(values, default=0) > 0 and max(values) / min(values) > LOGARITHMIC_FROM:
             axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-        whole = facts.standard and facts.standard.objectives[self.across.name]
-        if not whole or axes.get_xscale() == "log":
+        scale = self._place(facts.standard)[0] if facts.standard else 0.0
+        if not scale or axes.get_xscale() == "log":
             axes.spines[["top"]].set_visible(False)
             return
-        scale = float(whole)
         top = axes.secondary_xaxis("top", functions=(lambda x: x / scale, lambda x: x * scale))
-        top.set_xlabel("relative to standard attention (mha)", fontsize=8.5, color="#555555")
-        top.tick_params(labelsize=8.5, colors="#555555")
+        top.set_xlabel("relative to standard attention (mha)", fontsize=8.5, color=DIM)
+        top.tick_params(labelsize=8.5, colors=DIM)
+
+    def _drawn(self, renderer: Any) -> list[Box]:
+        """What labels should not cover: points with their bars, the staircase, the legend."""
+        boxes = []
+        for candidate in self.facts.candidates:
+            (x, y), error = self._place(candidate), self._error(candidate)
+            (left, low), (_, high) = self._pixels((x, y - error)), self._pixels((x, y + error))
+            boxes.append(Box(left, low, left, high).grown(5.0))
+        corners = [self._pixels(p) for p in stairs(self.facts, self.across, self.up)]
+        for (x, y), (next_x, next_y) in pairwise(corners):
+            boxes.append(Box(x, y, next_x, y).grown(2.0))
+            boxes.append(Box(next_x, min(y, next_y), next_x, max(y, next_y)).grown(2.0))
+        return [*boxes, _box(self.axes.get_legend().get_window_extent(renderer)).grown(3.0)]
+
+    def _place(self, candidate: Candidate) -> tuple[float, float]:
+        return position(candidate, self.across, self.up)
+
+    def _error(self, candidate: Candidate) -> float:
+        """Half the length of a candidate's error bar."""
+        return _scale(self.up) * candidate.standard_errors.get(self.up.name, 0.0)
+
+    def _pixels(self, point: tuple[float, float]) -> tuple[float, float]:
+        x, y = self.axes.transData.transform(point)
+        return float(x), float(y)
 
 
-def position(candidate: Candidate, across: Objective, up: Objective) -> tuple[float, float]:
-    """Where a candidate stands, in the units of the axes."""
-    values = candidate.objectives
-    return _scale(across) * values[across.name], _scale(up) * values[up.name]
-
-
-def stairs(facts: Facts, across: Objective, up: Objective) -> list[tuple[float, float]]:
-    """The steps from left to right, the last one as wide as what was evaluated.
-
-    With three objectives not every member is a corner. There are no stairs but between a cost and
-    something that is maximised.
-    """
-    if (across.direction, up.direction) != ("min", "max"):
-        return []
-    points = sorted({position(m, across, up) for m in facts.members})
-    corners = [points[i] for i in non_dominated([(x, -y) for x, y in points])]
-    end = max((position(c, across, up)[0] for c in facts.candidates), default=0.0)
-    return [*corners, (end, corners[-1][1])] if corners else []
-
-
-def _axes_of(facts: Facts) -> tuple[Objective, Objective]:
-    """What goes across and up: the first cost, and the first that is maximised."""
+def _axes_of(facts: RunFacts) -> tuple[Objective, Objective]:
+    """What goes across and up: the first cost, and the first objective that is no cost."""
     objectives = facts.setup.objectives
     if len(objectives) < 2:
         raise RunError(
             f"run {facts.summary.name!r} has one objective, {objectives[0].name}; a picture of a "
             "front needs two."
         )
-    up = next((o for o in objectives if o.direction == "max"), objectives[-1])
-    across = next(o for o in objectives if o is not up)
-    return next((o for o in objectives if o is not up and o.direction == "min"), across), up
+    up = next((o for o in objectives if o.is_metric), objectives[0])
+    others = [o for o in objectives if o is not up]
+    return next((o for o in others if o.direction == "min"), others[0]), up
 
 
 def _scale(objective: Objective) -> float:
-    return 100.0 if objective.name == "accuracy" else 1.0
+    return 100.0 if objective.unit == FRACTION else 1.0
 
 
-def _caption(facts: Facts, across: Objective, up: Objective) -> str:
+def _title(objective: Objective) -> str:
+    """What an axis shows, and in which unit."""
+    about = objective.about.rstrip(".")
+    return ": ".join(filter(None, (header(objective.name, objective.unit), about)))
+
+
+def _caption(facts: RunFacts, across: Objective, up: Objective) -> str:
     setup, summary = facts.setup, facts.summary
     parts = [
         f"space {summary.space}",
@@ -244,69 +298,13 @@ def _caption(facts: Facts, across: Objective, up: Objective) -> str:
     return " · ".join(parts)
 
 
-def _label(figure: Any, axes: Any, facts: Facts, across: Objective, up: Objective) -> None:
-    """Name the named mechanisms, and best, knee and cheapest, where there is room."""
-    from matplotlib.patheffects import withStroke
-
-    renderer = figure.canvas.get_renderer()
-    shown = [(name, candidate, ORANGE) for name, candidate in facts.named]
-    for member in facts.members:
-        if member.digest in facts.titles and not facts.names_of(member):
-            titles = ", ".join(facts.titles[member.digest])
-            shown.append((f"{titles}: {facts.short(member)}", member, BLUE))
-    points = [_pixels(axes, position(candidate, across, up)) for _, candidate, _ in shown]
-    # Shares of the figure, since a vector format has other pixels.
-    share = figure.transFigure
-    halo = [withStroke(linewidth=2.0, foreground="white")]
-    texts = [
-        figure.text(
-            0, 0, name, fontsize=8.5, va="bottom", transform=share, color=colour, path_effects=halo
-        )
-        for name, _, colour in shown
-    ]
-    sizes = [(box.width, box.height) for box in (t.get_window_extent(renderer) for t in texts)]
-    boxes = place(points, sizes, _frame(axes, renderer), _drawn(axes, facts, across, up, renderer))
-    for text, box, point in zip(texts, boxes, points, strict=True):
-        text.set_position(share.inverted().transform((box.left, box.bottom)))
-        end = nearest(box, point)
-        if math.dist(end, point) > LEADER_FROM:
-            line = share.inverted().transform([point, end])
-            figure.add_artist(_line(line, color=text.get_color(), transform=share))
-
-
-def _line(ends: Any, **style: Any) -> Any:
+def _leader(ends: Any, colour: str, transform: Any) -> Any:
     """A thin line to a label that stands apart from its point."""
     from matplotlib.lines import Line2D
 
-    return Line2D(ends[:, 0], ends[:, 1], linewidth=0.6, alpha=0.7, **style)
+    xs, ys = ends[:, 0], ends[:, 1]
+    return Line2D(xs, ys, linewidth=0.6, alpha=0.7, color=colour, transform=transform)
 
 
-def _drawn(axes: Any, facts: Facts, across: Objective, up: Objective, renderer: Any) -> list[Box]:
-    """What labels should not cover: points with their bars, the staircase, the legend."""
-    boxes = []
-    for candidate in facts.candidates:
-        x, y = position(candidate, across, up)
-        error = _error(candidate, up)
-        (left, low), (_, high) = _pixels(axes, (x, y - error)), _pixels(axes, (x, y + error))
-        boxes.append(Box(left, low, left, high).grown(5.0))
-    corners = [_pixels(axes, corner) for corner in stairs(facts, across, up)]
-    for (x, y), (next_x, next_y) in pairwise(corners):
-        boxes.append(Box(x, y, next_x, y).grown(2.0))
-        boxes.append(Box(next_x, min(y, next_y), next_x, max(y, next_y)).grown(2.0))
-    legend = axes.get_legend().get_window_extent(renderer)
-    return [*boxes, Box(legend.x0, legend.y0, legend.x1, legend.y1).grown(3.0)]
-
-
-def _error(candidate: Candidate, up: Objective) -> float:
-    """Half the length of a candidate's error bar."""
-    return _scale(up) * candidate.standard_errors.get(up.name, 0.0)
-
-
-def _frame(axes: Any, renderer: Any) -> Box:
-    box = axes.get_window_extent(renderer)
-    return Box(box.x0 + 2, box.y0 + 2, box.x1 - 2, box.y1 - 2)
-
-
-def _pixels(axes: Any, point: tuple[float, float]) -> tuple[float, float]:
-    x, y = axes.transData.transform(point)
-    return float(x), float(y)
+def _box(extent: Any) -> Box:
+    return Box(extent.x0, extent.y0, extent.x1, extent.y1)

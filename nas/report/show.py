@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from nas.canonical import digest
-from nas.compiler import emit, formula_of, make_plan
-from nas.config import parse_model, parse_yaml
-from nas.cost import attention_cost
-from nas.errors import GenomeError, ViolationError
-from nas.mechanisms import MECHANISMS, mechanism
+from nas.compiler import formula_of, make_plan, plain_source
+from nas.errors import ViolationError
+from nas.mechanisms import MECHANISMS
+from nas.report.costs import Priced, Sizes, price, relative_columns
 from nas.report.drawing import drawing, drawing_columns
 from nas.report.history import History, history_of, lineage_columns, results
-from nas.report.table import Column, cut, room, say, say_table
-from nas.report.units import human
-from nas.store import open_run
-from nas.tasks import Task
+from nas.report.table import cut, line_width, say, say_table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
 
     from nas.compiler import Plan
-    from nas.cost import Cost
     from nas.sources import Source
-
-COST_NAMES: Final = {
-    "macs": "MACs",
-    "attention_macs": "  of scores and aggregation",
-    "elementwise": "elementwise operations",
-    "params": "parameters",
-    "kv_cache_bytes_per_token": "KV cache, bytes a token",
-}
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes that costs and source are given at; by default those of vit-cifar10."""
-
-    dim: int = 64
-    heads: int = 4
-    tokens: int = 65
-    qkv_bias: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,8 +28,7 @@ class Shown:
 
     Attributes:
         names: the named mechanisms that it equals.
-        cost, standard: of it and of standard attention; None where it does not exist at the sizes,
-            and ``problem`` says why.
+        code: its plain source; None where it does not exist at the sizes.
         history: what a run knows of it, for RUN/ID.
     """
 
@@ -62,19 +37,9 @@ class Shown:
     plan: Plan
     digest: str
     names: tuple[str, ...]
-    cost: Cost | None
-    standard: Cost | None
+    priced: Priced
     code: str | None
-    problem: str
     history: History | None
-
-
-def sizes_of_run(folder: Path) -> Sizes:
-    """The sizes of the task that a run trains on, from its frozen copy."""
-    with open_run(folder) as run:
-        text, where = run.setup.task.text, f"the task of run {run.name}"
-    task = parse_model(parse_yaml(text, where), Task, where)
-    return Sizes(task.sizes.dim, task.sizes.heads, task.sizes.tokens, task.qkv_bias)
 
 
 def examine(source: Source, sizes: Sizes) -> Shown:
@@ -90,31 +55,31 @@ def examine(source: Source, sizes: Sizes) -> Shown:
         raise ViolationError(
             f"{source.text}: {error} `nas validate {source.text}` says more.", error.violations
         ) from None
-    name = digest(source.genome)
-    costs, code, problem = _sized(plan, sizes)
+    name, priced = digest(source.genome), price(plan.genome, sizes)
+    code = None
+    if priced.cost is not None:
+        code = plain_source(plan.genome, sizes.dim, sizes.heads, qkv_bias=sizes.qkv_bias)
     return Shown(
         source=source,
         sizes=sizes,
         plan=plan,
         digest=name,
         names=tuple(m.name for m in MECHANISMS.values() if digest(m.genome) == name),
-        cost=costs[0],
-        standard=costs[1],
+        priced=priced,
         code=code,
-        problem=problem,
         history=history_of(source.run, source.digest) if source.run and source.digest else None,
     )
 
 
 def show_answer(shown: Shown) -> dict[str, Any]:
-    """The JSON answer of ``nas show``: DESIGN's keys, and what a run knows."""
+    """The JSON answer of ``nas show``: its stable keys, and what a run knows."""
     history = shown.history
     answer: dict[str, Any] = {
         "genome": shown.source.genome.to_dict(),
         "digest": shown.digest,
         "formula": formula_of(shown.plan),
         "source": shown.code,
-        "costs": shown.cost.to_dict() if shown.cost else None,
+        "costs": shown.priced.cost.to_dict() if shown.priced.cost else None,
         "parents": list(history.proposal.parents) if history else [],
         "sizes": asdict(shown.sizes),
         "mechanisms": list(shown.names),
@@ -130,11 +95,11 @@ def show(console: Console, shown: Shown) -> None:
     _section(console, "Graph")
     say_table(console, drawing_columns(drawing(shown.plan.genome)))
     say(console, *_remarks(shown))
-    _section(console, _cost_title(shown.sizes))
-    if shown.cost and shown.standard:
-        say_table(console, _cost_columns(shown.cost, shown.standard))
+    _section(console, f"Costs of one block at {shown.sizes}")
+    if shown.priced.cost is None:
+        say(console, shown.priced.problem)
     else:
-        say(console, shown.problem)
+        say_table(console, relative_columns("", shown.priced.cost, shown.sizes))
     if shown.history:
         _section(console, f"In run {shown.history.run}, all attention layers together")
         say_table(console, results(shown.history))
@@ -144,20 +109,8 @@ def show(console: Console, shown: Shown) -> None:
     if shown.code:
         _section(console, "Source")
         console.print(shown.code.rstrip(), soft_wrap=True, highlight=False, markup=False)
-    say(console, "", _next(shown))
-
-
-def _sized(plan: Plan, sizes: Sizes) -> tuple[tuple[Cost | None, Cost | None], str | None, str]:
-    """Costs of the mechanism and of standard attention, and source; or why there are none."""
-    try:
-        costs = tuple(
-            attention_cost(genome, **asdict(sizes))
-            for genome in (plan.genome, mechanism("mha").genome)
-        )
-        code = emit(plan.genome, sizes.dim, sizes.heads, qkv_bias=sizes.qkv_bias)
-    except GenomeError as error:
-        return (None, None), None, f"It does not exist at these sizes: {error}"
-    return (costs[0], costs[1]), code, ""
+    text = shlex.quote(shown.source.text)
+    say(console, "", f"next: nas export {text} -o attention.py · nas evaluate {text} mha")
 
 
 def _title(shown: Shown) -> list[str]:
@@ -187,32 +140,7 @@ def _remarks(shown: Shown) -> list[str]:
     return ["", *lines]
 
 
-def _cost_title(sizes: Sizes) -> str:
-    bias = ", q/k/v biases" if sizes.qkv_bias else ""
-    return (
-        f"Costs of one block at dim {sizes.dim}, {sizes.heads} heads, {sizes.tokens} tokens{bias}"
-    )
-
-
-def _cost_columns(cost: Cost, standard: Cost) -> list[Column]:
-    own, whole = cost.to_dict(), standard.to_dict()
-    return [
-        Column("", tuple(COST_NAMES.values())),
-        Column("", tuple(human(own[name]) for name in COST_NAMES), "right"),
-        Column("", tuple(_relative(own[n], whole[n]) for n in COST_NAMES), style="dim", rank=1),
-    ]
-
-
-def _relative(value: int, whole: int) -> str:
-    return f"{value / whole:.2f} × mha" if whole else ""
-
-
 def _section(console: Console, title: str) -> None:
     from rich.text import Text
 
-    say(console, "", Text(cut(title, room(console) or len(title)), "bold"))
-
-
-def _next(shown: Shown) -> str:
-    text = shown.source.text
-    return f"next: nas export {text} -o attention.py · nas evaluate {text} mha"
+    say(console, "", Text(cut(title, line_width(console) or len(title)), "bold"))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from nas.report.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -25,7 +27,7 @@ ELLIPSIS: Final = "…"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table; its cells are one printable line each.
 
     Args:
         rank: columns of the highest rank are left out first, those of rank 0 never.
@@ -39,13 +41,17 @@ class Column:
     rank: int = 0
     least: int = 0
 
+    def __post_init__(self) -> None:
+        cells = tuple(printable(cell).replace("\n", "\\n") for cell in self.cells)
+        object.__setattr__(self, "cells", cells)
+
     @property
     def width(self) -> int:
         """Characters of the widest cell."""
         return max(map(cell_len, (self.header, *self.cells)))
 
 
-def room(console: Console) -> int | None:
+def line_width(console: Console) -> int | None:
     """Characters a line may have: the terminal's width; None where nobody looks at edges."""
     return console.width if console.is_terminal else None
 
@@ -53,14 +59,15 @@ def room(console: Console) -> int | None:
 def say(console: Console, *lines: Line) -> None:
     """Print lines; on a terminal they wrap between words, in a pipe not at all."""
     for line in lines:
+        shown = printable(line) if isinstance(line, str) else line
         console.print(
-            line, soft_wrap=not console.is_terminal, highlight=False, markup=False, emoji=False
+            shown, soft_wrap=not console.is_terminal, highlight=False, markup=False, emoji=False
         )
 
 
 def say_table(console: Console, columns: Sequence[Column]) -> None:
     """Print a table; see ``table_lines``."""
-    for line in table_lines(columns, room(console)):
+    for line in table_lines(columns, line_width(console)):
         console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
@@ -74,6 +81,12 @@ def table_lines(columns: Sequence[Column], width: int | None = None) -> list[Tex
     rows = zip(*(column.cells for column, _ in fitted), strict=True)
     lines = [_line(fitted, headers, is_header=True)] if any(headers) else []
     return lines + [_line(fitted, row, is_header=False) for row in rows]
+
+
+def named_values(rows: Sequence[tuple[str, str]]) -> list[Column]:
+    """A table of two columns without headers: a name, and its value."""
+    words, values = zip(*rows, strict=True)
+    return [Column("", words, style="dim"), Column("", values, least=20)]
 
 
 def fit(columns: Sequence[Column], width: int | None) -> list[tuple[Column, int]]:

@@ -2,131 +2,150 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.evaluation.study import mean_and_error
 from nas.report.table import Column, say, say_table
-from nas.report.units import HEADERS, measured
+from nas.report.text import last_line
+from nas.report.units import FRACTION, amount, header, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
-    from nas.evaluation.study import Trial
+    from nas.evaluation.trial import Evaluation
+    from nas.objectives import Metric
+
+COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
 
 
-def trial_answer(task: str, trials: Sequence[Trial]) -> dict[str, Any]:
-    """The JSON answer; keys as DESIGN gives them, and the source beside the digest."""
-    return {"task": task, "evaluations": [_entry(trial) for trial in trials]}
+@dataclass(frozen=True)
+class Training:
+    """One training of one mechanism, and what it gave.
+
+    Attributes:
+        name: the SOURCE as given.
+        repeat: the how-many-eth training of it, from 0.
+        costs: of all attention layers, by name.
+        metric: the task's first, by which mechanisms are compared.
+    """
+
+    name: str
+    digest: str
+    repeat: int
+    evaluation: Evaluation
+    costs: Mapping[str, float]
+    metric: Metric
 
 
-def trial_line(trial: Trial, done: int, total: int) -> str:
+def trial_answer(task: str, trainings: Sequence[Training]) -> dict[str, Any]:
+    """The JSON answer: its stable keys, and the source beside the digest."""
+    return {"task": task, "evaluations": [_entry(training) for training in trainings]}
+
+
+def trial_line(training: Training, done: int, total: int) -> str:
     """One line for a finished training."""
-    result = trial.evaluation
-    outcome = (
-        f"accuracy {100 * result.objectives['accuracy']:.2f} %"
-        if result.is_ok
-        else f"failed ({result.reason})"
-    )
-    return f"[{done}/{total}] {trial.name}, seed {trial.repeat}: {outcome}, {_seconds(result)}"
+    result, metric = training.evaluation, training.metric
+    told = f"{result.status} ({result.reason})"
+    if result.is_ok:
+        told = f"{metric.name} {quantity(result.metrics[metric.name], metric.unit)}"
+    seconds = f"{result.core_seconds:.1f} core s"
+    return f"[{done}/{total}] {training.name}, seed {training.repeat}: {told}, {seconds}"
 
 
-def trial_table(console: Console, trials: Sequence[Trial]) -> None:
+def trial_table(console: Console, trainings: Sequence[Training]) -> None:
     """A row a mechanism: means, standard errors, costs, and failures where there are any.
 
     Differences are those of trainings that share their seed, to the mechanism named first.
     """
-    names = _names(trials)
-    of = {name: [t for t in trials if t.name == name] for name in names}
-    rows = [_row(name, of[name], of[names[0]]) for name in names]
-    headers = (
-        "mechanism",
-        HEADERS["accuracy"],
-        f"over {names[0]}",
-        HEADERS["macs"],
-        HEADERS["params"],
-        HEADERS["kv_cache_bytes_per_token"],
-        "core s",
-        "trained",
-        "failed",
+    metric = trainings[0].metric
+    names = list(dict.fromkeys(training.name for training in trainings))
+    of = {name: [t for t in trainings if t.name == name] for name in names}
+    base = f"over {names[0]}"
+    say_table(
+        console,
+        [
+            Column("mechanism", tuple(names)),
+            _column(header(metric.name, metric.unit), [_mean(own, metric) for own in of.values()]),
+            _column(base, [_over(own, of[names[0]], metric) for own in of.values()]),
+            *(
+                _column(header(name), [amount(own[0].costs[name]) for own in of.values()])
+                for name in COSTS
+            ),
+            _column("core s", [_seconds(own) for own in of.values()]),
+            _column("trained", [str(len(_ended(own))) for own in of.values()]),
+            _column("failed", [str(len(own) - len(_ended(own))) for own in of.values()]),
+        ],
     )
-    columns = [
-        Column(header, tuple(cells), "left" if number == 0 else "right")
-        for number, (header, cells) in enumerate(zip(headers, zip(*rows, strict=True), strict=True))
-    ]
-    say_table(console, columns)
-    if any(len(of[name]) > 1 for name in names):
+    if any(len(own) > 1 for own in of.values()):
         say(console, "", "±: standard error of the mean over seeds.")
     if len(names) > 1:
+        what = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
         say(
             console,
-            f"over {names[0]}: points of accuracy, between trainings that share their seed (the "
-            "backbone's start and the order of images).",
+            f"{base}: difference in {what}, between trainings that share their seed (the "
+            "backbone's start and the order of examples).",
         )
-    for trial in trials:
-        if not trial.evaluation.is_ok:
-            reason = (trial.evaluation.error or "").strip().splitlines()
-            say(
-                console,
-                f"{trial.name}, seed {trial.repeat}: {trial.evaluation.reason}: "
-                f"{reason[-1] if reason else ''}",
-            )
+    for training in trainings:
+        found = training.evaluation
+        if not found.is_ok:
+            why = f"{found.reason}: {last_line(found.error)}"
+            say(console, f"{training.name}, seed {training.repeat}: {why}")
 
 
-def _entry(trial: Trial) -> dict[str, Any]:
-    result = trial.evaluation
+def _entry(training: Training) -> dict[str, Any]:
+    result = training.evaluation
     return {
-        "id": trial.digest,
-        "source": trial.name,
-        "repeat": trial.repeat,
+        "id": training.digest,
+        "source": training.name,
+        "repeat": training.repeat,
         "seed": result.seed,
         "status": result.status,
         "reason": result.reason,
-        "objectives": dict(result.objectives),
+        "objectives": {**result.to_dict()["metrics"], **training.costs} if result.is_ok else {},
         "core_seconds": result.core_seconds,
         "wall_seconds": result.wall_seconds,
         "peak_memory_bytes": result.peak_memory_bytes,
-        "budget": result.budget,
+        "budget": asdict(result.budget),
+        "hardware": result.hardware,
         "error": result.error,
     }
 
 
-def _names(trials: Sequence[Trial]) -> list[str]:
-    return list(dict.fromkeys(trial.name for trial in trials))
+def _column(title: str, cells: Sequence[str]) -> Column:
+    return Column(title, tuple(cells), "right")
 
 
-def _row(name: str, trials: Sequence[Trial], base: Sequence[Trial]) -> list[str]:
-    good = [t.evaluation for t in trials if t.evaluation.is_ok]
-    cells = [name]
-    for objective in ("accuracy", "over", "macs", "params", "kv_cache_bytes_per_token"):
-        if objective == "over":
-            cells.append(_over(trials, base))
-            continue
-        values = [e.objectives[objective] for e in good]
-        if values:
-            mean, error = mean_and_error(values)
-            cells.append(measured(objective, mean, error if objective == "accuracy" else None))
-        else:
-            cells.append("-")
-    seconds = [e.core_seconds for e in good]
-    cells.append(f"{mean_and_error(seconds)[0]:.1f}" if seconds else "-")
-    return [*cells, str(len(good)), str(len(trials) - len(good))]
+def _ended(trainings: Sequence[Training]) -> list[Evaluation]:
+    return [t.evaluation for t in trainings if t.evaluation.is_ok]
 
 
-def _over(trials: Sequence[Trial], base: Sequence[Trial]) -> str:
-    """The mean difference in points from the base's trainings of the same repeats."""
+def _mean(trainings: Sequence[Training], metric: Metric) -> str:
+    values = [evaluation.metrics[metric.name] for evaluation in _ended(trainings)]
+    if not values:
+        return "-"
+    mean, error = mean_and_error(values)
+    return amount(mean, metric.unit, error)
+
+
+def _seconds(trainings: Sequence[Training]) -> str:
+    values = [evaluation.core_seconds for evaluation in _ended(trainings)]
+    return f"{mean_and_error(values)[0]:.1f}" if values else "-"
+
+
+def _over(trainings: Sequence[Training], base: Sequence[Training], metric: Metric) -> str:
+    """The mean difference from the base's trainings of the same repeats."""
     known = {t.repeat: t.evaluation for t in base if t.evaluation.is_ok}
+    scale = 100 if metric.unit == FRACTION else 1
     gains = [
-        100 * (t.evaluation.objectives["accuracy"] - known[t.repeat].objectives["accuracy"])
-        for t in trials
+        scale * (t.evaluation.metrics[metric.name] - known[t.repeat].metrics[metric.name])
+        for t in trainings
         if t.evaluation.is_ok and t.repeat in known
     ]
-    if not gains or list(trials) == list(base):
+    if not gains or trainings == base:
         return "-"
     mean, error = mean_and_error(gains)
-    return f"{mean:+.1f}" + (f" ± {error:.1f}" if error is not None else "")
-
-
-def _seconds(result: Any) -> str:
-    return f"{result.core_seconds:.1f} core s"
+    places = 1 if metric.unit == FRACTION else 3
+    return f"{mean:+.{places}f}" + (f" ± {error:.{places}f}" if error is not None else "")

@@ -1,22 +1,49 @@
-"""Numbers as people read them: three significant digits, a prefix, a unit."""
+"""Numbers as people read them: three significant digits, a prefix, a unit.
+
+A metric, cost or objective is known here by its name and unit alone: what is a fraction is shown
+in per cent, a large number with a prefix of 1000.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIXES: Final = ("", "k", "M", "G", "T", "P")
+FRACTION: Final = "fraction"
 
-# Header of a column by objective; what is not listed has its own name and unit.
-HEADERS: Final[Mapping[str, str]] = {
-    "accuracy": "accuracy %",
+# Names of costs that are written otherwise than in code.
+NAMES: Final[Mapping[str, str]] = {
     "macs": "MACs",
+    "attention_macs": "MACs of scores and aggregation",
     "params": "params",
     "kv_cache_bytes_per_token": "KV B/token",
-    "latency_ms": "latency ms",
+    "time_ms": "time ms",
 }
+
+
+def header(name: str, unit: str = "") -> str:
+    """What stands above a column of values: "accuracy %", "MACs"."""
+    words = NAMES.get(name, name.replace("_", " "))
+    return f"{words} %" if unit == FRACTION else words
+
+
+def amount(value: float, unit: str = "", error: float | None = None) -> str:
+    """A value without its unit, and its standard error where there is one."""
+    if unit == FRACTION:
+        return percent(value) + (f" ± {percent(error)}" if error is not None else "")
+    text = human(value) if float(value).is_integer() or abs(value) >= 1000 else digits(value)
+    return text + (f" ± {human(error) if error >= 1000 else format(error, '.2g')}" if error else "")
+
+
+def quantity(value: float, unit: str = "") -> str:
+    """A value with its unit, as in a sentence: "45.1 %", "1.23 M MACs", "0.40 ms"."""
+    if unit == FRACTION:
+        return f"{percent(value)} %"
+    return f"{amount(value, unit)} {'MACs' if unit == 'MAC' else unit}".rstrip()
 
 
 def human(value: float) -> str:
@@ -30,6 +57,14 @@ def human(value: float) -> str:
             return f"{value:.{decimals}f} {prefix}".rstrip()
         value /= 1000
     raise AssertionError("the last prefix takes every value")
+
+
+def digits(value: float) -> str:
+    """A quantity in three significant digits, written out: 0.0123, 1.23, 12,300."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f}"
+    rounded = float(f"{value:.2e}")
+    return f"{rounded:,.{max(0, 2 - math.floor(math.log10(abs(rounded))))}f}"
 
 
 def percent(fraction: float) -> str:
@@ -49,17 +84,3 @@ def duration(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes:02d} min"
     return f"{hours // 24} d {hours % 24:02d} h"
-
-
-def measured(name: str, value: float, error: float | None = None) -> str:
-    """An objective's value, with its standard error where there is one."""
-    if name == "accuracy":
-        return percent(value) + (f" ± {percent(error)}" if error is not None else "")
-    if name == "latency_ms":
-        return f"{value:.3g}" + (f" ± {error:.1g}" if error else "")
-    return human(value)
-
-
-def plural(number: int, noun: str) -> str:
-    """A count and its noun: "1 repeat", "3 repeats"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -80,7 +80,7 @@ class Body:
 
     def score(self) -> Step:
         """The only score, a scaled dot product."""
-        scores = [s for s in self.plan.steps if s.primitive.signatures[0].role is Role.SCORE]
+        scores = [s for s in self.plan.steps if s.role is Role.SCORE]
         found = ", ".join(s.module for s in scores) or "nothing"
         if len(scores) != 1 or scores[0].primitive.name != "scaled_dot_product":
             raise self.refusal(

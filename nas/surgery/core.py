@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from nas.compiler import Plan, make_plan
 from nas.compiler.plan import Step
-from nas.compiler.runtime import repeat_heads
 from nas.errors import GenomeError
 from nas.genome import Genome, Projections
+from nas.kernels.runtime import repeat_heads
 from nas.primitives import Kind, Role
 
 Rotate = Callable[[Tensor], Tensor]
@@ -175,15 +175,14 @@ def _rotated(rows: Float[Tensor, "b h n l w"], rotate: Rotate) -> Float[Tensor, 
 
 
 def _call(step: Step) -> _Call:
-    signature = step.primitive.signatures[0]
-    weighted = [i for i, port in enumerate(signature.inputs) if port.kind is Kind.WEIGHTS]
+    weighted = [i for i, o in enumerate(step.operands) if o.port.kind is Kind.WEIGHTS]
     return _Call(
         step.module,
         step.variable,
         tuple(operand.variable for operand in step.operands),
         step.primitive.extras,
-        normalises=signature.role is Role.NORMALIZE,
-        weights=weighted[0] if weighted and signature.role is Role.AGGREGATE else None,
+        normalises=step.role is Role.NORMALIZE,
+        weights=weighted[0] if weighted and step.role is Role.AGGREGATE else None,
     )
 
 
@@ -192,7 +191,6 @@ def _build(step: Step, sizes: HostSizes) -> nn.Module:
         "dim": sizes.dim,
         "heads": sizes.heads,
         "width": sizes.width,
-        "head_width": sizes.width,
         "rank": sizes.width,
         "bias": sizes.has_bias,
         "filtered": step.is_filtered,
@@ -200,9 +198,8 @@ def _build(step: Step, sizes: HostSizes) -> nn.Module:
     params = dict(step.params)
     if sizes.is_rotated and _has_rows(step):
         params["rope"] = True  # its rows meet rotated keys; the host's rotation turns them
-    wanted = {name: known[name] for name in step.primitive.sizes}
     try:
-        return step.primitive.module(**wanted, **params)
+        return step.primitive.module(**step.bind(known), **params)
     except ValueError as error:
         raise GenomeError(f"dim {sizes.dim}, heads {sizes.heads}: {error}.") from None
 

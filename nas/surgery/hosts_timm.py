@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
-from nas.compiler.runtime import merge_heads
+from nas.kernels.runtime import merge_heads
 from nas.surgery.core import AttentionCore, HostSizes, causal_mask, split_mask
 from nas.surgery.hosts import CORE, refusal
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.compiler.runtime import merge_heads, split_heads
+from nas.kernels.runtime import merge_heads, split_heads
 from nas.surgery.core import AttentionCore, HostSizes, split_mask
 from nas.surgery.hosts import refusal
 

@@ -53,7 +53,7 @@ def _weights(
         seen.append(operands[0])
 
     for step in body.plan.steps:
-        if step.primitive.signatures[0].role is Role.AGGREGATE:
+        if step.role is Role.AGGREGATE:
             twin.get_submodule(step.module).register_forward_pre_hook(keep)
     if score is not None:
         twin.get_submodule(score.module).register_forward_hook(lambda *call: call[-1] + shift)

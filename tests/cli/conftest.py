@@ -28,9 +28,9 @@ def nas(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def run(*arguments: str) -> Result:
+    def run(*arguments: object) -> Result:
         with pytest.raises(SystemExit) as ended:
-            main(arguments)
+            main([str(argument) for argument in arguments])
         printed = capsys.readouterr()
         assert isinstance(ended.value.code, int)
         return Result(ended.value.code, printed.out, printed.err)

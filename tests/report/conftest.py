@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nas.report.facts import Facts, gather
+from nas.report.facts import RunFacts, gather
 from nas.store import open_run
 
 
@@ -41,10 +41,10 @@ def pipe() -> Printed:
 
 
 @pytest.fixture(scope="session")
-def facts(recorded_run: Path) -> Facts:
+def facts(recorded_run: Path) -> RunFacts:
     return read(recorded_run)
 
 
-def read(folder: Path) -> Facts:
+def read(folder: Path) -> RunFacts:
     with open_run(folder) as run:
         return gather(run)

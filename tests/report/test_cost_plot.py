@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from nas.measurement import Reading
-from nas.report.cost_plot import Panel, draw_panels, panels, plot_costs, spread_apart
-from nas.report.costs import SHORT, Block, Costed, costed
+from nas.report.cost_plot import draw_costs, plot_costs, spread_apart
+from nas.report.costs import Block, Costed, costed
 from nas.sources import resolve
 
 NAMES = ("mha", "gqa", "mqa", "sqa", "ssqa", "xsqa", "xsmqa", "lsqa", "rsqa", "qana", "messages")
@@ -23,22 +22,8 @@ def found() -> list[Costed]:
 
 
 @pytest.fixture(scope="module")
-def measured(found: list[Costed]) -> Block:
-    """Times that follow the MACs; qana does not fit at 1,024 tokens."""
-    readings = {
-        (one.source.text, n, direction): None
-        if (one.source.text, n) == ("qana", 1024)
-        else Reading((cost.macs / 1e7,), 1)
-        for one in found
-        for n, cost in one.costs.items()
-        for direction in SHORT
-    }
-    return Block(64, 8, COUNTED.lengths, "cpu", 1, readings)
-
-
-@pytest.fixture(scope="module")
 def figure(found: list[Costed]) -> Any:
-    return draw_panels(panels(found, COUNTED), "dim 64")
+    return draw_costs(found, COUNTED)
 
 
 def names(axes: Any) -> list[Any]:
@@ -78,22 +63,6 @@ def test_names_are_apart_and_inside(figure: Any) -> None:
     assert all(b.x0 >= 0 and b.x1 <= 1200 and b.y0 >= 0 and b.y1 <= 800 for b in boxes)
 
 
-def test_times_get_axes_of_their_own(found: list[Costed], measured: Block) -> None:
-    figure = draw_panels(panels(found, measured), "dim 64")
-    counted, timed = figure.axes
-    assert "time" in timed.get_ylabel()
-    ends = {line.get_label(): line.get_xdata()[-1] for line in timed.lines}
-    assert (ends["qana"], ends["mha"]) == (256, 1024)
-    assert {text.get_text() for text in names(timed)} == set(NAMES)
-    assert len(counted.texts) == len(NAMES)
-
-
-def test_times_of_which_none_is_known_are_left_out(found: list[Costed]) -> None:
-    nothing = {(one.source.text, n, d): None for one in found for n in (64, 256) for d in SHORT}
-    block = Block(64, 8, (64, 256), "cpu", 1, nothing)
-    assert [panel.unit for panel in panels(found, block)] == [""]
-
-
 @pytest.mark.parametrize("ending", ["svg", "pdf"])
 def test_the_same_costs_give_the_same_file(
     found: list[Costed], tmp_path: Path, ending: str
@@ -105,25 +74,17 @@ def test_the_same_costs_give_the_same_file(
     assert sorted(tmp_path.iterdir()) == paths
 
 
-def test_one_line_can_be_drawn() -> None:
-    draw_panels([Panel("alone", {"mha": {8: 1.0, 16: 4.0}})], "")
+def test_one_line_can_be_drawn(found: list[Costed]) -> None:
+    draw_costs(found[:1], COUNTED)
 
 
 def test_places_far_apart_stay() -> None:
     assert spread_apart([30.0, 10.0, 20.0], 5.0, 100.0) == [30.0, 10.0, 20.0]
 
 
-def test_places_too_near_move_around_their_middle() -> None:
-    assert spread_apart([10.0, 10.0, 10.0], 4.0, 100.0) == [6.0, 10.0, 14.0]
-    assert spread_apart([10.0, 11.0, 30.0], 5.0, 100.0) == [8.0, 13.0, 30.0]
-
-
-def test_groups_that_meet_become_one() -> None:
-    assert spread_apart([10.0, 10.0, 15.0], 4.0, 100.0) == pytest.approx(
-        [7.67, 11.67, 15.67], abs=0.01
-    )
+def test_places_too_near_give_way_downwards_in_their_order() -> None:
+    assert spread_apart([10.0, 9.0, 10.0], 4.0, 100.0) == [10.0, 2.0, 6.0]
 
 
 def test_nothing_stands_above_the_top() -> None:
-    assert spread_apart([10.0, 10.0, 10.0], 4.0, 11.0) == [3.0, 7.0, 11.0]
-    assert spread_apart([2.0, 10.0, 10.0], 4.0, 10.0) == [2.0, 6.0, 10.0]
+    assert spread_apart([10.0, 20.0], 4.0, 11.0) == [7.0, 11.0]

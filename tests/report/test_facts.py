@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nas.pareto import dominates
-from nas.report.facts import Facts, headline, id_length, tally
-from nas.store import front, open_run
+from nas.report.facts import (
+    RunFacts,
+    front_members,
+    headline,
+    id_length,
+    session_seconds,
+    tally,
+    titles_of,
+)
+from nas.report.units import duration
+from nas.store import find_proposal, front, open_run
 
 
-def test_facts_agree_with_the_store(facts: Facts, recorded_run: Path) -> None:
+def test_facts_agree_with_the_store(facts: RunFacts, recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         assert facts.members == front(run)
         assert facts.summary.counts == run.counts()
         assert facts.hypervolume == run.generations()[-1].hypervolume
 
 
-def test_named_mechanisms_are_told_by_what_they_are_at_the_tasks_sizes(facts: Facts) -> None:
+def test_named_mechanisms_are_told_by_what_they_are_at_the_tasks_sizes(facts: RunFacts) -> None:
     named = dict(facts.named)
     assert {"mha", "ssqa", "uniform", "champion_2025"} <= named.keys()
     # A quarter of four heads is one head.
@@ -26,7 +39,7 @@ def test_named_mechanisms_are_told_by_what_they_are_at_the_tasks_sizes(facts: Fa
     assert facts.standard is named["mha"]
 
 
-def test_a_member_beats_the_named_mechanisms_that_it_dominates(facts: Facts) -> None:
+def test_a_member_beats_the_named_mechanisms_that_it_dominates(facts: RunFacts) -> None:
     for member in facts.members:
         beaten = facts.beaten_by(member)
         for name, other in facts.named:
@@ -34,10 +47,24 @@ def test_a_member_beats_the_named_mechanisms_that_it_dominates(facts: Facts) -> 
             assert all((part in beaten) == is_beaten for part in name.split(" = "))
 
 
-def test_titles_name_ends_and_knee_of_the_front(facts: Facts) -> None:
+def test_titles_name_ends_and_knee_of_the_front_as_the_store_does(
+    facts: RunFacts, recorded_run: Path
+) -> None:
+    with open_run(recorded_run) as run:
+        for title in ("best", "knee", "cheapest"):
+            assert title in facts.titles[find_proposal(run, title).digest]
     assert "best" in facts.titles[facts.members[0].digest]
-    assert "cheapest" in facts.titles[facts.members[-1].digest]
     assert sum(map(len, facts.titles.values())) == 3
+
+
+def test_best_is_of_the_first_objective_and_cheapest_of_the_first_cost(facts: RunFacts) -> None:
+    """Also where less of the first is better: with the objectives turned round both are macs."""
+    accuracy, macs = facts.setup.objectives
+    setup = dataclasses.replace(facts.setup, objectives=(macs, accuracy))
+    members = front_members(setup, facts.candidates)
+    least = min(members, key=lambda m: m.objectives["macs"])
+    assert titles_of(setup, members)[least.digest][0] == "best"
+    assert "cheapest" in titles_of(setup, members)[least.digest]
 
 
 def test_id_length_tells_all_digests_apart() -> None:
@@ -46,39 +73,42 @@ def test_id_length_tells_all_digests_apart() -> None:
     assert id_length(("00112233aabb", "00112233aacc", "f0112233aacc")) == 11
 
 
-def test_sentences(facts: Facts) -> None:
+def test_sentences(facts: RunFacts) -> None:
     assert headline(facts) == (
         "run example · space attention_v2 · task vit-cifar10 · seed 7 · nsga2 · finished, "
         "3 of 3 generations"
     )
     words = dict(tally(facts))
     assert words["failed"] == "1 (1 diverged)"
-    assert words["proposed"].startswith("36: ")
-    assert words["time"].startswith("3 min 00 s; ")
-    assert "reference: accuracy 10.0 %, macs 4.00 M" in words["hypervolume"]
+    assert words["proposed"].startswith(f"{facts.summary.counts.proposed}: 36 evaluated, ")
+    assert words["time"].startswith(f"{duration(facts.wall_seconds)}; ")
+    assert words["hypervolume"].endswith("(reference: accuracy 10.0 %, MACs 4.00 M)")
 
 
-def test_time_is_training_or_the_search_itself(facts: Facts, recorded_run: Path) -> None:
-    """From the end of one generation to that of the next; the first is left out."""
+def test_time_is_that_of_the_sessions(facts: RunFacts, recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
-        first, *later = run.generations()
-        workers = run.sessions()[0].session.workers
-        trained = idle = 0.0
-        before = first
-        for generation in later:
-            own: dict[str, float] = {}
-            for p in run.proposals(generation.number):
-                evaluation = run.evaluation(p.key or "", 0) if p.outcome == "new" else None
-                if evaluation is not None:
-                    own.setdefault(evaluation.worker, 0.0)
-                    own[evaluation.worker] += evaluation.wall_seconds
-            trained += sum(own.values())
-            idle += (generation.finished - before.finished).total_seconds() - max(own.values())
-            before = generation
-        wall = (before.finished - first.finished).total_seconds()
-    assert facts.busy == pytest.approx(trained / (wall * workers))
-    assert facts.overhead == pytest.approx(idle / wall)
-    assert facts.busy is not None
-    assert facts.overhead is not None
-    busy, search = 100 * facts.busy, 100 * facts.overhead
-    assert f"workers busy {busy:.1f} %, search itself {search:.1f} %" in dict(tally(facts))["time"]
+        (past,) = run.sessions()
+        evaluations = run.evaluations().values()
+    assert past.ended is not None
+    seconds = (past.ended - past.started).total_seconds()
+    assert facts.wall_seconds == pytest.approx(seconds)
+    trained = sum(e.wall_seconds for e in evaluations)
+    assert facts.busy == pytest.approx(min(1.0, trained / (seconds * past.session.workers)))
+    assert f"workers busy {100 * facts.busy:.1f} %" in dict(tally(facts))["time"]
+
+
+def test_a_killed_session_ended_with_the_last_generation_before_the_next() -> None:
+    def at(minutes: float) -> datetime:
+        return datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(minutes=minutes)
+
+    def session(start: float, end: float | None) -> Any:
+        ended = None if end is None else at(end)
+        return SimpleNamespace(started=at(start), ended=ended, session=SimpleNamespace(workers=2))
+
+    generations = [SimpleNamespace(finished=at(minutes)) for minutes in (1, 2.5, 12)]
+    run: Any = SimpleNamespace(
+        generations=lambda: generations, sessions=lambda: (session(0, None), session(10, 14))
+    )
+    assert session_seconds(run) == (60 * 6.5, 0.0)
+    run.sessions = lambda: (session(0, 3), session(10, 14))
+    assert session_seconds(run) == (60 * 7, 60 * 14)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nas.genome import Genome
-from nas.report.facts import Facts
-from nas.report.front import answer, front_columns, no_front, show_front
+from nas.report.facts import RunFacts
+from nas.report.front import answer, front_columns, next_commands, no_front, show_front
 from nas.store import open_run
 
 from .conftest import Printed, read
@@ -28,7 +28,7 @@ KEYS = {
 }
 
 
-def test_answer_has_the_stable_keys(recorded_run: Path, facts: Facts) -> None:
+def test_answer_has_the_stable_keys(recorded_run: Path, facts: RunFacts) -> None:
     with open_run(recorded_run) as run:
         data = json.loads(json.dumps(answer(run, facts), allow_nan=False))
     assert {key: type(data[key]) for key in KEYS} == KEYS
@@ -40,16 +40,17 @@ def test_answer_has_the_stable_keys(recorded_run: Path, facts: Facts) -> None:
         Genome.from_dict(member["genome"])
 
 
-def test_answer_adds_status_times_and_names(recorded_run: Path, facts: Facts) -> None:
+def test_answer_adds_status_times_and_names(recorded_run: Path, facts: RunFacts) -> None:
     with open_run(recorded_run) as run:
         data = answer(run, facts)
     assert data["status"] == "finished"
-    assert data["wall_seconds"] == 180
+    assert data["wall_seconds"] == facts.wall_seconds
     assert data["core_seconds"] == 3 * data["counts"]["evaluated"]
+    assert data["hardware"] == list(facts.hardware)
     assert data["named"].keys() == data["dominates"].keys() == {m["id"] for m in data["members"]}
 
 
-def test_table_has_a_row_for_each_member(facts: Facts, pipe: Printed) -> None:
+def test_table_has_a_row_for_each_member(facts: RunFacts, pipe: Printed) -> None:
     show_front(pipe.console, facts, "latest")
     for member in facts.members:
         row = next(line for line in pipe.lines if line.startswith(member.digest[:8]))
@@ -58,7 +59,7 @@ def test_table_has_a_row_for_each_member(facts: Facts, pipe: Printed) -> None:
         assert f"{member.objectives['macs'] / facts.standard.objectives['macs']:.2f}" in row
 
 
-def test_table_says_what_to_type_next(facts: Facts, pipe: Printed) -> None:
+def test_table_says_what_to_type_next(facts: RunFacts, pipe: Printed) -> None:
     show_front(pipe.console, facts, "latest")
     for command in (
         "nas show latest/best",
@@ -70,7 +71,7 @@ def test_table_says_what_to_type_next(facts: Facts, pipe: Printed) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
-def test_table_fits_the_terminal(facts: Facts, width: int) -> None:
+def test_table_fits_the_terminal(facts: RunFacts, width: int) -> None:
     terminal = Printed(width)
     show_front(terminal.console, facts, "latest")
     assert max(map(len, terminal.lines)) <= width
@@ -93,7 +94,7 @@ def test_a_stopped_run_can_be_resumed(make_run: Callable[..., Path], tmp_path: P
     assert "nas resume runs/x" in pipe.text
 
 
-def test_without_mha_there_is_no_relative_column(facts: Facts) -> None:
+def test_without_mha_there_is_no_relative_column(facts: RunFacts) -> None:
     bare = dataclasses.replace(facts, names={})
     headers = [column.header for column in front_columns(bare)]
     assert "× mha" not in headers
@@ -104,9 +105,25 @@ def test_without_mha_there_is_no_relative_column(facts: Facts) -> None:
     ("status", "words"),
     [("stopped", "nas resume x"), ("running", "look again"), ("finished", "See why")],
 )
-def test_no_front_says_why_and_what_to_do(facts: Facts, status: str, words: str) -> None:
+def test_no_front_says_why_and_what_to_do(facts: RunFacts, status: str, words: str) -> None:
     summary = dataclasses.replace(facts.summary, status=status)
     empty = dataclasses.replace(facts, members=(), summary=summary)
     sentence = no_front(empty, "x")
     assert words in sentence
     assert "1 diverged" in sentence
+
+
+def test_another_hardware_is_told(facts: RunFacts, pipe: Printed) -> None:
+    show_front(pipe.console, facts, "x")
+    assert "hardware" not in pipe.text
+    show_front(pipe.console, dataclasses.replace(facts, hardware=("a CPU", "a GPU")), "x")
+    assert "different hardware, which rounds differently: a CPU, a GPU." in pipe.text
+
+
+def test_what_to_type_is_quoted_and_says_where_the_runs_are(facts: RunFacts) -> None:
+    stopped = dataclasses.replace(
+        facts, summary=dataclasses.replace(facts.summary, status="stopped")
+    )
+    commands, _ = next_commands(stopped, "my runs/x")
+    assert "nas show 'my runs/x/best'" in commands.cells
+    assert "nas resume 'my runs/x'" in commands.cells

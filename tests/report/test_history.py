@@ -35,9 +35,9 @@ def test_repeats_are_counted(make_run: Callable[..., Path], tmp_path: Path) -> N
     with open_run(folder) as run:
         digest = run.proposals()[0].digest
     lines = [line.plain for line in table_lines(results(history_of(folder, digest)))]
-    assert lines[0] == "proposed    generation 0 by mechanism mha"
+    assert lines[0].split() == ["proposed", "generation", "0", "by", "mechanism", "mha"]
     assert any(line.startswith("accuracy %  ") and " ± " in line for line in lines)
-    assert any("3 times, 2 epochs x 1024 images" in line for line in lines)
+    assert any("3 times, 2 epochs x 1024 examples" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -3,74 +3,61 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from nas.compiler import formula
-from nas.cost import attention_cost
-from nas.errors import GenomeError
+from nas.costs import attention_cost
 from nas.mechanisms import MECHANISMS
-from nas.report.mechanisms import (
-    Priced,
-    mechanism_answer,
-    mechanisms_answer,
-    mechanisms_lines,
-    price,
-    priced,
-)
-from nas.report.show import Sizes
+from nas.report.costs import Sizes
+from nas.report.mechanisms import mechanism_answer, mechanisms_answer, mechanisms_lines
 
 SIZES = Sizes(dim=32, heads=2, tokens=17)
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Priced]:
-    return priced(SIZES)
+def answer() -> dict[str, Any]:
+    found = json.loads(json.dumps(mechanisms_answer(SIZES)))
+    assert isinstance(found, dict)
+    return found
 
 
-def test_answer_has_every_mechanism_with_its_costs(found: list[Priced]) -> None:
-    data = json.loads(json.dumps(mechanisms_answer(found, SIZES)))
-    items = {item["name"]: item for item in data["mechanisms"]}
+def test_answer_has_every_mechanism_with_its_costs(answer: dict[str, Any]) -> None:
+    items = {item["name"]: item for item in answer["mechanisms"]}
     assert list(items) == list(MECHANISMS)
     expected = attention_cost(MECHANISMS["mha"].genome, dim=32, heads=2, tokens=17)
     assert items["mha"]["costs"] == expected.to_dict()
-    assert data["sizes"]["dim"] == 32
+    assert answer["sizes"]["dim"] == 32
 
 
-def test_three_quarters_of_two_heads_have_no_costs(found: list[Priced]) -> None:
-    data = mechanisms_answer(found, SIZES)
-    assert [item["name"] for item in data["mechanisms"] if item["costs"] is None] == ["lsqa"]
-    row = next(line for line in mechanisms_lines(found, None) if line.plain.startswith("lsqa"))
+def test_three_quarters_of_two_heads_have_no_costs(answer: dict[str, Any]) -> None:
+    assert [m["name"] for m in answer["mechanisms"] if m["costs"] is None] == ["lsqa"]
+    row = next(line for line in mechanisms_lines(SIZES, None) if line.plain.startswith("lsqa"))
     assert row.plain.split()[1:4] == ["-", "-", "-"]
-    assert "3/4 of 2 heads" in price("lsqa", SIZES).problem
 
 
-def test_table_keeps_every_essential_on_80_columns(found: list[Priced]) -> None:
+def test_table_keeps_every_essential_on_80_columns() -> None:
     """On a wide terminal a mechanism is one line, else its formula stands below."""
-    for width in (80, 120, 200, None):
-        lines = [line.plain for line in mechanisms_lines(found, width)]
+    for width in (80, 120, 220, None):
+        lines = [line.plain for line in mechanisms_lines(SIZES, width)]
         words = " ".join("\n".join(lines).split())
         assert width is None or max(map(len, lines)) <= width
         assert "…" not in words
-        for p in found:
-            assert p.mechanism.paper in words
-            assert " ".join(formula(p.mechanism.genome).split()) in words
-        is_wide = width in (200, None)
-        assert len(lines) == 1 + len(found) if is_wide else len(lines) > 2 * len(found)
+        for found in MECHANISMS.values():
+            assert found.paper in words
+            assert " ".join(formula(found.genome).split()) in words
+        is_wide = width in (220, None)
+        assert (len(lines) == 1 + len(MECHANISMS)) == is_wide
 
 
-def test_table_fits_a_narrow_terminal(found: list[Priced]) -> None:
+def test_table_fits_a_narrow_terminal() -> None:
     for width in (40, 60):
-        assert all(len(line.plain) <= width for line in mechanisms_lines(found, width))
+        assert all(len(line.plain) <= width for line in mechanisms_lines(SIZES, width))
 
 
-def test_one_mechanism_is_its_item_with_the_reading(found: list[Priced]) -> None:
-    answer = mechanism_answer(price("sqa", SIZES), SIZES)
-    items = {item["name"]: item for item in mechanisms_answer(found, SIZES)["mechanisms"]}
-    assert answer == {"sizes": mechanisms_answer([], SIZES)["sizes"]} | items["sqa"]
-    assert answer["reading"].startswith(answer["about"])
-
-
-def test_there_is_no_such_mechanism() -> None:
-    with pytest.raises(GenomeError, match=r"'slqa'.*did you mean 'sqa'"):
-        price("slqa", SIZES)
+def test_one_mechanism_is_its_item_with_the_reading(answer: dict[str, Any]) -> None:
+    one = mechanism_answer(MECHANISMS["sqa"], SIZES)
+    item = next(item for item in answer["mechanisms"] if item["name"] == "sqa")
+    assert one == {"sizes": answer["sizes"]} | item
+    assert one["reading"].startswith(one["about"])

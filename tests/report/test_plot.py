@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from nas.errors import RunError
-from nas.evaluation.record import OBJECTIVES
-from nas.report.facts import Facts
+from nas.objectives import Objective
+from nas.report.facts import RunFacts
 from nas.report.plot import check_plot, draw, plot_front, position, stairs
 
 from .conftest import read
 
-ACCURACY, MACS = OBJECTIVES["accuracy"], OBJECTIVES["macs"]
+PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
 
 
 @pytest.fixture(scope="module")
-def figure(facts: Facts) -> Any:
+def figure(facts: RunFacts) -> Any:
     return draw(facts)
 
 
-def test_every_named_mechanism_is_labelled(figure: Any, facts: Facts) -> None:
+def test_every_named_mechanism_is_labelled(figure: Any, facts: RunFacts) -> None:
     labels = {text.get_text() for text in figure.texts}
     assert {name for name, _ in facts.named} <= labels
     assert any(label.startswith("best") for label in labels)
@@ -40,23 +40,24 @@ def test_labels_do_not_overlap_and_stay_inside(figure: Any) -> None:
 
 def test_axes_have_titles_and_units(figure: Any) -> None:
     (axes,) = figure.axes
-    assert axes.get_ylabel() == "accuracy on held-out training images (%)"
-    assert "multiply-adds" in axes.get_xlabel()
+    assert axes.get_ylabel() == "accuracy %: share got right"
+    assert axes.get_xlabel() == "MACs: multiply-adds"
     legend = [text.get_text() for text in axes.get_legend().get_texts()]
     assert [entry.split(" (")[0] for entry in legend] == ["evaluated", "front", "named mechanisms"]
 
 
-def test_caption_says_what_was_searched(figure: Any, facts: Facts) -> None:
+def test_caption_says_what_was_searched(figure: Any, facts: RunFacts) -> None:
     caption = figure.get_supxlabel()
     for words in ("attention_v2", "vit-cifar10", "seed 7", "mechanisms evaluated"):
         assert words in caption
     assert f"hypervolume {facts.hypervolume:.4f}" in caption
 
 
-def test_stairs_climb_from_left_to_right(facts: Facts) -> None:
-    points = stairs(facts, MACS, ACCURACY)
+def test_stairs_climb_from_left_to_right(facts: RunFacts) -> None:
+    accuracy, macs = facts.setup.objectives
+    points = stairs(facts, macs, accuracy)
     assert points == sorted(points)
-    corners = {position(member, MACS, ACCURACY) for member in facts.members}
+    corners = {position(member, macs, accuracy) for member in facts.members}
     assert corners == set(points[:-1]) or corners == set(points)
 
 
@@ -69,7 +70,7 @@ def test_error_bars_with_several_seeds(make_run: Callable[..., Path], tmp_path: 
 
 
 @pytest.mark.parametrize("ending", ["svg", "pdf"])
-def test_the_same_front_gives_the_same_file(facts: Facts, tmp_path: Path, ending: str) -> None:
+def test_the_same_front_gives_the_same_file(facts: RunFacts, tmp_path: Path, ending: str) -> None:
     paths = [tmp_path / f"{name}.{ending}" for name in ("a", "b")]
     for path in paths:
         plot_front(facts, path)
@@ -78,7 +79,7 @@ def test_the_same_front_gives_the_same_file(facts: Facts, tmp_path: Path, ending
     assert sorted(tmp_path.iterdir()) == paths
 
 
-def test_png_is_1200_by_800(facts: Facts, tmp_path: Path) -> None:
+def test_png_is_1200_by_800(facts: RunFacts, tmp_path: Path) -> None:
     from PIL import Image
 
     plot_front(facts, tmp_path / "new" / "front.PNG")
@@ -86,25 +87,20 @@ def test_png_is_1200_by_800(facts: Facts, tmp_path: Path) -> None:
         assert image.size == (1200, 800)
 
 
-def test_a_run_of_one_candidate_can_be_drawn(facts: Facts) -> None:
+def test_a_run_of_one_candidate_can_be_drawn(facts: RunFacts) -> None:
     alone = facts.members[:1]
     draw(dataclasses.replace(facts, candidates=alone, members=alone, names={}))
 
 
-def test_costs_over_decades_get_a_logarithmic_axis(facts: Facts) -> None:
+def test_costs_over_decades_get_a_logarithmic_axis(facts: RunFacts) -> None:
     first = facts.candidates[0]
     wide = dataclasses.replace(first, objectives={**first.objectives, "macs": 1e10})
     figure = draw(dataclasses.replace(facts, candidates=(*facts.candidates, wide)))
     assert figure.axes[0].get_xscale() == "log"
 
 
-def test_three_objectives(facts: Facts) -> None:
-    setup = dataclasses.replace(
-        facts.setup,
-        objectives=(*facts.setup.objectives, OBJECTIVES["params"]),
-        ideal_point=(1.0, 0.0, 0.0),
-        reference_point=(0.1, 1.0, 1.0),
-    )
+def test_three_objectives(facts: RunFacts) -> None:
+    setup = dataclasses.replace(facts.setup, objectives=(*facts.setup.objectives, PARAMS))
     figure = draw(dataclasses.replace(facts, setup=setup))
     assert "also an objective: params" in figure.get_supxlabel()
 
@@ -116,15 +112,13 @@ def test_another_ending_is_refused() -> None:
         check_plot(Path("front"))
 
 
-def test_a_place_that_cannot_be_written_is_an_error(facts: Facts, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_an_error(facts: RunFacts, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunError, match="cannot be written"):
         plot_front(facts, tmp_path / "file" / "front.png")
 
 
-def test_one_objective_is_no_picture(facts: Facts) -> None:
-    setup = dataclasses.replace(
-        facts.setup, objectives=(ACCURACY,), ideal_point=(1.0,), reference_point=(0.1,)
-    )
+def test_one_objective_is_no_picture(facts: RunFacts) -> None:
+    setup = dataclasses.replace(facts.setup, objectives=facts.setup.objectives[:1])
     with pytest.raises(RunError, match="one objective, accuracy"):
         draw(dataclasses.replace(facts, setup=setup))

@@ -2,70 +2,88 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 
-from nas.evaluation.record import Evaluation
-from nas.evaluation.study import Trial
-from nas.report.trials import trial_answer, trial_table
-from tests.report.conftest import Printed
+import pytest
+
+from nas.evaluation.trial import Budget, Evaluation
+from nas.objectives import Metric
+from nas.report.trials import Training, trial_answer, trial_line, trial_table
+
+from .conftest import Printed
+
+RECALL = Metric("recall", "fraction", "max", 0.1, 1.0)
+LOSS = Metric("log_loss", "nat", "min", 2.3, 0.0)
+COSTS = {"macs": 1e6, "params": 100.0, "kv_cache_bytes_per_token": 64.0}
 
 
-def trial(name: str, repeat: int, accuracy: float | None) -> Trial:
+def training(name: str, repeat: int, value: float | None, metric: Metric = RECALL) -> Training:
     evaluation = Evaluation(
-        status="ok",
-        reason=None,
-        objectives={
-            "accuracy": accuracy or 0.0,
-            "macs": 1e6,
-            "params": 100.0,
-            "kv_cache_bytes_per_token": 64.0,
-        },
-        curve=(),
+        status="ok" if value is not None else "failed",
+        reason=None if value is not None else "diverged",
+        metrics={} if value is None else {metric.name: value},
+        reports=(),
         seed=repeat,
-        budget="1 epoch",
+        budget=Budget(1, 64, "float32"),
         wall_seconds=2.0,
         core_seconds=1.5,
         peak_memory_bytes=1,
         worker="w",
-        error=None,
+        error=None if value is not None else "Traceback ...\nit diverged.\x1b[2J",
     )
-    if accuracy is None:
-        evaluation = replace(
-            evaluation, status="failed", reason="diverged", objectives={}, error="it diverged."
-        )
-    return Trial(name, "0" * 16, repeat, evaluation)
+    return Training(name, "0" * 16, repeat, evaluation, COSTS, metric)
 
 
-TRIALS = [
-    trial("mha", 0, 0.50),
-    trial("mha", 1, 0.54),
-    trial("sqa", 0, 0.49),
-    trial("sqa", 1, 0.53),
-    trial("qana", 0, 0.52),
-    trial("qana", 1, None),
+TRAININGS = [
+    training("mha", 0, 0.50),
+    training("mha", 1, 0.54),
+    training("sqa", 0, 0.49),
+    training("sqa", 1, 0.53),
+    training("qana", 0, 0.52),
+    training("qana", 1, None),
 ]
 
 
 def test_differences_are_those_of_pairs(pipe: Printed) -> None:
     """sqa is one point below in each pair: an error of zero, though both spread by two."""
-    trial_table(pipe.console, TRIALS)
-    text = "\n".join(pipe.lines)
+    trial_table(pipe.console, TRAININGS)
+    assert "recall %" in pipe.lines[0]
     assert "over mha" in pipe.lines[0]
     rows = {line.split()[0]: line for line in pipe.lines if line}
     assert "51.0 ± 2.0" in rows["sqa"]
     assert "-1.0 ± 0.0" in rows["sqa"]
     assert "+2.0" in rows["qana"]
     assert " - " in rows["mha"]
-    assert "qana, seed 1: diverged: it diverged." in text
+    assert "qana, seed 1: diverged: it diverged.\\u001b[2J" in pipe.text
+    assert "points of recall" in pipe.text
+
+
+def test_a_metric_that_is_no_fraction_keeps_its_unit(pipe: Printed) -> None:
+    trial_table(pipe.console, [training("mha", 0, 1.25, LOSS), training("sqa", 0, 1.5, LOSS)])
+    rows = {line.split()[0]: line.split() for line in pipe.lines if line}
+    assert rows["sqa"][1:3] == ["1.50", "+0.250"]
+    assert trial_line(training("mha", 0, 1.25, LOSS), 1, 2) == (
+        "[1/2] mha, seed 0: log_loss 1.25 nat, 1.5 core s"
+    )
 
 
 def test_one_mechanism_once_has_nothing_to_compare(pipe: Printed) -> None:
-    trial_table(pipe.console, TRIALS[:1])
-    assert "±" not in "\n".join(pipe.lines)
-    assert "share their seed" not in "\n".join(pipe.lines)
+    trial_table(pipe.console, TRAININGS[:1])
+    assert "±" not in pipe.text
+    assert "share their seed" not in pipe.text
 
 
 def test_the_answer_holds_every_training() -> None:
-    answer = trial_answer("comparison", TRIALS)
+    answer = json.loads(json.dumps(trial_answer("comparison", TRAININGS), allow_nan=False))
     assert answer["task"] == "comparison"
     assert [e["status"] for e in answer["evaluations"]].count("failed") == 1
+    first = answer["evaluations"][0]
+    assert first["objectives"] == {"recall": 0.5, **COSTS}
+    assert {"id", "seed", "reason", "core_seconds", "wall_seconds", "peak_memory_bytes"} <= {*first}
+
+
+@pytest.mark.parametrize(("done", "value"), [(1, 0.5), (2, None)])
+def test_a_line_says_how_it_ended(done: int, value: float | None) -> None:
+    line = trial_line(training("mha", 0, value), done, 2)
+    assert line.startswith(f"[{done}/2] mha, seed 0: ")
+    assert ("recall 50.0 %" if value else "failed (diverged)") in line

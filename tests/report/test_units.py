@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from nas.report.units import duration, human, measured, percent, plural
+from nas.report.units import amount, digits, duration, header, human, percent, quantity
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (0, "0"),
-        (7, "7"),
         (999, "999"),
         (1000, "1.00 k"),
         (1234567, "1.23 M"),
@@ -29,6 +28,14 @@ def test_human(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.01234, "0.0123"), (1.0, "1.00"), (99.96, "100"), (-123.4, "-123"), (0.0, "0")],
+)
+def test_three_significant_digits(value: float, text: str) -> None:
+    assert digits(value) == text
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0.4, "0 s"),
@@ -43,14 +50,23 @@ def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_measured_shows_the_standard_error_where_there_is_one() -> None:
-    assert measured("accuracy", 0.4567) == "45.7"
-    assert measured("accuracy", 0.4567, 0.0123) == "45.7 ± 1.2"
-    assert measured("macs", 1.5e6, 0.0) == "1.50 M"
-    assert measured("latency_ms", 0.4234, 0.031) == "0.423 ± 0.03"
+@pytest.mark.parametrize(
+    ("name", "unit", "value", "error", "texts"),
+    [
+        ("accuracy", "fraction", 0.4567, None, ("accuracy %", "45.7", "45.7 %")),
+        ("recall", "fraction", 1.0, 0.0123, ("recall %", "100.0 ± 1.2", "100.0 %")),
+        ("log_loss", "nat", 1.23456, 0.031, ("log loss", "1.23 ± 0.031", "1.23 nat")),
+        ("macs", "MAC", 1.5e6, 0.0, ("MACs", "1.50 M", "1.50 M MACs")),
+        ("time_ms", "ms", 0.4234, None, ("time ms", "0.423", "0.423 ms")),
+        ("time_ms", "ms", 1234.5, None, ("time ms", "1.23 k", "1.23 k ms")),
+        ("something_new", "", 12.0, None, ("something new", "12", "12")),
+    ],
+)
+def test_a_value_is_shown_by_name_and_unit(
+    name: str, unit: str, value: float, error: float | None, texts: tuple[str, str, str]
+) -> None:
+    assert (header(name, unit), amount(value, unit, error), quantity(value, unit)) == texts
 
 
-def test_percent_and_plural() -> None:
+def test_percent() -> None:
     assert percent(0.1) == "10.0"
-    assert plural(1, "seed") == "1 seed"
-    assert plural(2, "seed") == "2 seeds"

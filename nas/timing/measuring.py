@@ -1,0 +1,115 @@
+"""How long the forward and backward pass of a block takes: one thread, interleaved rounds."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import nn
+
+    from nas.genome import ModelSizes
+
+WARM_UPS: Final = 3
+LEAST_ROUNDS: Final = 2
+
+
+class Passes:
+    """Forward and backward passes of blocks on one batch; ``seconds`` times one.
+
+    On a CPU this process's processor time counts, which neighbours change little; on CUDA the
+    device's own time of a recorded graph, since trainings replay one, too.
+    """
+
+    def __init__(
+        self, sizes: ModelSizes, batch: int, *, precision: str, device: str, is_causal: bool
+    ) -> None:
+        self.device, self.precision, self.is_causal = torch.device(device), precision, is_causal
+        generator = torch.Generator().manual_seed(0)
+        shape = (batch, sizes.tokens, sizes.dim)
+        self.x, self.above = (
+            torch.randn(shape, generator=generator).to(self.device) for _ in range(2)
+        )
+        # Graphs are replayed in turn, so that they share their memory.
+        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+
+    def of(self, block: nn.Module, count: int | None = None) -> Callable[[], None]:
+        """A pass of a block with the first ``count`` sequences, ready to be timed."""
+        block = block.to(self.device).train()
+        x = self.x[:count].detach().requires_grad_()
+        above = self.above[:count]
+
+        def run() -> None:
+            with self._autocast():
+                out = block(x, is_causal=self.is_causal)
+            out.backward(above.to(out.dtype))
+
+        return run if self.device.type == "cpu" else self._recorded(run)
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        """The time of one pass."""
+        if self.device.type == "cpu":
+            start = time.process_time()
+            work()
+            return time.process_time() - start
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize(self.device)
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+    def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Work on CUDA as a graph; as it is, where it cannot be recorded."""
+        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                work()
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                work()
+        except RuntimeError:
+            return work
+
+        def replay(kept: object = work) -> None:  # a graph holds no tensor that it reads
+            graph.replay()
+
+        return replay
+
+    def _autocast(self) -> torch.autocast:
+        is_short = self.precision == "bfloat16"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_short)
+
+
+def fastest(passes: Passes, works: Sequence[Callable[[], None]], seconds: float) -> list[float]:
+    """The least seconds of each work in as many rounds as fit into a time, two at least.
+
+    All take turns, so that a noisy moment meets all alike.
+    """
+    for work in works:
+        work()
+    found: list[list[float]] = []
+    begin = time.process_time()
+    while len(found) < LEAST_ROUNDS or time.process_time() - begin < seconds:
+        found.append([passes.seconds(work) for work in works])
+    return [min(times) for times in zip(*found, strict=True)]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch within, as in a training."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,127 @@
+"""How well a calibration predicts the time of mechanisms that it did not measure.
+
+Distinct random genomes of the spaces and all named mechanisms, forward and backward, as compiled
+for a task's sizes. Calibrations and measurements take turns with all else on the machine: what
+disturbs one does not meet the other alike, so that a quiet machine gives the smaller errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import Final
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+from nas.canonical import canonicalise
+from nas.compiler import build_attention, make_plan
+from nas.errors import NasError
+from nas.genome import Genome, ModelSizes
+from nas.mechanisms import MECHANISMS
+from nas.space import load_space
+from nas.timing import calibrate, predict_ms
+from nas.timing.measuring import Passes
+from nas.validation import load_policy
+from nas.variation import Variation
+from tests.benchmarks.figures import Figure
+
+SHARES: Final = {"attention_v2": 0.7, "attention_v1": 0.2, "quickstart": 0.1}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Sizes of one layer and a batch."""
+
+    sizes: ModelSizes
+    batch: int
+    is_causal: bool
+
+
+SETTINGS: Final = {
+    "vit-cifar10": Setting(ModelSizes(64, 4, 1, 65), 64, is_causal=False),
+    "recall": Setting(ModelSizes(64, 4, 1, 48), 80, is_causal=True),
+}
+
+
+def timing(options: argparse.Namespace) -> list[Figure]:
+    """Errors and order of predicted times, at the sizes of two tasks."""
+    figures = []
+    for name, setting in SETTINGS.items():
+        begin = time.process_time()
+        calibration = _calibrated(setting)
+        seconds = time.process_time() - begin
+        genomes = list(drawn(options.genomes, setting).values())
+        measured = measure(genomes, setting, options.rounds)
+        predicted = [predict_ms(genome, setting.sizes, calibration) for genome in genomes]
+        errors = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
+        low, middle, high = (100 * value for value in quantiles(errors, n=4))
+        order = float(spearmanr(predicted, measured).statistic)
+        figures += [
+            Figure(f"{name}, calibration", seconds, "s", seconds, seconds),
+            Figure(f"{name}, error of {len(genomes)} genomes", middle, "%", low, high),
+            Figure(f"{name}, Spearman", order, "", order, order),
+        ]
+        print(f"\n{name}: {len(genomes)} genomes, measured best of {options.rounds} rounds")
+        for figure in figures[-3:]:
+            print(f"  {figure.name:44}{figure!s:>10}   {figure.spread}", flush=True)
+    return figures
+
+
+def drawn(count: int, setting: Setting) -> dict[Genome, Genome]:
+    """All named mechanisms and random genomes in normal form, those that exist there."""
+    rng = np.random.default_rng(5)
+    found: dict[Genome, Genome] = {}
+    for named in MECHANISMS.values():
+        _add(named.genome, setting, found)
+    for name, share in SHARES.items():
+        space = load_space(name)
+        variation = Variation(space, load_policy(space.policy))
+        least = len(found) + round(share * count)
+        while len(found) < least:
+            _add(variation.sample(rng), setting, found)
+    return found
+
+
+def measure(genomes: Sequence[Genome], setting: Setting, rounds: int) -> list[float]:
+    """Milliseconds of a layer of each, the least of interleaved rounds."""
+    sizes = setting.sizes
+    passes = Passes(
+        sizes, setting.batch, precision="float32", device="cpu", is_causal=setting.is_causal
+    )
+    works = [passes.of(_block(genome, sizes)) for genome in genomes]
+    found = [[passes.seconds(work) for work in works] for _ in range(rounds + 1)]
+    return [1e3 * min(times) for times in zip(*found[1:], strict=True)]
+
+
+def _calibrated(setting: Setting) -> Mapping[str, object]:
+    return calibrate(
+        setting.sizes,
+        batch=setting.batch,
+        precision="float32",
+        device="cpu",
+        is_causal=setting.is_causal,
+        qkv_bias=False,
+    )
+
+
+def _add(genome: Genome, setting: Setting, found: dict[Genome, Genome]) -> None:
+    """Keep a genome, if it exists at these sizes and is new; every layer has it."""
+    genome = canonicalise(genome, setting.sizes)
+    try:
+        _block(genome, setting.sizes)
+    except NasError:
+        return
+    if not (setting.is_causal and make_plan(genome).unsafe):
+        found[genome] = genome
+
+
+def _block(genome: Genome, sizes: ModelSizes) -> torch.nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return build_attention(genome, sizes.dim, sizes.heads)

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from nas.canonical import canonicalise, digest
+from nas.compiler import build_attention
+from nas.compiler.inlining import inlined
+from nas.errors import ConfigError, ExportError, GenomeError
+from nas.exporting import (
+    EXPORTS,
+    ExportFormat,
+    Origin,
+    check_target,
+    export_module,
+    genome_of_export,
+    write_export,
+)
+from nas.mechanisms import MECHANISMS
+from nas.primitives import names
+from nas.primitives.masks import hide
+from nas.space import load_space
+from nas.validation import load_policy
+from nas.variation import Variation
+
+if TYPE_CHECKING:
+    from nas.genome import Genome
+
+
+def loaded(text: str) -> dict[str, Any]:
+    """Execute an exported file as an import would, without its self-test."""
+    scope: dict[str, Any] = {"__name__": "exported"}
+    exec(compile(text, "exported.py", "exec"), scope)
+    return scope
+
+
+def check(genome: Genome, dim: int, heads: int, *, is_fast: bool) -> int:
+    """The file's self-test, its weights' names and its outputs; and how many lines it has."""
+    text = export_module(genome, dim, heads, Origin("a test"), is_fast=is_fast)
+    imported = {
+        alias.name if isinstance(node, ast.Import) else node.module
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {str(name).split(".")[0] for name in imported} == {"torch"}
+    scope = loaded(text)
+    assert scope["self_test"]() < 1e-8
+    block = build_attention(genome, dim, heads).double()
+    exported = scope["Attention"]().double()
+    exported.load_state_dict(block.state_dict())
+    x = torch.randn(2, 6, dim, dtype=torch.float64)
+    padding = torch.zeros(2, 6, dtype=torch.bool)
+    padding[0, 5] = True
+    tolerance = 0.0 if is_fast else 1e-9
+    for given in ({}, {"key_padding_mask": padding}):
+        results = [b(x, **given) for b in (exported, block)]
+        torch.testing.assert_close(*results, rtol=tolerance, atol=tolerance)
+    return len(text.splitlines())
+
+
+@pytest.mark.parametrize("is_fast", [False, True])
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_mechanisms_export_exactly(name: str, is_fast: bool) -> None:
+    lines = check(MECHANISMS[name].genome, 32, 4, is_fast=is_fast)
+    assert is_fast or lines <= (90 if name == "mha" else 200)
+
+
+@pytest.mark.parametrize("is_fast", [False, True])
+def test_random_genomes_of_every_primitive_export_exactly(is_fast: bool) -> None:
+    space = load_space("attention_v2")
+    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(0)
+    seen: set[str] = set()
+    for _ in range(60):
+        genome = variation.sample(rng)
+        seen |= {node.op for node in genome.nodes}
+        check(genome, 32, 8, is_fast=is_fast)
+    assert len(seen) > 0.8 * len(set(names()) & set(space.primitives))
+
+
+def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
+    text = export_module(MECHANISMS["sqa"].genome, 64, 8, Origin("sqa"))
+    classes = [n.name for n in ast.parse(text).body if isinstance(n, ast.ClassDef)]
+    assert classes[-1] == "Attention"
+    block = loaded(text)["Attention"](dim=96, heads=4)
+    assert block(torch.randn(1, 3, 96)).shape == (1, 3, 96)
+
+
+def test_the_docstring_says_what_it_is() -> None:
+    genome = MECHANISMS["champion_2025"].genome
+    origin = Origin("abc", run="2026_x (space y)", results="accuracy 0.31")
+    doc = ast.get_docstring(ast.parse(export_module(genome, 64, 4, origin)))
+    assert doc is not None
+    for words in (digest(genome), '"op": "sigmoid"', "2026_x", "accuracy 0.31"):
+        assert words in doc
+
+
+def test_a_clean_interpreter_runs_the_file(tmp_path: Path) -> None:
+    """Isolated from this project: -I, and an empty folder as the place to stand."""
+    path = tmp_path / "champion.py"
+    genome = MECHANISMS["champion_2025"].genome
+    write_export(export_module(genome, 32, 4, Origin("champion_2025")), path)
+    done = subprocess.run(
+        [sys.executable, "-I", str(path)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "largest difference" in done.stdout
+
+
+def test_the_self_test_can_fail() -> None:
+    text = export_module(MECHANISMS["mha"].genome, 32, 4, Origin("mha"))
+    scope = loaded(text.replace("self.wo(", "1.1 * self.wo("))
+    assert scope["self_test"]() > 1e-6
+
+
+def test_no_name_can_put_code_into_the_file() -> None:
+    evil = 'x"""\nimport os\n"""\\N \udcff'
+    text = export_module(MECHANISMS["mha"].genome, 16, 2, Origin(evil, evil, evil))
+    statements = ast.parse(text).body
+    assert ast.get_docstring(ast.parse(text))
+    names = [a.name for n in statements if isinstance(n, ast.Import) for a in n.names]
+    assert names == ["torch"]
+    text.encode("utf-8")
+
+
+def test_outputs_too_large_for_a_self_test_shrink_the_weights(genome: Any) -> None:
+    squared = [("multiply", ["k", "k"]), *(("multiply", [i, i]) for i in range(7))]
+    found = genome(
+        *squared, ("scaled_dot_product", ["q", 7]), ("softmax", [8]), ("weighted_sum", [9, "v"])
+    )
+    assert loaded(export_module(found, 16, 2, Origin("x")))["self_test"]() < 1e-8
+
+
+@pytest.mark.parametrize("name", ["", ".", "out", "out.txt", "weights.safetensors"])
+def test_only_a_python_file_is_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ExportError, match=r"ends in \.py"):
+        check_target(tmp_path / name if name else Path())
+
+
+def test_a_folder_of_that_name_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out.py").mkdir()
+    with pytest.raises(ExportError, match="no file"):
+        check_target(tmp_path / "out.py")
+    with pytest.raises(ExportError, match="cannot be written"):
+        write_export("text", tmp_path / "out.py")
+    assert [p.name for p in tmp_path.iterdir()] == ["out.py"]
+
+
+@pytest.mark.parametrize("name", ["file/out.py", f"{'x' * 300}.py"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExportError, match="cannot be written") as found:
+        write_export("text", tmp_path / name)
+    assert len(str(found.value)) < 250
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_name_that_is_too_long_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="cannot be written"):
+        check_target(tmp_path / f"{'x' * 300}.py")
+
+
+def test_nothing_is_written_through_a_planted_link(tmp_path: Path) -> None:
+    """Neither at a name that a temporary file might have, nor at the target's own."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    for name in (".out.py.partial", "out.py.partial", "out.py"):
+        (folder / name).symlink_to(victim)
+    write_export("text", folder / "out.py")
+    assert victim.read_text() == "precious"
+    assert (folder / "out.py").read_text() == "text"
+    assert not (folder / "out.py").is_symlink()
+    assert (folder / "out.py").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("is_fast", [False, True])
+@pytest.mark.parametrize("name", ["mha", "champion_2025", "flex_sqa", "qana"])
+def test_a_file_gives_its_genome_back(tmp_path: Path, name: str, is_fast: bool) -> None:
+    genome = canonicalise(MECHANISMS[name].genome)
+    text = export_module(genome, 32, 4, Origin("Genome:", "a", "b"), is_fast=is_fast)
+    path = tmp_path / "exported.py"
+    write_export(text.replace("import torch\n", "raise SystemExit\n"), path)  # it is not run
+    assert genome_of_export(path) == genome
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x = 1", '"""\nGenome:\n{', '"""a\nGenome:\n[1]\n"""', '"""a\nGenome:\n' + "[" * 9999],
+)
+def test_other_files_hold_no_genome(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "other.py"
+    path.write_text(text)
+    with pytest.raises(ExportError, match="holds no genome"):
+        genome_of_export(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ExportError, match="cannot be read"):
+        genome_of_export(path)
+    path.write_text('"""a\nGenome:\n{"graph": 1}\n"""')
+    with pytest.raises(GenomeError, match="graph"):
+        genome_of_export(path)
+
+
+def test_formats_have_names_and_more_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    genome = MECHANISMS["mha"].genome
+    for name in ("module", "py"):
+        found = EXPORTS.get(name)
+        assert found.suffix == ".py"
+        assert found(genome, 16, 2, Origin("x")) == export_module(genome, 16, 2, Origin("x"))
+    monkeypatch.setattr(EXPORTS, "_members", dict(EXPORTS._members))
+
+    @EXPORTS.register("digest")
+    @ExportFormat.of(".txt")
+    def write(genome: Genome, *given: object, **options: object) -> bytes:
+        return digest(genome).encode()
+
+    assert EXPORTS.get("digest")(genome, 16, 2, Origin("x")) == digest(genome).encode()
+    with pytest.raises(ConfigError, match="did you mean 'module'"):
+        EXPORTS.get("modul")
+
+
+def test_two_things_of_one_name_are_not_exported() -> None:
+    """One of them would be taken for the other."""
+    scope = {"__name__": __name__}
+    exec("def hide(mask: object) -> None: ...", scope)
+    with pytest.raises(GenomeError, match=r"both have a hide"):
+        inlined([hide, scope["hide"]])
+    assert len(inlined([hide, hide])) == 1

@@ -1,0 +1,151 @@
+"""Sparse weights without a sort: values and gradients of the sorting form, and who takes which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nas.kernels.pieces import PIECE
+from nas.kernels.threshold import Threshold
+from nas.primitives.masks import hide
+from nas.primitives.threshold import threshold_weights
+
+POWERS = pytest.mark.parametrize("power", [1, 2], ids=["sparsemax", "entmax15"])
+
+
+def scores(length: int = 9, size: float = 1.0) -> Tensor:
+    torch.manual_seed(0)
+    return size * torch.randn(2, 3, length, length, dtype=torch.float64)
+
+
+def sorting(z: Tensor, power: int) -> Tensor:
+    return threshold_weights(z, None, power)
+
+
+def values_and_gradient(form: Callable[..., Tensor], z: Tensor, power: int) -> tuple[Tensor, ...]:
+    leaf = z.clone().requires_grad_()
+    weights = form(leaf, power)
+    above = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).view_as(z).sin()
+    return weights.detach(), *torch.autograd.grad(weights, leaf, above)
+
+
+def check_equal(z: Tensor, power: int, tolerance: float = 1e-10) -> None:
+    found = values_and_gradient(Threshold.apply, z, power)
+    for ours, theirs in zip(found, values_and_gradient(sorting, z, power), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance)
+
+
+@POWERS
+@pytest.mark.parametrize("size", [1e-6, 0.01, 0.3, 1.0, 30.0, 1e6])
+@pytest.mark.parametrize("length", [1, 2, 9, 65, 300])
+def test_newton_finds_the_weights_of_a_sort(power: int, size: float, length: int) -> None:
+    check_equal(scores(length, size), power)
+
+
+@POWERS
+@pytest.mark.parametrize("size", [1e-3, 0.3, 10.0])
+def test_newton_finds_them_in_float32(power: int, size: float) -> None:
+    check_equal(scores(300, size).float(), power, 1e-5)
+
+
+@POWERS
+def test_ties_share_their_weight(power: int) -> None:
+    """Whole rows of them, at the top, and where the support ends but for a hair."""
+    step = 1.0 if power == 1 else 2.0
+    rows = torch.tensor(
+        [
+            [0.0, 0.0, 0.0, 0.0],
+            [5.0, 5.0, -3.0, -3.0],
+            [0.0, 0.1 - step, 0.1 - step, 0.1 - step],
+            [0.0, -0.1 - step, -0.1 - step, -9.0],
+        ],
+        dtype=torch.float64,
+    )
+    check_equal(rows.view(1, 1, 4, 4), power)
+    weights = Threshold.apply(rows.view(1, 1, 4, 4), power)[0, 0]
+    assert weights[0].tolist() == [0.25] * 4
+    assert weights[1].tolist() == pytest.approx([0.5, 0.5, 0.0, 0.0])
+    assert weights[3].tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+@POWERS
+def test_hidden_keys_and_empty_rows(power: int) -> None:
+    z = scores(8)
+    mask = torch.rand(2, 1, 8, 8) < 0.5
+    mask[0, 0, 3] = False
+    mask[1, 0, 5, 1:] = False
+    mask[1, 0, 5, 0] = True
+    expected = threshold_weights(z, mask, power)
+    found = Threshold.apply(hide(z, mask), power)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    assert found[0, :, 3].abs().max() == 0
+    assert (found[1, :, 5, 0] == 1).all()
+    hidden = z.masked_fill(~mask, -torch.inf)
+    check_equal(hidden, power)
+
+
+@POWERS
+@pytest.mark.parametrize("limit", [1, 20, 81, 200, 10**6])
+def test_pieces_make_the_whole(power: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PIECE, "cpu", limit)
+    check_equal(scores(), power)
+    check_equal(scores().transpose(2, 3), power)
+
+
+@POWERS
+def test_first_and_second_derivatives(power: int) -> None:
+    z = scores(4)[:1, :1].requires_grad_()
+    assert torch.autograd.gradcheck(lambda given: Threshold.apply(given, power), z)
+    assert torch.autograd.gradgradcheck(lambda given: Threshold.apply(given, power), z)
+
+
+@POWERS
+def test_transforms_take_the_plain_form(power: int) -> None:
+    z = torch.stack([scores(), scores() * 2])
+    form = torch.vmap(lambda given: Threshold.apply(given, power))
+    torch.testing.assert_close(
+        form(z), torch.stack([sorting(one, power) for one in z]), rtol=0, atol=1e-12
+    )
+    slopes = torch.vmap(torch.func.grad(lambda given: Threshold.apply(given, power).square().sum()))
+    leaf = z.clone().requires_grad_()
+    (each,) = torch.autograd.grad(sum(sorting(one, power).square().sum() for one in leaf), leaf)
+    torch.testing.assert_close(slopes(z), each, rtol=0, atol=1e-10)
+
+
+@POWERS
+def test_16_bit_scores_are_rounded_once(power: int) -> None:
+    z = scores(65, 0.3).bfloat16()
+    weights, gradient = values_and_gradient(Threshold.apply, z, power)
+    assert weights.dtype == gradient.dtype == torch.bfloat16
+    exact = sorting(z.double(), power)
+    torch.testing.assert_close(weights, exact.bfloat16(), rtol=2**-7, atol=1e-4)
+
+
+@POWERS
+def test_numbers_that_are_none_end_the_search(power: int) -> None:
+    z = scores()
+    z[0, 0, 0, 0] = torch.nan
+    weights = Threshold.apply(z, power)
+    assert weights[0, 0, 0].isnan().all()
+    torch.testing.assert_close(weights[1], sorting(z, power)[1], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("length", "is_sorted"), [(65, True), (100, False)])
+def test_few_rows_are_sorted(length: int, is_sorted: bool) -> None:
+    weights = fast_threshold_weights(torch.randn(1, 1, length, length).requires_grad_(), None, 1)
+    assert weights.grad_fn is not None
+    assert ("Threshold" in weights.grad_fn.name()) != is_sorted
+
+
+def test_an_export_holds_the_plain_form() -> None:
+    class Weights(nn.Module):
+        def forward(self, given: Tensor) -> Tensor:
+            return threshold_weights(given, None, 1)
+
+    exported = torch.export.export(Weights(), (torch.randn(1, 1, 200, 200),))
+    calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
+    assert "aten.sort.default" in calls
+    assert not any("autograd" in call for call in calls)

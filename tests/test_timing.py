@@ -1,0 +1,233 @@
+"""Predicted times: pure functions of a calibration, finite, ordered where they must be."""
+
+import json
+import math
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from nas.canonical import canonicalise
+from nas.compiler import build_attention, make_plan
+from nas.costs import COSTS, Setting, costs_of
+from nas.errors import ConfigError, NasError
+from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
+from nas.mechanisms import MECHANISMS
+from nas.space import load_space
+from nas.timing import calibrate, check_calibration, predict_ms
+from nas.timing.design import designs
+from nas.timing.features import amounts
+from nas.validation import load_policy
+from nas.variation import Variation
+
+SIZES = ModelSizes(dim=16, heads=4, depth=4, tokens=9)
+
+
+@pytest.fixture(scope="module")
+def calibration():
+    return calibrate(
+        SIZES,
+        batch=2,
+        precision="float32",
+        device="cpu",
+        is_causal=False,
+        qkv_bias=False,
+        seconds=0.0,
+    )
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    rng, found = np.random.default_rng(3), {}
+    for name in ("attention_v2", "attention_v1", "quickstart"):
+        space = load_space(name)
+        variation = Variation(space, load_policy(space.policy))
+        found |= dict.fromkeys(variation.sample(rng) for _ in range(100))
+    return list(found)[-200:]
+
+
+def exists(genome):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            build_attention(genome, SIZES.dim, SIZES.heads)
+        except NasError:
+            return False
+    return True
+
+
+def test_calibration_is_plain_json_and_names_what_it_was_measured_on(calibration):
+    again = json.loads(json.dumps(calibration, allow_nan=False))
+    assert again == calibration
+    assert (again["dim"], again["heads"], again["tokens"], again["batch"]) == (16, 4, 9, 2)
+    assert again["hardware"]
+    assert again["torch"]
+    mha = MECHANISMS["mha"].genome
+    assert predict_ms(mha, SIZES, again) == predict_ms(mha, SIZES, calibration)
+
+
+def test_prediction_is_a_function_of_genome_sizes_and_calibration(calibration, drawn):
+    first = [predict_ms(genome, SIZES, calibration) for genome in drawn]
+    assert first == [predict_ms(genome, SIZES, calibration) for genome in drawn]
+    plans = [make_plan(genome, SIZES) for genome in drawn]
+    assert first == [predict_ms(plan, SIZES, calibration) for plan in plans]
+    shuffled = calibration | {"units": dict(reversed(calibration["units"].items()))}
+    assert first == [predict_ms(genome, SIZES, shuffled) for genome in drawn]
+
+
+def test_every_mechanism_that_exists_has_a_time(calibration, drawn):
+    genomes = [*(found.genome for found in MECHANISMS.values()), *drawn]
+    there = [genome for genome in genomes if exists(genome)]
+    assert len(there) > 150
+    for genome in there:
+        time = predict_ms(genome, SIZES, calibration)
+        assert math.isfinite(time), genome
+        assert time > 0, genome
+
+
+def test_equal_normal_forms_take_equal_time(calibration, drawn):
+    for genome in drawn:
+        normal = canonicalise(genome, SIZES)
+        assert predict_ms(normal, SIZES, calibration) == predict_ms(genome, SIZES, calibration)
+
+
+def dot_product(placement="all", window=None, **projections):
+    nodes = (
+        Node("scaled_dot_product", ("q", "k")),
+        Node("softmax", (0,)),
+        Node("weighted_sum", (1, "v")),
+    )
+    return Genome(nodes, Projections(**projections), placement, Visibility(window))
+
+
+@cache
+def units(value=1.0):
+    """A calibration by which every kind of work takes as long."""
+    kinds: set[str] = set()
+    for genome in filter(exists, designs(SIZES.tokens)):
+        kinds |= amounts(make_plan(genome, SIZES), SIZES, 2, is_causal=False).keys()
+    return {
+        "version": 1,
+        "hardware": "a test",
+        "torch": "2",
+        "device": "cpu",
+        "precision": "float32",
+        "batch": 2,
+        "is_causal": False,
+        "qkv_bias": False,
+        "dim": 16,
+        "heads": 4,
+        "tokens": 9,
+        "units": dict.fromkeys(kinds, value),
+    }
+
+
+def test_more_work_takes_longer():
+    known = units()
+
+    def time(**changes):
+        return predict_ms(dot_product(**changes), SIZES, known)
+
+    assert time(q_heads="one", kv_heads="one") < time(q_heads="1/2", kv_heads="1/2") < time()
+    assert time(qk_dim="1/2") < time()
+    assert time(has_wo=False) < time()
+    assert time() < time(window=3)  # a mask over all pairs: one block at this length
+    wide = Genome.from_dict(dot_product().to_dict())
+    assert predict_ms(wide, SIZES, units(2.0)) == pytest.approx(2 * time())
+
+
+def test_layers_that_a_placement_leaves_out_hold_standard_attention():
+    known = units()
+    nodes = (
+        Node("qana", ("q", "k"), (("hidden", 8),)),
+        Node("softmax", (0,)),
+        Node("weighted_sum", (1, "v")),
+    )
+    slow = {p: predict_ms(Genome(nodes, placement=p), SIZES, known) for p in ("first", "all")}
+    standard = predict_ms(MECHANISMS["mha"].genome, SIZES, known)
+    assert slow["first"] < slow["all"]
+    assert slow["first"] == pytest.approx(slow["all"] / 4 + standard * 3 / 4)
+
+
+def test_work_that_a_call_spares_takes_no_time():
+    known = units()
+
+    def time(score, normaliser):
+        nodes = (Node(score, ("q", "k")), Node(normaliser, (0,)), Node("weighted_sum", (1, "v")))
+        return predict_ms(Genome(nodes), SIZES, known)
+
+    assert time("qana", "uniform") == time("additive_attention_score", "uniform")
+    assert time("scaled_dot_product", "uniform") < time("scaled_dot_product", "softmax")
+
+
+def test_work_that_nobody_measured_counts_as_usual_work():
+    known = units()
+    without = {kind: unit for kind, unit in known["units"].items() if "qana" not in kind}
+    genome = MECHANISMS["qana"].genome
+    time = predict_ms(genome, SIZES, known | {"units": without})
+    assert time == pytest.approx(predict_ms(genome, SIZES, known), rel=0.2)  # choices add nothing
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": 0}, "no mapping of version 1"),
+        ({"dim": 32}, "dim: measured at int 32, asked at 16"),
+        ({"tokens": 65}, "tokens: measured at"),
+        ({"batch": 0}, "batch: found"),
+        ({"units": {}}, "units: not all are times"),
+        ({"units": {"layer": -1.0}}, "units: not all are times"),
+        ({"units": {"layer": math.nan}}, "units: not all are times"),
+        ({"units": {"layer": "1"}}, "units: not all are times"),
+    ],
+)
+def test_a_calibration_of_something_else_is_refused(change, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        predict_ms(MECHANISMS["mha"].genome, SIZES, units() | change)
+    assert "nas.timing.calibrate" in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [None, [], {}, {"version": 1}])
+def test_what_is_no_calibration_is_refused(wrong):
+    with pytest.raises(ConfigError, match="calibration: "):
+        check_calibration(wrong, SIZES)
+
+
+def test_time_is_a_cost_of_a_search():
+    found = costs_of(dot_product(), Setting(SIZES, False, False, units()), ["time_ms"])
+    assert found == {"time_ms": predict_ms(dot_product(), SIZES, units())}
+    assert COSTS.get("time_ms").unit == "ms"
+    with pytest.raises(ConfigError, match="is_causal: measured with"):
+        costs_of(dot_product(), Setting(SIZES, False, True, units()), ["time_ms"])
+    with pytest.raises(ConfigError, match="no mapping of version 1"):
+        costs_of(dot_product(), Setting(SIZES, False, False, {}), ["time_ms"])
+
+
+def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out():
+    sizes, state = ModelSizes(8, 2, 1, 5), torch.random.get_rng_state()
+    found = calibrate(
+        sizes,
+        batch=1,
+        precision="bfloat16",
+        device="cpu",
+        is_causal=True,
+        qkv_bias=True,
+        seconds=0.0,
+    )
+    assert "convolutional_score" not in found["units"]
+    assert predict_ms(MECHANISMS["mqa"].genome, sizes, found) > 0
+    assert torch.equal(torch.random.get_rng_state(), state), "weights were drawn"
+
+
+def test_no_mechanism_exists_where_heads_do_not_divide():
+    with pytest.raises(NasError, match="heads that divide dim"):
+        calibrate(
+            ModelSizes(7, 2, 1, 5),
+            batch=1,
+            precision="float32",
+            device="cpu",
+            is_causal=False,
+            qkv_bias=False,
+        )
