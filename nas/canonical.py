@@ -1,10 +1,11 @@
-"""The canonical form of a genome, and digests that equal mechanisms share.
+"""The normal form of a genome, and digests that equal mechanisms share.
 
-Only rewrites that keep values, gradients and the distribution at initialisation are made here:
-dead nodes go, streams that are the same tensor get one name, defaults are dropped, fields of the
-projections without effect too, equal nodes that learn nothing become one, commuting operands and
-nodes are put in order. Weaker equalities are for a
-person to see, never a reason to replay a result.
+Algebra first (nas.algebra): what changes nothing goes. Then names and order: dead nodes go, streams
+that are the same tensor get one name, queries and keys that are projected alike are named in the
+order in which they are read, defaults and fields without effect are dropped, equal nodes that learn
+nothing become one, commuting operands and nodes are put in order. All this keeps values, gradients
+and the distribution at initialisation. Weaker equalities are for a person to see, never a reason
+to replay a result.
 
 The order is the least one: nodes are coloured by what they compute and by who reads them until
 nothing changes, and where symmetry is left each choice is tried and the smallest text wins.
@@ -17,7 +18,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.genome import STREAMS, Genome, Node, Projections, Visibility, layers_with_mechanism
+from nas.algebra import plain_placement, plain_visibility, rewrite
+from nas.genome import STREAMS, Genome, Node, Projections, layers_with_mechanism
 from nas.primitives import get
 from nas.types import infer
 
@@ -27,21 +29,81 @@ if TYPE_CHECKING:
     from nas.genome import ModelSizes, Ref
     from nas.types import Type
 
-VERSION: Final = "nas-1"
+VERSION: Final = "nas-2"
 DIGEST_LENGTH: Final = 16
 # Symmetric ways to write one genome that are tried before the first one found is taken.
 MAX_ORDERS: Final = 200
 
 
-def canonicalise(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """The canonical form; idempotent, and equal for genomes equal by the rules above."""
+def canonicalise(
+    genome: Genome, sizes: ModelSizes | None = None, *, is_causal: bool | None = None
+) -> Genome:
+    """The normal form; idempotent, and equal for genomes equal by the rules above.
+
+    Args:
+        sizes: rewrite also what holds at these sizes alone (a window that covers all tokens).
+        is_causal: whether every call is causal, or none; None: right for both.
+    """
+    before = None
+    while genome != before:
+        before = genome
+        genome = rewrite(_tidied(genome), sizes)
+    seen = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
+    placement = plain_placement(genome.placement, sizes.depth) if sizes else genome.placement
+    forms = [_in_order(form) for form in _namings(genome)]
+    best = min(forms, key=_named) if len(forms) > 1 else forms[0]
+    return replace(best, placement=placement, visibility=seen)
+
+
+def _tidied(genome: Genome) -> Genome:
+    """Live nodes, one name for each stream, projections of the streams that are read."""
     read = _used([genome.nodes[i] for i in genome.live()])
     # A stream that nobody reads has no projection, so the flag says that there is none.
     flags: dict[str, Any] = {f"has_w{s}": False for s in STREAMS if s not in read}
     projections = replace(genome.projections, **flags)
-    nodes = _ordered(_simplified(genome, _stream_names(projections)))
-    visibility = genome.visibility if genome.visibility.window else Visibility()
-    return Genome(nodes, _effective(projections, nodes), genome.placement, visibility)
+    nodes = _simplified(genome, _stream_names(projections))
+    return replace(genome, nodes=tuple(nodes), projections=projections)
+
+
+def _in_order(genome: Genome) -> Genome:
+    nodes = _ordered(genome.nodes)
+    return replace(genome, nodes=nodes, projections=_effective(genome.projections, nodes))
+
+
+def _namings(genome: Genome) -> list[Genome]:
+    """A genome under the names that its queries and keys may have.
+
+    Where both are projected to one shape, from one distribution, they may change places; a lone
+    one of them is the query.
+    """
+    projections, used = genome.projections, _used(genome.nodes)
+    projected = {s for s in ("q", "k") if s in used and projections.has_projection(s)}
+    if projected == {"k"} and "q" not in used:
+        flags = replace(projections, has_wq=True, has_wk=False, q_heads=projections.kv_heads)
+        return [replace(_renamed(genome, {"k": "q"}), projections=flags)]
+    if projected != {"q", "k"} or projections.q_heads != projections.kv_heads:
+        return [genome]
+    typing = infer(genome)
+    if typing.problems or typing.streams["q"] != typing.streams["k"]:
+        return [genome]
+    return [genome, _renamed(genome, {"q": "k", "k": "q"})]
+
+
+def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
+    def named(ref: Ref) -> Ref:
+        return names.get(ref, ref) if isinstance(ref, str) else ref
+
+    nodes = (replace(n, inputs=tuple(named(r) for r in n.inputs)) for n in genome.nodes)
+    return replace(genome, nodes=tuple(nodes))
+
+
+def _named(genome: Genome) -> list[tuple[str, list[str], str]]:
+    """What a naming is judged by: queries come first."""
+    order = {"q": "a", "k": "b", "v": "c"}
+    return [
+        (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
+        for n in genome.nodes
+    ]
 
 
 def digest(genome: Genome) -> str:
@@ -49,20 +111,19 @@ def digest(genome: Genome) -> str:
     return _hash([VERSION, canonicalise(genome).to_dict()])
 
 
-def resolved_digest(genome: Genome, *, dim: int, heads: int, depth: int) -> str:
+def resolved_digest(genome: Genome, sizes: ModelSizes, *, is_causal: bool | None = None) -> str:
     """A name for the mechanism at one size, where different labels may mean the same.
 
     At four heads gqa and mqa may be one mechanism; with one layer "first" is "all".
 
     Args:
-        dim: model width.
-        heads: the backbone's head count.
-        depth: number of layers.
+        is_causal: as of ``canonicalise``.
 
     Raises:
         GenomeError: a label is not a whole number at this size.
     """
-    genome = canonicalise(genome)
+    genome = canonicalise(genome, sizes, is_causal=is_causal)
+    dim, heads, depth, _ = sizes
     typing = infer(genome)
     streams = {
         name: [genome.projections.has_projection(name), *_sizes(typing.streams[name], dim, heads)]
@@ -76,7 +137,7 @@ def resolved_digest(genome: Genome, *, dim: int, heads: int, depth: int) -> str:
     parts = [whole["graph_def"], streams, merged, merge, genome.projections.has_wo]
     if "visibility" in whole:
         parts.append(whole["visibility"])
-    return _hash([VERSION, "resolved", dim, heads, depth, list(layers), parts])
+    return _hash([VERSION, "resolved", *sizes, list(layers), parts])
 
 
 def _hash(parts: Any) -> str:
@@ -110,7 +171,12 @@ def _simplified(genome: Genome, names: dict[str, str]) -> list[Node]:
         inputs = tuple(names[r] if isinstance(r, str) else place[r] for r in node.inputs)
         if primitive.commutes and len(inputs) == 2:
             inputs = tuple(sorted(inputs, key=str))
-        changed = {k: v for k, v in given.items() if v != primitive.parameters[k].default}
+        unread = primitive.unread(primitive.full(given))
+        changed = {
+            k: v
+            for k, v in given.items()
+            if v != primitive.parameters[k].default and k not in unread
+        }
         kept = Node(node.op, inputs, tuple(sorted(changed.items())))
         if not primitive.is_parametric and kept in known:
             place[index] = known[kept]

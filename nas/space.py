@@ -143,7 +143,7 @@ class SearchSpace(Frozen):
                 return f"uses {node.op}, which the space does not have"
             for name, value in get(node.op).full(node.param_dict()).items():
                 allowed = self.param_choices(node.op, name)
-                if value not in allowed:
+                if value not in allowed and name not in get(node.op).derived:
                     return f"uses {node.op} with {name} {value!r}; the space has {list(allowed)}"
         if genome.placement not in self.placement:
             return f"has placement {genome.placement!r}; the space has {list(self.placement)}"

@@ -107,15 +107,17 @@ def width_of(label: str, dim: int, heads: int) -> int:
     return dim if label == MODEL else key_width(label, dim // heads)
 
 
-def _meet_table() -> dict[tuple[str, str], str | None]:
-    def part(label: str) -> Fraction:
-        return Fraction({"all": "1", "one": "0"}.get(label, label))
+def share_of(label: str) -> Fraction:
+    """The share of the backbone's heads that a label names; 0 for one head, whatever its share."""
+    return Fraction({"all": "1", "one": "0"}.get(label, label))
 
+
+def _meet_table() -> dict[tuple[str, str], str | None]:
     table: dict[tuple[str, str], str | None] = {}
     for a in LABELS["q_heads"]:
         for b in LABELS["q_heads"]:
-            more, fewer = (a, b) if part(a) >= part(b) else (b, a)
-            is_whole = fewer == "one" or (part(more) / part(fewer)).denominator == 1
+            more, fewer = (a, b) if share_of(a) >= share_of(b) else (b, a)
+            is_whole = fewer == "one" or (share_of(more) / share_of(fewer)).denominator == 1
             table[a, b] = more if is_whole else None
     return table
 
@@ -178,15 +180,18 @@ class _Inference:
             self._fail(index, primitive, operands)
         else:
             self.signatures[index] = signature
-            self._apply(index, signature, operands)
+            least = primitive.least_heads(primitive.full(node.param_dict()))
+            self._apply(index, signature, operands, least)
 
-    def _apply(self, index: int, signature: Signature, operands: list[Type | None]) -> None:
+    def _apply(
+        self, index: int, signature: Signature, operands: list[Type | None], least: str
+    ) -> None:
         heads: str | None = None
         widths: dict[str, str] = {}
         for port, operand in zip(signature.inputs, operands, strict=True):
             if operand is None:  # its own problem is listed already
                 continue
-            met = operand.heads if heads is None else MEET[heads, operand.heads]
+            met = MEET.get((least if heads is None else heads, operand.heads))
             if met is None:
                 self._problem(
                     "heads",

@@ -9,7 +9,7 @@ import torch
 
 from nas.canonical import canonicalise, digest, resolved_digest
 from nas.compiler import build_attention
-from nas.genome import Genome, Node, Visibility
+from nas.genome import Genome, ModelSizes, Node, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.validation import load_policy
@@ -48,7 +48,10 @@ def test_order_dead_nodes_and_commuting_operands_do_not_matter(genome: Build) ->
 
 
 def test_operands_that_do_not_commute_matter(genome: Build) -> None:
-    assert not same(genome(*STANDARD), genome(("scaled_dot_product", "kq"), *STANDARD[1:]))
+    # With as many heads and one start, queries and keys would only change names.
+    few = {"kv_heads": "1/2"}
+    turned = genome(("scaled_dot_product", "kq"), *STANDARD[1:], **few)
+    assert not same(genome(*STANDARD, **few), turned)
 
 
 def test_streams_without_projections_are_one_tensor(genome: Build) -> None:
@@ -210,14 +213,14 @@ def test_pruning_changes_no_output(genome: Build) -> None:
 
 def test_labels_that_mean_the_same_at_a_size_share_a_resolved_digest() -> None:
     gqa, mqa = MECHANISMS["gqa"].genome, MECHANISMS["mqa"].genome
-    small, large = {"dim": 64, "heads": 4, "depth": 2}, {"dim": 64, "heads": 8, "depth": 2}
-    assert resolved_digest(gqa, **small) == resolved_digest(mqa, **small)
-    assert resolved_digest(gqa, **large) != resolved_digest(mqa, **large)
+    small, large = ModelSizes(64, 4, 2, 9), ModelSizes(64, 8, 2, 9)
+    assert resolved_digest(gqa, small) == resolved_digest(mqa, small)
+    assert resolved_digest(gqa, large) != resolved_digest(mqa, large)
 
 
 def test_placements_that_mean_the_same_layers_share_a_resolved_digest(genome: Build) -> None:
     def at(placement: str, depth: int) -> str:
-        return resolved_digest(genome(*STANDARD, placement=placement), dim=8, heads=2, depth=depth)
+        return resolved_digest(genome(*STANDARD, placement=placement), ModelSizes(8, 2, depth, 9))
 
     assert at("all", 1) == at("first", 1) == at("alternate", 1)
     assert at("first", 2) == at("alternate", 2)
@@ -226,7 +229,7 @@ def test_placements_that_mean_the_same_layers_share_a_resolved_digest(genome: Bu
 
 def test_one_head_makes_readings_coincide(genome: Build) -> None:
     def at(heads: int, **projections: object) -> str:
-        return resolved_digest(genome(*STANDARD, **projections), dim=8, heads=heads, depth=1)
+        return resolved_digest(genome(*STANDARD, **projections), ModelSizes(8, heads, 1, 9))
 
     assert at(1, has_wk=False) == at(1, has_wk=False, raw="shared")
     assert at(2, has_wk=False) != at(2, has_wk=False, raw="shared")
@@ -236,14 +239,14 @@ def test_one_head_makes_readings_coincide(genome: Build) -> None:
 
 def test_digests_are_stable() -> None:
     """A changed digest orphans every recorded run: change the version when this must change."""
-    assert digest(MECHANISMS["mha"].genome) == "54e5988706a9b1ad"
-    assert digest(MECHANISMS["champion_2025"].genome) == "4da17d069d038362"
+    assert digest(MECHANISMS["mha"].genome) == "6c9f6cc506a21030"
+    assert digest(MECHANISMS["champion_2025"].genome) == "6e06aa0dfd8fc9ec"
 
 
 def test_windows_make_another_mechanism_and_global_tokens_need_one() -> None:
     genome = MECHANISMS["mha"].genome
     seen = [replace(genome, visibility=Visibility(w, g)) for w, g in ((8, 0), (8, 1), (16, 0))]
     assert len({digest(g) for g in (genome, *seen)}) == 4
-    sizes = {"dim": 32, "heads": 4, "depth": 2}
-    assert len({resolved_digest(g, **sizes) for g in (genome, *seen)}) == 4
+    sizes = ModelSizes(32, 4, 2, 65)
+    assert len({resolved_digest(g, sizes) for g in (genome, *seen)}) == 4
     assert same(genome, replace(genome, visibility=Visibility(None, 5)))

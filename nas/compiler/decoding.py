@@ -24,17 +24,23 @@ from nas.kernels.runtime import merge_heads, repeat_heads, split_heads
 from nas.kernels.windows import in_window
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from nas.compiler.plan import Operand, Plan, Step
     from nas.genome import Ref
 
 
-def kept_for_later(plan: Plan) -> set[Ref]:
-    """The streams, and the nodes, from which every ``key`` and ``values`` operand follows."""
+def kept_for_later(plan: Plan, without: Collection[int] = ()) -> set[Ref]:
+    """The streams, and the nodes, from which every ``key`` and ``values`` operand follows.
+
+    Args:
+        without: steps that hold a state instead.
+    """
     sources: dict[Ref, set[Ref]] = {s.name: {s.name} for s in plan.streams}
     kept: set[Ref] = set()
     for step in plan.steps:
         for operand in step.operands:
-            if operand.port.name in ("key", "values"):
+            if operand.port.name in ("key", "values") and step.index not in without:
                 kept |= sources[operand.ref]
         if step.makes_tokens and (step.is_paired or "x" in step.primitive.extras):
             sources[step.index] = {step.index}

@@ -101,6 +101,11 @@ class Lowered:
         return self.normaliser.primitive.name == "softmax_one"
 
     @property
+    def is_linear(self) -> bool:
+        """Whether the scores themselves are the weights, so that sums may come first."""
+        return self.normaliser.primitive.name == "softmax_free"
+
+    @property
     def scores_pairs(self) -> bool:
         """Whether the score is a small network over pairs."""
         return bool(self.scores) and _is_network(self.scores[-1])

@@ -14,7 +14,7 @@ from nas.errors import ViolationError
 from nas.genome import STREAMS
 from nas.primitives import Primitive, check_vocabulary, get
 from nas.primitives.base import Kind, Sizes
-from nas.types import MODEL, Type, Typing, infer, width_of
+from nas.types import MODEL, Type, Typing, infer, share_of, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +40,7 @@ class Operand:
 
     ref: Ref
     variable: str
+    type: Type
     port: Port
     is_repeated: bool
 
@@ -128,6 +129,15 @@ class Plan:
         """What a person should know before they train this."""
         found = (step.primitive.caution(step.params) for step in self.steps)
         return tuple(dict.fromkeys(text for text in found if text))
+
+    def remarks(self, heads: int) -> tuple[str, ...]:
+        """What a person should know of a backbone with so many heads."""
+        labels = {stream.type.heads for stream in self.streams if stream.is_projected}
+        return tuple(
+            f"{label} of {heads} heads is less than one head: one is used"
+            for label in sorted(labels - {"all", "one"})
+            if share_of(label) * heads < 1
+        )
 
     @property
     def is_windowed(self) -> bool:
@@ -222,7 +232,9 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
     operands = []
     for ref, port in zip(node.inputs, signature.inputs, strict=True):
         found = typing.of(ref)
-        operands.append(Operand(ref, _variable(ref, found), port, found.heads != result.heads))
+        operands.append(
+            Operand(ref, _variable(ref, found), found, port, found.heads != result.heads)
+        )
     read = [before[ref] for ref in node.inputs if isinstance(ref, int)]
     scores = [step for step in read if step.type.kind is Kind.SCORES]
     return Step(

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from nas.compiler import build_attention
-from nas.cost import backbone_cost
+from nas.costs import backbone_cost
 from nas.evaluation.guard import MAX_ERROR_CHARACTERS, worker_name
 from nas.evaluation.record import Evaluation
 from nas.genome import layers_with_mechanism

@@ -10,8 +10,8 @@ from nas.primitives.hidden_units import sum_units
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    n, w = sizes.tokens, sizes.width
-    return sizes.heads * (2 * n * w**2 + sizes.pairs * w)
+    w = sizes.width
+    return sizes.heads * (sizes.both * w**2 + sizes.pairs * w)
 
 
 def _passes(sizes: Sizes, params: Params) -> int:

@@ -81,19 +81,32 @@ class Sizes:
     """The sizes at which a node runs: what its closed formula for MACs is written in.
 
     Attributes:
-        allowed: pairs of query and key that a structural mask leaves; None for all.
+        tokens: those that are keys; all of them, outside a window's blocks.
+        rows: those that are queries, where they are others; None for as many.
+        allowed: pairs of query and key that have a score; None for all.
     """
 
     dim: int
     heads: int
     width: int
     tokens: int
+    rows: int | None = None
     allowed: int | None = None
+
+    @property
+    def queries(self) -> int:
+        """Tokens that are queries."""
+        return self.tokens if self.rows is None else self.rows
+
+    @property
+    def both(self) -> int:
+        """Queries and keys together."""
+        return self.queries + self.tokens
 
     @property
     def pairs(self) -> int:
         """Pairs of query and key that have a score."""
-        return self.tokens**2 if self.allowed is None else self.allowed
+        return self.queries * self.tokens if self.allowed is None else self.allowed
 
 
 def _no_macs(sizes: Sizes, params: Params) -> int:
@@ -106,6 +119,14 @@ def _nothing(params: Params) -> None:
 
 def _one_pass(sizes: Sizes, params: Params) -> int:
     return 1
+
+
+def _one_head(params: Params) -> str:
+    return "one"
+
+
+def _none_unread(params: Params) -> tuple[str, ...]:
+    return ()
 
 
 def _always(params: Params) -> bool:
@@ -130,6 +151,10 @@ class Primitive:
         passes: how often a call passes over its pairs (or tokens), about; more than 1 where each
             hidden unit is a pass.
         is_stateful: whether a call in training changes the module, so that there must be one.
+        unread: the ports and the parameters that have no effect, given the parameters; of what
+            such a port is fed with only the shape matters.
+        derived: parameters that a genome's normal form sets, which no space has to list.
+        least_heads: the label of the heads that the result has at least.
     """
 
     name: str
@@ -145,6 +170,9 @@ class Primitive:
     macs: Callable[[Sizes, Params], int]
     passes: Callable[[Sizes, Params], int]
     is_stateful: Callable[[Params], bool]
+    unread: Callable[[Params], tuple[str, ...]]
+    derived: tuple[str, ...]
+    least_heads: Callable[[Params], str]
     sizes: tuple[str, ...] = field(init=False)
     extras: tuple[str, ...] = field(init=False)
     is_parametric: bool = field(init=False)
@@ -208,6 +236,9 @@ def primitive(
     macs: Callable[[Sizes, Params], int] = _no_macs,
     passes: Callable[[Sizes, Params], int] = _one_pass,
     is_stateful: Callable[[Params], bool] = _never,
+    unread: Callable[[Params], tuple[str, ...]] = _none_unread,
+    derived: tuple[str, ...] = (),
+    least_heads: Callable[[Params], str] = _one_head,
 ) -> Callable[[type[nn.Module]], type[nn.Module]]:
     """Register a module class as a primitive; see the module docstring and ``Primitive``.
 
@@ -238,6 +269,9 @@ def primitive(
             macs=macs,
             passes=passes,
             is_stateful=is_stateful,
+            unread=unread,
+            derived=derived,
+            least_heads=least_heads,
         )
         return module
 

@@ -9,7 +9,7 @@ from nas.primitives.base import Params, Role, Sizes, primitive
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    n, w = sizes.tokens, sizes.width
+    n, w = sizes.queries, sizes.width
     return sizes.heads * (n * w**2 + sizes.pairs * w)
 
 

@@ -34,10 +34,10 @@ from nas.primitives.hidden_units import split_linear, sum_units
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    n, w, hidden = sizes.tokens, sizes.width, params["width"]
+    n, w, hidden = sizes.both, sizes.width, params["width"]
     inner = params["reduced_dim"] or w
-    reduction = 2 * n * w * inner if params["reduced_dim"] else 0
-    return int(sizes.heads * (reduction + 2 * n * inner * hidden + sizes.pairs * hidden))
+    reduction = n * w * inner if params["reduced_dim"] else 0
+    return int(sizes.heads * (reduction + n * inner * hidden + sizes.pairs * hidden))
 
 
 def _passes(sizes: Sizes, params: Params) -> int:

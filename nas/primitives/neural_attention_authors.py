@@ -24,11 +24,11 @@ from nas.primitives.domains import Integer
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
-    n, w = sizes.tokens, sizes.width
+    n, w = sizes.both, sizes.width
     inner = params["reduced_dim"] or w
-    reduction = 2 * n * w * inner if params["reduced_dim"] else 0
+    reduction = n * w * inner if params["reduced_dim"] else 0
     pairs = sizes.pairs * (inner * (inner // 2) + inner // 2)
-    return int(sizes.heads * (reduction + 2 * n * inner**2 + pairs))
+    return int(sizes.heads * (reduction + n * inner**2 + pairs))
 
 
 def _passes(sizes: Sizes, params: Params) -> int:

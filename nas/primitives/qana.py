@@ -43,8 +43,9 @@ from nas.primitives.rotary import rotate
 def _macs(sizes: Sizes, params: Params) -> int:
     """Tail, then rows or keys through the basis, then each pair: skip, hidden units, their sum."""
     hidden, basis, width = params["hidden"], params["basis"], sizes.width
-    tail = sizes.tokens * sizes.dim * (hidden * (basis or width) + 2 * hidden + 1)
-    mixed = sizes.tokens * width * (basis or 0) * (hidden if params["rope"] else 1)
+    tail = sizes.queries * sizes.dim * (hidden * (basis or width) + 2 * hidden + 1)
+    through = sizes.queries * hidden if params["rope"] else sizes.tokens
+    mixed = through * width * (basis or 0)
     inner = width if basis is None or params["rope"] else basis
     pair = (width if params["skip"] else 0) + hidden * inner + hidden
     return sizes.heads * (tail + mixed + sizes.pairs * pair)
@@ -56,6 +57,11 @@ def _passes(sizes: Sizes, params: Params) -> int:
 
 def _warms_up(params: Params) -> bool:
     return bool(params["gate"] == "warmup")
+
+
+def _unread(params: Params) -> tuple[str, ...]:
+    port = () if params["skip"] else ("query",)
+    return port if params["gate"] == "warmup" else (*port, "warmup")
 
 
 def _check(params: Params) -> None:
@@ -100,6 +106,7 @@ def _caution(params: Params) -> str | None:
     macs=_macs,
     passes=_passes,
     is_stateful=_warms_up,
+    unread=_unread,
 )
 class Qana(nn.Module):
     """A dot product plus a hidden layer whose weights are the query.

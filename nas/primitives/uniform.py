@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nas.primitives.base import Role, primitive
+from nas.genome import LABELS
+from nas.primitives.base import Params, Role, primitive
+from nas.primitives.domains import Choice
+
+
+def _least_heads(params: Params) -> str:
+    return str(params["heads"])
 
 
 @primitive(
     "uniform",
     "scores: scores[h] -> weights[h]",
+    "key: tokens[h,w] -> weights[h]",
     role=Role.NORMALIZE,
-    notation="uniform({scores})",
+    notation="uniform",
     source="control: a mean over the keys",
+    parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
+    derived=("heads",),
+    least_heads=_least_heads,
 )
 class Uniform(nn.Module):
     """The mean of the visible keys' values: a mechanism that does not attend.
 
-    weights_ij = 1 / n, n the number of keys that row i sees; of the scores only the shape is
-    read, so that a filter before it has no effect and no gradient reaches them.
+    weights_ij = 1 / n, n the number of keys that row i sees; of its operand only the length is
+    read. The normal form reads tokens, since scores that nobody reads are not computed.
+
+    Args:
+        heads: of the weights, at least; those of the scores that the normal form cut.
     """
 
+    def __init__(self, *, heads: str = "one") -> None:
+        super().__init__()
+        self.label = heads
+
     def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
+        self,
+        operand: Float[Tensor, "b h k _"],
+        x: Float[Tensor, "b q d"],
+        mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "b h q k"]:
+        # Scores have as many rows as keys; tokens of the keys may be more than the queries.
+        shape = (*operand.shape[:2], x.shape[1], operand.shape[2])
         if mask is None:
-            return torch.full_like(scores, 1.0 / scores.shape[-1])
-        visible = mask.expand(scores.shape).to(scores.dtype)
-        count = mask.expand(scores.shape).sum(dim=-1, keepdim=True)
-        return visible / count.clamp(min=1).to(scores.dtype)
+            return operand.new_full(shape, 1.0 / shape[-1])
+        visible = mask.expand(shape).to(operand.dtype)
+        return visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.report.table import Column, say, say_table
 from nas.report.units import human, plural
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nas.cost import Cost
+    from nas.costs import Cost
     from nas.measurement import Pass, Reading, Readings
     from nas.sources import Source
 

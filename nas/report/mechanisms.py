@@ -10,7 +10,7 @@ from rich.text import Text
 
 from nas.canonical import digest
 from nas.compiler import formula
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import GenomeError
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.report.show import COST_NAMES
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nas.cost import Cost
+    from nas.costs import Cost
     from nas.mechanisms import Mechanism
     from nas.report.show import Sizes
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nas.canonical import digest
 from nas.compiler import emit, formula_of, make_plan
 from nas.config import parse_model, parse_yaml
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import GenomeError, ViolationError
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.report.drawing import drawing, drawing_columns
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nas.compiler import Plan
-    from nas.cost import Cost
+    from nas.costs import Cost
     from nas.sources import Source
 
 COST_NAMES: Final = {

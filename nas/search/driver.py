@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, TypeAlias
 
-from nas.cost import backbone_cost
+from nas.costs import backbone_cost
 from nas.errors import RunError
 from nas.evaluation.choices import Choices
 from nas.evaluation.record import Job, training_seed

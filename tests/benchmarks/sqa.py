@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.measurement import Done, measure
 from nas.mechanisms import MECHANISMS
 from tests.benchmarks.figures import Figure, ratio

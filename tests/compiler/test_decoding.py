@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nas.compiler import make_plan
 from nas.compiler.decoding import Decoder
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import GenomeError
 from nas.genome import Genome, Visibility
 from nas.mechanisms import MECHANISMS

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas.compiler import RULES, build_attention, emit, make_plan
 from nas.compiler.lowering import lower
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import ConfigError, NasError
 from nas.exporting.module import Origin, export_module
 from nas.genome import Genome, Visibility

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import DeviceError
 from nas.evaluation import trainer
 from nas.evaluation.record import OBJECTIVES, Evaluation, Job

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nas.canonical import digest
 from nas.compiler import build_attention, make_plan
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import GenomeError
 from nas.mechanisms import MECHANISMS, Mechanism
 from nas.primitives import REGISTRY

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from nas.canonical import canonicalise, digest
 from nas.compiler import build_attention
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.genome import Genome, Projections
 from nas.mechanisms import MECHANISMS
 from nas.validation import is_legal, load_policy

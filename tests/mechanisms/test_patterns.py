@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from nas.compiler import build_attention
-from nas.cost import BYTES_PER_NUMBER, Cost, attention_cost
+from nas.costs import BYTES_PER_NUMBER, Cost, attention_cost
 from nas.mechanisms import MECHANISMS
 
 FORMS = ("patterns", "messages", "patterns_and_messages")

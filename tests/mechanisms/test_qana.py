@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.compiler import build_attention
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import GenomeError
 from nas.genome import Genome, Node
 from nas.mechanisms import MECHANISMS

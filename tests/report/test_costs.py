@@ -8,7 +8,7 @@ import io
 import pytest
 from rich.console import Console
 
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.measurement import Reading
 from nas.mechanisms import MECHANISMS
 from nas.report.costs import SHORT, Block, Costed, cost_answer, costed, digits, show_costs

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nas.compiler import formula
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import GenomeError
 from nas.mechanisms import MECHANISMS
 from nas.report.mechanisms import (

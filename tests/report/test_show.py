@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nas.cost import attention_cost
+from nas.costs import attention_cost
 from nas.errors import RunError, ViolationError
 from nas.genome import Genome
 from nas.mechanisms import MECHANISMS

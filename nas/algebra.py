@@ -1,0 +1,315 @@
+"""Algebraic rewriting: what a genome computes, with nothing in it that changes nothing.
+
+Every rule keeps values, gradients of the parameters that are left, and their distribution at the
+start; it is exact on paper, not to rounding. A rule proposes a genome whose nodes keep their
+places, and what it proposes is taken if everything left in it has the types that it had: a cut
+operand may have decided the width of a projection, and then it stays. Each rule makes a genome
+smaller by some measure (live nodes, parameters, unread operands), so that rewriting ends.
+
+Left as they are, since they are not equal in every respect: a norm of a norm (both learn gains,
+and the second one undoes the first one's only up to its own); two temperatures, or a linear map on
+either side of an aggregation (equal functions, other gradients and another start); rope after rope
+(a rotation by twice the angle, which no primitive is).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nas.genome import PLACEMENTS, Genome, Node, Visibility, layers_with_mechanism
+from nas.primitives import get
+from nas.primitives.base import Kind
+from nas.types import infer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nas.genome import ModelSizes, ParamValue, Ref
+    from nas.types import Typing
+
+    Rule = Callable[[Genome, Typing, ModelSizes | None], Iterator[Genome]]
+
+# Weights that are never below zero, and whose gradient is zero wherever they are.
+_WEIGHTS = frozenset(
+    {
+        "softmax",
+        "softmax_one",
+        "sparsemax",
+        "entmax15",
+        "sigmoid",
+        "topk_softmax",
+        "relu_squared",
+        "uniform",
+    }
+)
+# Scores that stay at or below zero through these.
+_SIGN_KEEPING = frozenset({"topk_filter", "softcap", "alibi"})
+
+
+def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
+    """A genome without dead nodes, as far as the rules lead; one that does not type-check stays."""
+    typing = infer(genome)
+    if typing.problems:
+        return genome
+    while found := _step(genome, typing, sizes):
+        genome, typing = found
+    return genome
+
+
+def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Genome, Typing] | None:
+    """The first proposal that is taken."""
+    for rule in RULES:
+        for found in rule(genome, typing, sizes):
+            now = infer(found)
+            if _is_typed_alike(found, now, typing):
+                return found, now
+    return None
+
+
+def _is_typed_alike(genome: Genome, now: Typing, before: Typing) -> bool:
+    """Whether what is live has its type; weights that nothing learns of may have fewer heads."""
+    live = genome.live()
+    if any(problem.node is None or problem.node in live for problem in now.problems):
+        return False
+    for index in live:
+        new, old = now.of(index), before.of(index)
+        if new == old and now.widths[index] == before.widths[index]:
+            continue
+        learns = get(genome.nodes[index].op).is_parametric
+        if learns or Kind.TOKENS in (new.kind, old.kind) or new.kind is not old.kind:
+            return False
+    read = {ref for i in live for ref in genome.nodes[i].inputs if isinstance(ref, str)}
+    return all(now.streams[name] == before.streams[name] for name in read)
+
+
+def _with_node(genome: Genome, index: int, node: Node) -> Genome:
+    nodes = genome.nodes
+    return replace(genome, nodes=(*nodes[:index], node, *nodes[index + 1 :]))
+
+
+def _with_input(genome: Genome, index: int, slot: int, ref: Ref) -> Genome:
+    node = genome.nodes[index]
+    inputs = (*node.inputs[:slot], ref, *node.inputs[slot + 1 :])
+    return _with_node(genome, index, replace(node, inputs=inputs))
+
+
+def _without(genome: Genome, index: int, ref: Ref) -> Iterator[Genome]:
+    """Who reads a node reads ``ref`` instead."""
+    if index == len(genome.nodes) - 1:
+        if isinstance(ref, int):
+            yield replace(genome, nodes=genome.nodes[: ref + 1])
+        return
+    nodes = tuple(
+        replace(node, inputs=tuple(ref if r == index else r for r in node.inputs))
+        for node in genome.nodes
+    )
+    yield replace(genome, nodes=nodes)
+
+
+def _cut_unread(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+    """An operand of which a primitive reads the shape alone becomes another one of that shape."""
+    for index in genome.live():
+        node, primitive = genome.nodes[index], get(genome.nodes[index].op)
+        unread = primitive.unread(primitive.full(node.param_dict()))
+        ports = typing.signatures[index].inputs
+        read = [r for r, port in zip(node.inputs, ports, strict=True) if port.name not in unread]
+        for slot, port in enumerate(ports):
+            if port.name not in unread or not read or node.inputs[slot] == read[0]:
+                continue
+            if typing.of(read[0]).heads == typing.of(index).heads:
+                yield _with_input(genome, index, slot, read[0])
+
+
+def _cut_uniform(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+    """Equal weights read no scores: a stream that is there anyway says how many keys there are.
+
+    The weights keep the scores' heads: named as a parameter where they are more than other heads
+    that they meet.
+    """
+    for index in genome.live():
+        node = genome.nodes[index]
+        if node.op != "uniform":
+            continue
+        for found in _means(genome, index, typing.of(index).heads):
+            if found.nodes[index] == node:
+                break
+            if _is_typed_alike(found, infer(found), typing):
+                yield found
+                break
+
+
+def _means(genome: Genome, index: int, heads: str) -> Iterator[Genome]:
+    """Forms of a uniform node, the best ones first."""
+    for label in dict.fromkeys(("one", heads)):
+        params = () if label == "one" else (("heads", label),)
+        for stream in ("v", "k", "q"):
+            found = _with_node(genome, index, Node("uniform", (stream,), params))
+            others = (found.nodes[i] for i in found.live() if found.nodes[i].op != "uniform")
+            if any(stream in other.inputs for other in others):
+                yield found
+
+
+def _merge_filters(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+    """The largest of the largest are the largest; softmax of them is one primitive.
+
+    Ties at the last place are all kept by both, so that of two filters the narrower one decides.
+    """
+    for index in genome.live():
+        node = genome.nodes[index]
+        below = node.inputs[0] if node.inputs else None
+        if node.op not in ("softmax", "topk_softmax", "topk_filter") or not isinstance(below, int):
+            continue
+        filtered = genome.nodes[below]
+        if filtered.op == "topk_filter":
+            count = _count(filtered)
+            op = "topk_softmax" if node.op == "softmax" else node.op
+            if node.op != "softmax":
+                count = min(count, _count(node))
+            yield _with_node(genome, index, Node(op, filtered.inputs, _params(op, k=count)))
+
+
+def _drop_wide_filters(
+    genome: Genome, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
+    """As many largest scores as there are keys are all of them."""
+    for index in genome.live() if sizes else ():
+        node = genome.nodes[index]
+        if node.op in ("topk_filter", "topk_softmax") and sizes and _count(node) >= sizes.tokens:
+            if node.op == "topk_softmax":
+                yield _with_node(genome, index, Node("softmax", node.inputs))
+            else:
+                yield from _without(genome, index, node.inputs[0])
+
+
+def _count(node: Node) -> int:
+    return int(str(get(node.op).full(node.param_dict())["k"]))
+
+
+def _params(op: str, **given: ParamValue) -> tuple[tuple[str, ParamValue], ...]:
+    """Parameters as a normal form has them: without defaults."""
+    known = get(op).parameters
+    return tuple(sorted((k, v) for k, v in given.items() if v != known[k].default))
+
+
+def _drop_relu(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+    """A rectifier of what is never below zero."""
+    for index in genome.live():
+        node = genome.nodes[index]
+        if node.op == "relu" and _is_positive(genome, node.inputs[0]):
+            yield from _without(genome, index, node.inputs[0])
+
+
+def _is_positive(genome: Genome, ref: Ref) -> bool:
+    """Whether a tensor is never below zero, and hands down no gradient where it is zero.
+
+    Then a rectifier of it, whose gradient at zero is zero, changes neither values nor gradients.
+    """
+    if isinstance(ref, str):
+        return False
+    node = genome.nodes[ref]
+    if node.op == "relu" or node.op in _WEIGHTS:
+        return True
+    if node.op == "multiply" and node.inputs[0] == node.inputs[1]:
+        return True
+    if node.op in ("gated_value", "output_gate"):
+        return _is_positive(genome, node.inputs[0])
+    joined = node.op in ("add", "multiply", "weighted_sum")
+    return joined and all(_is_positive(genome, r) for r in node.inputs)
+
+
+def _fold_zeros(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+    """Squared rectifiers of scores that are never above zero: weights of zero.
+
+    A sum with them is the other summand; what else they are made of does not matter, so that all
+    mechanisms whose weights are zero have one form: of a distance within one stream.
+    """
+    for index in genome.live():
+        node = genome.nodes[index]
+        if node.op == "relu_squared" and _is_negative(genome, node.inputs[0]):
+            yield from _plain_zero(genome, index)
+        elif node.op == "add" and typing.of(index).kind is not Kind.SCORES:
+            for zero, other in (node.inputs, node.inputs[::-1]):
+                if is_zero(genome, zero) and typing.of(other) == typing.of(index):
+                    yield from _without(genome, index, other)
+        elif node.op == "multiply":
+            for ref in node.inputs:
+                if is_zero(genome, ref) and typing.of(ref) == typing.of(index):
+                    yield from _without(genome, index, ref)
+
+
+def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
+    """Its scores as the distances within the first stream that gives a genome with types."""
+    below = genome.nodes[index].inputs[0]
+    assert isinstance(below, int), "scores are never streams"
+    for stream in ("v", "k", "q"):
+        plain = Node("distance", (stream, stream))
+        if genome.nodes[below] == plain:
+            return
+        found = _with_node(genome, below, plain)
+        others = (found.nodes[i] for i in found.live() if i != below)
+        if any(stream in other.inputs for other in others):
+            yield found
+
+
+def is_zero(genome: Genome, ref: Ref) -> bool:
+    """Whether weights, or tokens that they sum, are provably zero."""
+    if isinstance(ref, str):
+        return False
+    node = genome.nodes[ref]
+    if node.op == "relu_squared":
+        return _is_negative(genome, node.inputs[0])
+    if node.op == "add":
+        return all(is_zero(genome, r) for r in node.inputs)
+    return node.op in ("multiply", "weighted_sum") and any(is_zero(genome, r) for r in node.inputs)
+
+
+def _is_negative(genome: Genome, ref: Ref) -> bool:
+    """Whether scores are never above zero, whatever the parameters."""
+    if isinstance(ref, str):
+        return False
+    node = genome.nodes[ref]
+    if node.op == "distance":
+        return True
+    known = node.op in _SIGN_KEEPING or node.op == "add"
+    return known and all(_is_negative(genome, r) for r in node.inputs)
+
+
+RULES: tuple[Rule, ...] = (
+    _cut_uniform,
+    _cut_unread,
+    _merge_filters,
+    _drop_wide_filters,
+    _drop_relu,
+    _fold_zeros,
+)
+
+
+def plain_visibility(
+    seen: Visibility, tokens: int | None = None, is_causal: bool | None = None
+) -> Visibility:
+    """A mechanism's own mask in its simplest form.
+
+    Args:
+        tokens: None for what holds at every length.
+        is_causal: whether every call is (a window of w then reaches w - 1 tokens back) or none is
+            (w // 2 to either side); None for what holds in both cases.
+    """
+    window, apart = seen.window, None if tokens is None else tokens - seen.global_tokens
+    if window is None or (apart is not None and _covers(window, apart, is_causal)):
+        return Visibility()
+    if window > 1 and (is_causal is False or (is_causal is None and apart and window > apart)):
+        window -= window % 2
+    return replace(seen, window=window)
+
+
+def _covers(window: int, apart: int, is_causal: bool | None) -> bool:
+    """Whether that many tokens, none of them global, all see each other."""
+    behind, aside = window >= apart, window // 2 >= apart - 1
+    return (behind or is_causal is False) and (aside or is_causal is True)
+
+
+def plain_placement(placement: str, depth: int) -> str:
+    """The first name of the layers that have the mechanism."""
+    layers = layers_with_mechanism(placement, depth)
+    return next(name for name in PLACEMENTS if layers_with_mechanism(name, depth) == layers)

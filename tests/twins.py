@@ -1,0 +1,129 @@
+"""Two genomes with one set of weights: do they compute the same, gradients included?"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from nas.compiler.interpreter import ReferenceAttention
+from nas.compiler.plan import plan_as_written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.genome import Genome
+
+MOST_TRIES = 4000
+
+
+def plain_block(genome: Genome, dim: int, heads: int) -> ReferenceAttention:
+    """The genome as it is written, node by node, in float64, at random weights."""
+    block = ReferenceAttention(plan_as_written(genome), dim, heads).double().eval()
+    for name, buffer in block.named_buffers():
+        buffer.fill_(30.0 if name.endswith("passes") else 1.0)
+    for weights in block.parameters():
+        nn.init.normal_(weights, std=0.7)
+    return block
+
+
+def are_twins(old: Genome, new: Genome, dim: int, heads: int, tokens: int) -> bool:
+    """Whether some of the old one's weights make the new one the same function.
+
+    Nodes keep their weights where primitive, parameters and sizes are equal, so that the start is
+    drawn alike; several of one kind are tried in every order, and queries and keys both ways.
+    """
+    before, after = plain_block(old, dim, heads), plain_block(new, dim, heads)
+    x = torch.randn(2, tokens, dim, dtype=torch.float64)
+    seen = torch.rand(tokens, tokens) < 0.7
+    masks: list[dict[str, Any]] = [{}, {"attn_mask": seen | torch.eye(tokens, dtype=torch.bool)}]
+    if not before.plan.unsafe:
+        masks.append({"is_causal": True})
+    for mapping in itertools.islice(_mappings(before, after), MOST_TRIES):
+        for target, source in mapping.items():
+            own = after.get_submodule(target)
+            own.load_state_dict(before.get_submodule(source).state_dict())
+        if all(_agree(before, after, mapping, x, mask) for mask in masks):
+            return True
+    return False
+
+
+def _agree(
+    before: nn.Module, after: nn.Module, mapping: dict[str, str], x: Tensor, mask: dict[str, Any]
+) -> bool:
+    with torch.no_grad():
+        outputs = [block(x, **mask) for block in (before, after)]
+    if not torch.allclose(*outputs, rtol=1e-9, atol=1e-9):
+        return False
+    pull = torch.randn_like(outputs[0])
+    pulled = []
+    for block in (before, after):
+        block.zero_grad()
+        tokens = x.clone().requires_grad_()
+        (block(tokens, **mask) * pull).sum().backward()
+        pulled.append(tokens.grad)
+    if not torch.allclose(*pulled, rtol=1e-7, atol=1e-8):
+        return False
+    return all(_gradients_agree(before, after, mapping))
+
+
+def _gradients_agree(
+    before: nn.Module, after: nn.Module, mapping: dict[str, str]
+) -> Iterator[bool]:
+    """Weights that are left have their gradients, and those that are gone had none."""
+    kept = set(mapping.values())
+    for target, source in mapping.items():
+        pairs = zip(
+            after.get_submodule(target).parameters(),
+            before.get_submodule(source).parameters(),
+            strict=True,
+        )
+        for own, other in pairs:
+            zero = torch.zeros_like(own)
+            grads = [zero if p.grad is None else p.grad for p in (own, other)]
+            yield torch.allclose(*grads, rtol=1e-7, atol=1e-8)
+    for name, child in before.named_children():
+        if name not in kept:
+            yield all(p.grad is None or not p.grad.abs().max() > 1e-9 for p in child.parameters())
+
+
+def _mappings(before: ReferenceAttention, after: ReferenceAttention) -> Iterator[dict[str, str]]:
+    """For each module of the new block one of the old block's, in all ways that fit."""
+    groups = []
+    old, new = _kinds(before), _kinds(after)
+    for kind, targets in new.items():
+        sources = itertools.permutations(old.get(kind, []), len(targets))
+        groups.append([dict(zip(targets, found, strict=True)) for found in sources])
+    for names in ({}, {"wq": "wk", "wk": "wq"}):
+        streams = {name: names.get(name, name) for name in ("wq", "wk", "wv", "wo")}
+        fixed = {a: b for a, b in streams.items() if getattr(after, a, None) is not None}
+        if not all(_fits(after, a, before, b) for a, b in fixed.items()):
+            continue
+        for chosen in itertools.product(*groups):
+            mapping = dict(fixed)
+            for part in chosen:
+                mapping |= part
+            yield mapping
+
+
+def _fits(after: nn.Module, target: str, before: nn.Module, source: str) -> bool:
+    shapes = [getattr(b, n, None) for b, n in ((after, target), (before, source))]
+    return shapes[1] is not None and shapes[0].weight.shape == shapes[1].weight.shape
+
+
+def _kinds(block: ReferenceAttention) -> dict[Any, list[str]]:
+    """The modules that hold weights, by what their weights are drawn from."""
+    found: dict[Any, list[str]] = {}
+    for step in block.plan.steps:
+        if any(True for _ in block.get_submodule(step.module).parameters()):
+            sizes = block.plan.sizes(step, block.dim, block.heads, False)
+            params = {k: v for k, v in step.params.items() if k not in _unread(step)}
+            key = step.primitive.name, str(sorted(sizes.items())), str(params)
+            found.setdefault(key, []).append(step.module)
+    return found
+
+
+def _unread(step: Any) -> tuple[str, ...]:
+    return step.primitive.unread(step.params)
