@@ -123,8 +123,7 @@ def attention_cost(
         NasError: it uses an operation whose cost nobody has stated.
     """
     plan = make_plan(genome, ModelSizes(dim, heads, 1, tokens))
-    # The reference form computes every pair, each on its own.
-    dense = replace(plan, genome=replace(plan.genome, visibility=Visibility()))
+    dense = dense_plan(plan)
     counts, params = count_operations(dense, dim, heads, tokens, qkv_bias)
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
     expected = closed_form_macs(dense, dim, heads, tokens)
@@ -155,6 +154,11 @@ def _elementwise_per_pair(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> i
     )
     step = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
     return (few - 2 * more + most) // (2 * step**2)
+
+
+def dense_plan(plan: Plan) -> Plan:
+    """A plan without its window: the reference form, which is counted, computes every pair."""
+    return replace(plan, genome=replace(plan.genome, visibility=Visibility()))
 
 
 class Computed(NamedTuple):

@@ -107,15 +107,17 @@ def width_of(label: str, dim: int, heads: int) -> int:
     return dim if label == MODEL else key_width(label, dim // heads)
 
 
-def _meet_table() -> dict[tuple[str, str], str | None]:
-    def part(label: str) -> Fraction:
-        return Fraction({"all": "1", "one": "0"}.get(label, label))
+def share_of(label: str) -> Fraction:
+    """The share of the backbone's heads that a label names; 0 for one head, whatever its share."""
+    return Fraction({"all": "1", "one": "0"}.get(label, label))
 
+
+def _meet_table() -> dict[tuple[str, str], str | None]:
     table: dict[tuple[str, str], str | None] = {}
     for a in LABELS["q_heads"]:
         for b in LABELS["q_heads"]:
-            more, fewer = (a, b) if part(a) >= part(b) else (b, a)
-            is_whole = fewer == "one" or (part(more) / part(fewer)).denominator == 1
+            more, fewer = (a, b) if share_of(a) >= share_of(b) else (b, a)
+            is_whole = fewer == "one" or (share_of(more) / share_of(fewer)).denominator == 1
             table[a, b] = more if is_whole else None
     return table
 

@@ -14,7 +14,7 @@ from nas.errors import ViolationError
 from nas.genome import STREAMS
 from nas.primitives import Primitive, check_vocabulary, get
 from nas.primitives.base import Kind, Sizes
-from nas.types import MODEL, Type, Typing, infer, width_of
+from nas.types import MODEL, Type, Typing, infer, share_of, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,6 +129,15 @@ class Plan:
         """What a person should know before they train this."""
         found = (step.primitive.caution(step.params) for step in self.steps)
         return tuple(dict.fromkeys(text for text in found if text))
+
+    def remarks(self, heads: int) -> tuple[str, ...]:
+        """What a person should know of a backbone with so many heads."""
+        labels = {stream.type.heads for stream in self.streams if stream.is_projected}
+        return tuple(
+            f"{label} of {heads} heads is less than one head: one is used"
+            for label in sorted(labels - {"all", "one"})
+            if share_of(label) * heads < 1
+        )
 
     @property
     def is_windowed(self) -> bool:
