@@ -90,6 +90,9 @@ class Visibility:
     0 <= i - j < w (SW-SQA; Sparse Query Attention, sections 2.5 and 6). The first ``global_tokens``
     see every key and are seen by every query (Flex-SQA; Beltagy et al. 2020, section 3.1).
 
+    The causal reach is taken where the caller says ``is_causal``. A causal ``attn_mask`` alone
+    hides later tokens of the window around each query, and so leaves w // 2 + 1 of them.
+
     Attributes:
         window: tokens, at least 1; None for all.
         global_tokens: number of them; without effect where there is no window.

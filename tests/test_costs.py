@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nas.compiler import make_plan
-from nas.compiler.windows import window_blocks
+from nas.kernels.windows import window_blocks
 from nas.costs import (
     Setting,
     attention_cost,

@@ -33,7 +33,6 @@ def class_source(
     dim: int,
     heads: int,
     qkv_bias: bool,
-    about: str = "",
     *,
     fuse: bool | Collection[str] = True,
 ) -> str:
@@ -44,20 +43,24 @@ def class_source(
     """
     fused = lower(plan, chosen_rules(fuse))
     lines = ["class Attention(nn.Module):"]
-    lines += indented(
-        [
-            *textwrap.wrap(f'"""{formula_of(plan)}', LINE, break_long_words=False),
-            "",
-            "(b, n, dim) to (b, n, dim).",
-            *([about] if about else []),
-            '"""',
-            "",
-        ]
-    )
+    lines += indented([*docstring_lines(plan), ""])
     lines += indented([f"def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:"])
     lines += indented(_constructor(plan, qkv_bias, fused), 2)
     lines += ["", *indented(methods(plan, fused))]
     return "\n".join(lines) + "\n"
+
+
+def docstring_lines(plan: Plan) -> list[str]:
+    """What the class says of itself."""
+    lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE, break_long_words=False), ""]
+    window = plan.genome.visibility.window
+    if window is not None:
+        lines += [
+            f"A token sees {window // 2} tokens on either side, with is_causal the last {window};",
+            "attn_mask hides further tokens, and neither widens nor moves the window.",
+            "",
+        ]
+    return [*lines, "(batch, tokens, dim) to (batch, tokens, dim).", '"""']
 
 
 def parts(plan: Plan, text: str) -> tuple[Any, ...]:

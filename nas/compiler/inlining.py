@@ -87,9 +87,13 @@ def _visit(
     order[name] = source
 
 
-@cache
 def source_of(item: Any) -> str:
     """The source of a class or function, without decorators and shapes."""
+    return _read(item)
+
+
+@cache
+def _read(item: Any) -> str:
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators

@@ -8,16 +8,15 @@ be exported with any.
 
 from __future__ import annotations
 
-import textwrap
+import inspect
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler.emit import constructor_lines, size_texts
-from nas.compiler.formula import formula_of
+from nas.compiler.emit import constructor_lines, docstring_lines, size_texts
 from nas.compiler.forward import signature_lines
 from nas.compiler.helpers import linear_attention, visible_mean
 from nas.compiler.inlining import inlined, written_out
-from nas.compiler.labels import LINE, call_lines, heads_text, indented
+from nas.compiler.labels import call_lines, heads_text, indented
 from nas.compiler.lowering import live, lower, uncalled
 from nas.compiler.specialising import specialised
 from nas.genome import key_width, share
@@ -58,7 +57,7 @@ class _Writing:
         return f"{name}.repeat_interleave({self.heads[step.heads]} // {name}.shape[1], dim=1)"
 
 
-def plain_parts(plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = "") -> list[str]:
+def plain_parts(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> list[str]:
     """The sources of the class ``Attention`` and, before it, of what it uses."""
     fused = {
         index: call
@@ -70,7 +69,7 @@ def plain_parts(plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = "
     constructor = _constructor(writing, qkv_bias)
     lines = [
         "class Attention(nn.Module):",
-        *indented(_docstring(plan, about)),
+        *indented(docstring_lines(plan)),
         "",
         f"    def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:",
         *indented(constructor, 2),
@@ -81,28 +80,6 @@ def plain_parts(plan: Plan, dim: int, heads: int, qkv_bias: bool, about: str = "
     text = "\n".join(lines) + "\n"
     helpers = [found for found in (share, key_width) if f"{found.__name__}(" in text]
     return [*inlined([*helpers, *writing.roots], writing.sources), text]
-
-
-def _docstring(plan: Plan, about: str) -> list[str]:
-    lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE, break_long_words=False), ""]
-    if plan.is_windowed:
-        lines += window_lines(plan)
-    return [
-        *lines,
-        "(batch, tokens, dim) to (batch, tokens, dim).",
-        *([about] * bool(about)),
-        '"""',
-    ]
-
-
-def window_lines(plan: Plan) -> list[str]:
-    """What a window means, for a docstring."""
-    window = plan.genome.visibility.window or 0
-    return [
-        f"A token sees {window // 2} tokens on either side, or with is_causal the last {window};",
-        "attn_mask hides further tokens, and never widens or moves the window.",
-        "",
-    ]
 
 
 def _head_names(plan: Plan) -> dict[str, str]:
@@ -192,8 +169,8 @@ def _step_lines(writing: _Writing, step: Step) -> list[str]:
 
 def _argument_names(step: Step) -> list[str]:
     """What ``forward`` calls its operands: the first arguments after ``self``."""
-    code = step.primitive.module.forward.__code__
-    return list(code.co_varnames[1 : 1 + len(step.operands)])
+    names = list(inspect.signature(step.primitive.module.forward).parameters)
+    return names[1 : 1 + len(step.operands)]
 
 
 def _literals(step: Step) -> dict[str, str]:

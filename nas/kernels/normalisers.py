@@ -10,9 +10,10 @@ from torch.nn import functional as F
 from nas.kernels import faster
 from nas.kernels.threshold import fast_threshold_weights
 from nas.primitives.entmax15 import Entmax15
+from nas.primitives.masks import hide
 from nas.primitives.softmax import Softmax, masked_softmax
 from nas.primitives.sparsemax import Sparsemax
-from nas.primitives.topk import TopkSoftmax
+from nas.primitives.topk import TopkFilter, TopkSoftmax
 
 
 def add_mask(
@@ -41,6 +42,15 @@ def fast_softmax(
     # Rows without visible keys stay as they are, free of NaN.
     seen = mask.any(dim=-1, keepdim=True)
     return torch.softmax(add_mask(scores, mask | ~seen), dim=-1) * seen.to(scores.dtype)
+
+
+def fast_keep_largest(
+    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, count: int
+) -> Float[Tensor, "b h q k"]:
+    """``keep_largest`` without a sort of whole rows."""
+    hidden = hide(scores, mask)
+    largest = hidden.detach().topk(min(count, scores.shape[-1]), dim=-1).values
+    return hidden.masked_fill(hidden < largest[..., -1:], -torch.inf)
 
 
 def softmax_of_largest(scores: Float[Tensor, "b h q k"], count: int) -> Float[Tensor, "b h q k"]:
@@ -76,11 +86,21 @@ class FastTopkSoftmax(TopkSoftmax):
         self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "b h q k"]:
         if self.filtered or scores.dtype == torch.float16:
-            return super().forward(scores, mask)
+            return masked_softmax(fast_keep_largest(scores, mask, self.k), mask, filtered=True)
         if mask is None:
             return softmax_of_largest(scores, self.k)
         seen = mask.any(dim=-1, keepdim=True)
         return softmax_of_largest(add_mask(scores, mask | ~seen), self.k) * seen.to(scores.dtype)
+
+
+@faster
+class FastTopkFilter(TopkFilter):
+    """The filter of the largest scores, without a sort."""
+
+    def forward(
+        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b h q k"]:
+        return fast_keep_largest(scores, mask, self.k)
 
 
 @faster

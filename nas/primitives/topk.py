@@ -17,9 +17,10 @@ def keep_largest(
 ) -> Float[Tensor, "b h q k"]:
     """The scores, with -inf below the ``count``-th largest visible one of the row; ties stay."""
     hidden = hide(scores, mask)
-    # torch.export knows a dynamic number of keys by torch's minimum alone.
-    largest = hidden.detach().topk(torch.sym_min(count, scores.shape[-1]), dim=-1).values
-    return hidden.masked_fill(hidden < largest.amin(dim=-1, keepdim=True), -torch.inf)
+    ordered = hidden.detach().sort(dim=-1, descending=True).values
+    rank = torch.arange(scores.shape[-1], device=scores.device)
+    least = ordered.masked_fill(rank >= count, torch.inf).amin(dim=-1, keepdim=True)
+    return hidden.masked_fill(hidden < least, -torch.inf)
 
 
 @primitive(

@@ -52,10 +52,17 @@ def designs(tokens: int) -> Iterator[Genome]:
             yield _summed([_DOT, (normaliser, [0], {})], around)
         if {"raw", "q_heads", "kv_heads", "qk_dim"} & around.keys():
             yield _summed([_DOT, ("relu_squared", [0], {})], around)
-    for normaliser in (*_NORMALISERS, "softmax_free", "uniform"):
-        for around in (_FEW, _WIDE):
-            seen = {"window": max(1, tokens // 4)}
-            yield _summed([_DOT, (normaliser, [0], {})], around, seen)
+    seen = {"window": max(1, tokens // 4)}
+    for normaliser in (
+        "softmax",
+        "sigmoid",
+        "relu_squared",
+        "sparsemax",
+        "softmax_free",
+        "uniform",
+    ):
+        yield _summed([_DOT, (normaliser, [0], {})], _FEW, seen)
+        yield _summed([_DOT, (normaliser, [0], {})], _WIDE, seen)
     for name in names():
         primitive = get(name)
         for signature in primitive.signatures:

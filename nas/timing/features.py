@@ -104,7 +104,7 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
         if operand.is_repeated:
             kind = "pairs" if operand.is_paired else "tokens"
             yield f"repeat.{kind}{way}", pairs if operand.is_paired else tokens
-    if plan.is_windowed and step.is_paired and way != "@window" and "mask" in step.primitive.extras:
+    if plan.is_windowed and step.role is Role.NORMALIZE and way != "@window":
         yield f"mask{way}", pairs
 
 

@@ -18,12 +18,12 @@ from nas.compiler import RULES, build_attention, emit, make_plan
 from nas.compiler.lowering import lower
 from nas.costs import attention_cost
 from nas.errors import ConfigError, NasError
-from nas.export.module import Origin, export_module
+from nas.exporting.module import Origin, export_module
 from nas.genome import Genome, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.sources import load_genome
 from tests.compiler.test_compiler import both, values_and_gradients
-from tests.compiler.test_rows import check_equal as check_parts
+from tests.kernels.test_rows import check_equal as check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from nas.primitives.masks import below_top, count_visible, drop_padding, hide, mask_bias
+from nas.kernels.normalisers import mask_bias
+from nas.primitives.masks import below_top, count_visible, drop_padding, hide
 from nas.primitives.softmax import masked_softmax
 
 SCORES = torch.zeros(2, 3, 4, 5)

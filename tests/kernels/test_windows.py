@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, emit
-from nas.compiler.windows import in_window, window_blocks
 from nas.genome import Genome, Visibility
+from nas.kernels.windows import in_window, window_blocks
 from nas.mechanisms import MECHANISMS
 from tests.compiler.test_compiler import both, random_genomes, values_and_gradients
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.primitives.hidden_units import UnitScores, split_linear, sum_units
-from nas.primitives.pair_scores import Scored, score_pairs
-from nas.primitives.pieces import Piece
+from nas.kernels.hidden_units import UnitScores
+from nas.kernels.pair_scores import Scored, score_pairs
+from nas.kernels.pieces import PIECE
+from nas.primitives.hidden_units import split_linear, sum_units
 
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "tanh": torch.tanh}
 
@@ -77,7 +78,7 @@ def test_pieces_of_planes_and_of_rows_make_the_whole(
     above = tokens(3, 7, 5, 2)
     plain = values_and_gradients(sum_units, operands, activation, above)
     for limit in (1, 5, 12, 35, 80, 10**6):
-        monkeypatch.setattr(Piece, "on_processor", limit)
+        monkeypatch.setitem(PIECE, "cpu", limit)
         fast = values_and_gradients(by_pieces, operands, activation, above)
         for ours, theirs in zip(fast, plain, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)

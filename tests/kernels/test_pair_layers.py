@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.kernels import place, using
-from nas.primitives.pair_layers import LayerScores, sum_layers
-from nas.primitives.pair_scores import Scored, score_pairs
-from nas.primitives.pieces import Piece
+from nas.kernels.pair_layers import LayerScores
+from nas.kernels.pair_scores import Scored, score_pairs
+from nas.kernels.pieces import PIECE
+from nas.primitives.neural_attention_authors import sum_layers
 
 QUERIES, KEYS, FIRST, SECOND = 4, 6, 5, 3
 
@@ -76,7 +76,7 @@ def test_pieces_of_planes_and_of_rows_make_the_whole(
 ) -> None:
     above = torch.randn(2, 3, QUERIES, KEYS, dtype=torch.float64)
     expected = values_and_gradients(sum_layers, above)
-    monkeypatch.setattr(Piece, "on_processor", limit)
+    monkeypatch.setitem(PIECE, "cpu", limit)
     check_equal(values_and_gradients(by_pieces, above), expected)
 
 
@@ -133,39 +133,13 @@ def test_training_remembers_no_plane_of_pairs() -> None:
     assert sizes == [t.numel() for t in leaves]
 
 
-@pytest.mark.parametrize(
-    ("tokens", "width", "dtype", "is_plain"),
-    [
-        (65, 4, torch.float32, True),
-        (400, 4, torch.float32, False),
-        (400, 4, torch.bfloat16, False),
-        (120, 40, torch.float32, False),
-        (120, 40, torch.bfloat16, True),
-    ],
-)
-def test_pieces_are_for_many_pairs_and_narrow_layers(
-    tokens: int, width: int, dtype: torch.dtype, is_plain: bool
-) -> None:
-    left, right = (torch.randn(1, 1, tokens, width, dtype=dtype) for _ in range(2))
-    layers = [torch.randn(*s, dtype=dtype) for s in ((2, width), (2,), (1, 2), (1,))]
-    scores = by_choice(left.requires_grad_(), right, *layers)
-    assert scores.grad_fn is not None
-    assert ("Scored" in scores.grad_fn.name()) != is_plain
-
-
-def test_a_measured_way_comes_before_the_rule() -> None:
-    given = [t.requires_grad_() for t in operands()]
-    with using({place("pair_layers", given[0], KEYS): {FIRST: "pieces"}}):
-        assert "Scored" in by_choice(*given).grad_fn.name()  # type: ignore[union-attr]
-
-
-def test_an_export_holds_the_plain_form() -> None:
+def test_an_export_holds_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
     class Scores(nn.Module):
         def forward(self, *given: Tensor) -> Tensor:
             return by_choice(*given)
 
-    with using({place("pair_layers", operands()[0], KEYS): {FIRST: "pieces"}}):
-        exported = torch.export.export(Scores(), tuple(operands()))
+    monkeypatch.setattr(LayerScores, "rule", lambda *given: "pieces")
+    exported = torch.export.export(Scores(), tuple(operands()))
     calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
     assert calls.count("aten.linear.default") == 2
     assert not any("autograd" in call for call in calls)

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nas.kernels import place, using
-from nas.primitives import query_network
+from nas.kernels import query_network
+from nas.kernels.pair_scores import Scored, score_pairs
+from nas.kernels.pieces import PIECE
+from nas.kernels.query_network import NetworkScores, Weighted, sum_network, weighted
 from nas.primitives.hidden_units import activate
-from nas.primitives.pair_scores import Scored, score_pairs
-from nas.primitives.pieces import Piece
-from nas.primitives.query_network import NetworkScores, Weighted, sum_network, weighted
 
 ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
 QUERIES, KEYS, UNITS = 4, 6, 3
@@ -99,7 +98,7 @@ def test_pieces_of_planes_and_of_rows_make_the_whole(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = values_and_gradients(sum_network, operands(), "gelu")
-    monkeypatch.setattr(Piece, "on_processor", limit)
+    monkeypatch.setitem(PIECE, "cpu", limit)
     check_equal(values_and_gradients(by_pieces, operands(), "gelu"), expected)
 
 
@@ -257,20 +256,13 @@ def test_pieces_are_for_many_pairs_of_narrow_keys(monkeypatch: pytest.MonkeyPatc
         assert short == "planes"
 
 
-def test_a_measured_way_comes_before_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = operands()
-    assert way_taken(monkeypatch, given) == "planes"
-    with using({place("query_network", given[2], KEYS): {2: "pieces"}}):
-        assert way_taken(monkeypatch, given) == "pieces"
-
-
-def test_an_export_holds_the_plain_form() -> None:
+def test_an_export_holds_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
     class Scores(nn.Module):
         def forward(self, *given: Tensor) -> Tensor:
             return by_choice(*given, 0.5, "relu")
 
-    with using({place("query_network", operands()[2], KEYS): {2: "pieces"}}):
-        exported = torch.export.export(Scores(), tuple(operands()))
+    monkeypatch.setattr(NetworkScores, "rule", lambda *given: "pieces")
+    exported = torch.export.export(Scores(), tuple(operands()))
     calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
     assert calls.count("aten.matmul.default") == 3
     assert not any("autograd" in call for call in calls)

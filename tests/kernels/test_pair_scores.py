@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nas.kernels import place, using
-from nas.primitives.hidden_units import UnitScores
+from nas.kernels.hidden_units import UnitScores
+from nas.kernels.pair_layers import LayerScores
+from nas.kernels.pair_scores import Attended, PairScores, attend_pairs, plain_attention
+from nas.kernels.pieces import PIECE
+from nas.kernels.query_network import NetworkScores
 from nas.primitives.masks import hide
-from nas.primitives.pair_layers import LayerScores
-from nas.primitives.pair_scores import Attended, PairScores, attend_pairs, plain_attention
-from nas.primitives.pieces import Piece
-from nas.primitives.query_network import NetworkScores
 
 BATCH, HEADS, QUERIES, KEYS, VALUES = 2, 3, 4, 6, 5
 KINDS = {
@@ -75,7 +74,7 @@ def check(kind: str, mask: Tensor | None) -> None:
 def test_pieces_are_the_plain_form_with_its_gradients(
     kind: str, mask: str, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Piece, "on_processor", limit)
+    monkeypatch.setitem(PIECE, "cpu", limit)
     check(kind, MASKS[mask])
 
 
@@ -183,32 +182,29 @@ def test_without_gradients_no_weights_are_made(is_trained: bool) -> None:
     weights = Attended.apply(score, is_trained, None, values, *operands)[1]
     assert weights.shape == ((BATCH * HEADS, QUERIES, KEYS) if is_trained else (0,))
     with torch.no_grad():
-        where = {place("pair_layers", operands[0], KEYS): {4: "pieces"}}
         found = attend_pairs((score, tuple(operands)), values, None)
-        with using(where):
-            pieced = attend_pairs((score, tuple(operands)), values, None)
+        pieced = Attended.apply(score, is_trained, None, values, *operands)[0]
     torch.testing.assert_close(found, pieced, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_measured_way_comes_before_the_rule(kind: str) -> None:
+def test_the_rule_decides(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values, *operands = given(kind)
-    width = KINDS[kind].width(*operands)
     for way in ("planes", "pieces"):
-        with using({place(kind, operands[0], KEYS): {width: way}}):
-            found = attend_pairs((KINDS[kind], tuple(operands)), values, None)
+        monkeypatch.setattr(type(KINDS[kind]), "rule", lambda *given, way=way: way)
+        found = attend_pairs((KINDS[kind], tuple(operands)), values, None)
         assert found.grad_fn is not None
         assert ("Attended" in found.grad_fn.name()) == (way == "pieces")
 
 
-def test_an_export_holds_the_plain_form() -> None:
+def test_an_export_holds_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
     class Attention(nn.Module):
         def forward(self, *own: Tensor) -> Tensor:
             return attend_pairs((KINDS["hidden_units"], own[1:]), own[0], None)
 
     own = [t.detach() for t in given("hidden_units")]
-    with using({place("hidden_units", own[1], KEYS): {3: "pieces"}}):
-        exported = torch.export.export(Attention(), tuple(own))
+    monkeypatch.setattr(UnitScores, "rule", lambda *given: "pieces")
+    exported = torch.export.export(Attention(), tuple(own))
     calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
     assert calls.count("aten.addcmul.default") == 3
     assert calls.count("aten.softmax.int") == 1

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nas.compiler import build_attention, emit, shaped
-from nas.compiler.windows import by_rows
+from nas.compiler import build_attention, emit
+from nas.kernels import shaped
+from nas.kernels.windows import by_rows
 from nas.mechanisms import MECHANISMS
 from nas.sources import load_genome
 from tests.compiler.test_compiler import both, random_genomes, values_and_gradients

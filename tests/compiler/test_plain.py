@@ -1,0 +1,194 @@
+"""The plain form of source: equal to the interpreter, readable, and free of the length."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.func import jvp
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from nas.compiler import build_attention, make_plan, plain_source
+from nas.compiler.inlining import source_of
+from nas.compiler.specialising import specialised
+from nas.genome import Visibility
+from nas.mechanisms import MECHANISMS
+from nas.primitives import get
+from tests.compiler.test_compiler import random_genomes, values_and_gradients
+from tests.compiler.test_lowering import CASES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
+
+    from nas.genome import Genome
+
+    Build = Callable[..., Genome]
+
+
+def plain(genome: Genome, dim: int, heads: int, **sizes: bool) -> nn.Module:
+    """The class of the plain source, built."""
+    scope: dict[str, Any] = {"__name__": "written"}
+    exec(plain_source(genome, dim, heads, **sizes), scope)
+    found: nn.Module = scope["Attention"]()
+    return found
+
+
+def masks(n: int) -> list[dict[str, Any]]:
+    """Every kind of mask, and some together; in one a query sees nothing."""
+    allowed = torch.rand(2, 1, n, n) > 0.3
+    allowed[0, 0, 3] = False
+    padding = torch.zeros(2, n, dtype=torch.bool)
+    padding[1, n - 3 :] = True
+    return [
+        {},
+        {"key_padding_mask": padding},
+        {"attn_mask": allowed[1, 0]},
+        {"attn_mask": allowed, "key_padding_mask": padding},
+        {"is_causal": True},
+        {"is_causal": True, "key_padding_mask": padding},
+        {"is_causal": True, "attn_mask": allowed, "key_padding_mask": padding},
+    ]
+
+
+def check_equal(genome: Genome, dim: int = 32, heads: int = 8, n: int = 9) -> None:
+    """Values and gradients of both forms and the interpreter, with the same start and weights."""
+    torch.manual_seed(0)
+    reference = build_attention(genome, dim, heads, reference=True).double()
+    torch.manual_seed(0)
+    form = plain(genome, dim, heads).double()
+    for (name, ours), (other, theirs) in zip(
+        form.state_dict().items(), reference.state_dict().items(), strict=True
+    ):
+        assert name == other
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    fast = build_attention(genome, dim, heads).double()
+    with torch.no_grad():
+        for weight in reference.parameters():  # zeros at the start hide what they multiply
+            weight.add_(0.1 * torch.randn_like(weight))
+    x = torch.randn(2, n, dim, dtype=torch.float64)
+    is_safe = not make_plan(genome).unsafe
+    for given in masks(n):
+        if given.get("is_causal") and not is_safe:
+            with pytest.raises(ValueError, match="sees later tokens"):
+                form(x, **given)
+            continue
+        results = []
+        for block in (reference, form, fast):
+            block.load_state_dict(reference.state_dict())
+            results.append(values_and_gradients(block, x, **given))
+        for ours in results[1:]:
+            for a, b in zip(ours, results[0], strict=True):
+                torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_mechanisms_equal_the_interpreter(name: str) -> None:
+    check_equal(MECHANISMS[name].genome)
+
+
+@pytest.mark.parametrize("space", ["attention_v1", "attention_v2"])
+def test_random_genomes_equal_the_interpreter(space: str) -> None:
+    for genome in random_genomes(space, 100, seed=7):
+        check_equal(genome)
+
+
+@pytest.mark.slow
+def test_1_000_random_genomes_equal_the_interpreter() -> None:
+    for genome in random_genomes("attention_v2", 1_000, seed=8):
+        check_equal(genome)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_lowered_equals_the_interpreter(genome: Build, case: str) -> None:
+    nodes, projections, _ = CASES[case]
+    check_equal(genome(*nodes, **projections))
+
+
+@pytest.mark.parametrize("name", ["mha", "qana", "champion_2025", "uniform", "patterns", "gqa"])
+@pytest.mark.parametrize("global_tokens", [0, 2])
+def test_windows_equal_the_interpreter(name: str, global_tokens: int) -> None:
+    found = replace(MECHANISMS[name].genome, visibility=Visibility(4, global_tokens))
+    check_equal(found)
+
+
+@pytest.mark.parametrize("form", [plain, build_attention])
+def test_a_window_reaches_back_where_is_causal_says_so_alone(form: Any) -> None:
+    """A causal attn_mask hides later tokens of the window around each; nothing widens it."""
+    block = form(replace(MECHANISMS["mha"].genome, visibility=Visibility(4)), 16, 2)
+    past = torch.ones(9, 9, dtype=torch.bool).tril()
+    x = torch.randn(1, 9, 16, requires_grad=True)
+    for given, reached in (
+        ({"is_causal": True}, [5, 6, 7, 8]),
+        ({"attn_mask": past}, [6, 7, 8]),
+        ({"attn_mask": past, "is_causal": True}, [5, 6, 7, 8]),
+    ):
+        (slope,) = torch.autograd.grad(block(x, **given)[0, 8].sum(), x)
+        assert slope[0].abs().sum(-1).nonzero().flatten().tolist() == reached
+    assert "with is_causal the last 4" in (type(block).__doc__ or "")
+
+
+def test_only_torch_is_imported_and_torchs_attention_is_called() -> None:
+    for name in MECHANISMS:
+        source = plain_source(MECHANISMS[name].genome, 64, 8)
+        imports = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom)]
+        assert {node.module for node in imports} <= {"torch", "torch.nn"}
+        assert "autograd" not in source
+        assert max(len(line) for line in source.splitlines()) <= 100
+    for name in ("mha", "gqa", "sqa", "sw_sqa", "patterns_and_messages"):
+        assert "F.scaled_dot_product_attention(" in plain_source(MECHANISMS[name].genome, 64, 8)
+    assert "enable_gqa=True" in plain_source(MECHANISMS["gqa"].genome, 64, 8)
+
+
+def exported_with_any_length(genome: Genome) -> None:
+    block = plain(genome, 16, 4).eval()
+    tokens = torch.export.Dim("tokens", min=2, max=64)
+    example = torch.randn(2, 9, 16), None, torch.rand(2, 9) > 0.5
+    shapes = ({1: tokens}, None, {1: tokens})
+    program = torch.export.export(block, example, dynamic_shapes=shapes).module()
+    for n in (5, 23):
+        x, padding = torch.randn(2, n, 16), torch.rand(2, n) > 0.5
+        torch.testing.assert_close(program(x, None, padding), block(x, None, padding))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_mechanisms_are_exported_with_any_number_of_tokens(name: str) -> None:
+    exported_with_any_length(MECHANISMS[name].genome)
+
+
+@pytest.mark.parametrize("normaliser", ["sparsemax", "entmax15", "topk_softmax", "softmax_one"])
+def test_normalisers_are_exported_with_any_number_of_tokens(genome: Build, normaliser: str) -> None:
+    nodes = ("cosine", "qk"), (normaliser, [0]), ("weighted_sum", [1, "v"])
+    exported_with_any_length(genome(*nodes))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # torch's own, in jvp
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_mechanisms_run_without_data_and_forward_mode(name: str) -> None:
+    block = plain(MECHANISMS[name].genome, 16, 4)
+    x = torch.randn(2, 7, 16)
+    with sdpa_kernel(SDPBackend.MATH):  # torch's fused kernels have no forward mode
+        out, slope = jvp(block, (x,), (torch.randn_like(x),))
+    assert bool(slope.isfinite().all())
+    assert block.to("meta")(x.to("meta")).shape == out.shape
+
+
+def test_a_class_is_copied_without_what_its_parameters_never_reach() -> None:
+    qana = get("qana")
+    source, kept = specialised(qana.module, qana.full({}))
+    whole, every = specialised(qana.module, qana.full({"rope": True, "basis": 2, "gate": "warmup"}))
+    assert "rotate(" not in source
+    assert "rope" not in kept
+    assert "rotate(" in whole
+    assert {"basis", "warmup"} <= every
+    assert len(source) < len(whole) < len(source_of(qana.module))
+
+
+def test_biases_of_projections_are_the_callers(genome: Build) -> None:
+    block: Any = plain(MECHANISMS["mha"].genome, 16, 2, qkv_bias=True)
+    bias: Tensor = block.wq.bias
+    assert bias.shape == (16,)
