@@ -162,17 +162,20 @@ def _layer_ms(plan: Plan, sizes: ModelSizes, calibration: Mapping[str, Any]) -> 
 def _unit(kind: str, units: Mapping[str, float]) -> float:
     """The time of a unit of work; what was not measured takes as long as what is most like it.
 
-    That is the same work done in another way, else the median of all; a choice of a parameter
-    adds nothing.
+    That is the same work done in another way, else the median of such work; a choice of a
+    parameter adds nothing.
     """
     if kind in units:
         return units[kind]
     if "=" in kind:
         return 0.0
-    name = kind.partition("@")[0]
-    others = (f"{name}{way}" for way in WAYS)
+    name, ending = kind.partition("@")[0], ".macs" if kind.endswith(".macs") else ""
+    others = (f"{name.removesuffix(ending)}{way}{ending}" for way in WAYS)
     found = next((units[other] for other in others if other in units), None)
-    return statistics.median(filter(None, units.values())) if found is None else found
+    if found is not None:
+        return found
+    like = [unit for name, unit in units.items() if unit and name.endswith(".macs") == bool(ending)]
+    return statistics.median(like or units.values())
 
 
 def _blocks(
