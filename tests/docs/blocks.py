@@ -127,11 +127,14 @@ class Folder:
         shutil.copytree(ROOT / "runs" / "example", self.path / "runs" / "example")
         programs = path / "bin"
         programs.mkdir()
-        script = f"#!{sys.executable}\nfrom nas.cli import main\n\nmain()\n"
-        (programs / "nas").write_text(script)
-        (programs / "nas").chmod(0o755)
-        for name in ("python", "python3"):
-            (programs / name).symlink_to(sys.executable)
+        starts = "from nas.cli import main\n\nmain()\n"
+        for name, text in (
+            ("nas", f"#!{sys.executable}\n{starts}"),
+            ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n'),
+            ("pytest", f'#!/bin/sh\nexec {sys.executable} -m pytest "$@"\n'),
+        ):
+            (programs / name).write_text(text)
+            (programs / name).chmod(0o755)
         self.environment = {
             **os.environ,
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
