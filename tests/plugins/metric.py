@@ -30,6 +30,7 @@ class HonestPointerTask(PointerTask):
     """The same task, judged by how honest its probabilities are, too."""
 
     kind: ClassVar[str] = "honest_pointer"
+    num_tallies: ClassVar[int] = 3
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
         return (*super().metrics(data), OVERCONFIDENCE)

@@ -33,10 +33,11 @@ class PointerTask(Task):
 
     kind: ClassVar[str] = "pointer"
     data_kinds: ClassVar[tuple[str, ...]] = ("synthetic",)
+    num_tallies: ClassVar[int] = 2
 
     data: str = "synthetic"
-    places: int = Field(default=8, ge=2)
-    symbols: int = Field(default=4, ge=2)
+    places: int = Field(default=24, ge=2)
+    symbols: int = Field(default=8, ge=2)
     train_examples: int = Field(default=512, ge=1)
     validation_examples: int = Field(default=128, ge=1)
 
