@@ -60,6 +60,12 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{target}#{anchor}"
 
 
+@EACH
+def test_files_named_exist(document: Path) -> None:
+    named = re.findall(r"(?<![\w/~.-])(?:nas|tests|validators)/[\w./-]*\w", prose(document))
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_pages_and_readme_link_to_each_other(page: Path) -> None:
     assert page in {target for target, _ in links(ROOT / "README.md")}

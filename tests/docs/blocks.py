@@ -28,7 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEN = ("nas", "tests", "docs", "search_spaces", "validators", "README.md", "pyproject.toml")
-FENCE = re.compile(r"^( *)```(.*)$")
+FENCE = re.compile(r"^```(.*)$")
 ANY = "..."
 LIMIT_SECONDS = 1200
 
@@ -75,10 +75,10 @@ def blocks(document: str) -> list[Block]:
         if fence is None:
             continue
         if opened is None:
-            opened = (number, len(fence[1]), fence[2].split())
+            opened = (number, fence[1].split())
         else:
-            first, indent, words = opened
-            text = "".join(f"{each[indent:]}\n" for each in lines[first + 1 : number])
+            first, words = opened
+            text = "".join(f"{each}\n" for each in lines[first + 1 : number])
             language, *rest = words or [""]
             found.append(Block(language, tuple(rest), text, first + 1, number))
             opened = None
@@ -202,18 +202,28 @@ def _check_status(done: tuple[int, str, str], status: int, command: str) -> None
     assert done[0] == status, f"{command}ended with {done[0]}, not {status}:\n{done[1]}{done[2]}"
 
 
-def rewrite(path: Path, *, with_slow: bool) -> None:
-    """Write into a document what its blocks print, and the files that it includes."""
+def rewrite(path: Path, *, with_slow: bool) -> list[str]:
+    """Write into a document what its blocks print, and the files that it includes.
+
+    Returns:
+        What went wrong; those blocks stay as they are.
+    """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    faults, texts = [], []
     with tempfile.TemporaryDirectory() as place:
         folder = Folder(Path(place))
-        wanted = [b for b in blocks("".join(lines)) if with_slow or not b.is_slow]
-        texts = [follow(block, folder) for block in wanted]
-    for block, text in reversed(list(zip(wanted, texts, strict=True))):
-        indent = lines[block.start - 1][: -len(lines[block.start - 1].lstrip(" "))]
-        new = [f"{indent}{line}" if line.strip() else line for line in text.splitlines(True)]
-        lines[block.start : block.end] = new
+        for block in blocks("".join(lines)):
+            text = block.text
+            if with_slow or not block.is_slow:
+                try:
+                    text = follow(block, folder)
+                except (AssertionError, OSError) as error:
+                    faults.append(f"{path}, line {block.start + 1}: {error}")
+            texts.append((block, text))
+    for block, text in reversed(texts):
+        lines[block.start : block.end] = text.splitlines(keepends=True)
     path.write_text("".join(lines), encoding="utf-8")
+    return faults
 
 
 if __name__ == "__main__":
@@ -221,6 +231,5 @@ if __name__ == "__main__":
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--slow", action="store_true", help="run the slow blocks, too")
     options = parser.parse_args()
-    for file in options.files:
-        print(file)
-        rewrite(file, with_slow=options.slow)
+    wrong = [f for file in options.files for f in rewrite(file, with_slow=options.slow)]
+    sys.exit("\n".join(wrong))
