@@ -50,7 +50,7 @@ nodes: {max: 6}
 primitives: {scaled_dot_product: {}, squared_score: {}, softmax: {}, weighted_sum: {}, gelu: {}}
 projections: {has_wq: [true, false], has_wo: [true, false]}
 mechanisms: [mha]
-objectives: [overconfidence, cache_bytes_at_4096, macs]
+objectives: [quality, overconfidence, cache_bytes_at_4096]
 task: {name: tiny.yaml}
 """
 
@@ -180,8 +180,8 @@ def test_algorithm_proposes_and_learns() -> None:
 def test_primitive_is_one_of_the_family() -> None:
     program = """
 import torch
-from nas import Genome, build_attention
-from nas.compiler import formula_of, make_plan
+from nas import Genome
+from nas.compiler import build_attention, formula_of, make_plan
 import tests.plugins.primitive
 from nas.primitives import get
 genome = Genome.from_dict({"graph_def": [
