@@ -1,4 +1,4 @@
-"""Measure what README quotes. Nothing here passes or fails; it prints tables.
+"""Measure what docs/benchmarks.md quotes. Nothing here passes or fails; it prints tables.
 
     python -m tests.benchmarks validator            genomes judged, varied, named a second
     python -m tests.benchmarks driver               a search without its trainings, a candidate

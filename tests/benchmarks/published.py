@@ -1,7 +1,7 @@
 """The published evaluation and ours: the same thirty genomes, the same images, one thread.
 
-Needs a copy of the published code, rezighamza/Evolving-Attention (b5b18f9 is what README's figures
-are of), and what that imports: ``--published FOLDER``. It runs unchanged, its own loaders
+Needs a copy of the published code, rezighamza/Evolving-Attention (the figures of docs/benchmarks.md
+are of b5b18f9), and what that imports: ``--published FOLDER``. It runs unchanged, its own loaders
 included, in a process of its own, which our settings of the C library do not reach; only its data
 set is replaced by one that serves the images of our task, as PIL images and through its own
 transform. Genomes are drawn by its own mutations from standard attention, and

@@ -1,0 +1,249 @@
+"""The examples of docs/extending.md: each joins its family and does what its members promise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from nas.canonical import canonicalise, digest
+from nas.mechanisms import mechanism
+from nas.validation import load_policy, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.registry import Registry
+    from nas.tasks import Task
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = {
+    "width": 8,
+    "depth": 1,
+    "heads": 2,
+    "epochs": 1,
+    "batch_size": 32,
+    "train_examples": 64,
+    "validation_examples": 32,
+}
+ENTRY_POINTS = """
+[nas.tasks]
+pointer = tests.plugins.task
+honest_pointer = tests.plugins.metric
+[nas.costs]
+cache_bytes_at_4096 = tests.plugins.objective
+[nas.algorithms]
+hill-climbing = tests.plugins.algorithm
+[nas.exports]
+dot = tests.plugins.export
+[nas.primitives]
+squared_score = tests.plugins.primitive
+"""
+SPACE = """
+name: plugins
+nodes: {max: 6}
+primitives: {scaled_dot_product: {}, squared_score: {}, softmax: {}, weighted_sum: {}, gelu: {}}
+projections: {has_wq: [true, false], has_wo: [true, false]}
+mechanisms: [mha]
+objectives: [quality, overconfidence, cache_bytes_at_4096]
+task: {name: tiny.yaml}
+"""
+
+
+def joined(registry: Registry[Any], module: str, name: str) -> Any:
+    """A member that an example registers."""
+    found = import_module(f"tests.plugins.{module}")
+    assert name in registry.names()
+    assert registry.get(name) in vars(found).values()
+    return registry.get(name)
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing() -> Iterator[None]:
+    """What an example registers is not there for other tests."""
+    from nas.costs import COSTS
+    from nas.exporting import EXPORTS
+    from nas.searching.algorithm import ALGORITHMS
+    from nas.tasks import TASKS
+
+    before = {r: r.names() for r in (TASKS, ALGORITHMS, COSTS, EXPORTS)}
+    yield
+    for registry, names in before.items():
+        for name in set(registry.names()) - set(names):
+            del registry._members[name]
+    for name in [m for m in sys.modules if m.startswith("tests.plugins.")]:
+        del sys.modules[name]
+
+
+def train(task: Task, seed: int = 0) -> Any:
+    from nas.evaluation.local import LocalEvaluator
+    from nas.evaluation.trial import Trial, run_trials
+
+    genome = canonicalise(mechanism("mha").genome)
+    evaluator = LocalEvaluator(task, task.load())
+    ((_, evaluation),) = run_trials(evaluator, [Trial(digest(genome), genome, seed)])
+    evaluator.close()
+    return evaluation
+
+
+def test_task_family_is_registered_and_trained() -> None:
+    from nas.tasks import TASKS
+
+    task = joined(TASKS, "task", "pointer")(name="tiny", **TINY)
+    evaluation = train(task)
+    assert evaluation.is_ok, evaluation.error
+    assert set(evaluation.metrics) == {"accuracy"}
+    assert train(task).metrics == evaluation.metrics
+    assert task.load().digest == task.load().digest
+
+
+def test_task_tells_attention_from_a_mean() -> None:
+    from nas.evaluation.local import LocalEvaluator
+    from nas.evaluation.trial import Trial, run_trials
+    from nas.tasks import TASKS
+
+    family = joined(TASKS, "task", "pointer")
+    task = family(name="long", width=32, depth=1, epochs=8, train_examples=2000, learning_rate=1e-2)
+    names = ["mha", "uniform"]
+    genomes = {n: canonicalise(mechanism(n).genome) for n in names}
+    trials = [Trial(n, genomes[n], 0) for n in names]
+    found = {t.key: e for t, e in run_trials(LocalEvaluator(task, task.load()), trials)}
+    accuracy = {name: found[name].metrics["accuracy"] for name in names}
+    assert accuracy["mha"] > accuracy["uniform"] + 0.5, accuracy
+
+
+def test_metric_is_declared_and_measured() -> None:
+    from nas.tasks import TASKS
+
+    task = joined(TASKS, "metric", "honest_pointer")(name="tiny", **TINY)
+    assert [m.name for m in task.metrics(task.load())] == ["accuracy", "overconfidence"]
+    evaluation = train(task)
+    assert evaluation.is_ok, evaluation.error
+    assert 0 <= evaluation.metrics["overconfidence"] <= 1
+
+
+def test_cost_is_counted_without_training() -> None:
+    from nas.costs import COSTS, Setting, costs_of
+    from nas.genome import ModelSizes
+
+    name = "cache_bytes_at_4096"
+    joined(COSTS, "objective", name)
+    setting = Setting(ModelSizes(64, 4, 2, 65), False, False, {})
+    bytes_of = {n: costs_of(mechanism(n).genome, setting, [name])[name] for n in ("mha", "mqa")}
+    # Two layers, keys and values, 16 bits: 64 numbers each for all heads, 16 for one.
+    assert bytes_of == {"mha": 4096 * 2 * 2 * 2 * 64, "mqa": 4096 * 2 * 2 * 2 * 16}
+
+
+def test_export_format_is_written(tmp_path: Path) -> None:
+    import nas
+    from nas.exporting import EXPORTS
+
+    assert joined(EXPORTS, "export", "dot").suffix == ".dot"
+    nas.export("mha", tmp_path / "mha.dot", format="dot")
+    text = (tmp_path / "mha.dot").read_text()
+    assert text.count("->") == 5
+    assert '"1" [label="softmax"];' in text
+
+
+def test_algorithm_proposes_and_learns() -> None:
+    from nas.searching.algorithm import ALGORITHMS, Attempt, Materials, Told
+
+    class Counting:
+        """Operators that say which genome they were given."""
+
+        def sample(self, rng: np.random.Generator) -> Any:
+            return mechanism("mha").genome
+
+        def mutate(self, genome: Any, rng: np.random.Generator, strength: int = 1) -> Any:
+            return genome, f"mutated {strength}"
+
+        def crossover(self, a: Any, b: Any, rng: np.random.Generator) -> Any:
+            return a, "crossed"
+
+    make = joined(ALGORITHMS, "algorithm", "hill-climbing")
+    algorithm = make(Materials(Counting(), (), population=2, num_objectives=2, seed=0))
+    rng = np.random.default_rng
+    assert algorithm.propose(rng(0), 0) == Attempt(mechanism("mha").genome, "sample")
+    good, bad = mechanism("qana").genome, mechanism("sqa").genome
+    algorithm.tell([Told(0, bad, "bad", (-0.1, 900.0)), Told(1, good, "good", (-0.9, 100.0))])
+    algorithm.tell([Told(2, bad, "failed", None)])
+    wanted = Attempt(good, "mutated 1", parents=("good",))
+    assert [algorithm.propose(rng(seed), 0) for seed in range(5)] == [wanted] * 5
+    assert algorithm.propose(rng(0), 6).operator == "sample"
+
+
+def test_primitive_is_one_of_the_family() -> None:
+    program = """
+import torch
+from nas import Genome
+from nas.compiler import build_attention, formula_of, make_plan
+import tests.plugins.primitive
+from nas.primitives import get
+genome = Genome.from_dict({"graph_def": [
+    {"op": "squared_score", "inputs": ["q", "k"]},
+    {"op": "softmax", "inputs": [0]},
+    {"op": "weighted_sum", "inputs": [1, "v"]}]})
+block = build_attention(genome, 8, 2).double()
+reference = build_attention(genome, 8, 2, reference=True).double()
+reference.load_state_dict(block.state_dict())
+x = torch.randn(2, 5, 8, dtype=torch.float64)
+assert torch.allclose(block(x), reference(x), atol=1e-12)
+q, k, v = (w(x).view(2, 5, 2, 4).transpose(1, 2) for w in (block.wq, block.wk, block.wv))
+out = ((q @ k.mT) ** 2 / 4).softmax(-1) @ v
+assert torch.allclose(block(x), block.wo(out.transpose(1, 2).flatten(2)), atol=1e-12)
+print(formula_of(make_plan(genome)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(softmax((Q·Kᵀ)²/d)·V)·W_O\n"
+
+
+def test_mechanism_is_legal_and_runs_at_every_size() -> None:
+    import torch
+
+    from nas import build_attention
+    from tests.plugins.mechanism import gated_attention
+
+    assert gated_attention.about
+    assert not validate(gated_attention.genome, load_policy("score_normalize_aggregate"))
+    for dim, heads in ((8, 2), (24, 4)):
+        block = build_attention(gated_attention.genome, dim, heads)
+        assert block(torch.randn(2, 5, dim)).shape == (2, 5, dim)
+
+
+def test_installed_plugins_are_found_and_searched_with(tmp_path: Path) -> None:
+    """As an installed package offers them: by entry points, from the command line."""
+    info = tmp_path / "plugins-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    fields = "".join(f"{name}: {value}\n" for name, value in TINY.items())
+    (tmp_path / "tiny.yaml").write_text(f"name: tiny\nkind: honest_pointer\n{fields}")
+    (tmp_path / "space.yaml").write_text(SPACE)
+
+    def nas(*arguments: str) -> str:
+        program = f"import sys; sys.path[:0] = [{str(ROOT)!r}, '.']; import nas.cli; nas.cli.main()"
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    options = ("--gens", "2", "--pop", "3", "--backend", "local", "--run", "r")
+    nas("search", "--space", "space.yaml", "--algorithm", "hill-climbing", *options)
+    front = nas("front", "r", "--json")
+    assert '"overconfidence"' in front
+    assert '"cache_bytes_at_4096"' in front
+    nas("export", "r/best", "-o", "best.dot", "--format", "dot")
+    assert (tmp_path / "best.dot").read_text().startswith("digraph")

@@ -1,0 +1,26 @@
+"""An objective that needs no training: what decoding keeps after 4,096 tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from nas.costs import COSTS, CostMeasure, costs_of
+
+if TYPE_CHECKING:
+    from nas.costs import Setting
+    from nas.genome import Genome
+
+CONTEXT: Final = 4096
+
+
+def _kept(genome: Genome, setting: Setting) -> float:
+    """Bytes in all layers after so many tokens, whatever the task's length is."""
+    long = replace(setting, sizes=setting.sizes._replace(tokens=CONTEXT))
+    name = "kv_cache_bytes_per_token"
+    return CONTEXT * costs_of(genome, long, [name])[name]
+
+
+MEASURE: Final = COSTS.register("cache_bytes_at_4096")(
+    CostMeasure("cache_bytes_at_4096", "B", "keys and values kept after 4,096 tokens", _kept)
+)
