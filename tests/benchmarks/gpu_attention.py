@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
+from nas.measurement import is_out_of_memory
+from nas.training.compiling import OPTIONS
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.compiler import build_attention
-from nas.measurement import is_out_of_memory
-from nas.training.compiling import OPTIONS
 from tests.benchmarks.elapsed import interleaved_on, median_of, print_figures, ratio_of, wait_for
 from tests.benchmarks.figures import Figure
 

@@ -12,6 +12,7 @@ import os
 from typing import Final
 
 from nas.measurement.passes import Case, peak_bytes
+
 from nas.mechanisms import mechanism
 from tests.benchmarks.figures import Figure
 

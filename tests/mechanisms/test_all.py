@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from nas.tasks.backbone import Backbone
 from torch import Tensor, nn
 
 from nas.canonical import digest
@@ -19,7 +20,6 @@ from nas.errors import GenomeError
 from nas.mechanisms import MECHANISMS, Mechanism
 from nas.primitives import REGISTRY
 from nas.tasks import load_task
-from nas.tasks.backbone import Backbone
 
 DIM, HEADS = 32, 4
 # A constant added to all scores of a row: softmax does not see it (N6).
