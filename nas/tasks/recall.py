@@ -49,7 +49,7 @@ class RecallTask(Classification):
     num_keys: int = Field(default=64, ge=2, le=100_000)
     num_values: int = Field(default=16, ge=2, le=100_000)
     pairs: int = Field(default=16, ge=1, le=10_000)
-    train_examples: int = Field(default=2000, ge=1)
+    train_examples: int = Field(default=1800, ge=1)
     validation_examples: int = Field(default=512, ge=1)
     curve_examples: int = Field(default=128, ge=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 from nas.errors import DeviceError
 from nas.evaluation import dispatch
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
-from nas.evaluation.guard import failed
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from tests.evaluation.conftest import MakeTrials
 
@@ -22,6 +22,7 @@ BUDGET = Budget(1, 1, "float32")
 class Ref:
     worker: ScriptedWorker
     trial: Trial | None
+    key: str
 
 
 @dataclass(eq=False)
@@ -46,14 +47,14 @@ class ScriptedPool:
     def start(self) -> tuple[Any, Any]:
         worker = ScriptedWorker()
         self.workers.append(worker)
-        return worker, Ref(worker, None)
+        return worker, Ref(worker, None, "start")
 
-    def submit(self, worker: ScriptedWorker, trial: Trial) -> Ref:
+    def submit(self, worker: ScriptedWorker, trial: Trial | None) -> Ref:
         assert not worker.is_dead
         assert not worker.is_busy
         worker.is_busy = True
-        self.submitted.append(trial.key)
-        return Ref(worker, trial)
+        self.submitted.append(trial.key if trial else "speed")
+        return Ref(worker, trial, self.submitted[-1])
 
     def wait(self, refs: Sequence[Ref], timeout: float | None) -> Iterable[Ref]:
         assert refs
@@ -61,16 +62,18 @@ class ScriptedPool:
 
     def get(self, ref: Ref) -> Any:
         ref.worker.is_busy = False
-        if ref.trial is None:
+        if ref.key == "start":
             self.bad_starts -= 1
             if self.bad_starts >= 0:
                 raise WorkerLostError("worker_lost", "exit code 1")
             return "host:1"
-        key = ref.trial.key
+        key = ref.key
         if self.deadly.get(key, 0) > 0:
             self.deadly[key] -= 1
             raise WorkerLostError("out_of_memory" if key == "big" else "worker_lost", "gone")
-        return failed(ref.trial, BUDGET, "error", "done", worker="", wall_seconds=0.0)
+        if ref.trial is None:
+            return {"unit": 1.0}
+        return Evaluation.failure(ref.trial, BUDGET, "error", "done", "", 0.0)
 
     def kill(self, worker: ScriptedWorker) -> None:
         worker.is_dead = True
@@ -82,16 +85,9 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_dispatcher(
-    pool: ScriptedPool, workers: int = 2, time_limit: float | None = None, start: float = 300.0
+    pool: ScriptedPool, workers: int = 2, patience: float = math.inf, start: float = 300.0
 ) -> Dispatcher:
-    return Dispatcher(
-        pool,
-        workers=workers,
-        budget=lambda _: BUDGET,
-        time_limit=time_limit,
-        grace=0.0,
-        start_seconds=start,
-    )
+    return Dispatcher(pool, workers, lambda _: BUDGET, patience=patience, start_seconds=start)
 
 
 def run(dispatcher: Dispatcher, trials: Sequence[Trial]) -> dict[str, Evaluation]:
@@ -185,43 +181,32 @@ def test_stop_ends_what_was_begun_and_more_can_be_asked_for(trials_named: MakeTr
     assert set(run(dispatcher, trials_named("z"))) == {"z"}
 
 
-def test_the_first_worker_that_is_ready_can_be_asked(trials_named: MakeTrials) -> None:
-    pool = ScriptedPool(bad_starts=2)
-    dispatcher = make_dispatcher(pool)
-    (question,) = trials_named("question")
-
-    def ask(worker: ScriptedWorker) -> Ref:
-        assert not worker.is_dead
-        return pool.submit(worker, question)
-
-    assert dispatcher.ask_one(ask, 1.0).error == "done"
+def test_the_first_worker_that_is_ready_measures_its_speed(trials_named: MakeTrials) -> None:
+    dispatcher = make_dispatcher(ScriptedPool(bad_starts=2))
+    assert dispatcher.calibrate() == {"unit": 1.0}
     assert set(run(dispatcher, trials_named("a", "b"))) == {"a", "b"}
 
 
-def test_a_worker_that_is_lost_or_silent_as_it_is_asked_is_replaced(
-    trials_named: MakeTrials,
-) -> None:
-    """A stopped one hung the driver for ever."""
-    pool = ScriptedPool(deadly={"question": 2})
-    dispatcher = make_dispatcher(pool, workers=1)
-    (question,) = trials_named("question")
-    found = dispatcher.ask_one(lambda worker: pool.submit(worker, question), 1.0)
-    assert found.error == "done"
+def test_a_worker_that_is_lost_as_it_measures_is_replaced() -> None:
+    pool = ScriptedPool(deadly={"speed": 2})
+    assert make_dispatcher(pool, workers=1).calibrate() == {"unit": 1.0}
     assert [worker.is_dead for worker in pool.workers] == [True, True, False]
 
-    def ask(worker: ScriptedWorker) -> Ref:
-        pool.is_silent = True
-        return pool.submit(worker, question)
 
-    own_kill = pool.kill
+def test_workers_that_are_silent_as_they_measure_are_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stopped one hung the driver for ever."""
+    monkeypatch.setattr(dispatch, "CALIBRATION_SECONDS", 0.0)
+    pool = ScriptedPool()
+    own_wait = pool.wait
 
-    def kill(worker: ScriptedWorker) -> None:
-        pool.is_silent = False
-        own_kill(worker)
+    def wait(refs: Sequence[Ref], timeout: float | None) -> Iterable[Ref]:
+        return [ref for ref in own_wait(refs, timeout) if ref.key == "start"]
 
-    pool.kill = kill  # type: ignore[method-assign]
-    with pytest.raises(DeviceError, match=r"3 workers were lost .* no answer within 1 s"):
-        dispatcher.ask_one(ask, 1.0)
+    pool.wait = wait  # type: ignore[method-assign]
+    with pytest.raises(DeviceError, match=r"measure its speed: .* 3 times: no answer within 0 s"):
+        make_dispatcher(pool, workers=1).calibrate()
 
 
 def test_start_that_fails_twice_is_tried_again(trials_named: MakeTrials) -> None:
@@ -257,7 +242,7 @@ def test_start_that_takes_forever_is_one_sentence(trials_named: MakeTrials) -> N
 
 def test_hang_costs_only_the_candidate_that_hangs(trials_named: MakeTrials) -> None:
     pool = ScriptedPool()
-    dispatcher = make_dispatcher(pool, workers=1, time_limit=0.0)
+    dispatcher = make_dispatcher(pool, workers=1, patience=0.0)
     dispatcher.submit(trials_named(*KEYS))
     assert dispatcher.wait()[0][1].reason == "error"
     pool.is_silent = True  # from here on the worker says nothing

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from nas.errors import DeviceError
-from nas.evaluation.guard import worker_name
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trainer import train_candidate, worker_name
 from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.tasks import Data, Task
 from tests.evaluation.conftest import MakeTrials

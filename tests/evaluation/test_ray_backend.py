@@ -19,10 +19,9 @@ import ray  # noqa: TID251 - the cluster that these tests share
 import torch
 
 from nas.errors import DeviceError, RunError
-from nas.evaluation.guard import Train, budget_of, worker_name
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.ray_backend import RayEvaluator
-from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Evaluator, Stop, Trial, run_trials
 from nas.mechanisms import mechanism
 from nas.tasks import Data, Task

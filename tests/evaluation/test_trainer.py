@@ -14,8 +14,7 @@ from torch import nn
 
 from nas.errors import DeviceError
 from nas.evaluation import trainer
-from nas.evaluation.guard import train_guarded
-from nas.evaluation.trainer import build_model, train_candidate
+from nas.evaluation.trainer import build_model, train_candidate, train_guarded
 from nas.evaluation.trial import Budget, Evaluation, Stop, Trial
 from nas.mechanisms import mechanism
 from nas.tasks import load_task
