@@ -37,6 +37,7 @@ from nas.evaluation.share import check_counts, share_out
 from nas.evaluation.trainer import (
     budget_of,
     calibrate_for,
+    load_optimizers,
     train_candidate,
     train_guarded,
     worker_name,
@@ -71,10 +72,9 @@ class RayEvaluator:
     Args:
         data: put into the object store once.
         workers, gpus_per_worker, time_limit, start_seconds: see `nas.evaluation.backends`.
-        address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this machine,
+        ray_address: a cluster to join, as "host:port" or "auto"; None starts one on this machine,
             or uses the one that this process is connected to already.
-        grace: seconds beyond the time limit after which a worker that did not answer is ended; a
-            new one needs some of them to load what torch loads only when it first trains.
+        grace: seconds beyond the time limit after which a worker that did not answer is ended.
         train: the training function.
 
     Raises:
@@ -89,7 +89,7 @@ class RayEvaluator:
         *,
         workers: int | None = None,
         gpus_per_worker: float | None = None,
-        address: str | None = None,
+        ray_address: str | None = None,
         time_limit: float | None = None,
         grace: float = 30.0,
         start_seconds: float = 300.0,
@@ -97,9 +97,9 @@ class RayEvaluator:
     ) -> None:
         check_counts(workers, gpus_per_worker)
         self._is_open = True
-        self._is_our_connection = _connect(address, workers)
+        self._is_our_connection = _connect(ray_address, workers)
         try:
-            self._share = _share_of_cluster(address, workers, gpus_per_worker)
+            self._share = _share_of_cluster(ray_address, workers, gpus_per_worker)
             self._dispatcher = Dispatcher(
                 _ActorPool(self._share, (task, ray.put(data), train, self._share, time_limit)),
                 self._share.workers,
@@ -215,6 +215,7 @@ class _Worker:
         # A person's interrupt is for the driver; one that is raised here is a candidate's fault.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         torch.set_num_threads(1)
+        load_optimizers()  # seconds that count as starting, not against the first trial's limit
         if self._share.gpus:
             self._prepare_gpu()
         return worker_name()

@@ -256,7 +256,6 @@ def _train(
 def _evaluation(
     trial: Trial, task: Task, data: Data, meter: Meter, progress: _Progress
 ) -> Evaluation:
-    used = meter.read()
     is_failed = progress.status == "failed"
     error = progress.error
     return Evaluation(
@@ -266,9 +265,9 @@ def _evaluation(
         reports=tuple(progress.reports),
         seed=trial.seed,
         budget=budget_of(trial, task, data, resolve_precision(task.precision, meter.device)),
-        wall_seconds=used.wall_seconds,
-        core_seconds=used.core_seconds,
-        peak_memory_bytes=used.peak_memory_bytes,
+        wall_seconds=meter.elapsed,
+        core_seconds=meter.core_seconds,
+        peak_memory_bytes=meter.peak_memory_bytes,
         worker=worker_name(),
         hardware=hardware_name(meter.device),
         execution=progress.execution,

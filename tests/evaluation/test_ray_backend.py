@@ -203,7 +203,7 @@ def test_gpu_that_torch_cannot_use_is_no_candidates_fault(
 
 def test_second_cluster_is_refused(cluster: str, task: Task, data: Data) -> None:
     with pytest.raises(DeviceError, match=r"connected to the Ray cluster at .* already"):
-        RayEvaluator(task, data, address="127.0.0.1:1")
+        RayEvaluator(task, data, ray_address="127.0.0.1:1")
 
 
 SCRIPT = """
@@ -231,7 +231,7 @@ def train(trial, task, data, **limits):
 def main(address, keys):
     task = load_task("recall", overrides={"train_examples": 1})
     trials = [Trial(key, mechanism("mha").genome, 0) for key in keys]
-    asked = dict(workers=1, gpus_per_worker=0, address=address, train=train)
+    asked = dict(workers=1, gpus_per_worker=0, ray_address=address, train=train)
     with closing(RayEvaluator(task, task.load(), **asked)) as evaluator:
         for trial, evaluation in run_trials(evaluator, trials):
             assert evaluation.is_ok, evaluation

@@ -139,7 +139,7 @@ def test_recipe_of_recall_reaches_the_optimiser():
     small = {"train_examples": 20, "epochs": 1, "validation_examples": 8}
     task = load_task("recall", overrides=small)
     steps = training_for(task)._learn
-    groups = steps._optimizer._inner.param_groups
+    groups = steps.optimizer._inner.param_groups
     assert {group["weight_decay"] for group in groups} == {0.05, 0.0}
     assert all(group["betas"][1] == 0.99 for group in groups)
     by_decay = {group["weight_decay"]: group["params"] for group in groups}
