@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from nas.compiler import make_plan
-from nas.kernels.windows import window_blocks
 from nas.costs import (
     Setting,
     attention_cost,
@@ -18,6 +17,7 @@ from nas.costs import (
 )
 from nas.errors import ConfigError, GenomeError, NasError
 from nas.genome import ModelSizes, Visibility
+from nas.kernels.windows import window_blocks
 from nas.mechanisms import MECHANISMS
 from nas.primitives import REGISTRY, Role, primitive
 from nas.sources import load_genome
