@@ -85,7 +85,9 @@ def compare(
         except Exception as error:  # to be shown in its row
             _forget(device)
             what = (
-                "out of memory" if is_out_of_memory(error) else f"{type(error).__name__}: {error}"
+                "out of memory"
+                if isinstance(error, torch.OutOfMemoryError)
+                else f"{type(error).__name__}: {error}"
             )
             print(f"  {tokens:6,} tokens  {name:34}{what.splitlines()[0][:60]}")
             continue

@@ -23,6 +23,7 @@ from nas.compiler import build_attention
 from nas.mechanisms import MECHANISMS
 from tests.benchmarks.figures import Figure, interleaved, ratio
 from tests.benchmarks.naive import naive
+from tests.benchmarks.peak import peak_bytes
 
 DIM: Final = 128
 HEADS: Final = 8
