@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.compiler import build_attention
-from nas.measurement import is_out_of_memory
 from nas.training.compiling import OPTIONS
 from tests.benchmarks.elapsed import interleaved_on, median_of, print_figures, ratio_of, wait_for
 from tests.benchmarks.figures import Figure
@@ -85,7 +84,9 @@ def compare(
         except Exception as error:  # to be shown in its row
             _forget(device)
             what = (
-                "out of memory" if is_out_of_memory(error) else f"{type(error).__name__}: {error}"
+                "out of memory"
+                if isinstance(error, torch.OutOfMemoryError)
+                else f"{type(error).__name__}: {error}"
             )
             print(f"  {tokens:6,} tokens  {name:34}{what.splitlines()[0][:60]}")
             continue

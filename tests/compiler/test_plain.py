@@ -166,6 +166,7 @@ def test_normalisers_are_exported_with_any_number_of_tokens(genome: Build, norma
     exported_with_any_length(genome(*nodes))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # torch's own, in jvp
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_mechanisms_run_without_data_and_forward_mode(name: str) -> None:
     block = plain(MECHANISMS[name].genome, 16, 4)
@@ -180,9 +181,9 @@ def test_a_class_is_copied_without_what_its_parameters_never_reach() -> None:
     qana = get("qana")
     source, kept = specialised(qana.module, qana.full({}))
     whole, every = specialised(qana.module, qana.full({"rope": True, "basis": 2, "gate": "warmup"}))
-    assert "rotate" not in source
+    assert "rotate(" not in source
     assert "rope" not in kept
-    assert "rotate" in whole
+    assert "rotate(" in whole
     assert {"basis", "warmup"} <= every
     assert len(source) < len(whole) < len(source_of(qana.module))
 
