@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 SECONDS: Final = 4.0  # of rounds
-FEWEST_NUMBERS: Final = 2**19  # that a timed pass touches, and eight times that in networks
+FEWEST_NUMBERS: Final = 2**20  # that a timed pass touches, and four times that in networks
 FEWEST_PAIRS: Final = 2**15
 RIDGE: Final = 0.02
 KEYS: Final = (
@@ -162,17 +162,20 @@ def _layer_ms(plan: Plan, sizes: ModelSizes, calibration: Mapping[str, Any]) -> 
 def _unit(kind: str, units: Mapping[str, float]) -> float:
     """The time of a unit of work; what was not measured takes as long as what is most like it.
 
-    That is the same work done in another way, else the median of all; a choice of a parameter
-    adds nothing.
+    That is the same work done in another way, else the median of such work; a choice of a
+    parameter adds nothing.
     """
     if kind in units:
         return units[kind]
     if "=" in kind:
         return 0.0
-    name = kind.partition("@")[0]
-    others = (f"{name}{way}" for way in WAYS)
+    name, ending = kind.partition("@")[0], ".macs" if kind.endswith(".macs") else ""
+    others = (f"{name.removesuffix(ending)}{way}{ending}" for way in WAYS)
     found = next((units[other] for other in others if other in units), None)
-    return statistics.median(filter(None, units.values())) if found is None else found
+    if found is not None:
+        return found
+    like = [unit for name, unit in units.items() if unit and name.endswith(".macs") == bool(ending)]
+    return statistics.median(like or units.values())
 
 
 def _blocks(
@@ -209,7 +212,7 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
         rows = sizes.tokens if step.is_paired else size.width
         numbers += size.heads * size.tokens * rows * passes
         most, pairs = max(most, passes), max(pairs, size.heads * size.pairs)
-    least = FEWEST_NUMBERS if most == 1 else 8 * FEWEST_NUMBERS
+    least = FEWEST_NUMBERS if most == 1 else 4 * FEWEST_NUMBERS
     return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
 
 

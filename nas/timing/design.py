@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.genome import Genome
-from nas.primitives import Kind, get, names
+from nas.primitives import Kind, Sizes, get, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,8 @@ _DOT: Final[Call] = ("scaled_dot_product", ["q", "k"], {})
 _OTHER: Final[Call] = ("bilinear", ["q", "k"], {})
 # Normalisers of which one is joined with its scores and its sum, and the other is not.
 _NORMALISERS: Final = ("softmax", "relu_squared")
+# Those for which the shapes of their operands matter most.
+_SHAPED: Final = ("softmax_free", "relu_squared")
 # What is timed should be most of what is done: with few projections, and for tokens in a mean.
 _FEW: Final = {"has_wq": False, "has_wv": False, "has_wo": False}
 _NONE: Final = _FEW | {"has_wk": False}
@@ -48,14 +50,20 @@ _AROUND: Final[tuple[dict[str, Any], ...]] = (
 def designs(tokens: int) -> Iterator[Genome]:
     """The mechanisms, for sequences of so many tokens; some may not exist at a model's heads."""
     for around in _AROUND:
-        for normaliser in ("softmax", "uniform", "softmax_free"):
+        is_shaped = bool({"raw", "q_heads", "kv_heads", "qk_dim"} & around.keys())
+        for normaliser in ("softmax", "uniform", *(_SHAPED if is_shaped else ())):
             yield _summed([_DOT, (normaliser, [0], {})], around)
-        if {"raw", "q_heads", "kv_heads", "qk_dim"} & around.keys():
-            yield _summed([_DOT, ("relu_squared", [0], {})], around)
-    for normaliser in (*_NORMALISERS, "softmax_free", "uniform"):
-        for around in (_FEW, _WIDE):
-            seen = {"window": max(1, tokens // 4)}
-            yield _summed([_DOT, (normaliser, [0], {})], around, seen)
+    seen = {"window": max(1, tokens // 4)}
+    for normaliser in (
+        "softmax",
+        "sigmoid",
+        "relu_squared",
+        "sparsemax",
+        "softmax_free",
+        "uniform",
+    ):
+        yield _summed([_DOT, (normaliser, [0], {})], _FEW, seen)
+        yield _summed([_DOT, (normaliser, [0], {})], _WIDE, seen)
     for name in names():
         primitive = get(name)
         for signature in primitive.signatures:
@@ -94,12 +102,14 @@ def _around(
         call = (name, ["v"] * len(kinds), params)
         nodes: Nodes = [_DOT, ("uniform", [0], {}), call, ("weighted_sum", [1, 2], {})]
         yield _genome(nodes, _NONE)
+        if primitive.macs(Sizes(dim=16, heads=2, width=8, tokens=8), primitive.full(params)):
+            yield _genome(nodes, _WIDE)
     elif result is Kind.SCORES:
         for normaliser in normalisers:
             before: Nodes = [] if Kind.SCORES not in kinds else [_DOT, _OTHER]
             scores = iter((0, 1))
-            tokens = iter(("k",) if before else ("q", "k"))
-            inputs = [next(tokens if kind is Kind.TOKENS else scores) for kind in kinds]
+            streams = iter(("k",) if before else ("q", "k"))
+            inputs = [next(streams if kind is Kind.TOKENS else scores) for kind in kinds]
             nodes = [*before[: kinds.count(Kind.SCORES)], (name, inputs, params)]
             weights = [*nodes, (normaliser, [len(nodes) - 1], {})]
             yield _summed(weights)
@@ -107,6 +117,9 @@ def _around(
                 yield _summed(weights, _WIDE)
     elif kinds == [Kind.SCORES]:
         yield _summed([_DOT, (name, [0], params)])
+        if not params:  # weights that somebody reads as they are
+            other: Call = (_NORMALISERS[1], [0], {})
+            yield _summed([_DOT, (name, [0], params), other, ("multiply", [1, 2], {})])
     elif set(kinds) == {Kind.WEIGHTS}:
         nodes = [_DOT, *((n, [0], {}) for n in _NORMALISERS)]
         yield _summed([*nodes, (name, [1, 2][: len(kinds)], params)])

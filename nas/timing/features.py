@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.compiler.lowering import RULES, live, lower
 from nas.costs import computed_pairs
+from nas.primitives import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Amount = tuple[str, float]
 
 MILLION: Final = 1e6
-WAYS: Final = ("", "@call", "@network", "@linear", "@mean")
+WAYS: Final = ("", "@call", "@network", "@linear", "@mean", "@window")
 CAUSAL_CHUNK: Final = 256  # tokens up to which causal linear attention goes by pairs
 # Scores that are products of tokens as they are, without work of their own beside it.
 _PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
@@ -37,7 +38,8 @@ _PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
 
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """The work of one attention layer, forward and backward, by kind."""
-    found = defaultdict(float, layer=1.0)
+    # A window's mask is written once a layer, for all sequences.
+    found = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
     calls = lower(plan, RULES)
     read = live(plan, calls)
     member = {
@@ -81,14 +83,15 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
     name = step.primitive.name
     tokens = size.heads * size.tokens * size.width
     pairs = size.heads * computed_pairs(plan, size.tokens)
-    if way in ("@mean", "@linear"):
-        if tokens:
-            yield f"{step.role}{way}", tokens
-            rows = size.tokens if plan.is_windowed else size.width
-            yield f"{step.role}{way}.macs", tokens * rows
-        return
     macs = step.primitive.macs(size, step.params)
-    if not step.is_paired:
+    if way in ("@mean", "@window", "@linear"):
+        if step.role in (Role.SCORE, Role.AGGREGATE):
+            yield f"{step.role}{way}", tokens
+            yield (
+                f"{step.role}{way}.macs",
+                pairs * size.width if way == "@window" else tokens * size.width,
+            )
+    elif not step.is_paired:
         yield name, tokens
         yield f"{name}.macs", macs
     elif name in _PRODUCTS:
@@ -102,7 +105,7 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
         if operand.is_repeated:
             kind = "pairs" if operand.is_paired else "tokens"
             yield f"repeat.{kind}{way}", pairs if operand.is_paired else tokens
-    if plan.is_windowed and step.is_paired and "mask" in step.primitive.extras:
+    if plan.is_windowed and step.role is Role.NORMALIZE and way != "@window":
         yield f"mask{way}", pairs
 
 
@@ -120,7 +123,7 @@ def _way(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> s
     if call is None:
         return ""
     if not call.scores:
-        return "@mean"
+        return "@window" if plan.is_windowed else "@mean"
     if call.scores_pairs:
         return "@network"
     is_long = size.tokens > (CAUSAL_CHUNK if is_causal else size.width) and not plan.is_windowed
