@@ -81,7 +81,7 @@ def test_recall_parts_attention_from_a_mean(task, data):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least", "most"),
-    [("mha", 0.99, 1.0), ("gqa", 0.99, 1.0), ("uniform", 0.0, 0.25), ("softmax_free", 0.0, 0.25)],
+    [("mha", 0.99, 1.0), ("gqa", 0.99, 1.0), ("uniform", 0.0, 0.25), ("softmax_free", 0.0, 0.6)],
 )
 def test_recall_is_no_matter_of_luck(task, data, name, least, most):
     """And cheap: a training of standard attention takes eight core-seconds at the most."""
