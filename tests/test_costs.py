@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from nas.compiler.windows import window_blocks
 
 from nas.compiler import make_plan
 from nas.costs import (

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
-from nas.measurement import is_out_of_memory
 from nas.training.compiling import OPTIONS
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -16,7 +16,6 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
 import torch
-from nas.measurement.passes import _peak_of_processor as peak_bytes  # `nas cost` reads it so
 from torch import Tensor
 
 from nas.compiler import build_attention
