@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final
 
 import torch
-from nas.primitives.pair_scores import Scored
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -61,7 +61,7 @@ def test_rotated_nodes_know_their_place(genome: Build) -> None:
     )
 
 
-@pytest.mark.parametrize("normaliser", ["softmax", "sigmoid", "softmax_free"])
+@pytest.mark.parametrize("normaliser", ["softmax", "sigmoid", "softmax_free", "uniform"])
 @pytest.mark.parametrize("global_tokens", [None, 0, 2])
 def test_biases_of_keys_and_distances_know_their_place(
     genome: Build, normaliser: str, global_tokens: int | None

@@ -436,3 +436,13 @@ def test_causal_slopes_need_no_number_for_each_pair(genome: Build, case: str) ->
     with Largest() as largest:
         block(torch.randn(1, 1024, 32), is_causal=True).square().sum().backward()
     assert largest.numbers < 1024**2
+
+
+@pytest.mark.parametrize("case", ["uniform", "softmax_free"])
+def test_what_nobody_reads_is_not_computed(genome: Build, case: str) -> None:
+    """A mean has no queries; a linear sum no weights."""
+    nodes, projections, _ = CASES[case]
+    found = genome(*nodes, **projections)
+    assert ("self.wq(" in emit(found, 32, 8)) == (case == "softmax_free")
+    has_query = "wq.weight" in build_attention(found, 32, 8).state_dict()
+    assert has_query == (case == "softmax_free")

@@ -19,7 +19,8 @@ from nas.errors import GenomeError
 from nas.mechanisms import MECHANISMS, Mechanism
 from nas.primitives import REGISTRY
 from nas.tasks import load_task
-from nas.tasks.images.model import VisionTransformer, patches
+from nas.tasks.images.examples import patches
+from nas.tasks.images.model import VisionTransformer
 
 DIM, HEADS = 32, 4
 # A constant added to all scores of a row: softmax does not see it (N6).
