@@ -12,12 +12,13 @@ import logging
 import math
 import warnings
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from nas.compiler.interpreter import ReferenceAttention
+from nas.compiler.interpreter import ReferenceAttention, check_sizes
 from nas.errors import GenomeError, NasError
 
 if TYPE_CHECKING:
@@ -78,12 +79,34 @@ def count_operations(
 
 
 def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
-    """Learned numbers of a block; no module is computed, or given numbers.
+    """Learned numbers of a block; modules are built once for all genomes.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
     """
-    return sum(p.numel() for p in _build("meta", plan, dim, heads, qkv_bias).parameters())
+    check_sizes(dim, heads)
+    total = 0
+    for stream in plan.streams:
+        if stream.is_projected:
+            width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
+            total += width * (dim + qkv_bias)
+    for step in plan.steps:
+        sizes = plan.sizes(step, dim, heads, qkv_bias)
+        # Without numbers where they are many; torch takes seconds to learn how, so not before.
+        device = "cpu" if dim <= 512 else "meta"
+        module: Any = step.primitive.module
+        total += _learned(module, tuple((sizes | step.params).items()), device)
+    wo = dim * (plan.merged_width(dim, heads) + 1) if plan.genome.projections.has_wo else 0
+    return total + wo
+
+
+@lru_cache(maxsize=4096)
+def _learned(module: Any, given: tuple[tuple[str, Any], ...], on: str) -> int:
+    with torch.device(on), torch.random.fork_rng(devices=[]):
+        try:
+            return sum(p.numel() for p in module(**dict(given)).parameters())
+        except ValueError as error:
+            raise GenomeError(f"{error}.") from None
 
 
 def _extrapolate(lengths: tuple[int, ...], counts: list[int], tokens: int) -> int:

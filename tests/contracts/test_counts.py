@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from nas.canonical import canonicalise, digest
 from nas.compiler import build_attention, make_plan
 from nas.costs import attention_cost, closed_form_macs, computed_macs, computed_pairs, dense_plan
-from nas.counting import ELEMENTWISE, count_operations
+from nas.counting import ELEMENTWISE, count_operations, count_parameters
 from nas.genome import Genome, ModelSizes, Node, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.space import load_space
@@ -104,7 +104,8 @@ def _is_too_short(genome: Genome, sizes: ModelSizes) -> bool:
 def check(genome: Genome, sizes: ModelSizes) -> None:
     dim, heads, _, tokens = sizes
     plan = make_plan(genome, sizes)
-    counts, _ = count_operations(dense_plan(plan), dim, heads, tokens)
+    counts, params = count_operations(dense_plan(plan), dim, heads, tokens)
+    assert params == count_parameters(plan, dim, heads), genome
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
     assert macs == closed_form_macs(dense_plan(plan), dim, heads, tokens), genome
     assert counts["addcmul"] == _units(plan, sizes, tokens**2), genome
