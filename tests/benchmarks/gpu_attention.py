@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
-from nas.training.compiling import OPTIONS
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -46,7 +45,7 @@ def attention(
             forms[name] = block
             if is_compiled:
                 again = build_attention(genome, DIM, HEADS)
-                fast = torch.compile(again.forward, dynamic=False, options=OPTIONS)
+                fast = torch.compile(again.forward, dynamic=False)
                 again.forward = fast
                 forms[f"{name}, compiled"] = again
         figures += compare(forms, tokens, device, rounds)
