@@ -75,8 +75,6 @@ def of_metric(metric: Metric) -> Objective:
     )
 
 
-def as_costs(
-    objectives: Sequence[Objective], values: Mapping[str, float]
-) -> tuple[float, ...]:
+def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
     """The values in the objectives' order, lower is better."""
     return tuple(objective.as_cost(values[objective.name]) for objective in objectives)
