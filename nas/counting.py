@@ -22,8 +22,6 @@ from nas.compiler.interpreter import ReferenceAttention, check_sizes
 from nas.errors import GenomeError, NasError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nas.compiler import Plan
 
 with warnings.catch_warnings():
@@ -96,13 +94,14 @@ def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -
         sizes = plan.sizes(step, dim, heads, qkv_bias)
         # Without numbers where they are many; torch takes seconds to learn how, so not before.
         device = "cpu" if dim <= 512 else "meta"
-        total += _learned(step.primitive.module, tuple((sizes | step.params).items()), device)
+        module: Any = step.primitive.module
+        total += _learned(module, tuple((sizes | step.params).items()), device)
     wo = dim * (plan.merged_width(dim, heads) + 1) if plan.genome.projections.has_wo else 0
     return total + wo
 
 
 @lru_cache(maxsize=4096)
-def _learned(module: Callable[..., nn.Module], given: tuple[tuple[str, Any], ...], on: str) -> int:
+def _learned(module: Any, given: tuple[tuple[str, Any], ...], on: str) -> int:
     with torch.device(on), torch.random.fork_rng(devices=[]):
         try:
             return sum(p.numel() for p in module(**dict(given)).parameters())

@@ -6,7 +6,7 @@
 ``graph_def`` and the four flags of ``proj_config`` are the published form (Evolving
 Attention, section 2.2), read as it is; everything else has a default that means exactly
 that form. A node reads the streams ``q``, ``k``, ``v`` or earlier nodes by index; the last
-node is the output. This room knows syntax only: what an operation is, the primitives say.
+node is the output. This module knows syntax only: what an operation is, the primitives say.
 """
 
 from __future__ import annotations

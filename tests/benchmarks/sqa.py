@@ -12,8 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nas.costs import attention_cost
 from nas.measurement import Done, measure
+
+from nas.costs import attention_cost
 from nas.mechanisms import MECHANISMS
 from tests.benchmarks.figures import Figure, ratio
 

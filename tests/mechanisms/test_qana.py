@@ -159,7 +159,7 @@ def test_without_a_nonlinearity_it_is_a_dot_product(monkeypatch: pytest.MonkeyPa
     """So the identity is no activation: q_eff = s / sqrt(D_K) + U^T V scores the same."""
     with pytest.raises(GenomeError, match="'identity'; expected one of gelu, relu, silu, tanh"):
         check_params("qana", {"activation": "identity"}, "genome")
-    monkeypatch.setattr("nas.kernels.query_network.activate", lambda inner, name: inner)
+    monkeypatch.setattr("nas.primitives.qana.activate", lambda inner, name: inner)
     built, (query, key, x) = module(), inputs()
     rows, out, _, _ = slices(built, x)
     effective = query / math.sqrt(WIDTH) + torch.einsum("bhild,bhil->bhid", rows, out)
