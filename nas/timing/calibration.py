@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 VERSION: Final = 1
-SECONDS: Final = 4.0  # of rounds
+SECONDS: Final = 3.0  # of rounds
 FEWEST_NUMBERS: Final = 2**20  # that a timed pass touches, and four times that in networks
 FEWEST_PAIRS: Final = 2**15
 RIDGE: Final = 0.02
