@@ -79,7 +79,7 @@ def count_operations(
 
 
 def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
-    """Learned numbers of a block; modules are built once for all genomes, and without numbers.
+    """Learned numbers of a block; modules are built once for all genomes.
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
@@ -92,14 +92,17 @@ def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -
             total += width * (dim + qkv_bias)
     for step in plan.steps:
         sizes = plan.sizes(step, dim, heads, qkv_bias)
-        total += _learned(step.primitive.module, tuple((sizes | step.params).items()))
+        # Without numbers where they are many; torch takes seconds to learn how, so not before.
+        device = "cpu" if dim <= 512 else "meta"
+        module: Any = step.primitive.module
+        total += _learned(module, tuple((sizes | step.params).items()), device)
     wo = dim * (plan.merged_width(dim, heads) + 1) if plan.genome.projections.has_wo else 0
     return total + wo
 
 
 @lru_cache(maxsize=4096)
-def _learned(module: type[nn.Module], given: tuple[tuple[str, Any], ...]) -> int:
-    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+def _learned(module: Any, given: tuple[tuple[str, Any], ...], on: str) -> int:
+    with torch.device(on), torch.random.fork_rng(devices=[]):
         try:
             return sum(p.numel() for p in module(**dict(given)).parameters())
         except ValueError as error:

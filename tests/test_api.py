@@ -120,7 +120,8 @@ def test_two_names_of_one_mechanism_are_trained_once() -> None:
     assert trials[0].evaluation is trials[1].evaluation
 
 
-def test_a_search_from_python(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lag", [None, 1])
+def test_a_search_from_python(tmp_path: Path, lag: int | None) -> None:
     space = tmp_path / "own.yaml"
     fields = "".join(f", {key}: {value}" for key, value in TINY.items())
     space.write_text(
@@ -129,7 +130,7 @@ def test_a_search_from_python(tmp_path: Path) -> None:
         f"task: {{name: vit-cifar10, data: digits{fields}}}\n"
     )
     ended = nas.search(
-        str(space), generations=2, population=2, backend="local", runs=tmp_path / "runs"
+        str(space), generations=2, population=2, lag=lag, backend="local", runs=tmp_path / "runs"
     )
     assert ended.status == "finished"
     assert ended.counts.evaluated == 4

@@ -182,7 +182,7 @@ def _calls(
     own = readers[normaliser.index]
     if any(step.primitive.name != "weighted_sum" for step in own):
         return
-    if name == "uniform" and "uniform" in rules and not _counts_passes(plan, normaliser):
+    if name == "uniform" and "uniform" in rules:
         for step in own:
             yield Lowered((step,), normaliser, (), is_grouped=True)
     if name not in _UNKNOWN or (name != "softmax" and name not in rules):
@@ -210,13 +210,6 @@ def _network(plan: Plan, normaliser: Step, readers: Readers) -> Step | None:
 
 def _is_network(step: Step) -> bool:
     return hasattr(fast_class(step.primitive.module), "pair_scores")
-
-
-def _counts_passes(plan: Plan, step: Step) -> bool:
-    """Whether a step, or what it reads, changes with every call in training."""
-    below = (plan.steps[o.ref] for o in step.operands if isinstance(o.ref, int))
-    own = step.primitive.is_stateful(step.params)
-    return own or any(_counts_passes(plan, found) for found in below)
 
 
 def _sums(normaliser: Step, sums: tuple[Step, ...], rules: Collection[str]) -> tuple[Step, ...]:

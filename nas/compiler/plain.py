@@ -88,6 +88,9 @@ def _head_names(plan: Plan) -> dict[str, str]:
     names = {"all": "self.heads", "one": "1"}
     for label, name in ((projections.q_heads, "q_heads"), (projections.kv_heads, "kv_heads")):
         names.setdefault(label, f"self.{name}")
+    labels = [stream.type.heads for stream in plan.streams] + [step.heads for step in plan.steps]
+    for label in labels:
+        names.setdefault(label, heads_text(label, "self.heads"))
     return names
 
 

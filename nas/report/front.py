@@ -44,19 +44,18 @@ def answer(run: Run, facts: RunFacts) -> dict[str, Any]:
     }
 
 
-def show_front(console: Console, facts: RunFacts, label: str, options: Sequence[str] = ()) -> None:
+def show_front(console: Console, facts: RunFacts, label: str) -> None:
     """Print the front of a run that has one.
 
     Args:
         label: how the person names the run on the command line.
-        options: what `nas resume` needs besides to find it.
     """
     say(console, headline(facts), "")
     say_table(console, front_columns(facts))
     say(console, "", *_legend(facts))
     say_table(console, named_values(tally(facts)))
     say(console, "")
-    say_table(console, next_commands(facts, label, options))
+    say_table(console, next_commands(facts, label))
 
 
 def no_front(facts: RunFacts, label: str) -> str:
@@ -97,7 +96,7 @@ def front_columns(facts: RunFacts) -> list[Column]:
     ]
 
 
-def next_commands(facts: RunFacts, label: str, options: Sequence[str] = ()) -> list[Column]:
+def next_commands(facts: RunFacts, label: str) -> list[Column]:
     """What to type next, and what it does."""
     run, best = shlex.quote(label), shlex.quote(f"{label}/best")
     commands = [
@@ -106,8 +105,7 @@ def next_commands(facts: RunFacts, label: str, options: Sequence[str] = ()) -> l
         (f"nas front {run} --plot front.png", "this front as a picture"),
     ]
     if facts.summary.status == "stopped":
-        more = "".join(f" {shlex.quote(option)}" for option in options)
-        commands.append((f"nas resume {run}{more}", "go on with the search"))
+        commands.append((f"nas resume {run}", "go on with the search"))
     typed, about = zip(*commands, strict=True)
     return [Column("next", typed, style="bold"), Column("", about, least=28, rank=1)]
 

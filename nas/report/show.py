@@ -135,6 +135,11 @@ def _remarks(shown: Shown) -> list[str]:
     lines = [layers[canonical.placement]]
     if len(canonical.nodes) < len(given.nodes):
         lines.append(f"The file has {len(given.nodes)} nodes; what has no effect is left out here.")
+    heads, projections = shown.sizes.heads, given.projections
+    for label in dict.fromkeys((projections.q_heads, projections.kv_heads)):
+        part, _, whole = label.partition("/")
+        if whole and int(part) * heads < int(whole):
+            lines.append(f"{label} of {heads} heads is less than one head; one is used.")
     if shown.plan.unsafe:
         lines.append(f"Not causal: {', '.join(shown.plan.unsafe)} sees later tokens.")
     return ["", *lines]

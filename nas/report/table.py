@@ -86,7 +86,7 @@ def table_lines(columns: Sequence[Column], width: int | None = None) -> list[Tex
 def named_values(rows: Sequence[tuple[str, str]]) -> list[Column]:
     """A table of two columns without headers: a name, and its value."""
     words, values = zip(*rows, strict=True)
-    return [Column("", words, style="dim"), Column("", values, least=20)]
+    return [Column("", words, style="dim"), Column("", values, least=16)]
 
 
 def fit(columns: Sequence[Column], width: int | None) -> list[tuple[Column, int]]:

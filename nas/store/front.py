@@ -99,13 +99,12 @@ def _named(run: Run, name: str) -> Candidate:
     costs = [as_costs(objectives, member.objectives) for member in members]
     if name == "knee":
         return members[knee(costs)]
-    direction = "max" if name == "best" else "min"
-    columns = [i for i, o in enumerate(objectives) if o.direction == direction]
-    if not columns:
-        what = "to maximise" if name == "best" else "to minimise"
-        raise RunError(f"run {run.name!r} has no objective {what}, so no member is {name}.")
-    i = min(range(len(members)), key=lambda i: (costs[i][columns[0]], costs[i]))
-    return members[i]
+    if name == "best":
+        return members[0]
+    column = next((i for i, o in enumerate(objectives) if not o.is_metric), None)
+    if column is None:
+        raise RunError(f"run {run.name!r} has no cost among its objectives, so none is {name}.")
+    return members[min(range(len(members)), key=lambda i: (costs[i][column], costs[i]))]
 
 
 def _none_or_many(run: Run, member: str, digests: Sequence[str]) -> RunError:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 VERSION: Final = 1
-SECONDS: Final = 4.0  # of rounds
-FEWEST_NUMBERS: Final = 2**19  # that a timed pass touches, and eight times that in networks
+SECONDS: Final = 3.0  # of rounds
+FEWEST_NUMBERS: Final = 2**20  # that a timed pass touches, and four times that in networks
 FEWEST_PAIRS: Final = 2**15
 RIDGE: Final = 0.02
 KEYS: Final = (
@@ -212,7 +212,7 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
         rows = sizes.tokens if step.is_paired else size.width
         numbers += size.heads * size.tokens * rows * passes
         most, pairs = max(most, passes), max(pairs, size.heads * size.pairs)
-    least = FEWEST_NUMBERS if most == 1 else 8 * FEWEST_NUMBERS
+    least = FEWEST_NUMBERS if most == 1 else 4 * FEWEST_NUMBERS
     return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
 
 

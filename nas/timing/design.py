@@ -25,6 +25,8 @@ _DOT: Final[Call] = ("scaled_dot_product", ["q", "k"], {})
 _OTHER: Final[Call] = ("bilinear", ["q", "k"], {})
 # Normalisers of which one is joined with its scores and its sum, and the other is not.
 _NORMALISERS: Final = ("softmax", "relu_squared")
+# Those for which the shapes of their operands matter most.
+_SHAPED: Final = ("softmax_free", "relu_squared")
 # What is timed should be most of what is done: with few projections, and for tokens in a mean.
 _FEW: Final = {"has_wq": False, "has_wv": False, "has_wo": False}
 _NONE: Final = _FEW | {"has_wk": False}
@@ -48,10 +50,9 @@ _AROUND: Final[tuple[dict[str, Any], ...]] = (
 def designs(tokens: int) -> Iterator[Genome]:
     """The mechanisms, for sequences of so many tokens; some may not exist at a model's heads."""
     for around in _AROUND:
-        for normaliser in ("softmax", "uniform", "softmax_free"):
+        is_shaped = bool({"raw", "q_heads", "kv_heads", "qk_dim"} & around.keys())
+        for normaliser in ("softmax", "uniform", *(_SHAPED if is_shaped else ())):
             yield _summed([_DOT, (normaliser, [0], {})], around)
-        if {"raw", "q_heads", "kv_heads", "qk_dim"} & around.keys():
-            yield _summed([_DOT, ("relu_squared", [0], {})], around)
     seen = {"window": max(1, tokens // 4)}
     for normaliser in (
         "softmax",

@@ -38,7 +38,8 @@ _PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
 
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """The work of one attention layer, forward and backward, by kind."""
-    found = defaultdict(float, layer=1.0)
+    # A window's mask is written once a layer, for all sequences.
+    found = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
     calls = lower(plan, RULES)
     read = live(plan, calls)
     member = {

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Final
 
 import torch
-from nas.primitives.pair_scores import Scored
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.primitives.hidden_units import UnitScores, activate, sum_units
+from nas.kernels.hidden_units import UnitScores
+from nas.kernels.pair_scores import Scored
+from nas.primitives.hidden_units import activate, sum_units
 from nas.primitives.neural_attention import NeuralAttention
 from nas.primitives.neural_attention_authors import NeuralAttentionAuthors
 from tests.benchmarks.figures import Figure, interleaved, ratio

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
-from nas.measurement import is_out_of_memory
-from nas.training.compiling import OPTIONS
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -47,7 +45,7 @@ def attention(
             forms[name] = block
             if is_compiled:
                 again = build_attention(genome, DIM, HEADS)
-                fast = torch.compile(again.forward, dynamic=False, options=OPTIONS)
+                fast = torch.compile(again.forward, dynamic=False)
                 again.forward = fast
                 forms[f"{name}, compiled"] = again
         figures += compare(forms, tokens, device, rounds)
@@ -85,7 +83,9 @@ def compare(
         except Exception as error:  # to be shown in its row
             _forget(device)
             what = (
-                "out of memory" if is_out_of_memory(error) else f"{type(error).__name__}: {error}"
+                "out of memory"
+                if isinstance(error, torch.OutOfMemoryError)
+                else f"{type(error).__name__}: {error}"
             )
             print(f"  {tokens:6,} tokens  {name:34}{what.splitlines()[0][:60]}")
             continue

@@ -16,13 +16,13 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
 import torch
-from nas.measurement.passes import _peak_of_processor as peak_bytes  # `nas cost` reads it so
 from torch import Tensor
 
 from nas.compiler import build_attention
 from nas.mechanisms import MECHANISMS
 from tests.benchmarks.figures import Figure, interleaved, ratio
 from tests.benchmarks.naive import naive
+from tests.benchmarks.peak import peak_bytes
 
 DIM: Final = 128
 HEADS: Final = 8

@@ -11,10 +11,12 @@ import argparse
 import os
 from typing import Final
 
-from nas.measurement.passes import Case, peak_bytes
+import torch
 
+from nas.compiler import build_attention
 from nas.mechanisms import mechanism
 from tests.benchmarks.figures import Figure
+from tests.benchmarks.peak import peak_bytes
 
 NAMES: Final = ("mha", "qana", "additive", "neural_attention", "neural_attention_authors")
 DIM: Final = 128
@@ -29,8 +31,9 @@ def memory(options: argparse.Namespace) -> list[Figure]:
     print(f"\n{TOKENS:,} tokens, dim {DIM}, {HEADS} heads: peak MiB of forward and backward")
     figures = []
     for name in NAMES:
-        case = Case(mechanism(name).genome, DIM, HEADS, TOKENS, "forward_backward")
-        mib = peak_bytes(case) / 2**20
+        block = build_attention(mechanism(name).genome, DIM, HEADS)
+        x = torch.randn(1, TOKENS, DIM, requires_grad=True)
+        mib = peak_bytes(lambda block=block, x=x: block(x).sum().backward()) / 2**20
         figures.append(Figure(name, mib, "MiB", mib, mib))
         verdict = "" if mib <= LIMIT_MIB else f"  more than {LIMIT_MIB:,}"
         print(f"  {name:26}{mib:9,.0f}{verdict}", flush=True)

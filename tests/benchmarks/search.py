@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from nas.report.facts import Facts, gather
+from nas.report.facts import RunFacts, gather
 from nas.store import open_run
 from tests.benchmarks.figures import TIMES, Figure
 
@@ -121,7 +121,7 @@ class Stat:
             return None
 
 
-def _told(facts: Facts, spent: dict[str, float]) -> list[Figure]:
+def _told(facts: RunFacts, spent: dict[str, float]) -> list[Figure]:
     total = sum(spent.values())
     count = len(facts.candidates)
     assert facts.busy is not None

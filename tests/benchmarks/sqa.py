@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nas.measurement import Done, measure
+import torch
 
+from nas.compiler import build_attention
 from nas.costs import attention_cost
+from nas.genome import Genome
 from nas.mechanisms import MECHANISMS
 from tests.benchmarks.figures import Figure, ratio
 
@@ -67,32 +70,35 @@ def measure_speeds(
 ) -> dict[int, dict[str, Speed]]:
     """Every variant's forward pass at every length."""
     genomes = {name: MECHANISMS[name].genome for name in VARIANTS}
-    sizes = {"dim": DIM, "heads": HEADS}
-    readings = measure(
-        genomes,
-        lengths,
-        rounds=rounds,
-        is_causal=True,
-        passes=["forward"],
-        listener=_tell,
-        **sizes,
-    )
     speeds: dict[int, dict[str, Speed]] = {}
     for n in lengths:
-        found = {}
-        for name in VARIANTS:
-            reading = readings[name, n, "forward"]
-            assert reading is not None, f"{name} at {n} tokens does not fit into memory"
-            found[name] = reading
-        ms = {name: reading.ms for name, reading in found.items()}
-        macs = {name: attention_cost(genomes[name], tokens=n, **sizes).macs for name in VARIANTS}
-        speeds[n] = {
-            name: Speed(
-                reading.ms, ms["mha"] / ms[name], macs["mha"] / macs[name], reading.samples_ms
-            )
-            for name, reading in found.items()
+        samples = _interleaved(genomes, n, rounds)
+        ms = {name: min(own) for name, own in samples.items()}
+        macs = {
+            name: attention_cost(genome, dim=DIM, heads=HEADS, tokens=n).macs
+            for name, genome in genomes.items()
         }
+        speeds[n] = {
+            name: Speed(ms[name], ms["mha"] / ms[name], macs["mha"] / macs[name], tuple(own))
+            for name, own in samples.items()
+        }
+        print(f"{n:,} tokens measured", file=sys.stderr, flush=True)
     return speeds
+
+
+@torch.no_grad()
+def _interleaved(genomes: Mapping[str, Genome], tokens: int, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of processor time of each block's forward pass; a round warms up."""
+    blocks = {name: build_attention(own, DIM, HEADS).eval() for name, own in genomes.items()}
+    x = torch.randn(1, tokens, DIM)
+    taken: dict[str, list[float]] = {name: [] for name in genomes}
+    for number in range(rounds + 1):
+        for name, block in blocks.items():
+            start = time.process_time()
+            block(x, is_causal=True)
+            if number:
+                taken[name].append(1000 * (time.process_time() - start))
+    return taken
 
 
 def is_ordered(speeds: Mapping[str, Speed]) -> bool:
@@ -157,8 +163,3 @@ def _print_paper() -> None:
         if name != "mha":
             ratios = (whole / own for whole, own in zip(PAPER["mha"], seconds, strict=True))
             print(f"  {name:10}" + "".join(f"{ratio:9.2f}" for ratio in ratios))
-
-
-def _tell(done: Done) -> None:
-    if done.number % len(VARIANTS) == 0:
-        print(f"{done.number} of {done.total} measurements", file=sys.stderr, flush=True)

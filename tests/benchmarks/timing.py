@@ -2,7 +2,9 @@
 
 Distinct random genomes of the spaces and all named mechanisms, forward and backward, as compiled
 for a task's sizes. Calibrations and measurements take turns with all else on the machine: what
-disturbs one does not meet the other alike, so that a quiet machine gives the smaller errors.
+disturbs one does not meet the other alike, so that a quiet machine gives the smaller errors. On a
+busy one (2026-11-22, AMD EPYC, two cores, nine processes that wanted them): median error 11.5 % and
+Spearman 0.983 at vit-cifar10's sizes, 13.3 % and 0.979 at recall's, calibrated in 7.5 s.
 """
 
 from __future__ import annotations

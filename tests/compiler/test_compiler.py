@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Build = Callable[..., Genome]
 
-SIZES = ((32, 8), (48, 4))
-
 
 def random_genomes(name: str, count: int, seed: int) -> list[Genome]:
     space = load_space(name)
@@ -60,36 +58,6 @@ def values_and_gradients(block: nn.Module, x: Tensor, **masks: object) -> list[T
     wanted = [x, *block.parameters()]
     gradients = torch.autograd.grad((out * weight).sum(), wanted, allow_unused=True)
     return [out, *(g if g is not None else torch.zeros(()) for g in gradients)]
-
-
-def check_equal(genome: Genome, dim: int, heads: int) -> None:
-    torch.manual_seed(1)
-    x = torch.randn(2, 6, dim, dtype=torch.float64)
-    padding = torch.zeros(2, 6, dtype=torch.bool)
-    padding[1, 4:] = True
-    blocks = both(genome, dim, heads)
-    for masks in ({}, {"key_padding_mask": padding}):
-        ours, theirs = (values_and_gradients(block, x, **masks) for block in blocks)
-        for a, b in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize(("dim", "heads"), SIZES)
-def test_mechanisms_equal_the_interpreter(name: str, dim: int, heads: int) -> None:
-    check_equal(MECHANISMS[name].genome, dim, heads)
-
-
-@pytest.mark.parametrize("space", ["attention_v1", "attention_v2"])
-def test_random_genomes_equal_the_interpreter(space: str) -> None:
-    for genome in random_genomes(space, 60, seed=0):
-        check_equal(genome, 32, 8)
-
-
-@pytest.mark.slow
-def test_1_000_random_genomes_equal_the_interpreter() -> None:
-    for genome in random_genomes("attention_v2", 1_000, seed=1):
-        check_equal(genome, 32, 8)
 
 
 def test_a_mechanism_that_sees_ahead_refuses_to_be_causal(genome: Build) -> None:

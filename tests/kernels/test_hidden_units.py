@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from nas.kernels.hidden_units import UnitScores
 from nas.kernels.pair_scores import Scored, score_pairs
-from nas.kernels.pieces import PIECE
 from nas.primitives.hidden_units import split_linear, sum_units
 
 ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "tanh": torch.tanh}
@@ -68,22 +67,6 @@ def test_the_fast_form_is_the_plain_one_with_its_gradients(
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_pieces_of_planes_and_of_rows_make_the_whole(
-    activation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As cut for long sequences (rows), for short ones (planes), and not at all."""
-    operands = [tokens(3, 7, 2, 0), tokens(3, 5, 2, 1), torch.randn(3, 2, dtype=torch.float64)]
-    operands.append(torch.randn(3, dtype=torch.float64))
-    above = tokens(3, 7, 5, 2)
-    plain = values_and_gradients(sum_units, operands, activation, above)
-    for limit in (1, 5, 12, 35, 80, 10**6):
-        monkeypatch.setitem(PIECE, "cpu", limit)
-        fast = values_and_gradients(by_pieces, operands, activation, above)
-        for ours, theirs in zip(fast, plain, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-
-
 def values_and_gradients(
     form: Callable[..., Tensor], operands: list[Tensor], activation: str, above: Tensor
 ) -> list[Tensor]:
@@ -101,33 +84,6 @@ def test_the_fast_form_has_first_and_second_derivatives(activation: str) -> None
     assert torch.autograd.gradgradcheck(
         lambda *t: by_pieces(*t, activation), leaves, check_batched_grad=True
     )
-
-
-def test_only_wanted_gradients_are_given() -> None:
-    left, right = tokens(2, 3, 4, 0).requires_grad_(), tokens(2, 3, 4, 1)
-    weight = torch.randn(4, dtype=torch.float64)
-    by_pieces(left, right, weight, SHIFT, "gelu").sum().backward()
-    assert left.grad is not None
-    assert right.grad is None
-    assert weight.grad is None
-
-
-def test_the_fast_form_takes_transforms() -> None:
-    """Several networks at once, as when seeds train together; one sample's gradient each."""
-    left, right = tokens(2, 3, 4, 0), tokens(2, 3, 4, 1)
-    weights = torch.randn(5, 4, dtype=torch.float64)
-    batched = torch.vmap(lambda w: by_pieces(left, right, w, SHIFT, "tanh"))(weights)
-    each = [by_pieces(left, right, w, SHIFT, "tanh") for w in weights]
-    torch.testing.assert_close(batched, torch.stack(each), rtol=0, atol=1e-12)
-
-    def loss(weight: Tensor, one: Tensor) -> Tensor:
-        return by_pieces(one[None], right[:1], weight, SHIFT, "tanh").sum()
-
-    slopes = torch.vmap(torch.func.grad(loss), (None, 0))(weights[0], left)
-    for one, slope in zip(left, slopes, strict=True):
-        weight = weights[0].clone().requires_grad_()
-        (expected,) = torch.autograd.grad(loss(weight, one), weight)
-        torch.testing.assert_close(slope, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -155,21 +111,6 @@ def test_sums_of_16_bit_units_are_rounded_once(activation: str, autocast: bool) 
         torch.testing.assert_close(short.grad, wide.grad.bfloat16(), rtol=2**-7, atol=1e-5)
 
 
-def test_training_remembers_no_plane_of_pairs() -> None:
-    """Of 64 units autograd keeps the operands alone."""
-    sizes: list[int] = []
-
-    def kept(tensor: Tensor) -> Tensor:
-        sizes.append(tensor.numel())
-        return tensor
-
-    left, right = (torch.randn(1, 1, 700, 64, requires_grad=True) for _ in range(2))
-    weight = torch.randn(64, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
-        by_choice(left, right, weight, SHIFT.float(), "gelu")
-    assert sum(sizes) == left.numel() + right.numel() + weight.numel() + 1
-
-
 @pytest.mark.parametrize(("length", "is_plain"), [(20, True), (200, False)])
 def test_pairs_in_plenty_take_the_fast_form(length: int, is_plain: bool) -> None:
     left, right = (torch.randn(1, 2, length, 3, requires_grad=True) for _ in range(2))
@@ -178,18 +119,6 @@ def test_pairs_in_plenty_take_the_fast_form(length: int, is_plain: bool) -> None
     assert scores.grad_fn is not None
     assert ("Scored" in scores.grad_fn.name()) != is_plain
     torch.testing.assert_close(scores, sum_units(left, right, weight, SHIFT.float(), "gelu"))
-
-
-def test_an_export_holds_the_plain_form() -> None:
-    class Scores(nn.Module):
-        def forward(self, left: Tensor, right: Tensor, weight: Tensor) -> Tensor:
-            return by_choice(left, right, weight, SHIFT.float(), "relu")
-
-    operands = torch.randn(1, 2, 200, 4), torch.randn(1, 2, 200, 4), torch.randn(4)
-    exported = torch.export.export(Scores(), operands)
-    calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
-    assert calls.count("aten.addcmul.default") == 4
-    assert not any("autograd" in call for call in calls)
 
 
 def test_split_linear_gives_every_head_its_own_map() -> None:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from nas.kernels.pair_layers import LayerScores
 from nas.kernels.pair_scores import Scored, score_pairs
-from nas.kernels.pieces import PIECE
 from nas.primitives.neural_attention_authors import sum_layers
 
 QUERIES, KEYS, FIRST, SECOND = 4, 6, 5, 3
@@ -59,50 +58,6 @@ def test_both_forms_are_the_network_pair_by_pair() -> None:
         torch.testing.assert_close(form(*operands()), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("gradient", ["dense", "expanded", "transposed"])
-def test_the_fast_form_is_the_plain_one_with_its_gradients(gradient: str) -> None:
-    above = {
-        "dense": torch.randn(2, 3, QUERIES, KEYS, dtype=torch.float64),
-        "expanded": torch.ones((), dtype=torch.float64).expand(2, 3, QUERIES, KEYS),
-        "transposed": torch.randn(2, 3, KEYS, QUERIES, dtype=torch.float64).transpose(2, 3),
-    }[gradient]
-    fast, plain = (values_and_gradients(form, above) for form in (by_pieces, sum_layers))
-    check_equal(fast, plain)
-
-
-@pytest.mark.parametrize("limit", [1, 6, 72, 150, 400, 10**6])
-def test_pieces_of_planes_and_of_rows_make_the_whole(
-    limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    above = torch.randn(2, 3, QUERIES, KEYS, dtype=torch.float64)
-    expected = values_and_gradients(sum_layers, above)
-    monkeypatch.setitem(PIECE, "cpu", limit)
-    check_equal(values_and_gradients(by_pieces, above), expected)
-
-
-def test_the_fast_form_has_first_and_second_derivatives() -> None:
-    leaves = [t.requires_grad_() for t in operands(1)]
-    assert torch.autograd.gradcheck(by_pieces, leaves)
-    assert torch.autograd.gradgradcheck(by_pieces, leaves, check_batched_grad=True)
-
-
-def test_the_fast_form_takes_transforms() -> None:
-    """Several networks at once, as when seeds train together; one sample's gradient each."""
-    given = operands()
-    seconds = torch.randn(5, SECOND, FIRST, dtype=torch.float64)
-
-    def scores(second: Tensor) -> Tensor:
-        found: Tensor = by_pieces(*given[:2], second, *given[3:])
-        return found
-
-    expected = torch.stack([scores(second) for second in seconds])
-    torch.testing.assert_close(torch.vmap(scores)(seconds), expected, rtol=0, atol=1e-12)
-    slopes = torch.vmap(torch.func.grad(lambda own: scores(own).square().sum()))(seconds)
-    leaf = seconds.clone().requires_grad_()
-    (each,) = torch.autograd.grad(sum(scores(own).square().sum() for own in leaf), leaf)
-    torch.testing.assert_close(slopes, each, rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("autocast", [False, True])
 def test_sums_of_16_bit_layers_are_rounded_once(autocast: bool) -> None:
     short = [t.requires_grad_() for t in operands(dtype=torch.bfloat16)]
@@ -118,28 +73,3 @@ def test_sums_of_16_bit_layers_are_rounded_once(autocast: bool) -> None:
         assert ours.grad is not None
         assert theirs.grad is not None
         torch.testing.assert_close(ours.grad, theirs.grad.bfloat16(), rtol=2**-7, atol=1e-5)
-
-
-def test_training_remembers_no_plane_of_pairs() -> None:
-    sizes: list[int] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        sizes.append(tensor.numel())
-        return tensor
-
-    leaves = [t.requires_grad_() for t in operands()]
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        by_pieces(*leaves)
-    assert sizes == [t.numel() for t in leaves]
-
-
-def test_an_export_holds_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Scores(nn.Module):
-        def forward(self, *given: Tensor) -> Tensor:
-            return by_choice(*given)
-
-    monkeypatch.setattr(LayerScores, "rule", lambda *given: "pieces")
-    exported = torch.export.export(Scores(), tuple(operands()))
-    calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
-    assert calls.count("aten.linear.default") == 2
-    assert not any("autograd" in call for call in calls)

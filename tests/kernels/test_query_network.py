@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nas.kernels import query_network
 from nas.kernels.pair_scores import Scored, score_pairs
-from nas.kernels.pieces import PIECE
 from nas.kernels.query_network import NetworkScores, Weighted, sum_network, weighted
 from nas.primitives.hidden_units import activate
 
@@ -79,29 +78,6 @@ def test_both_forms_are_the_equation(activation: str) -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("gradient", ["dense", "expanded", "transposed"])
-def test_the_fast_form_is_the_plain_one_with_its_gradients(activation: str, gradient: str) -> None:
-    above = {
-        "dense": torch.randn(2, 3, QUERIES, KEYS, dtype=torch.float64),
-        "expanded": torch.ones((), dtype=torch.float64).expand(2, 3, QUERIES, KEYS),
-        "transposed": torch.randn(2, 3, KEYS, QUERIES, dtype=torch.float64).transpose(2, 3),
-    }[gradient]
-    check_equal(
-        values_and_gradients(by_pieces, operands(), activation, above),
-        values_and_gradients(sum_network, operands(), activation, above),
-    )
-
-
-@pytest.mark.parametrize("limit", [1, 6, 12, 24, 60, 10**6])
-def test_pieces_of_planes_and_of_rows_make_the_whole(
-    limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = values_and_gradients(sum_network, operands(), "gelu")
-    monkeypatch.setitem(PIECE, "cpu", limit)
-    check_equal(values_and_gradients(by_pieces, operands(), "gelu"), expected)
-
-
 def test_operands_may_lie_in_memory_as_they_like() -> None:
     """As they come from a projection: heads inside tokens, keys that heads share."""
     given = operands()
@@ -129,42 +105,6 @@ def test_without_a_skip_queries_count_for_nothing() -> None:
         torch.testing.assert_close(ours, plain, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "silu", "tanh"])
-def test_the_fast_form_has_first_and_second_derivatives(activation: str) -> None:
-    leaves = [t[:, :, :2].contiguous().requires_grad_() for t in operands(1, 1, 1)]
-
-    def scores(*given: Tensor) -> Tensor:
-        found: Tensor = by_pieces(*given, 0.5, activation)
-        return found
-
-    assert torch.autograd.gradcheck(scores, leaves)
-    assert torch.autograd.gradgradcheck(scores, leaves, check_batched_grad=True)
-
-
-def test_only_wanted_gradients_are_given() -> None:
-    given = operands()
-    given[2].requires_grad_()
-    by_pieces(*given, 0.5, "gelu").sum().backward()
-    assert [t.grad is not None for t in given] == [False, False, True, False, False, False, False]
-
-
-def test_the_fast_form_takes_transforms() -> None:
-    """Several queries' networks at once, as when seeds train together."""
-    given = operands()
-    rows = torch.randn(5, *given[2].shape, dtype=torch.float64)
-
-    def scores(own: Tensor) -> Tensor:
-        found: Tensor = by_pieces(*given[:2], own, *given[3:], 0.5, "tanh")
-        return found
-
-    expected = torch.stack([scores(own) for own in rows])
-    torch.testing.assert_close(torch.vmap(scores)(rows), expected, rtol=0, atol=1e-12)
-    slopes = torch.vmap(torch.func.grad(lambda own: scores(own).square().sum()))(rows)
-    leaf = rows.clone().requires_grad_()
-    (each,) = torch.autograd.grad(sum(scores(own).square().sum() for own in leaf), leaf)
-    torch.testing.assert_close(slopes, each, rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("autocast", [False, True])
 def test_sums_of_16_bit_units_are_rounded_once(autocast: bool) -> None:
     short = [t.bfloat16().requires_grad_() for t in operands()]
@@ -180,19 +120,6 @@ def test_sums_of_16_bit_units_are_rounded_once(autocast: bool) -> None:
         assert ours.grad is not None
         assert theirs.grad is not None
         torch.testing.assert_close(ours.grad, theirs.grad.bfloat16(), rtol=2**-7, atol=1e-5)
-
-
-def test_training_remembers_no_plane_of_pairs() -> None:
-    sizes: list[int] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        sizes.append(tensor.numel())
-        return tensor
-
-    leaves = [t.requires_grad_() for t in operands()]
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        by_pieces(*leaves, 0.5, "gelu")
-    assert sizes == [t.numel() for t in leaves]
 
 
 def test_units_are_weighted_with_gradients_of_their_layout() -> None:
@@ -254,15 +181,3 @@ def test_pieces_are_for_many_pairs_of_narrow_keys(monkeypatch: pytest.MonkeyPatc
         assert found == expected
         short = way_taken(monkeypatch, of_size(64, 65, 8, dtype=torch.bfloat16))
         assert short == "planes"
-
-
-def test_an_export_holds_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Scores(nn.Module):
-        def forward(self, *given: Tensor) -> Tensor:
-            return by_choice(*given, 0.5, "relu")
-
-    monkeypatch.setattr(NetworkScores, "rule", lambda *given: "pieces")
-    exported = torch.export.export(Scores(), tuple(operands()))
-    calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
-    assert calls.count("aten.matmul.default") == 3
-    assert not any("autograd" in call for call in calls)

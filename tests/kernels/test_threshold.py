@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.kernels.pieces import PIECE
-from nas.kernels.threshold import Threshold
+from nas.kernels.threshold import Threshold, fast_threshold_weights
 from nas.primitives.masks import hide
 from nas.primitives.threshold import threshold_weights
 

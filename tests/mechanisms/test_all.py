@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from nas.tasks.backbone import Backbone
 from torch import Tensor, nn
 
 from nas.canonical import digest
@@ -20,6 +19,8 @@ from nas.errors import GenomeError
 from nas.mechanisms import MECHANISMS, Mechanism
 from nas.primitives import REGISTRY
 from nas.tasks import load_task
+from nas.tasks.images.examples import patches
+from nas.tasks.images.model import VisionTransformer
 
 DIM, HEADS = 32, 4
 # A constant added to all scores of a row: softmax does not see it (N6).
@@ -125,15 +126,15 @@ class TestNamedMechanism:
         """E8 for a whole classifier: all images, all patches, to the logits."""
         sizes = {"image_size": 16, "patch": 8, "width": DIM, "depth": 2}
         task = load_task("vit-cifar10", data="digits", overrides=sizes)
-        model = Backbone(
-            task, channels=1, num_classes=10, seed=0, attention=lambda layer: block_of(found)
+        model = VisionTransformer(
+            task, lambda layer: block_of(found), seed=0, patch_width=64, num_classes=10
         ).double()
         images = draw(2, 1, 16, 16)
-        before = model(images)
+        before = model(patches(images, 8))
         for row, column in ((0, 0), (0, 8), (8, 0), (8, 8)):
             changed = images.clone()
             changed[0, 0, row : row + 8, column : column + 8] += 1.0
-            after = model(changed)
+            after = model(patches(changed, 8))
             torch.testing.assert_close(after[1], before[1], rtol=0.0, atol=1e-12)
             assert (after[0] - before[0]).abs().max() > 1e-6
 

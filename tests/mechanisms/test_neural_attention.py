@@ -13,12 +13,12 @@ from torch import nn
 
 from nas.compiler import build_attention
 from nas.errors import GenomeError
-from nas.evaluation.trainer import build_backbone
+from nas.evaluation.trainer import build_model
 from nas.genome import Genome
 from nas.mechanisms import mechanism
 from nas.primitives import check_params
 from nas.primitives.neural_attention import NeuralAttention
-from nas.tasks import ImageData, load_images, load_task
+from nas.tasks import Data, load_task
 
 FORMS = ("neural_attention", "neural_attention_authors", "neural_attention_per_position")
 WIDTH, HIDDEN, LENGTH = 64, 8, 6
@@ -56,25 +56,23 @@ def test_a_block_adds_what_the_closed_formulas_say(reduced_dim: int | None, publ
 
 
 @pytest.fixture(scope="module")
-def digits() -> ImageData:
-    return load_images("digits", load_task("vit-cifar10", data="digits"))
+def digits() -> Data:
+    return load_task("vit-cifar10", data="digits").load()
 
 
 @pytest.mark.parametrize("placement", ["first", "all"])
-def test_in_a_backbone_it_stands_where_its_placement_says(
-    placement: str, digits: ImageData
-) -> None:
+def test_in_a_backbone_it_stands_where_its_placement_says(placement: str, digits: Data) -> None:
     """N4: the paper's, and the mechanism's, placement is the first layer alone."""
     task = load_task("vit-cifar10", data="digits", overrides={"depth": 3})
     named = mechanism("neural_attention").genome
     assert named.placement == "first"
     genome = replace(named, placement=placement)
-    model = build_backbone(genome, task, digits, seed=0)
+    model = build_model(genome, task, digits, seed=0)
     has_network = [
         any(isinstance(m, NeuralAttention) for m in block.modules()) for block in model.attentions()
     ]
     assert has_network == [True, placement == "all", placement == "all"]
-    standard = build_backbone(mechanism("mha").genome, task, digits, seed=0)
+    standard = build_model(mechanism("mha").genome, task, digits, seed=0)
     own = count(model.attentions()[0]) - count(standard.attentions()[0])
     assert count(model) - count(standard) == own * sum(has_network)
     if placement == "first":  # the other layers are those of the same model without it

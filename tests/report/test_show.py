@@ -94,6 +94,14 @@ def test_remarks(genome: Any, pipe: Printed) -> None:
     assert "Not causal: convolutional_score sees later tokens." in pipe.lines
 
 
+def test_a_share_of_less_than_one_head_is_told(pipe: Printed) -> None:
+    show(pipe.console, of(MECHANISMS["xsqa"].genome, heads=2))
+    assert "1/4 of 2 heads is less than one head; one is used." in pipe.lines
+    whole = Printed()
+    show(whole.console, of(MECHANISMS["xsqa"].genome, heads=4))
+    assert "less than one head" not in whole.text
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_all_but_the_source_fits_the_terminal(recorded_run: Path, width: int) -> None:
     terminal = Printed(width)

@@ -119,7 +119,7 @@ def test_find_proposal_cheapest_without_a_cost_is_one_sentence(
     writer = new_run(objectives=(samples.accuracy,))
     samples.fill(writer, [(0.5, 1.0)])
     assert find_proposal(writer.run, "knee") == find_proposal(writer.run, "best")
-    with pytest.raises(RunError, match="no objective to minimise"):
+    with pytest.raises(RunError, match="no cost among its objectives"):
         find_proposal(writer.run, "cheapest")
 
 
