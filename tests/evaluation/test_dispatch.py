@@ -13,7 +13,6 @@ from nas.errors import DeviceError
 from nas.evaluation import dispatch
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
 from nas.evaluation.trial import Budget, Evaluation, Trial
-from tests.evaluation.conftest import MakeTrials
 
 BUDGET = Budget(1, 1, "float32")
 
@@ -109,7 +108,7 @@ KEYS = tuple("abcdefghijklmnopqrst")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 50])
-def test_every_trial_is_answered_once(workers: int, trials_named: MakeTrials) -> None:
+def test_every_trial_is_answered_once(workers, trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers)
     assert reasons(run(dispatcher, trials_named(*KEYS))) == dict.fromkeys(KEYS, "error")
@@ -118,7 +117,7 @@ def test_every_trial_is_answered_once(workers: int, trials_named: MakeTrials) ->
     assert dispatcher.wait() == []
 
 
-def test_most_work_begins_first_and_equals_keep_their_order(trials_named: MakeTrials) -> None:
+def test_most_work_begins_first_and_equals_keep_their_order(trials_named):
     pool = ScriptedPool()
     works = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 3.0, "e": 0.0}
     trials = [replace(trial, work=works[trial.key]) for trial in trials_named(*works)]
@@ -126,7 +125,7 @@ def test_most_work_begins_first_and_equals_keep_their_order(trials_named: MakeTr
     assert pool.submitted == ["b", "d", "c", "a", "e"]
 
 
-def test_trials_can_be_added_while_others_run(trials_named: MakeTrials) -> None:
+def test_trials_can_be_added_while_others_run(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=2)
     dispatcher.submit(trials_named("a", "b", "c"))
@@ -138,9 +137,7 @@ def test_trials_can_be_added_while_others_run(trials_named: MakeTrials) -> None:
     assert sorted(trial.key for trial, _ in [*first, *rest]) == ["a", "b", "c", "x", "y"]
 
 
-def test_worker_has_its_next_trial_before_the_caller_has_the_answer(
-    trials_named: MakeTrials,
-) -> None:
+def test_worker_has_its_next_trial_before_the_caller_has_the_answer(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
     dispatcher.submit(trials_named("a", "b"))
@@ -150,9 +147,7 @@ def test_worker_has_its_next_trial_before_the_caller_has_the_answer(
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("guilty", ["a", "e", "big", "t"])
-def test_only_the_guilty_one_is_recorded_as_lost(
-    workers: int, guilty: str, trials_named: MakeTrials
-) -> None:
+def test_only_the_guilty_one_is_recorded_as_lost(workers, guilty, trials_named):
     keys = (*KEYS[:7], "big", *KEYS[7:])
     pool = ScriptedPool(deadly={guilty: 99})
     found = run(make_dispatcher(pool, workers), trials_named(*keys))
@@ -163,7 +158,7 @@ def test_only_the_guilty_one_is_recorded_as_lost(
     assert found[guilty].error == "its worker was lost, 3 times: gone"
 
 
-def test_worker_lost_twice_costs_no_candidate(trials_named: MakeTrials) -> None:
+def test_worker_lost_twice_costs_no_candidate(trials_named):
     """It did: two losses, as when a machine's memory runs short, were a failure for ever."""
     pool = ScriptedPool(deadly={"c": 1, "k": 2})
     found = reasons(run(make_dispatcher(pool), trials_named(*KEYS)))
@@ -171,7 +166,7 @@ def test_worker_lost_twice_costs_no_candidate(trials_named: MakeTrials) -> None:
     assert len(pool.workers) == 5
 
 
-def test_stop_ends_what_was_begun_and_more_can_be_asked_for(trials_named: MakeTrials) -> None:
+def test_stop_ends_what_was_begun_and_more_can_be_asked_for(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=2)
     dispatcher.submit(trials_named(*KEYS))
@@ -181,21 +176,19 @@ def test_stop_ends_what_was_begun_and_more_can_be_asked_for(trials_named: MakeTr
     assert set(run(dispatcher, trials_named("z"))) == {"z"}
 
 
-def test_the_first_worker_that_is_ready_measures_its_speed(trials_named: MakeTrials) -> None:
+def test_the_first_worker_that_is_ready_measures_its_speed(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(bad_starts=2))
     assert dispatcher.calibrate() == {"unit": 1.0}
     assert set(run(dispatcher, trials_named("a", "b"))) == {"a", "b"}
 
 
-def test_a_worker_that_is_lost_as_it_measures_is_replaced() -> None:
+def test_a_worker_that_is_lost_as_it_measures_is_replaced():
     pool = ScriptedPool(deadly={"speed": 2})
     assert make_dispatcher(pool, workers=1).calibrate() == {"unit": 1.0}
     assert [worker.is_dead for worker in pool.workers] == [True, True, False]
 
 
-def test_workers_that_are_silent_as_they_measure_are_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workers_that_are_silent_as_they_measure_are_one_sentence(monkeypatch):
     """A stopped one hung the driver for ever."""
     monkeypatch.setattr(dispatch, "CALIBRATION_SECONDS", 0.0)
     pool = ScriptedPool()
@@ -209,18 +202,18 @@ def test_workers_that_are_silent_as_they_measure_are_one_sentence(
         make_dispatcher(pool, workers=1).calibrate()
 
 
-def test_start_that_fails_twice_is_tried_again(trials_named: MakeTrials) -> None:
+def test_start_that_fails_twice_is_tried_again(trials_named):
     pool = ScriptedPool(bad_starts=2)
     assert set(run(make_dispatcher(pool, workers=1), trials_named("a"))) == {"a"}
 
 
-def test_start_that_fails_three_times_is_one_sentence(trials_named: MakeTrials) -> None:
+def test_start_that_fails_three_times_is_one_sentence(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(bad_starts=3), workers=1)
     with pytest.raises(DeviceError, match="workers died as they started, 3 in a row: exit code 1"):
         run(dispatcher, trials_named("a"))
 
 
-def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named: MakeTrials) -> None:
+def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named):
     """Losing all nodes at once ended a search after three quick failures."""
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
@@ -234,13 +227,13 @@ def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named: M
         run(gone, trials_named("d"))
 
 
-def test_start_that_takes_forever_is_one_sentence(trials_named: MakeTrials) -> None:
+def test_start_that_takes_forever_is_one_sentence(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(is_silent=True), start=0.0)
     with pytest.raises(DeviceError, match="no worker started within 0 s"):
         run(dispatcher, trials_named("a"))
 
 
-def test_hang_costs_only_the_candidate_that_hangs(trials_named: MakeTrials) -> None:
+def test_hang_costs_only_the_candidate_that_hangs(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1, patience=0.0)
     dispatcher.submit(trials_named(*KEYS))

@@ -80,13 +80,6 @@ def test_who_reads_the_reports_may_stop_it():
     assert batches == [200, 60]  # an epoch of training, its judging, and nothing else
 
 
-def test_a_longer_training_begins_as_a_shorter_one():
-    _, whole = fit()
-    _, part = fit(epochs=2)
-    assert losses(part) == losses(whole)[:2]
-    assert [r.metrics for r in part] == [r.metrics for r in whole[:2]]
-
-
 def test_training_by_graphs_agrees_with_the_plain_one():
     plain, expected = fit()
     graphs = Replays()
