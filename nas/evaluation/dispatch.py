@@ -2,8 +2,9 @@
 
 The rules are here, free of any library; a `Pool` is what carries them out (`ray_backend` has one).
 A worker has one trial at a time. One that hangs is ended, and its trial has failed. A lost one is
-replaced, and its trial is tried again before it is recorded as failed: most losses are the
-machine's. Nothing here depends on which worker does what, or on who finishes first.
+replaced, and its trial is tried again, alone, before it is recorded as failed: most losses are the
+machine's, or a neighbour's that takes all memory. Nothing here depends on which worker does what,
+or on who finishes first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from nas.evaluation.trial import Budget, Reason, Trial
 
 MAX_LOSSES: Final = 3
-"""Workers that a trial may take with it before it is recorded."""
+"""Workers that a trial may take with it before it is recorded; but the first, while alone."""
 MAX_FAILED_STARTS: Final = 3
 """In a row, where no worker has ever started; later the cluster may be on its way back."""
 PAUSE_SECONDS: Final = 1.0
@@ -133,7 +134,7 @@ class Dispatcher:
             self._end(slot)
 
     def _queue(self, trial: Trial | None, work: float) -> None:
-        heapq.heappush(self._pending, _Ticket((-work, self._submitted), trial))
+        heapq.heappush(self._pending, _Ticket(0, (-work, self._submitted), trial))
         self._submitted += 1
 
     def _answers(self) -> list[_Answer]:
@@ -146,9 +147,12 @@ class Dispatcher:
         return answers
 
     def _assign(self) -> None:
-        """Give each free worker a trial."""
+        """Give each free worker a trial; one that was lost waits until it has the machine alone."""
         for slot in self._slots:
             if self._pending and slot.is_ready and slot.ticket is None:
+                running = [other.ticket for other in self._slots if other.ticket]
+                if running and (self._pending[0].losses or running[0].losses):
+                    return
                 slot.ticket = heapq.heappop(self._pending)
                 slot.awaited = self._pool.submit(slot.worker, slot.ticket.trial)
                 slot.since = time.monotonic()
@@ -264,12 +268,13 @@ class _Ticket:
     """A trial on its way through the workers, in the order in which they are handed out.
 
     Attributes:
+        losses: workers that it took with it.
         trial: None asks a worker to measure its speed.
     """
 
+    losses: int
     rank: tuple[float, int]
     trial: Trial | None
-    losses: int = 0
 
 
 _Answer = tuple[_Ticket, Any]

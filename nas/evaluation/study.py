@@ -67,6 +67,4 @@ def study(
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     """The mean and its standard error; None where a single value has none."""
-    if len(values) < 2:
-        return mean(values), None
-    return mean(values), stdev(values) / len(values) ** 0.5
+    return mean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else None

@@ -35,7 +35,7 @@ from nas.training.hardware import (
     resolve_precision,
 )
 from nas.training.loop import TimeIsUp, Training
-from nas.training.probe import Constant, probe
+from nas.training.probe import Constant, Leak, probe
 from nas.training.stepping import graphs_on
 from nas.training.steps import Diverged
 
@@ -53,6 +53,7 @@ TRACEBACK_LINES: Final = 6
 OUTCOMES: Final[dict[type[Exception], Reason]] = {
     Diverged: "diverged",
     Constant: "constant",
+    Leak: "error",
     TimeIsUp: "time_limit",
 }
 

@@ -34,9 +34,11 @@ class ScriptedWorker:
 class ScriptedPool:
     """A pool in which a worker that is waited for has always finished.
 
-    Each key in `deadly` says how many times its trial takes the worker with it.
+    Each key in `deadly` says how many times its trial takes the worker with it; the one named
+    `hog` takes all that are at work with it.
     """
 
+    hog: str = ""
     deadly: dict[str, int] = field(default_factory=dict)
     bad_starts: int = 0
     is_silent: bool = False
@@ -57,6 +59,8 @@ class ScriptedPool:
 
     def wait(self, refs: Sequence[Ref], timeout: float | None) -> Iterable[Ref]:
         assert refs
+        if self.hog in {ref.key for ref in refs}:
+            self.deadly |= {ref.key: 1 for ref in refs if ref.trial}
         return [] if self.is_silent else refs
 
     def get(self, ref: Ref) -> Any:
@@ -156,6 +160,15 @@ def test_only_the_guilty_one_is_recorded_as_lost(workers, guilty, trials_named):
     assert lost == {guilty: "out_of_memory" if guilty == "big" else "worker_lost"}
     assert pool.submitted.count(guilty) == 3
     assert found[guilty].error == "its worker was lost, 3 times: gone"
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_a_trial_that_takes_its_neighbours_along_is_alone_to_blame(
+    workers: int, trials_named: MakeTrials
+):
+    """It ran with the same neighbours again, and all of them were recorded as lost."""
+    found = reasons(run(make_dispatcher(ScriptedPool("e"), workers), trials_named(*KEYS)))
+    assert found == {key: "worker_lost" if key == "e" else "error" for key in KEYS}
 
 
 def test_worker_lost_twice_costs_no_candidate(trials_named):

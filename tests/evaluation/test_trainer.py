@@ -137,7 +137,7 @@ class Faulty(nn.Module):
         self.weight = nn.Parameter(torch.ones(()))
         self.fault = fault
 
-    def forward(self, x):
+    def forward(self, x, is_causal=False):
         return self.fault(x * self.weight)
 
 
@@ -186,6 +186,14 @@ def test_a_count_that_contradicts_its_formula_fails_the_trial(data, genome, monk
     evaluation = train_candidate(Trial("key", own, 0), task_for(), data)
     assert evaluation.reason == "error"
     assert "differ from the closed formulas" in evaluation.error
+
+
+def test_a_block_that_sees_later_tokens_fails_a_causal_task(monkeypatch):
+    monkeypatch.setattr(trainer, "build_attention", lambda *_, **__: Faulty(lambda x: x.flip(1)))
+    task = load_task("recall", overrides={"train_examples": 80})
+    evaluation = train_candidate(trial(), task, task.load())
+    assert evaluation.reason == "error"
+    assert evaluation.error == ("the output for a token depends on later tokens, in a causal task.")
 
 
 def test_a_legal_constant_fails_before_it_is_trained(data, genome):
