@@ -99,7 +99,14 @@ class RayEvaluator:
         self._is_open = True
         self._is_our_connection = _connect(ray_address, workers)
         try:
-            self._share = _share_of_cluster(ray_address, workers, gpus_per_worker)
+            offer = ray.cluster_resources()
+            self._share = share_out(
+                cores=int(offer.get("CPU", 0)),
+                gpus=int(offer.get("GPU", 0)),
+                workers=workers,
+                gpus_per_worker=gpus_per_worker,
+                place=f"the Ray cluster at {ray_address}" if ray_address else "this machine",
+            )
             self._dispatcher = Dispatcher(
                 _ActorPool(self._share, (task, ray.put(data), train, self._share, time_limit)),
                 self._share.workers,
@@ -300,20 +307,6 @@ def _probe(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
-
-
-def _share_of_cluster(
-    address: str | None, workers: int | None, gpus_per_worker: float | None
-) -> Share:
-    offer = ray.cluster_resources()
-    place = "this machine" if address is None else f"the Ray cluster at {address}"
-    return share_out(
-        cores=int(offer.get("CPU", 0)),
-        gpus=int(offer.get("GPU", 0)),
-        workers=workers,
-        gpus_per_worker=gpus_per_worker,
-        place=place,
-    )
 
 
 def _gist(error: BaseException) -> str:

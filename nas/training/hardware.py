@@ -45,13 +45,11 @@ def resolve_precision(
     """The precision to train in: ``auto`` is bfloat16 where the hardware multiplies in it."""
     if asked != "auto":
         return asked
-    on_gpu = device.type == "cuda"
-    is_fast = _gpu_has_bfloat16() if on_gpu else multiplies_in_bfloat16()
+    if device.type == "cuda":
+        is_fast = bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    else:
+        is_fast = multiplies_in_bfloat16()
     return "bfloat16" if is_fast else "float32"
-
-
-def _gpu_has_bfloat16() -> bool:
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def hardware_name(device: torch.device) -> str:

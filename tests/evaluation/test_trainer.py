@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load
@@ -248,25 +246,3 @@ def test_train_candidate_on_a_gpu_agrees_with_the_processor(data):
     here, there = (train_candidate(trial(), task, data, device=d) for d in ("cpu", "cuda"))
     assert there.is_ok
     assert there.reports[0].train_loss == pytest.approx(here.reports[0].train_loss, rel=1e-3)
-
-
-def _cifar10() -> Path:
-    root = Path(os.environ.get("NAS_DATA", "")).expanduser()
-    found = root / "cifar10" if (root / "cifar10").is_dir() else root
-    if not os.environ.get("NAS_DATA") or not (found / "train").is_dir():
-        pytest.skip("NAS_DATA names no folder with train/ and test/")
-    return found
-
-
-@pytest.mark.data
-def test_default_task_tells_attention_from_none():
-    task = load_task("vit-cifar10", data=f"imagefolder:{_cifar10()}")
-    images = task.load()
-    scores = {}
-    for name in ("mha", "uniform"):
-        done = [train_candidate(trial(name, seed), task, images) for seed in range(5)]
-        scores[name] = np.array([e.metrics["accuracy"] for e in done])
-    gap = scores["mha"].mean() - scores["uniform"].mean()
-    error = np.sqrt(sum(s.var(ddof=1) for s in scores.values()) / 5)
-    assert gap >= 0.03
-    assert gap >= 5 * error

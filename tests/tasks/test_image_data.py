@@ -10,6 +10,9 @@ import pytest
 from PIL import Image
 
 from nas.errors import DataError
+from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trial import Trial
+from nas.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.tasks.images.folder import read_images
 
@@ -204,3 +207,17 @@ def test_real_cifar10_is_decoded_once(cifar10, monkeypatch):
     assert again.digest == first.digest
     assert first.train["images"].shape == (task.train_images, 3, 32, 32)
     assert first.count("validation") == task.validation_images
+
+
+@pytest.mark.data
+def test_default_task_tells_attention_from_none(cifar10):
+    task = load_task("vit-cifar10", data=f"imagefolder:{cifar10}")
+    images, scores = task.load(), {}
+    for name in ("mha", "uniform"):
+        trials = [Trial(name, mechanism(name).genome, seed) for seed in range(5)]
+        done = [train_candidate(trial, task, images) for trial in trials]
+        scores[name] = np.array([e.metrics["accuracy"] for e in done])
+    gap = scores["mha"].mean() - scores["uniform"].mean()
+    error = np.sqrt(sum(s.var(ddof=1) for s in scores.values()) / 5)
+    assert gap >= 0.03
+    assert gap >= 5 * error
