@@ -13,7 +13,7 @@ from nas.errors import RunError, SpaceExhausted
 from nas.evaluation.trial import training_seed
 from nas.genome import ModelSizes
 from nas.searching.front_file import FRONT_FILE
-from nas.searching.listener import Evaluated, GenerationDone, GenerationStarted
+from nas.searching.listener import Evaluated, GenerationDone
 from nas.space import SearchSpace
 from nas.store import front, open_run
 from nas.validation import validate
@@ -158,7 +158,7 @@ def test_loop_where_nothing_is_measured_nothing_is_trained(
         evaluations = run.evaluations().values()
         assert len(evaluations) == 4 * 8
         assert {(e.status, e.budget.epochs, len(e.metrics)) for e in evaluations} == {("ok", 0, 0)}
-        assert all(set(m.objectives) == {"macs", "params"} for m in front(run))
+        assert all({"macs", "params"} <= set(m.objectives) for m in front(run))
         assert len(run.generations()) == 4
     assert not (kit.root / "run" / "weights").exists()
 
@@ -230,10 +230,7 @@ def test_loop_listener_hears_what_is_recorded_already(kit: Any, heard: Any) -> N
     heard.on_evaluation = on_evaluation
     kit.search(writer, listener=heard)
     assert seen == [True] * 16
-    starts = [(e.number, e.to_train, e.recorded) for e in heard.of(GenerationStarted)]
-    assert starts == [(0, 8, 0), (1, 8, 0)]
-    assert [e.done for e in heard.of(Evaluated)] == [*range(1, 9)] * 2
-    assert all(e.to_train == 8 for e in heard.of(Evaluated))
+    assert [e.generation for e in heard.of(Evaluated)] == [0] * 8 + [1] * 8
 
 
 def test_loop_writes_front_json_after_each_generation(kit: Any, heard: Any) -> None:

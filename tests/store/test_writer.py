@@ -16,7 +16,7 @@ import pytest
 from nas.errors import RunError
 from nas.evaluation.trial import REASONS, Report
 from nas.store import RunWriter, fold_log, open_run, open_writer, weights_path
-from nas.store.weights import drop_weights, keep_weights
+from nas.store.weights import FrontWeights
 
 NewRun = Callable[..., RunWriter]
 
@@ -148,11 +148,15 @@ def test_fold_log_makes_a_killed_writers_run_one_file(new_run: NewRun, samples: 
 
 def test_weights_are_kept_and_dropped_by_key(new_run: NewRun, samples: Any) -> None:
     folder = new_run().run.folder
-    drop_weights(folder, set())
+    weights = FrontWeights(folder)
+    weights.tidy()
     for key in ("aa", "bb", "cc"):
-        keep_weights(folder, key, key.encode())
+        weights.keep(key, samples.evaluation(weights=key.encode()))
+        weights.expect(key)
     (folder / "weights" / ".cc.safetensors.123").write_bytes(b"left by a kill")
-    drop_weights(folder, {"bb"})
+    for key, costs in (("aa", (2.0, 2.0)), ("bb", (1.0, 1.0)), ("cc", None)):
+        weights.learn(key, costs)
+    weights.tidy()
     assert [path.name for path in (folder / "weights").iterdir()] == ["bb.safetensors"]
     assert weights_path(folder, "bb").read_bytes() == b"bb"
     for key in ("../../x", "", "a/b"):
