@@ -171,7 +171,8 @@ def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listene
     run = writer.run
     setup = run.setup
     proposer = make_proposer(setup, setting_of(task, setup.calibration))
-    listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, len(run.ended())))
+    done = len(run.evaluations())
+    listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener).run()
     except KeyboardInterrupt:
@@ -219,7 +220,8 @@ def _complete(run: Run, generations: int | None) -> Ended | None:
     is_exhausted = run.is_exhausted
     wanted = max(run.setup.generations, generations or 0)
     is_short = len(run.generations()) < wanted and not is_exhausted
-    if run.status != "finished" or is_short or LOST in run.ended().values():
+    is_lost = any(evaluation.reason == LOST for evaluation in run.evaluations().values())
+    if run.status != "finished" or is_short or is_lost:
         return None
     if is_exhausted:
         return _ended(run, "exhausted", f"Run {run.name} is complete. {run.note}")

@@ -89,7 +89,7 @@ def measure_search(name: str, seed: int) -> Spent:
             start = time.process_time()
             Loop(writer, proposer, Instant(), Listener()).run()
             taken = time.process_time() - start
-            count = len(writer.run.ended())
+            count = len(writer.run.evaluations())
     return Spent(1e3 * taken / count, 1e3 * proposer.seconds / count)
 
 

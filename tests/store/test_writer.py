@@ -15,7 +15,7 @@ import pytest
 
 from nas.errors import RunError
 from nas.evaluation.trial import REASONS, Report
-from nas.store import RunWriter, fold_log, open_run, open_writer, weights_path
+from nas.store import RunWriter, fold_log, open_run, open_writer, this_session, weights_path
 from nas.store.weights import FrontWeights
 
 NewRun = Callable[..., RunWriter]
@@ -65,7 +65,6 @@ def test_writer_evaluation_reads_back_exactly(new_run: NewRun, samples: Any) -> 
         assert run.evaluation(proposal.key) == evaluation
         assert run.evaluation(proposal.key, 1) is None
         assert run.evaluations() == {(proposal.key, 0): evaluation}
-        assert run.ended() == {(proposal.key, 0): None}
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -198,17 +197,6 @@ def test_writer_is_durable_and_a_closed_run_is_one_file(new_run: NewRun) -> None
     assert names == copies | {"lock", "run.sqlite"}
 
 
-def test_writer_a_run_reads_with_plain_sqlite(new_run: NewRun, samples: Any) -> None:
-    with new_run() as writer:
-        samples.fill(writer, [(0.5, 1000.0), (0.4, 500.0)])
-    connection = sqlite3.connect(writer.run.folder / "run.sqlite")
-    found = connection.execute(
-        "SELECT json_extract(metrics, '$.accuracy') FROM trials ORDER BY 1"
-    ).fetchall()
-    connection.close()
-    assert found == [(0.4,), (0.5,)]
-
-
 def test_writer_a_run_is_explained_by_its_readme(new_run: NewRun, samples: Any) -> None:
     readme = Path(__file__).parents[2] / "runs" / "README.md"
     statements = re.findall(r"```sql\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
@@ -251,3 +239,11 @@ def test_writer_a_full_disk_is_one_sentence(new_run: NewRun) -> None:
     assert done.stdout.count("\n") == 1
     with open_run(folder) as run:
         assert run.status == "stopped"
+
+
+def test_this_session_names_versions_and_hardware() -> None:
+    session = this_session("nas search", workers=3)
+    assert (session.command, session.workers) == ("nas search", 3)
+    assert {"python", "torch"} <= session.versions.keys()
+    assert "cores" in session.hardware
+    assert this_session("nas search", hardware="a GPU").hardware == "a GPU"
