@@ -68,7 +68,7 @@ def main() -> None:
     torch.set_num_threads(1)
     sys.stdout.reconfigure(line_buffering=True)  # long work is watched through a file, too
     machine = {
-        "processor": this_session("").processor,
+        "processor": this_session("").hardware,
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
