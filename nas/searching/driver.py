@@ -160,7 +160,7 @@ def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listene
     run = writer.run
     setup = run.setup
     proposer = make_proposer(setup, setting_of(task, setup.calibration))
-    done = len(run.evaluations())
+    done = sum(evaluation.reason != LOST for evaluation in run.evaluations().values())
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener).run()
