@@ -18,7 +18,7 @@ from nas.compiler.lowering import chosen_rules, lower, uncalled
 from nas.genome import key_width, share
 from nas.kernels import fast_class, means, runtime, shaped, windows
 from nas.primitives.alibi import alibi_slopes
-from nas.primitives.cosine import unit_length
+from nas.primitives.products import unit_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -10,7 +10,7 @@ once: torch refuses second ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,9 +20,6 @@ from torch.autograd.function import once_differentiable
 from nas.kernels.pieces import is_recorded, pieces
 from nas.primitives.hidden_units import sum_units
 from nas.primitives.neural_attention_authors import sum_layers
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def fast_sum_units(
@@ -127,7 +124,7 @@ class UnitSums(torch.autograd.Function):
                     slope_into(inner, above, active, ctx.activation)
                     to_out[unit, *at] = active.mul_(above).sum(-1, keepdim=True)
                     to_bias[unit, *at] = inner.sum(-1, keepdim=True) * factor
-                    if rows is None:
+                    if to_rows is None:
                         to_keys[unit, at[0]].baddbmm_(factor.mT, inner)
                     else:
                         to_rows[unit, *at] = (inner @ keys[at[0]]).mul_(factor)

@@ -9,7 +9,7 @@ sorting for sparsemax on a CPU, six times for entmax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,9 +19,6 @@ from torch.autograd.function import once_differentiable
 from nas.kernels.pieces import is_recorded, pieces
 from nas.primitives.masks import hide
 from nas.primitives.threshold import threshold_weights
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def fast_threshold_weights(

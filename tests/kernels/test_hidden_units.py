@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from nas.kernels.hidden_units import UnitScores
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.kernels.hidden_units import UnitScores
 from nas.kernels.pair_scores import Scored, score_pairs
 from nas.primitives.hidden_units import split_linear, sum_units
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from nas.kernels.pair_layers import LayerScores
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.kernels.pair_layers import LayerScores
 from nas.kernels.pair_scores import Scored, score_pairs
 from nas.primitives.neural_attention_authors import sum_layers
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-
 from nas.kernels.hidden_units import UnitScores
 from nas.kernels.pair_layers import LayerScores
+from nas.kernels.query_network import NetworkScores
+from torch import Tensor, nn
+
 from nas.kernels.pair_scores import Attended, PairScores, attend_pairs, plain_attention
 from nas.kernels.pieces import PIECE
-from nas.kernels.query_network import NetworkScores
 from nas.primitives.masks import hide
 
 BATCH, HEADS, QUERIES, KEYS, VALUES = 2, 3, 4, 6, 5

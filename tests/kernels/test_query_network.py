@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from nas.kernels.query_network import NetworkScores, Weighted, sum_network, weighted
 from torch import Tensor
 
 from nas.kernels import query_network
 from nas.kernels.pair_scores import Scored, score_pairs
-from nas.kernels.query_network import NetworkScores, Weighted, sum_network, weighted
 from nas.primitives.hidden_units import activate
 
 ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
