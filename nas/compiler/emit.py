@@ -17,9 +17,8 @@ from nas.compiler.labels import LINE, call_lines, heads_text, indented, times_te
 from nas.compiler.lowering import chosen_rules, lower, uncalled
 from nas.genome import key_width, share
 from nas.kernels import fast_class, means, runtime, shaped, windows
-from nas.kernels.pair_scores import attend_pairs
 from nas.primitives.alibi import alibi_slopes
-from nas.primitives.cosine import unit_length
+from nas.primitives.products import unit_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -83,7 +82,6 @@ def parts(plan: Plan, text: str) -> tuple[Any, ...]:
         shaped.shaped_attention,
         means.visible_mean,
         means.linear_attention,
-        attend_pairs,
         alibi_slopes,
         windows.windowed_keys,
         windows.by_rows,
