@@ -55,7 +55,6 @@ RULES: Final = (
     "same_scores",  # what several softmaxes read is in the call of each
     "same_weights",  # several aggregations by the same weights are one of wider values
     "shared_weights",  # heads of values that share a head of weights are one of wider values
-    "grouped_heads",  # heads that share keys and values are not given copies of them
 )
 # By normaliser, the scores below it that are not products of features: only softmax forgets what a
 # distance adds to all scores of a query.
@@ -82,13 +81,16 @@ class Lowered:
     Attributes:
         sums: the aggregations, all by the weights of ``normaliser``.
         scores: what makes its scores, the last of them what it reads; empty where it reads none.
-        is_grouped: keys and values may have fewer heads than queries.
     """
 
     sums: tuple[Step, ...]
     normaliser: Step
     scores: tuple[Step, ...]
-    is_grouped: bool
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether heads that share keys and values share their sums: others are given copies."""
+        return self.is_linear or not self.scores
 
     @property
     def is_folded(self) -> bool:
@@ -184,19 +186,19 @@ def _calls(
         return
     if name == "uniform" and "uniform" in rules:
         for step in own:
-            yield Lowered((step,), normaliser, (), is_grouped=True)
+            yield Lowered((step,), normaliser, ())
     if name not in _UNKNOWN or (name != "softmax" and name not in rules):
         return
     sums = _sums(normaliser, tuple(own), rules)
     network = _network(plan, normaliser, readers)
     if network and sums and name == "softmax" and "pair_scores" in rules:
-        yield Lowered(sums, normaliser, (network,), is_grouped=False)
+        yield Lowered(sums, normaliser, (network,))
         return
     known = frozenset(SCORES[rule] for rule in rules if rule in SCORES) - _UNKNOWN[name]
     scores = _scores(plan, normaliser.operands[0].ref, normaliser, readers, rules, known)
     if sums and scores:
         once = tuple({step.index: step for step in scores}.values())
-        yield Lowered(sums, normaliser, once, "grouped_heads" in rules)
+        yield Lowered(sums, normaliser, once)
 
 
 def _network(plan: Plan, normaliser: Step, readers: Readers) -> Step | None:

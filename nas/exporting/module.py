@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from nas.canonical import digest
-from nas.compiler import build_attention, formula_of, make_plan
-from nas.compiler.emit import class_source, parts
-from nas.compiler.inlining import file_source, inlined
-from nas.compiler.plain import plain_parts
+from nas.compiler import build_attention, formula_of, make_plan, write
+from nas.compiler.inlining import file_source
 from nas.errors import ExportError
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.genome import Genome
@@ -58,11 +56,7 @@ def export_module(
         GenomeError, ViolationError: the mechanism does not exist at this size.
     """
     plan = make_plan(genome)
-    if is_fast:
-        attention = class_source(plan, dim, heads, qkv_bias)
-        body = [*inlined(parts(plan, attention)), attention]
-    else:
-        body = plain_parts(plan, dim, heads, qkv_bias)
+    body = write(plan, dim, heads, qkv_bias=qkv_bias, is_fast=is_fast).alone()
     body.append(_self_test(*_expected(plan.genome, dim, heads, qkv_bias)))
     text = f"{_docstring(plan, dim, heads, origin)}\n{file_source(body)}"
     ast.parse(text)  # what is written can be read, whatever names went into it
