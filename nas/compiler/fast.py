@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nas.compiler.features import features_of
 from nas.compiler.source import Source
 from nas.compiler.text import LINE, call_lines, indented
-from nas.kernels import fast_class, means, pair_scores, runtime, shaped, windows
+from nas.kernels import fast_class, means, runtime, shaped, windows
 from nas.primitives import alibi, cosine
 from nas.primitives.base import STREAM_OF_PORT
 
@@ -36,7 +36,7 @@ class FastSource(Source):
     split = "split_heads({x}, {heads})"
     repeat = "repeat_heads({x}, {heads})"
     merge = "merge_heads({x})"
-    modules = (*Source.modules, runtime, means, shaped, windows, pair_scores, alibi, cosine)
+    modules = (*Source.modules, runtime, means, shaped, windows, alibi, cosine)
 
     def module(self, step: Step) -> tuple[type[nn.Module], str | None, Collection[str]]:
         """Of the fast class."""
@@ -48,8 +48,8 @@ class FastSource(Source):
         return ("shared", ["shared = rounded(x)"]) if is_shared else ("x", [])
 
     def takes_word(self, call: Lowered) -> bool:
-        """All do but those that show masks to others."""
-        return not (call.has_silent_key or call.scores_pairs)
+        """All do, but a silent key has a place in the mask."""
+        return not call.has_silent_key
 
     def mask_lines(self) -> list[str]:
         """The masks that calls on the whole sequence ask for; parts make their own of a window."""
@@ -73,8 +73,7 @@ class FastSource(Source):
     def pairs(self, steps: list[Step]) -> list[str]:
         """A call of the method for all queries, unless one call takes long sequences by itself."""
         calls = [self.calls[step.index] for step in steps if step.index in self.calls]
-        networks = sum(call.scores_pairs for call in calls)
-        is_one_call = not self.plan.is_windowed and len(calls) == len(steps) and not networks
+        is_one_call = not self.plan.is_windowed and len(calls) == len(steps)
         if not steps or is_one_call or not self.plan.is_blockwise:
             return super().pairs(steps)
         rows, keys = _sides(steps, calls)
@@ -90,10 +89,8 @@ class FastSource(Source):
         if self.plan.is_windowed:
             given += [*_MASKS[1:], "is_causal", *self._limits()]
             return call_lines(target, "by_windows", given)
-        # What a step computes of a pair and what it was computed from; of a network also a score
-        # and its softmax. What takes more memory yet cuts itself.
-        planes = 2 * (len(steps) + 2 * networks)
-        return call_lines(target, "by_rows", [*given, "mask", f"planes={planes}"])
+        # What each step computes of a pair and what it was computed from.
+        return call_lines(target, "by_rows", [*given, "mask", f"planes={2 * len(steps)}"])
 
     # Calls that replace aggregations.
 
@@ -102,8 +99,6 @@ class FastSource(Source):
         word = ["is_causal=is_causal"] if self.is_causal_by_word() else []
         if not call.scores:
             return self._mean(call, word)
-        if call.scores_pairs:
-            return self._network(call)
         score, index = features_of(self, call), call.sums[0].index
         values, lines = self._values(call)
         key, mask, lines = score.key, "mask", [*score.lines, *lines]
@@ -129,15 +124,6 @@ class FastSource(Source):
         if step.operands[1].is_repeated:
             lines.append(f"{name} = {self.repeated(name, step.operands[1], step)}")
         return lines
-
-    def _network(self, call: Lowered) -> list[str]:
-        """A small network over pairs, and what its weights sum."""
-        (score,), (values, lines) = call.scores, self._values(call)
-        pairs = replace(
-            score, variable=f"pairs_{score.index}", module=f"{score.module}.pair_scores"
-        )
-        lines = [*lines, *self.step(pairs)]
-        return [*lines, *self._results(call, "attend_pairs", [name, values, "mask"])]
 
     def _function(self, call: Lowered, score: Features) -> tuple[str, list[str]]:
         """The function that a call is, and what it is told of the shape of the weights."""

@@ -129,6 +129,7 @@ def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
         "",
         f"Digest: {digest(plan.genome)}",
         f"Source: {_plain(origin.source)}",
+        *(f"Note: {remark}." for remark in plan.remarks(heads)),
         *([f"Run: {_plain(origin.run)}"] if origin.run else []),
         *([f"Measured: {_plain(origin.results)}"] if origin.results else []),
         "Genome:",
@@ -141,11 +142,9 @@ def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
 def _genome_lines(genome: Genome) -> list[str]:
     """The genome's JSON, a node a line."""
     data = genome.to_dict()
-    nodes = [f"    {json.dumps(node)}," for node in data.pop("graph_def")]
-    rest = [f'  "{name}": {json.dumps(value)},' for name, value in data.items()]
-    lines = ['{ "graph_def": [', *nodes, "  ],", *rest]
-    lines[len(nodes)] = lines[len(nodes)].removesuffix(",")
-    return [*lines[:-1], lines[-1].removesuffix(","), "}"]
+    nodes = ",\n".join(f"    {json.dumps(node)}" for node in data.pop("graph_def"))
+    rest = ",\n".join(f'  "{name}": {json.dumps(value)}' for name, value in data.items())
+    return f'{{ "graph_def": [\n{nodes}\n  ],\n{rest}\n}}'.splitlines()
 
 
 def _self_test(scale: float, expected: list[float]) -> str:
