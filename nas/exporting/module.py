@@ -2,7 +2,8 @@
 
 In its plain form the class is what its authors would have written, in its fast form what trained
 it, with all that it uses copied in. The docstring holds genome, digest and run; run as a program
-the file compares itself with numbers computed here.
+the file compares itself with numbers computed here. Trained weights, where a run keeps them, are
+copied beside it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
 from nas.canonical import digest
 from nas.compiler import build_attention, formula_of, make_plan, write
 from nas.compiler.inlining import file_source
 from nas.errors import ExportError
-from nas.exporting.formats import EXPORTS, ExportFormat
+from nas.exporting.formats import EXPORTS, ExportFormat, write_export
 from nas.genome import Genome
 
 if TYPE_CHECKING:
@@ -65,6 +68,32 @@ def export_module(
 
 for _name in ("module", "py"):
     EXPORTS.register(_name)(ExportFormat(".py", export_module))
+
+
+def export_weights(kept: Path, layer: int, genome: Genome, path: Path) -> None:
+    """Write one layer's tensors under the names of the exported class, as safetensors.
+
+    Args:
+        kept: the run's ``weights/<key>.safetensors``, with keys "layers.<i>.<name>".
+        genome: goes into the metadata with its digest, beside what the kept file says.
+
+    Raises:
+        ExportError: there are no such weights, or the place cannot be written.
+    """
+    prefix = f"layers.{layer}."
+    try:
+        with safe_open(kept, framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+            tensors = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+            about = dict(file.metadata() or {})
+    except (OSError, SafetensorError) as error:
+        raise ExportError(
+            f"{kept}: no weights are kept there ({error}); a run keeps those of its front alone."
+        ) from None
+    if not tensors:
+        raise ExportError(f"{kept}: holds no weights of layer {layer}.")
+    about |= {"genome": genome.to_json(), "digest": digest(genome), "layer": str(layer)}
+    write_export(save(tensors, metadata=about), path)
 
 
 def genome_of_export(path: Path) -> Genome:
