@@ -252,6 +252,16 @@ def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
             yield found
 
 
+def is_constant(genome: Genome) -> bool:
+    """Whether the output of a genome that type-checks is provably the same for all tokens."""
+    fixed: list[bool] = []
+    for index, node in enumerate(genome.nodes):
+        reads_fixed = all(isinstance(ref, int) and fixed[ref] for ref in node.inputs)
+        reads_tokens = "x" in get(node.op).extras or not node.inputs
+        fixed.append(is_zero(genome, index) or (reads_fixed and not reads_tokens))
+    return fixed[-1]
+
+
 def is_zero(genome: Genome, ref: Ref) -> bool:
     """Whether weights, or tokens that they sum, are provably zero."""
     if isinstance(ref, str):

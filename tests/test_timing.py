@@ -16,7 +16,7 @@ from nas.errors import ConfigError, NasError
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.space import load_space
-from nas.timing import calibrate, check_calibration, predict_ms
+from nas.timing import calibrate, predict_ms
 from nas.timing.design import designs
 from nas.timing.features import amounts
 from nas.validation import load_policy
