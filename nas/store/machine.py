@@ -6,8 +6,8 @@ import platform
 from importlib import metadata
 from typing import Final
 
-from nas.store.records import Session
 from nas.processor import processor_name
+from nas.store.records import Session
 
 # What can change a front: the rest of the environment cannot.
 LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray", "fvcore")
