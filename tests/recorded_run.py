@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nas.canonical import digest
+from nas.canonical import canonicalise, digest, resolved_digest
 from nas.compiler import formula
 from nas.evaluation.trial import Budget, Evaluation, Report, training_seed
 from nas.genome import Genome, ModelSizes
 from nas.mechanisms import seeds
 from nas.objectives import Objective
-from nas.searching.costing import canonicalise, resolved_digest
 from nas.space import load_space
 from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
 from nas.validation import load_policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from importlib import metadata
 from typing import Final
@@ -14,21 +15,9 @@ LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", 
 
 
 def this_session(command: str, *, workers: int = 1, hardware: str | None = None) -> Session:
-    """Describe this process.
-
-    Args:
-        command: the command line that began it.
-        workers: trainings at once.
-        hardware: what trains, where it is not this machine's processor (a GPU's name).
-    """
-    return Session(command, _versions(), hardware or processor_name(), workers)
-
-
-def _versions() -> dict[str, str]:
+    """Describe this process; ``hardware`` is what trains, where it is no processor of it."""
     versions = {"python": platform.python_version()}
     for name in LIBRARIES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    return Session(command, versions, hardware or processor_name(), workers)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from nas.costs import Setting
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
 from nas.objectives import Objective
-from nas.searching.costing import Costing
-from nas.searching.listener import Silent
+from nas.searching.listener import Listener
 from nas.searching.loop import Loop
 from nas.searching.setup import frozen_space, make_proposer
 from nas.space import load_space
@@ -85,12 +85,11 @@ def measure_search(name: str, seed: int) -> Spent:
     with tempfile.TemporaryDirectory() as folder:
         session = Session("python -m tests.benchmarks driver", {}, "any")
         with create_run(Path(folder), setup, session) as writer:
-            costs = Costing(SIZES, False, False, ("macs",), {})
-            proposer = Timed(make_proposer(setup, SIZES, costs))
+            proposer = Timed(make_proposer(setup, Setting(SIZES, False, False, {})))
             start = time.process_time()
-            Loop(writer, proposer, Instant(), Silent()).run()
+            Loop(writer, proposer, Instant(), Listener()).run()
             taken = time.process_time() - start
-            count = len(writer.run.ended())
+            count = len(writer.run.evaluations())
     return Spent(1e3 * taken / count, 1e3 * proposer.seconds / count)
 
 
