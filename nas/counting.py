@@ -68,7 +68,8 @@ def count_calls(module: torch.nn.Module, x: Tensor) -> Counter[str]:
         GenomeError: the module refuses ``x``.
         NasError: it uses an operation whose cost nobody has stated.
     """
-    with torch.no_grad(), warnings.catch_warnings(), _Counting() as counting:
+    counting = _Counting()
+    with torch.no_grad(), warnings.catch_warnings(), counting:
         warnings.simplefilter("ignore")
         try:
             module(x)
@@ -77,11 +78,11 @@ def count_calls(module: torch.nn.Module, x: Tensor) -> Counter[str]:
     return counting.found
 
 
-class _Counting(TorchDispatchMode):
+class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds up what runs within."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: Counter[str] = Counter()
 
     def __torch_dispatch__(
