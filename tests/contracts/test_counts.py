@@ -1,6 +1,6 @@
 """What every count promises, for a thousand random mechanisms at three sizes.
 
-fvcore's multiply-adds on the reference form equal the closed formulas of its primitives; torch's
+The multiply-adds counted on the reference form equal the closed formulas of its primitives; torch's
 own count of the compiled module equals what its costs say that it computes. Torch counts two
 operations for a multiply-add, and knows products of matrices and convolutions; of what we count it
 does not see ``addcmul`` alone, by which additive scores sum their hidden units pair by pair. That
@@ -80,7 +80,7 @@ def _unseen(name: str, known: dict[str, Genome]) -> Iterator[tuple[str, Genome]]
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_counts_agree_with_fvcore_and_torch(sizes: ModelSizes) -> None:
+def test_counts_agree_with_formulas_and_torch(sizes: ModelSizes) -> None:
     for genome in (*EXAMPLES, *genomes()[:: len(genomes()) // 60]):
         if not _is_too_short(genome, sizes):
             check(genome, sizes)
