@@ -130,28 +130,6 @@ CASES: dict[str, tuple[Nodes, dict[str, Any], str]] = {
     ),
     "uniform": (attend(DOT, normaliser="uniform"), {"kv_heads": "1/4"}, "uniform"),
     "same_scores": (attend(DOT, ("temperature", [0]), ("add", [0, 1])), {}, "same_scores"),
-    "qana": (attend(("qana", "qk", RANDOM)), {}, "pair_scores"),
-    "qana_rotated": (
-        attend(("qana", "qk", RANDOM | {"rope": True, "basis": 3, "gate": "learned"})),
-        {"kv_heads": "1/4", "has_wq": False},
-        "pair_scores",
-    ),
-    "qana_without_skip": (
-        attend(("qana", "qk", RANDOM | {"skip": False})),
-        {"kv_heads": "1/2"},
-        "pair_scores",
-    ),
-    "neural_attention": (attend(("neural_attention", "qk", SCALED)), {}, "pair_scores"),
-    "neural_attention_authors": (
-        (("neural_attention_authors", "kq"), *TWICE_OF_0, ("add", [2, 3])),
-        {},
-        "pair_scores",
-    ),
-    "additive": (
-        attend(("additive_attention_score", "qk")),
-        SHARED | {"has_wq": False, "has_wk": False},
-        "pair_scores",
-    ),
     "one_raw_key": (attend(DOT), SHARED | {"has_wk": False}, "dot_product"),
 }
 
@@ -161,7 +139,6 @@ CALLS = (
     "shaped_attention(",
     "linear_attention(",
     "visible_mean(",
-    "attend_pairs(",
 )
 
 
@@ -270,14 +247,14 @@ def test_lowered_graphs_run_in_windows(
     nodes, projections, _ = CASES[case]
     seen = Visibility(12, global_tokens)
     found = replace(genome(*nodes, **projections), visibility=seen)
-    has_places = ("alibi" in case or case == "qana_rotated") and global_tokens > 0
+    has_places = "alibi" in case and global_tokens > 0
     assert has_places or "by_windows(" in emit(found, 32, 8)
     check_equal(found, 150, masks(150)["padding"] | {"is_causal": is_causal})
 
 
 @pytest.mark.parametrize(
     "case",
-    ["distance", "sum", "temperature", "same_weights", "alibi", "softcap", "uniform", "qana"],
+    ["distance", "sum", "temperature", "same_weights", "alibi", "softcap", "uniform"],
 )
 def test_lowered_graphs_take_parts_beside_what_is_not(
     genome: Build, case: str, monkeypatch: pytest.MonkeyPatch
@@ -417,7 +394,7 @@ EXPLICIT = ("alibi", "softcap", "sigmoid")
     [
         case
         for case, (_, _, rule) in CASES.items()
-        if case.find("alibi") < 0 and not case.startswith(EXPLICIT) and rule != "pair_scores"
+        if case.find("alibi") < 0 and not case.startswith(EXPLICIT)
     ],
 )
 def test_no_tensor_holds_a_number_for_each_pair(genome: Build, case: str) -> None:
