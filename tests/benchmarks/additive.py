@@ -2,8 +2,8 @@
 
 Neural Attention's published code concatenates every query with every key and sends n² vectors of
 2d' numbers through its network. Splitting the first layer (W [q; k] = W_q q + W_k k) leaves sums
-of pairs; unit by unit no tensor of pairs and features exists; in pieces no plane of pairs is kept for
-the backward pass. Forms take turns, and the best of all rounds counts.
+of pairs; unit by unit no tensor of pairs and features exists; in pieces no plane of pairs is kept.
+Forms take turns, and the best of all rounds counts.
 """
 
 from __future__ import annotations

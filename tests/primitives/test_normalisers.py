@@ -61,7 +61,7 @@ def test_sparse_normalisers_keep_their_sum_in_float32(module: torch.nn.Module, s
 
 @pytest.mark.parametrize(
     "module",
-    [Softmax(filtered=True), SoftmaxOne(), Sparsemax(), Entmax15(), TopkSoftmax(k=3), Uniform(),
+    [Softmax(filtered=True), SoftmaxOne(), Sparsemax(), Entmax15(), TopkSoftmax(k=3),
      Sigmoid(), Sigmoid(length_bias=True), ReluSquared()],
     ids=lambda module: type(module).__name__,
 )  # fmt: skip
@@ -116,9 +116,12 @@ def test_relu_squared_divides_by_the_visible_keys() -> None:
 def test_uniform_is_a_mean_and_reads_no_score() -> None:
     z, mask = scores().requires_grad_(), torch.ones(9, 9, dtype=torch.bool).tril()
     count = torch.arange(1, 10).double()[:, None]
-    torch.testing.assert_close(Uniform()(z, mask=mask), (mask / count).expand(2, 3, 9, 9))
-    assert torch.equal(Uniform()(z), torch.full((2, 3, 9, 9), 1 / 9, dtype=torch.float64))
-    assert not Uniform()(z).requires_grad
+    x = torch.zeros(2, 9, 4)  # of which only the number of queries is read
+    torch.testing.assert_close(Uniform()(z, x, mask), (mask / count).expand(2, 3, 9, 9))
+    assert torch.equal(Uniform()(z, x), torch.full((2, 3, 9, 9), 1 / 9, dtype=torch.float64))
+    assert not Uniform()(z, x).requires_grad
+    blind = mask & (torch.arange(9) != 4)[:, None]
+    assert not Uniform()(z, x, blind)[:, :, 4].any()
 
 
 def test_topk_filter_keeps_what_reaches_the_kth_score() -> None:
