@@ -2,8 +2,8 @@
 
 Neural Attention's published code concatenates every query with every key and sends n² vectors of
 2d' numbers through its network. Splitting the first layer (W [q; k] = W_q q + W_k k) leaves sums
-of pairs; unit by unit no tensor of pairs and features exists; and ``Scored`` keeps no plane of
-pairs for the backward pass. Forms take turns, and the best of all rounds counts.
+of pairs; unit by unit no tensor of pairs and features exists; in pieces no plane of pairs is kept.
+Forms take turns, and the best of all rounds counts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.kernels.hidden_units import UnitScores
-from nas.kernels.pair_scores import Scored
+from nas.kernels.pair_scores import fast_sum_units
 from nas.primitives.hidden_units import activate, sum_units
 from nas.primitives.neural_attention import NeuralAttention
 from nas.primitives.neural_attention_authors import NeuralAttentionAuthors
@@ -68,16 +67,9 @@ def _forms(heads: int, reduced: int, width: int) -> dict[str, dict[str, Form]]:
         "one hidden layer of m units": {
             "concatenated": lambda q, k: _one_concatenated(one, q, k),
             "split, unit by unit": lambda q, k: _split(one, q, k, sum_units),
-            "split, by pieces: neural_attention": lambda q, k: _split(one, q, k, _by_pieces),
+            "split, by pieces: neural_attention": lambda q, k: _split(one, q, k, fast_sum_units),
         },
     }
-
-
-def _by_pieces(
-    left: Tensor, right: Tensor, weight: Tensor, shift: Tensor, activation: str
-) -> Tensor:
-    found: Tensor = Scored.apply(UnitScores(activation), left, right, weight, shift)
-    return found
 
 
 def _times(
