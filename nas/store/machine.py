@@ -7,11 +7,11 @@ import platform
 from importlib import metadata
 from typing import Final
 
+from nas.processor import processor_name
 from nas.store.records import Session
-from nas.training.processor import processor_name
 
 # What can change a front: the rest of the environment cannot.
-LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray", "fvcore")
+LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
 
 
 def this_session(command: str, *, workers: int = 1) -> Session:

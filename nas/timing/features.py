@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 Amount = tuple[str, float]
 
 MILLION: Final = 1e6
-WAYS: Final = ("", "@call", "@linear", "@mean", "@window")
 CAUSAL_CHUNK: Final = 256  # tokens up to which causal linear attention goes by pairs
 # Scores that are products of tokens as they are, without work of their own beside it.
 _PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
@@ -87,10 +86,7 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
     if way in ("@mean", "@window", "@linear"):
         if step.role in (Role.SCORE, Role.AGGREGATE):
             yield f"{step.role}{way}", tokens
-            yield (
-                f"{step.role}{way}.macs",
-                pairs * size.width if way == "@window" else tokens * size.width,
-            )
+            yield f"{step.role}{way}.macs", (pairs if way == "@window" else tokens) * size.width
     elif not step.is_paired:
         yield name, tokens
         yield f"{name}.macs", macs
@@ -100,22 +96,19 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
     else:
         yield f"{name}{way}", pairs
         yield f"{name}.macs", macs
-        yield from _network(step, pairs * step.primitive.passes(size, step.params), pairs)
+        # What depends on the units of a network, and on words and flags: an activation, a gate.
+        passes = pairs * step.primitive.passes(size, step.params)
+        if passes > pairs:
+            yield f"{name}.passes", passes
+        for parameter, value in sorted(step.params.items()):
+            if isinstance(value, str | bool):
+                yield f"{name}.{parameter}={value}", passes
     for operand in step.operands:
         if operand.is_repeated:
             kind = "pairs" if operand.is_paired else "tokens"
             yield f"repeat.{kind}{way}", pairs if operand.is_paired else tokens
     if plan.is_windowed and step.role is Role.NORMALIZE and way != "@window":
         yield f"mask{way}", pairs
-
-
-def _network(step: Step, passes: float, pairs: float) -> Iterator[Amount]:
-    """What depends on the units of a network, and on words and flags: an activation, a gate."""
-    if passes > pairs:
-        yield f"{step.primitive.name}.passes", passes
-    for parameter, value in sorted(step.params.items()):
-        if isinstance(value, str | bool):
-            yield f"{step.primitive.name}.{parameter}={value}", passes
 
 
 def _way(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from nas.errors import DeviceError
-from nas.training.processor import multiplies_in_bfloat16, processor_name
+from nas.processor import multiplies_in_bfloat16, processor_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
