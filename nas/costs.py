@@ -263,10 +263,6 @@ class _Call(NamedTuple):
         is_alike = not self.plan.is_windowed or block.queries == 1
         if not call.scores:
             return 0 if is_alike else pairs * self._grouped_values()
-        if call.scores_pairs:
-            score = call.scores[-1]
-            sizes = replace(self._sizes(score), tokens=0, allowed=pairs)
-            return score.primitive.macs(sizes, score.params) + pairs * values
         width, has_bias = self._features()
         if call.is_linear:
             width += has_bias

@@ -6,6 +6,7 @@ record is whole: Ctrl-C, an error or ``kill -9`` lose only the trainings that we
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from nas.errors import RunError
@@ -63,7 +64,6 @@ def run_search(
     root: Path = RUNS,
     name: str | None = None,
     command: str = "nas.search",
-    hardware: str | None = None,
     listener: Listener | None = None,
 ) -> Ended:
     """Begin a run and do it to its end, or until Ctrl-C.
@@ -72,7 +72,6 @@ def run_search(
         make_evaluator: called once, with the task and its data; the evaluator is closed here.
         root, name: where the run's folder goes, and how it is called; see ``create_run``.
         command: what a person typed, for the record.
-        hardware: what trains, where it is not this machine's processor.
 
     Raises:
         NasError: space, task or data cannot be used, or the folder cannot be written.
@@ -81,11 +80,11 @@ def run_search(
     if name is not None:
         check_name(name, root)
     data = task.load()
-    names = objective_names(space, task.metrics(data))
+    objective_names(space, task.metrics(data))
     evaluator = make_evaluator(task, data)
     try:
-        setup = _make_setup(space, task, data, settings, evaluator=evaluator, names=names)
-        session = this_session(command, workers=evaluator.workers, hardware=hardware)
+        setup = _make_setup(space, task, data, settings, evaluator)
+        session = this_session(command, workers=evaluator.workers)
         with create_run(root, setup, session, name=name) as writer:
             return _work(writer, task, evaluator, listener or Listener())
     finally:
@@ -99,7 +98,6 @@ def resume_search(
     generations: int | None = None,
     data: str | None = None,
     command: str = "nas resume",
-    hardware: str | None = None,
     listener: Listener | None = None,
 ) -> Ended:
     """Go on with a run from its folder alone; trainings that lost workers took along come again.
@@ -129,7 +127,7 @@ def resume_search(
     _check_unchanged(folder, setup, task, loaded)
     evaluator = make_evaluator(task, loaded)
     try:
-        session = this_session(command, workers=evaluator.workers, hardware=hardware)
+        session = this_session(command, workers=evaluator.workers)
         with open_writer(folder, session) as writer:
             writer.raise_generations(generations or setup.generations)
             return _work(writer, task, evaluator, listener or Listener())
@@ -138,30 +136,21 @@ def resume_search(
 
 
 def _make_setup(
-    space: SearchSpace,
-    task: Task,
-    data: Data,
-    settings: Settings,
-    *,
-    evaluator: Evaluator,
-    names: tuple[str, ...],
+    space: SearchSpace, task: Task, data: Data, settings: Settings, evaluator: Evaluator
 ) -> RunSetup:
     """Freeze all that decides what a run finds; unit times are measured where one is asked for."""
+    names = objective_names(space, task.metrics(data))
     calibration = evaluator.calibrate() if TIME in names else {}
     objectives = make_objectives(names, task.metrics(data), setting_of(task, calibration))
+    # Costs are the same every time.
+    repeats = settings.repeats if any(o.is_metric for o in objectives) else 1
     space_copy, policy_copy = frozen_space(space)
     return RunSetup(
-        seed=settings.seed,
+        **{**asdict(settings), "repeats": repeats},
         space=space_copy,
         policy=policy_copy,
         task=frozen_task(task, data),
-        algorithm=settings.algorithm,
-        population=settings.population,
-        generations=settings.generations,
-        # Costs are the same every time.
-        repeats=settings.repeats if any(o.is_metric for o in objectives) else 1,
         objectives=objectives,
-        lag=settings.lag,
         calibration=calibration,
     )
 
@@ -171,7 +160,7 @@ def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listene
     run = writer.run
     setup = run.setup
     proposer = make_proposer(setup, setting_of(task, setup.calibration))
-    done = len(run.evaluations())
+    done = sum(evaluation.reason != LOST for evaluation in run.evaluations().values())
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener).run()
@@ -182,7 +171,7 @@ def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listene
         )
         event = _ended(run, "interrupted", message)
     else:
-        event = _done(run, is_exhausted=is_exhausted)
+        event = _done(run, is_exhausted)
         writer.finish(event.message if is_exhausted else "")
     write_front(run)
     writer.close()
@@ -201,16 +190,15 @@ def _check_unchanged(folder: Path, setup: RunSetup, task: Task, data: Data) -> N
         )
 
 
-def _done(run: Run, *, is_exhausted: bool) -> Ended:
+def _done(run: Run, is_exhausted: bool) -> Ended:
     """The end of a run that has just been completed."""
     num_trained, num_done = run.counts().evaluated, len(run.generations())
     if is_exhausted:
-        return _ended(
-            run,
-            "exhausted",
+        message = (
             f"The space is exhausted: {MAX_ATTEMPTS} attempts in a row gave no mechanism that was "
-            f"new; {num_trained} were trained.",
+            f"new; {num_trained} were trained."
         )
+        return _ended(run, "exhausted", message)
     generations = "1 generation" if num_done == 1 else f"{num_done} generations"
     return _ended(run, "finished", f"Done: {generations}, {num_trained} mechanisms.")
 
@@ -225,12 +213,11 @@ def _complete(run: Run, generations: int | None) -> Ended | None:
         return None
     if is_exhausted:
         return _ended(run, "exhausted", f"Run {run.name} is complete. {run.note}")
-    return _ended(
-        run,
-        "finished",
+    message = (
         f"Run {run.name} is complete with {wanted} generations; "
-        f"`nas resume {_source(run)} --gens N` with more of them goes on.",
+        f"`nas resume {_source(run)} --gens N` with more of them goes on."
     )
+    return _ended(run, "finished", message)
 
 
 def _ended(run: Run, status: EndStatus, message: str) -> Ended:

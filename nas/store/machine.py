@@ -14,10 +14,10 @@ from nas.store.records import Session
 LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
 
 
-def this_session(command: str, *, workers: int = 1, hardware: str | None = None) -> Session:
-    """Describe this process; ``hardware`` is what trains, where it is no processor of it."""
+def this_session(command: str, *, workers: int = 1) -> Session:
+    """Describe this process; what each training ran on is in its evaluation."""
     versions = {"python": platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    return Session(command, versions, hardware or processor_name(), workers)
+    return Session(command, versions, processor_name(), workers)

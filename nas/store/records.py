@@ -71,7 +71,7 @@ class Session:
     Attributes:
         command: the command line.
         versions: by name of a library, Python's among them.
-        hardware: what trains: the processor or GPU, as its maker calls it.
+        hardware: the machine's processor, as its maker calls it.
         workers: trainings at once.
     """
 

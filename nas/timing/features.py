@@ -5,8 +5,8 @@
 An amount is a million numbers (or multiply-adds) of one batch; what it takes of time is a unit that
 ``calibrate`` measures. A step about pairs of tokens counts heads times pairs, one about tokens
 heads times tokens times width. Where the compiler makes several steps one call, their names say so
-(``softmax@network``), for they are other kernels then: a mean needs no scores, linear attention no
-pairs, the units of a network over pairs stay in cache.
+(``softmax@call``), for they are other kernels then: a mean needs no scores, linear attention no
+pairs.
 """
 
 from __future__ import annotations
@@ -117,8 +117,6 @@ def _way(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> s
         return ""
     if not call.scores:
         return "@window" if plan.is_windowed else "@mean"
-    if call.scores_pairs:
-        return "@network"
     is_long = size.tokens > (CAUSAL_CHUNK if is_causal else size.width) and not plan.is_windowed
     is_free = call.normaliser.primitive.name == "softmax_free"
     return "@linear" if is_free and is_long else "@call"

@@ -126,7 +126,7 @@ def test_a_genome_without_types_is_a_violation(genome: Any) -> None:
 def test_a_failed_member_says_why(recorded_run: Path, pipe: Printed) -> None:
     with open_run(recorded_run) as run:
         key = next(key for (key, _), e in run.evaluations().items() if not e.is_ok)
-        proposal = run.proposal_by_key(key)
+        proposal = run.proposal(key=key)
     assert proposal is not None
     show(pipe.console, examine(resolve(f"{recorded_run}/{proposal.digest}"), Sizes()))
     assert "diverged: the loss is not a number" in pipe.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -194,13 +194,12 @@ class Kit:
     ) -> RunWriter:
         chosen = Settings(**{"population": 8, "generations": 4, **settings})
         space_copy, policy_copy = frozen_space(space)
-        plain = ("seed", "algorithm", "population", "generations", "repeats", "lag")
         setup = RunSetup(
             space=space_copy,
             policy=policy_copy,
             task=Document("toy", "name: toy\n", "0123456789abcdef"),
             objectives=objectives,
-            **{key: getattr(chosen, key) for key in plain},
+            **asdict(chosen),
         )
         return create_run(self.root, setup, SESSION, name=name)
 
