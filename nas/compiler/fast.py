@@ -15,7 +15,7 @@ from nas.compiler.features import features_of
 from nas.compiler.source import Source
 from nas.compiler.text import LINE, call_lines, indented
 from nas.kernels import fast_class, means, runtime, shaped, windows
-from nas.primitives import alibi, cosine
+from nas.primitives import alibi, products
 from nas.primitives.base import STREAM_OF_PORT
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class FastSource(Source):
     split = "split_heads({x}, {heads})"
     repeat = "repeat_heads({x}, {heads})"
     merge = "merge_heads({x})"
-    modules = (*Source.modules, runtime, means, shaped, windows, alibi, cosine)
+    modules = (*Source.modules, runtime, means, shaped, windows, alibi, products)
 
     def module(self, step: Step) -> tuple[type[nn.Module], str | None, Collection[str]]:
         """Of the fast class."""
