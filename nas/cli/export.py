@@ -46,6 +46,8 @@ def export(
         layer=layer,
     )
     tell(f"{output}: Attention(dim={written.dim}, heads={written.heads}).")
+    for remark in written.remarks:
+        tell(remark)
     if output.suffix == ".py":
         tell(f"`python {output}` tests it.")
     if written.weights is not None:
