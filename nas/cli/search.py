@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 @app.command()
 def search(
     space: Annotated[str, typer.Option(help="A search space, by name or path.")],
-    gens: Annotated[int, typer.Option(min=1, help="Generations.")] = 50,
-    pop: Annotated[int, typer.Option(min=1, help="New mechanisms a generation.")] = 50,
+    generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = 50,
+    population: Annotated[
+        int, typer.Option("--pop", min=1, help="New mechanisms a generation.")
+    ] = 50,
     task: Task = None,
     data: Data = None,
     workers: Workers = None,
@@ -57,38 +59,15 @@ def search(
     runs: Runs = Path("runs"),
 ) -> None:
     """Search a space for attention mechanisms."""
-    from nas import api
-    from nas.cli.live import display
-
-    with display() as listener:
-        ended = api.search(
-            space,
-            generations=gens,
-            population=pop,
-            task=task,
-            data=data,
-            algorithm=algorithm,
-            lag=lag,
-            seed=seed,
-            repeats=repeats,
-            run=run,
-            runs=runs,
-            backend=backend,
-            workers=workers,
-            gpus_per_worker=gpus_per_worker,
-            ray_address=ray_address,
-            time_limit=time_limit,
-            start_seconds=start_seconds,
-            listener=listener,
-            command=_command_line(),
-        )
-    _show_end(ended, runs)
+    _follow("search", locals())
 
 
 @app.command()
 def resume(
     run: RunName = "latest",
-    gens: Annotated[int | None, typer.Option(min=1, help="Generations in all.")] = None,
+    generations: Annotated[
+        int | None, typer.Option("--gens", min=1, help="Generations in all.")
+    ] = None,
     data: Data = None,
     workers: Workers = None,
     gpus_per_worker: Gpus = None,
@@ -102,30 +81,18 @@ def resume(
 
     --data says where its data are now, if they have moved; other data are refused.
     """
+    _follow("resume", locals())
+
+
+def _follow(function: str, options: dict[str, Any]) -> None:
+    """Call a function of ``nas.api`` with a command's options, which have its arguments' names."""
     from nas import api
     from nas.cli.live import display
 
+    command = shlex.join(["nas", *sys.argv[1:]])  # for the record
     with display() as listener:
-        ended = api.resume(
-            run,
-            generations=gens,
-            data=data,
-            runs=runs,
-            backend=backend,
-            workers=workers,
-            gpus_per_worker=gpus_per_worker,
-            ray_address=ray_address,
-            time_limit=time_limit,
-            start_seconds=start_seconds,
-            listener=listener,
-            command=_command_line(),
-        )
-    _show_end(ended, runs)
-
-
-def _command_line() -> str:
-    """What a person typed, for the record."""
-    return shlex.join(["nas", *sys.argv[1:]])
+        ended = getattr(api, function)(**options, listener=listener, command=command)
+    _show_end(ended, options["runs"])
 
 
 def _show_end(ended: Ended, runs: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.compiler import make_plan
@@ -74,11 +75,8 @@ def costed(sources: Sequence[Source], block: Block) -> list[Costed]:
     Raises:
         GenomeError, ViolationError: a mechanism does not exist at this size.
     """
-    sizes = {"dim": block.dim, "heads": block.heads}
-    return [
-        Costed(s, {n: attention_cost(s.genome, **sizes, tokens=n) for n in block.lengths})
-        for s in sources
-    ]
+    count = partial(attention_cost, dim=block.dim, heads=block.heads)
+    return [Costed(s, {n: count(s.genome, tokens=n) for n in block.lengths}) for s in sources]
 
 
 def price(genome: Genome, sizes: Sizes) -> Priced:

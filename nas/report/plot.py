@@ -203,7 +203,7 @@ class _Picture:
         def cost(place: tuple[float, float, float]) -> float:
             distance, *shift = place
             found = box.translated(*shift)
-            return (
+            return float(
                 distance
                 + OVER_LABEL * found.count_overlaps(taken)
                 + OVER_DRAWN * found.count_overlaps(drawn)
