@@ -83,17 +83,6 @@ def _is_typed_alike(genome: Genome, now: Typing, before: Typing) -> bool:
     return all(now.streams[name] == before.streams[name] for name in read)
 
 
-def _with_node(genome: Genome, index: int, node: Node) -> Genome:
-    nodes = genome.nodes
-    return replace(genome, nodes=(*nodes[:index], node, *nodes[index + 1 :]))
-
-
-def _with_input(genome: Genome, index: int, slot: int, ref: Ref) -> Genome:
-    node = genome.nodes[index]
-    inputs = (*node.inputs[:slot], ref, *node.inputs[slot + 1 :])
-    return _with_node(genome, index, replace(node, inputs=inputs))
-
-
 def _without(genome: Genome, index: int, ref: Ref) -> Iterator[Genome]:
     """Who reads a node reads ``ref`` instead."""
     if index == len(genome.nodes) - 1:
@@ -118,7 +107,8 @@ def _cut_unread(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Ite
             if port.name not in unread or not read or node.inputs[slot] == read[0]:
                 continue
             if typing.of(read[0]).heads == typing.of(index).heads:
-                yield _with_input(genome, index, slot, read[0])
+                inputs = (*node.inputs[:slot], read[0], *node.inputs[slot + 1 :])
+                yield genome.with_inputs(index, *inputs)
 
 
 def _cut_uniform(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
@@ -144,7 +134,7 @@ def _means(genome: Genome, index: int, heads: str) -> Iterator[Genome]:
     for label in dict.fromkeys(("one", heads)):
         params = () if label == "one" else (("heads", label),)
         for stream in ("v", "k", "q"):
-            found = _with_node(genome, index, Node("uniform", (stream,), params))
+            found = genome.with_node(index, Node("uniform", (stream,), params))
             others = (found.nodes[i] for i in found.live() if found.nodes[i].op != "uniform")
             if any(stream in other.inputs for other in others):
                 yield found
@@ -166,7 +156,7 @@ def _merge_filters(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> 
             op = "topk_softmax" if node.op == "softmax" else node.op
             if node.op != "softmax":
                 count = min(count, _count(node))
-            yield _with_node(genome, index, Node(op, filtered.inputs, _params(op, k=count)))
+            yield genome.with_node(index, Node(op, filtered.inputs, _params(op, k=count)))
 
 
 def _drop_wide_filters(
@@ -177,7 +167,7 @@ def _drop_wide_filters(
         node = genome.nodes[index]
         if node.op in ("topk_filter", "topk_softmax") and sizes and _count(node) >= sizes.tokens:
             if node.op == "topk_softmax":
-                yield _with_node(genome, index, Node("softmax", node.inputs))
+                yield genome.with_node(index, Node("softmax", node.inputs))
             else:
                 yield from _without(genome, index, node.inputs[0])
 
@@ -246,10 +236,20 @@ def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
         plain = Node("distance", (stream, stream))
         if genome.nodes[below] == plain:
             return
-        found = _with_node(genome, below, plain)
+        found = genome.with_node(below, plain)
         others = (found.nodes[i] for i in found.live() if i != below)
         if any(stream in other.inputs for other in others):
             yield found
+
+
+def is_constant(genome: Genome) -> bool:
+    """Whether the output of a genome that type-checks is provably the same for all tokens."""
+    fixed: list[bool] = []
+    for index, node in enumerate(genome.nodes):
+        reads_fixed = all(isinstance(ref, int) and fixed[ref] for ref in node.inputs)
+        reads_tokens = "x" in get(node.op).extras or not node.inputs
+        fixed.append(is_zero(genome, index) or (reads_fixed and not reads_tokens))
+    return fixed[-1]
 
 
 def is_zero(genome: Genome, ref: Ref) -> bool:

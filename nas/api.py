@@ -429,7 +429,7 @@ def _origin(source: Source) -> Origin:
 
 def _task_of_run(source: Source) -> Task | None:
     """The task of the run that a source is a member of."""
-    from nas.searching.driver import thawed_task
+    from nas.searching.setup import thawed_task
 
     if source.run is None:
         return None

@@ -6,13 +6,14 @@ cheaper order, nothing for means. Causality is not discounted: at these lengths 
 pairs. Zeros by which a kernel widens its operands are not counted.
 
 A genome's costs in a search are members of ``COSTS``, each a number for all attention layers of a
-backbone. Counts of the reference form, by fvcore (nas.counting), check the closed formulas that
-primitives state of themselves; what differs is an error.
+backbone. Counts of the reference form (nas.counting) check the closed formulas that primitives
+state of themselves; what differs is an error.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from nas.compiler import make_plan
 from nas.compiler.decoding import kept_for_later
 from nas.compiler.lowering import chosen_rules, live, lower, uncalled
-from nas.counting import ELEMENTWISE, TRACED_LENGTHS, count_operations, count_parameters
+from nas.counting import ELEMENTWISE, count_operations, count_parameters
 from nas.errors import NasError
 from nas.genome import ModelSizes, Visibility, layers_with_mechanism
 from nas.mechanisms import mechanism
 from nas.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from nas.compiler import Plan
     from nas.compiler.lowering import Lowered
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 SMALLEST_BLOCK: Final = 64  # queries of a window's block, at least
+COUNTED_LENGTHS: Final = (8, 12, 16)  # three evenly spaced ones give a polynomial of degree two
 DEFAULT_COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
 
 
@@ -70,6 +72,8 @@ class CostMeasure:
     of: Callable[[Genome, Setting], float]
 
 
+# A cost of one layer, from its plan, the model's sizes and whether projections have biases.
+Measure = Callable[["Plan", ModelSizes, bool], float]
 COSTS: Registry[CostMeasure] = Registry("cost", "nas.costs", modules=("nas.costs", "nas.timing"))
 
 
@@ -99,6 +103,7 @@ class Cost:
             16 bits a number.
         seed_compatible_macs: what plain fvcore says of the published encoder layer with this
             mechanism in it (biases, layer norms at 5 an element, a feed-forward of 4 d).
+        remarks: what a person should know of the block at this size.
     """
 
     macs: int
@@ -107,10 +112,11 @@ class Cost:
     params: int
     kv_cache_bytes_per_token: int
     seed_compatible_macs: int
+    remarks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, int]:
-        """The JSON answer of ``nas cost``."""
-        return asdict(self)
+        """The JSON answer of ``nas cost``: the numbers."""
+        return {name: value for name, value in asdict(self).items() if name != "remarks"}
 
 
 def attention_cost(
@@ -124,7 +130,7 @@ def attention_cost(
     """
     plan = make_plan(genome, ModelSizes(dim, heads, 1, tokens))
     dense = dense_plan(plan)
-    counts, params = count_operations(dense, dim, heads, tokens, qkv_bias)
+    counts = count_operations(dense, dim, heads, tokens, qkv_bias)
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
     expected = closed_form_macs(dense, dim, heads, tokens)
     if macs != expected:
@@ -141,18 +147,19 @@ def attention_cost(
         macs=computed.all,
         attention_macs=computed.all - computed.tokens,
         elementwise=elementwise,
-        params=params,
+        params=count_parameters(plan, dim, heads, qkv_bias),
         kv_cache_bytes_per_token=math.ceil(kv_cache_bytes_per_token(plan, dim, heads, tokens)),
         seed_compatible_macs=_seed_compatible(dense, dim, heads, tokens, macs),
+        remarks=plan.remarks(heads),
     )
 
 
 def _elementwise_per_pair(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> int:
     """What each pair of query and key adds to the elementwise count, exactly."""
     few, more, most = (
-        count_operations(plan, dim, heads, n, qkv_bias)[0][ELEMENTWISE] for n in TRACED_LENGTHS
+        count_operations(plan, dim, heads, n, qkv_bias)[ELEMENTWISE] for n in COUNTED_LENGTHS
     )
-    step = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
+    step = COUNTED_LENGTHS[1] - COUNTED_LENGTHS[0]
     return (few - 2 * more + most) // (2 * step**2)
 
 
@@ -256,10 +263,6 @@ class _Call(NamedTuple):
         is_alike = not self.plan.is_windowed or block.queries == 1
         if not call.scores:
             return 0 if is_alike else pairs * self._grouped_values()
-        if call.scores_pairs:
-            score = call.scores[-1]
-            sizes = replace(self._sizes(score), tokens=0, allowed=pairs)
-            return score.primitive.macs(sizes, score.params) + pairs * values
         width, has_bias = self._features()
         if call.is_linear:
             width += has_bias
@@ -278,20 +281,20 @@ class _Call(NamedTuple):
 
     def _features(self) -> tuple[int, bool]:
         """The width of the features that it multiplies, and whether each key adds a number."""
+        last = self._products()[self.call.scores[-1].index]
+        return last.width, last.has_bias
+
+    def _products(self) -> dict[Ref, _Product]:
         known: dict[Ref, _Product] = {}
         for step in self.call.scores:
             known[step.index] = _product(step, known, self._sizes(step).width)
-        last = known[self.call.scores[-1].index]
-        return last.width, last.has_bias
+        return known
 
     def _is_called(self, step: Step) -> bool:
         """A bias of the keys that are multiplied anyway shifts the queries instead."""
         if step.primitive.name != "key_bias":
             return True
-        known: dict[Ref, _Product] = {}
-        for before in self.call.scores:
-            known[before.index] = _product(before, known, self._sizes(before).width)
-        return known[step.operands[0].ref].key != step.operands[1].variable
+        return self._products()[step.operands[0].ref].key != step.operands[1].variable
 
     def _grouped_values(self) -> int:
         """Values of a token, with as many heads as keys and values have where they are shared."""
@@ -423,61 +426,51 @@ def _plan(genome: Genome, sizes: ModelSizes) -> Plan:
     return make_plan(genome, sizes)
 
 
-def _summed(genome: Genome, setting: Setting, layer: Callable[[Plan, Setting], float]) -> float:
+@lru_cache(maxsize=4096)
+def _of_layer(measure: Measure, genome: Genome, sizes: ModelSizes, qkv_bias: bool) -> float:
+    return measure(_plan(genome, sizes), sizes, qkv_bias)
+
+
+def summed_layers(genome: Genome, depth: int, layer: Callable[[Genome], float]) -> float:
     """A layer's cost over a backbone, standard attention where the placement has it."""
-    own, depth = len(layers_with_mechanism(genome.placement, setting.sizes.depth)), setting.sizes[2]
-    total = own * layer(_plan(genome, setting.sizes), setting)
-    if own < depth:
-        total += (depth - own) * layer(_plan(mechanism("mha").genome, setting.sizes), setting)
-    return total
+    own = len(layers_with_mechanism(genome.placement, depth))
+    total = own * layer(genome)
+    return total if own == depth else total + (depth - own) * layer(mechanism("mha").genome)
 
 
-def _register(name: str, unit: str, about: str, layer: Callable[[Plan, Setting], float]) -> None:
-    def of(genome: Genome, setting: Setting) -> float:
-        return _summed(genome, setting, layer)
+def _cost(name: str, unit: str, about: str) -> Callable[[Measure], Measure]:
+    """Register what a function says of a layer, for all of them."""
 
-    COSTS.register(name)(CostMeasure(name, unit, about, of))
+    def register(measure: Measure) -> Measure:
+        def of(genome: Genome, setting: Setting) -> float:
+            def layer(one: Genome) -> float:
+                return _of_layer(measure, one, setting.sizes, setting.qkv_bias)
 
+            return summed_layers(genome, setting.sizes.depth, layer)
 
-def _macs(plan: Plan, setting: Setting) -> float:
-    dim, heads, _, tokens = setting.sizes
-    return computed_macs(plan, dim, heads, tokens).all
+        COSTS.register(name)(CostMeasure(name, unit, about, of))
+        return measure
 
-
-def _params(plan: Plan, setting: Setting) -> float:
-    return _parameters(plan.genome, setting.sizes, setting.qkv_bias)
-
-
-@lru_cache(maxsize=4096)
-def _parameters(genome: Genome, sizes: ModelSizes, qkv_bias: bool) -> int:
-    return count_parameters(_plan(genome, sizes), sizes.dim, sizes.heads, qkv_bias)
+    return register
 
 
-def _kv_cache(plan: Plan, setting: Setting) -> float:
-    dim, heads, _, tokens = setting.sizes
-    return kv_cache_bytes_per_token(plan, dim, heads, tokens)
+@_cost("macs", "MACs", "multiply-adds of an example, as they run")
+def _macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool) -> float:
+    return computed_macs(plan, sizes.dim, sizes.heads, sizes.tokens).all
 
 
-def _elementwise(plan: Plan, setting: Setting) -> float:
-    return _traced(plan.genome, setting.sizes, setting.qkv_bias)
+@_cost("params", "parameters", "learned numbers")
+def _params(plan: Plan, sizes: ModelSizes, qkv_bias: bool) -> float:
+    return count_parameters(plan, sizes.dim, sizes.heads, qkv_bias)
 
 
-@lru_cache(maxsize=4096)
-def _traced(genome: Genome, sizes: ModelSizes, qkv_bias: bool) -> int:
+@_cost("kv_cache_bytes_per_token", "bytes", "what decoding holds of a token")
+def _kv_cache(plan: Plan, sizes: ModelSizes, qkv_bias: bool) -> float:
+    return kv_cache_bytes_per_token(plan, sizes.dim, sizes.heads, sizes.tokens)
+
+
+@_cost("elementwise", "elements", "elements that pointwise operations touch")
+def _elementwise(plan: Plan, sizes: ModelSizes, qkv_bias: bool) -> float:
     dim, heads, _, tokens = sizes
-    cost = attention_cost(genome, dim=dim, heads=heads, tokens=tokens, qkv_bias=qkv_bias)
+    cost = attention_cost(plan.genome, dim=dim, heads=heads, tokens=tokens, qkv_bias=qkv_bias)
     return cost.elementwise
-
-
-_register("macs", "MACs", "multiply-adds of an example, as they run", _macs)
-_register("params", "parameters", "learned numbers", _params)
-_register("kv_cache_bytes_per_token", "bytes", "what decoding holds of a token", _kv_cache)
-_register("elementwise", "elements", "elements that pointwise operations touch", _elementwise)
-
-
-def backbone_cost(
-    genome: Genome, *, dim: int, heads: int, depth: int, tokens: int, qkv_bias: bool = False
-) -> dict[str, float]:
-    """All costs that are counted, of the attention layers of a backbone together."""
-    setting = Setting(ModelSizes(dim, heads, depth, tokens), qkv_bias, False, {})
-    return costs_of(genome, setting, (*DEFAULT_COSTS, "elementwise"))

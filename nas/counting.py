@@ -46,8 +46,8 @@ _SHAPE: Final = "unflatten pad repeat_interleave expand_as numel alias lift_fres
 
 def count_operations(
     plan: Plan, dim: int, heads: int, tokens: int, qkv_bias: bool = False
-) -> tuple[Counter[str], int]:
-    """Multiply-adds of the reference form by operation, and its learned numbers.
+) -> Counter[str]:
+    """Multiply-adds of the reference form by operation, at batch 1.
 
     Args:
         plan: of a mechanism without window; the reference form computes every pair.
@@ -64,18 +64,17 @@ def count_operations(
     is_small = heads * tokens**2 + 4 * dim**2 <= _COMPUTED_NUMBERS
     device = "cpu" if is_small else "meta"
     module = _build(device, plan, dim, heads, qkv_bias)
-    params = sum(p.numel() for p in module.parameters())
     if is_small or not any(isinstance(m, nn.Conv1d) for m in module.modules()):
-        return _trace(module, torch.zeros(1, tokens, dim, device=device)), params
+        return count_calls(module, torch.zeros(1, tokens, dim, device=device))
     # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
     # length, so three short traces give the long one exactly.
     module = _build("cpu", plan, dim, heads, qkv_bias)
     lengths = TRACED_LENGTHS
-    traces = [_trace(module, torch.zeros(1, n, dim)) for n in lengths]
+    traces = [count_calls(module, torch.zeros(1, n, dim)) for n in lengths]
     names = set().union(*traces)
     return Counter(
         {name: _extrapolate(lengths, [t[name] for t in traces], tokens) for name in names}
-    ), params
+    )
 
 
 def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
@@ -145,7 +144,13 @@ class _Whole(nn.Module):
         return (self.block(x), *self.seen)
 
 
-def _trace(module: nn.Module, x: Tensor) -> Counter[str]:
+def count_calls(module: nn.Module, x: Tensor) -> Counter[str]:
+    """What a module computes of ``x``, by operation.
+
+    Raises:
+        GenomeError: the module refuses ``x``.
+        NasError: it uses an operation whose cost nobody has stated.
+    """
     analysis = FlopCountAnalysis(_Whole(module), (x,)).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
     with torch.no_grad(), warnings.catch_warnings():

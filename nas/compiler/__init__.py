@@ -8,12 +8,12 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from nas.compiler.emit import class_source, import_lines
+from nas.compiler.fast import FastSource
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.inlining import file_source
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
-from nas.compiler.lowering import RULES
-from nas.compiler.plain import plain_parts
+from nas.compiler.lowering import RULES, chosen_rules, lower
+from nas.compiler.plain import PlainSource
 from nas.compiler.plan import Plan, make_plan
 from nas.errors import GenomeError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from nas.compiler.source import Written
     from nas.genome import Genome
 
 __all__ = [
@@ -33,11 +34,12 @@ __all__ = [
     "formula_of",
     "make_plan",
     "plain_source",
+    "write",
 ]
 
 
 def build_attention(
-    genome: Genome,
+    genome: Genome | Plan,
     dim: int,
     heads: int,
     *,
@@ -52,6 +54,7 @@ def build_attention(
     ``dim`` and ``heads``.
 
     Args:
+        genome: or its plan, where one serves several layers.
         qkv_bias: give W_Q, W_K and W_V a bias.
         reference: interpret the graph instead of running the generated source.
         fuse: let dot products, softmax and aggregation be one call: by all rules, by none, or by
@@ -65,14 +68,15 @@ def build_attention(
         GenomeError: the mechanism does not exist at this size.
         ViolationError: the genome does not type-check.
     """
-    plan = make_plan(genome)
+    plan = genome if isinstance(genome, Plan) else make_plan(genome)
     for caution in plan.cautions:
         warnings.warn(caution, stacklevel=2)
     if reference:
         return ReferenceAttention(plan, dim, heads, qkv_bias)
     check_sizes(dim, heads)
     try:
-        block: Any = _load(emit_plan(plan, dim, heads, qkv_bias, fuse))(dim, heads)
+        source = write(plan, dim, heads, qkv_bias=qkv_bias, fuse=fuse).imported()
+        block: Any = _load(source)(dim, heads)
     except ValueError as error:
         raise GenomeError(f"dim {dim}, heads {heads}: {error}.") from None
     block.genome = plan.genome
@@ -88,7 +92,7 @@ def emit(
     fuse: bool | Collection[str] = True,
 ) -> str:
     """The Python source that ``build_attention`` runs."""
-    return emit_plan(make_plan(genome), dim, heads, qkv_bias, fuse)
+    return write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, fuse=fuse).imported()
 
 
 def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> str:
@@ -99,16 +103,22 @@ def plain_source(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -
     Raises:
         GenomeError, ViolationError: the mechanism does not exist.
     """
-    return file_source(plain_parts(make_plan(genome), dim, heads, qkv_bias))
+    written = write(make_plan(genome), dim, heads, qkv_bias=qkv_bias, is_fast=False)
+    return file_source(written.alone())
 
 
-def emit_plan(
-    plan: Plan, dim: int, heads: int, qkv_bias: bool, fuse: bool | Collection[str] = True
-) -> str:
-    """The Python source of a plan; see ``emit``."""
-    text = class_source(plan, dim, heads, qkv_bias, fuse=fuse)
-    lines = "\n".join(import_lines(plan, text))
-    return f"{lines}\n\n\n{text}"
+def write(
+    plan: Plan,
+    dim: int,
+    heads: int,
+    *,
+    qkv_bias: bool = False,
+    is_fast: bool = True,
+    fuse: bool | Collection[str] = True,
+) -> Written:
+    """The class of a plan, in the form that trains or, not ``is_fast``, in the one to read."""
+    form = FastSource(plan, lower(plan, chosen_rules(fuse))) if is_fast else PlainSource(plan)
+    return form.write(dim, heads, qkv_bias)
 
 
 @lru_cache(maxsize=512)
@@ -117,7 +127,7 @@ def _load(source: str) -> Any:
     name = f"<nas attention {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
-    exec(compile(source, name, "exec"), scope)  # noqa: S102 - our own text, see emit.py
+    exec(compile(source, name, "exec"), scope)  # noqa: S102 - our own text, see source.py
     made = scope["Attention"]
     # A class without a file: what is pickled is its source.
     made.__reduce__ = lambda block: (_unmade, (source,), block.__dict__)

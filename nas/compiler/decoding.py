@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from nas.compiler.interpreter import merged, read_stream, with_heads
 from nas.compiler.plan import make_plan
 from nas.errors import GenomeError
 from nas.genome import Genome
-from nas.kernels.runtime import merge_heads, repeat_heads, split_heads
 from nas.kernels.windows import in_window
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from nas.compiler.plan import Operand, Plan, Step
+    from nas.compiler.plan import Plan, Step
     from nas.genome import Ref
 
 
@@ -103,7 +103,9 @@ class Decoder:
 
     def _step(self, x: Tensor) -> Tensor:
         start, self.length = self.length, self.length + x.shape[1]
-        now: dict[Ref, Tensor] = {s.name: self._stream(s.name, x) for s in self.plan.streams}
+        now: dict[Ref, Tensor] = {
+            stream.name: read_stream(self.block, stream, x) for stream in self.plan.streams
+        }
         if self.kept & self.raw:
             self._keep("x", x)
         for name in self.kept - self.raw:
@@ -114,11 +116,7 @@ class Decoder:
             now[step.index] = self._call(step, now, x, mask, start)
             if step.index in self.kept:
                 self._keep(step.variable, now[step.index])
-        out = now[self.plan.steps[-1].index]
-        is_sum = self.plan.genome.projections.merge == "sum"
-        merged = out.sum(dim=1) if is_sum else merge_heads(out)
-        result: Tensor = self.block.wo(merged) if self.plan.genome.projections.has_wo else merged
-        return result
+        return merged(self.block, self.plan, now[self.plan.steps[-1].index])
 
     def _call(
         self, step: Step, now: dict[Ref, Tensor], x: Tensor, mask: Tensor, start: int
@@ -128,7 +126,7 @@ class Decoder:
         for operand in step.operands:
             is_past = operand.port.name in ("key", "values")
             value = self._history(operand.ref) if is_past else now[operand.ref]
-            operands.append(self._repeated(value, operand, step))
+            operands.append(with_heads(self.block, value, operand, step))
         given = {"x": x, "mask": mask if step.is_paired else None}
         extras: dict[str, Any] = {name: given[name] for name in step.primitive.extras}
         if step.primitive.is_positional:
@@ -139,13 +137,14 @@ class Decoder:
     def _history(self, ref: Ref) -> Tensor:
         """A stream or node at every token so far: kept, or computed from what is."""
         if ref in self.raw:
-            return self._stream(str(ref), self.cache["x"])
+            (stream,) = (s for s in self.plan.streams if s.name == ref)
+            return read_stream(self.block, stream, self.cache["x"])
         if ref in self.kept:
             name = ref if isinstance(ref, str) else self.plan.steps[ref].variable
             return self.cache[name]
         assert isinstance(ref, int), "a projected stream that keys follow from is kept"
         step = self.plan.steps[ref]
-        operands = [self._repeated(self._history(o.ref), o, step) for o in step.operands]
+        operands = [with_heads(self.block, self._history(o.ref), o, step) for o in step.operands]
         extras = {name: None for name in step.primitive.extras if name == "mask"}
         result: Tensor = self.modules[ref](*operands, **extras)
         return result
@@ -162,15 +161,6 @@ class Decoder:
         if seen.window is None:
             return keys[None, :] <= keys[start:, None]
         return in_window(keys[start:], keys, seen.window, seen.global_tokens, is_causal=True)
-
-    def _stream(self, name: str, x: Tensor) -> Tensor:
-        found = next(s for s in self.plan.streams if s.name == name)
-        projected = getattr(self.block, f"w{name}")(x) if found.is_projected else x
-        return split_heads(projected, found.type.head_count(self.block.heads))
-
-    def _repeated(self, value: Tensor, operand: Operand, step: Step) -> Tensor:
-        heads = self.plan.output._replace(heads=step.heads).head_count(self.block.heads)
-        return repeat_heads(value, heads) if operand.is_repeated else value
 
     def _module(self, step: Step) -> nn.Module:
         """The block's own, or where its call is fused one made anew: those have no weights."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from nas.compiler.labels import arguments, call_lines, heads_text, operand_names
+from nas.compiler.text import call_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Step
+    from nas.compiler.source import Source
 
 
 @dataclass(frozen=True)
@@ -49,44 +50,37 @@ class Features:
         return f"{self.key} * {self.scale}" if self.scale else self.key
 
 
-def features_of(call: Lowered, keys: list[str] | None) -> Features:
+def features_of(source: Source, call: Lowered) -> Features:
     """The score that the call's normaliser reads."""
     found: dict[object, Features] = {}
-    read = operand_names if call.is_grouped and _has_one_key(call) else arguments
+    # Longer features, of several products, need as many heads of each.
+    is_one_product = sum(step.primitive.name in _PAIRS for step in call.scores) == 1
+    read = source.names if call.is_grouped and is_one_product else source.arguments
     for step in call.scores:
         name = step.primitive.name
-        if name in _CHANGES:
-            below = [found[operand.ref] for operand in step.operands if operand.ref in found]
-            found[step.index] = _CHANGES[name](step, *below)
-        elif name == "key_bias":
-            score = found[step.operands[0].ref]
-            found[step.index] = _key_bias(
-                step, score, *(f(step, keys)[1] for f in (read, arguments))
-            )
+        below = [found[operand.ref] for operand in step.operands if operand.ref in found]
+        if name == "key_bias":
+            shared, own = read(step)[1], source.arguments(step)[1]
+            found[step.index] = _key_bias(step, below[0], shared, own)
+        elif below:
+            found[step.index] = _CHANGES[name](source, step, *below)
         else:
-            query, key = arguments(step, keys)[0], read(step, keys)[1]
-            found[step.index] = _PAIRS[name](step, query, key)
+            query, key = source.arguments(step)[0], read(step)[1]
+            found[step.index] = _PAIRS[name](source, step, query, key)
     lines = [line for step in call.scores for line in found[step.index].lines]
     return replace(found[call.scores[-1].index], lines=tuple(lines))
 
 
-def _has_one_key(call: Lowered) -> bool:
-    """Whether heads may share keys: one product, and no bias of keys that each head changes."""
-    names = [step.primitive.name for step in call.scores]
-    is_by_head = "distance" in names and bool({"temperature", "key_bias"} & set(names))
-    return sum(name in _PAIRS for name in names) == 1 and not is_by_head
+def _dot_product(source: Source, step: Step, query: str, key: str) -> Features:
+    return Features(query, key, scale=source.scale(step))
 
 
-def _dot_product(step: Step, query: str, key: str) -> Features:
-    return Features(query, key, scale=f"self.scale_{step.index}")
-
-
-def _bilinear(step: Step, query: str, key: str) -> Features:
+def _bilinear(source: Source, step: Step, query: str, key: str) -> Features:
     name = f"query_{step.index}"
     return Features(name, key, lines=(f"{name} = self.{step.module}.map({query})",))
 
 
-def _cosine(step: Step, query: str, key: str) -> Features:
+def _cosine(source: Source, step: Step, query: str, key: str) -> Features:
     names = f"query_{step.index}", f"key_{step.index}"
     lines = (
         *call_lines(names[0], "by_head", [f"unit_length({query})", f"self.{step.module}.factor"]),
@@ -95,9 +89,9 @@ def _cosine(step: Step, query: str, key: str) -> Features:
     return Features(*names, lines=lines)
 
 
-def _distance(step: Step, query: str, key: str) -> Features:
+def _distance(source: Source, step: Step, query: str, key: str) -> Features:
     """(query·key - |key|² / 2) / sqrt(r): softmax does not see |query|²."""
-    names, scale = (f"query_{step.index}", f"bias_{step.index}"), f"self.scale_{step.index}"
+    names, scale = (f"query_{step.index}", f"bias_{step.index}"), source.scale(step)
     lines = (
         f"{names[0]} = {query} * {scale}",
         f"{names[1]} = squared_length({key}) * (-0.5 * {scale})",
@@ -117,18 +111,18 @@ def _key_bias(step: Step, score: Features, shared: str, own: str) -> Features:
     return replace(score, bias=bias, lines=(line,))
 
 
-def _alibi(step: Step, score: Features) -> Features:
+def _alibi(source: Source, step: Step, score: Features) -> Features:
     name = f"slopes_{step.index}"
-    line = f"{name} = alibi_slopes({heads_text(step.heads, 'self.heads')}, x)"
+    line = f"{name} = alibi_slopes({source.heads[step.heads]}, x)"
     line += f" + {score.slopes}" if score.slopes else ""
     return replace(score, slopes=name, lines=(line,))
 
 
-def _softcap(step: Step, score: Features) -> Features:
+def _softcap(source: Source, step: Step, score: Features) -> Features:
     return replace(score, cap=f"{step.params['cap']!r}", lines=())
 
 
-def _temperature(step: Step, score: Features) -> Features:
+def _temperature(source: Source, step: Step, score: Features) -> Features:
     factor = f"self.{step.module}.factor"
     scaled = f"{factor} * {score.scale}" if score.scale else factor
     query, bias, slopes = f"query_{step.index}", None, None
@@ -142,7 +136,7 @@ def _temperature(step: Step, score: Features) -> Features:
     return Features(query, score.key, bias=bias, slopes=slopes, lines=tuple(lines))
 
 
-def _sum(step: Step, first: Features, second: Features) -> Features:
+def _sum(source: Source, step: Step, first: Features, second: Features) -> Features:
     """Products with one factor in common are the product of a sum, others of longer features."""
     query, key = f"query_{step.index}", f"key_{step.index}"
     queries, keys = (first.scaled_query, second.scaled_query), (first.key, second.key)

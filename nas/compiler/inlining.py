@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler.labels import LINE
+from nas.compiler.text import LINE
 from nas.errors import GenomeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from nas.compiler.plan import Step
 
@@ -201,16 +201,28 @@ def _attributes(
     for line in [] if init is None else init.body:
         if isinstance(line, ast.Expr) and "super()" in ast.unparse(line):
             continue
-        if not isinstance(line, ast.Assign):
+        pairs = list(assigned(line)) if isinstance(line, ast.Assign) else []
+        if not pairs:
             return None
-        target, value = line.targets[0], line.value
-        targets = target.elts if isinstance(target, ast.Tuple) else [target]
-        values = value.elts if isinstance(value, ast.Tuple) else [value]
-        for name, own in zip(targets, values, strict=True):
-            if not isinstance(name, ast.Attribute):
+        for name, value in pairs:
+            if value is None:
                 return None
-            found[name.attr] = _Writer(known, {}, 0).visit(own)
+            found[name] = _Writer(known, {}, 0).visit(value)
     return found
+
+
+def assigned(statement: ast.Assign) -> Iterator[tuple[str, ast.expr | None]]:
+    """The attributes that a statement sets, and to what; None for a part of a value."""
+    for target in statement.targets:
+        targets: list[ast.expr] = [target]
+        values: list[ast.expr | None] = [statement.value]
+        if isinstance(target, ast.Tuple):
+            whole = statement.value
+            targets = target.elts
+            values = [*whole.elts] if isinstance(whole, ast.Tuple) else [None] * len(targets)
+        for one, value in zip(targets, values, strict=True):
+            if isinstance(one, ast.Attribute):
+                yield one.attr, value
 
 
 class _Writer(ast.NodeTransformer):

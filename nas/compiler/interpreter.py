@@ -15,7 +15,9 @@ from nas.kernels.runtime import merge_heads, repeat_heads, split_heads, visible_
 from nas.kernels.windows import windowed_keys
 
 if TYPE_CHECKING:
-    from nas.compiler.plan import Plan, Step, Stream
+    from typing import Any
+
+    from nas.compiler.plan import Operand, Plan, Step, Stream
 
 
 def check_sizes(dim: int, heads: int) -> None:
@@ -47,7 +49,6 @@ class ReferenceAttention(nn.Module):
                 self.add_module(f"w{stream.name}", nn.Linear(dim, width, bias=qkv_bias))
         for step in plan.steps:
             self.add_module(step.module, self._node(step, qkv_bias))
-        self.wo = None
         if plan.genome.projections.has_wo:
             self.wo = nn.Linear(plan.merged_width(dim, heads), dim)
 
@@ -73,26 +74,30 @@ class ReferenceAttention(nn.Module):
         if sight.window is not None:
             limits = (is_causal, sight.window, sight.global_tokens)
             mask = windowed_keys(x, attn_mask, key_padding_mask, *limits)
-        values = {stream.name: self._stream(stream, x) for stream in self.plan.streams}
+        values = {stream.name: read_stream(self, stream, x) for stream in self.plan.streams}
         for step in self.plan.steps:
-            operands = []
-            for operand in step.operands:
-                value = values[operand.variable]
-                if operand.is_repeated:
-                    value = repeat_heads(value, self._count(step.heads))
-                operands.append(value)
+            operands = [with_heads(self, values[o.variable], o, step) for o in step.operands]
             # What mixes neighbours is not bound by the mechanism's own window.
             extras = {"x": x, "mask": mask if step.is_paired else seen}
             wanted = {name: extras[name] for name in step.primitive.extras}
             values[step.variable] = self.get_submodule(step.module)(*operands, **wanted)
-        out = values[self.plan.steps[-1].variable]
-        is_sum = self.plan.genome.projections.merge == "sum"
-        merged = out.sum(dim=1) if is_sum else merge_heads(out)
-        return merged if self.wo is None else self.wo(merged)
+        return merged(self, self.plan, values[self.plan.steps[-1].variable])
 
-    def _stream(self, stream: Stream, x: Tensor) -> Tensor:
-        projected = self.get_submodule(f"w{stream.name}")(x) if stream.is_projected else x
-        return split_heads(projected, self._count(stream.type.heads))
 
-    def _count(self, label: str) -> int:
-        return self.plan.output._replace(heads=label).head_count(self.heads)
+def read_stream(block: Any, stream: Stream, x: Tensor) -> Tensor:
+    """A stream of a block's input, cut into heads."""
+    projected = getattr(block, f"w{stream.name}")(x) if stream.is_projected else x
+    return split_heads(projected, stream.type.head_count(block.heads))
+
+
+def with_heads(block: Any, value: Tensor, operand: Operand, step: Step) -> Tensor:
+    """An operand with as many heads as its step."""
+    return repeat_heads(value, step.type.head_count(block.heads)) if operand.is_repeated else value
+
+
+def merged(block: Any, plan: Plan, out: Tensor) -> Tensor:
+    """The last step's result as the block's."""
+    is_sum = plan.genome.projections.merge == "sum"
+    whole = out.sum(dim=1) if is_sum else merge_heads(out)
+    found: Tensor = block.wo(whole) if plan.genome.projections.has_wo else whole
+    return found

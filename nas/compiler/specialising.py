@@ -7,9 +7,11 @@ then the constructor's arguments that nothing reads, and what a docstring says o
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler.inlining import source_of
+from nas.compiler.inlining import assigned, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,14 +29,15 @@ def specialised(
 ) -> tuple[str, frozenset[str]]:
     """The source of a class for these parameters, and those that its constructor still takes."""
     source = source_of(module)
-    tree = _class(source)
-    methods = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
     lines: list[str | None] = list(source.splitlines())
+    tree = _parsed(lines)
+    methods = _methods(tree)
     _shorten(lines, tree)
     if "__init__" in methods:
         known = _Known(dict(params), {})
         _prune(lines, methods["__init__"].body, known)
-        known = _Known({}, _attributes(methods["__init__"].body, known))
+        found = _attributes(methods["__init__"].body, known)
+        known = _Known({}, {k: value for k, value in found.items() if value is not _UNKNOWN})
         for name, method in methods.items():
             if name != "__init__":
                 _prune(lines, method.body, known)
@@ -43,11 +46,15 @@ def specialised(
     return "\n".join(line for line in lines if line is not None) + "\n", kept
 
 
-def _class(source: str) -> ast.ClassDef:
-    (found,) = ast.parse(source).body
-    if not isinstance(found, ast.ClassDef):
-        raise TypeError("expected the source of a class")
+def _parsed(lines: list[str | None]) -> ast.ClassDef:
+    """The class that is left; its line numbers are those of all lines."""
+    (found,) = ast.parse("\n".join(line or "" for line in lines)).body
+    assert isinstance(found, ast.ClassDef), "a primitive's module is a class"
     return found
+
+
+def _methods(tree: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+    return {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
 
 
 def _shorten(lines: list[str | None], tree: ast.ClassDef) -> None:
@@ -67,45 +74,25 @@ def _shorten(lines: list[str | None], tree: ast.ClassDef) -> None:
         lines[stop - 1], stop = None, stop - 1
 
 
+@dataclass(frozen=True)
 class _Known:
     """Values of names and of attributes of ``self``, as far as parameters say them."""
 
-    def __init__(self, names: dict[str, Any], attributes: dict[str, Any]) -> None:
-        self.names, self.attributes = names, attributes
+    names: dict[str, Any]
+    attributes: dict[str, Any]
 
     def value(self, node: ast.expr) -> Any:
         """What an expression is, or ``_UNKNOWN``."""
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return self.names.get(node.id, _UNKNOWN)
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self":
-            return self.attributes.get(node.attr, _UNKNOWN)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            found = self.value(node.operand)
-            return found if found is _UNKNOWN else not found
         if isinstance(node, ast.BoolOp):
-            return self._all_or_any(node)
-        if isinstance(node, ast.IfExp):
-            test = self.value(node.test)
-            return test if test is _UNKNOWN else self.value(node.body if test else node.orelse)
-        return self._compared(node) if isinstance(node, ast.Compare) else _UNKNOWN
-
-    def _all_or_any(self, node: ast.BoolOp) -> Any:
-        found = [self.value(part) for part in node.values]
-        decisive = isinstance(node.op, ast.Or)
-        if any(part is not _UNKNOWN and bool(part) == decisive for part in found):
-            return decisive
-        return _UNKNOWN if any(part is _UNKNOWN for part in found) else not decisive
-
-    def _compared(self, node: ast.Compare) -> Any:
-        left, right = self.value(node.left), self.value(node.comparators[0])
-        if len(node.ops) > 1 or left is _UNKNOWN or right is _UNKNOWN:
+            decisive = isinstance(node.op, ast.Or)
+            found = [self.value(part) for part in node.values]
+            if any(part is not _UNKNOWN and bool(part) == decisive for part in found):
+                return decisive
+        scope = {"__builtins__": {}, **self.names, "self": SimpleNamespace(**self.attributes)}
+        try:
+            return eval(compile(ast.Expression(node), "", "eval"), scope)  # noqa: S307 - our own
+        except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError):
             return _UNKNOWN
-        is_equal = left == right and (left is None) == (right is None)
-        if isinstance(node.ops[0], ast.Eq | ast.Is):
-            return is_equal
-        return not is_equal if isinstance(node.ops[0], ast.NotEq | ast.IsNot) else _UNKNOWN
 
 
 def _prune(lines: list[str | None], body: list[ast.stmt], known: _Known) -> None:
@@ -142,62 +129,42 @@ def _taken(statement: ast.If, known: _Known) -> list[ast.stmt] | None:
 
 
 def _attributes(body: list[ast.stmt], known: _Known) -> dict[str, Any]:
-    """The attributes that a constructor sets to values that are known."""
+    """The attributes that a constructor sets, with their values or ``_UNKNOWN``."""
     found: dict[str, Any] = {}
     for statement in body:
-        if isinstance(statement, ast.If):
-            taken = _taken(statement, known)
-            branches = [statement.body, statement.orelse] if taken is None else [taken]
-            for branch in branches:
-                inner = _attributes(branch, known)
-                unsure = taken is None
-                found |= dict.fromkeys(inner, _UNKNOWN) if unsure else inner
+        if isinstance(statement, ast.If) and (taken := _taken(statement, known)) is not None:
+            found |= _attributes(taken, known)
         elif isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                found |= _assigned(target, statement.value, known)
-        elif isinstance(statement, ast.AnnAssign | ast.AugAssign):
-            found |= _assigned(statement.target, ast.Name("", ast.Load()), known)
+            for name, value in assigned(statement):
+                found[name] = _UNKNOWN if value is None else known.value(value)
+        else:
+            found |= dict.fromkeys(_attributes_in(statement, ast.Store), _UNKNOWN)
     return found
 
 
-def _assigned(target: ast.expr, value: ast.expr, known: _Known) -> dict[str, Any]:
-    if isinstance(target, ast.Tuple):
-        values = value.elts if isinstance(value, ast.Tuple) else [ast.Name("")] * len(target.elts)
-        pairs = zip(target.elts, values, strict=True)
-        return {k: v for t, own in pairs for k, v in _assigned(t, own, known).items()}
-    if isinstance(target, ast.Attribute):
-        return {target.attr: known.value(value)}
-    return {}
+def _attributes_in(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    """The attributes that are read (``ast.Load``) or set."""
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    return {n.attr for n in found if isinstance(n.ctx, context)}
 
 
 def _drop_unread(lines: list[str | None], known: _Known) -> None:
     """Leave out methods that nothing calls, then known attributes that nothing reads."""
-    tree = _class("\n".join(line or "" for line in lines))
-    methods = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
-    for name, method in methods.items():
-        if name not in {"__init__", "forward", *_attributes_read(lines)}:
+    for name, method in _methods(_parsed(lines)).items():
+        if name not in {"__init__", "forward", *_attributes_in(_parsed(lines), ast.Load)}:
             start, stop = method.lineno - 1, method.end_lineno or 0
             lines[start - 1 : stop] = [None] * (stop - start + 1)
-    read = _attributes_read(lines)
-    for line in methods["__init__"].body:
-        targets = line.targets if isinstance(line, ast.Assign) else []
-        names = [t.attr for t in targets if isinstance(t, ast.Attribute)]
-        is_known = all(known.attributes.get(name, _UNKNOWN) is not _UNKNOWN for name in names)
-        if names and len(names) == len(targets) and is_known and not read & set(names):
+    tree = _parsed(lines)
+    spare = known.attributes.keys() - _attributes_in(tree, ast.Load)
+    for line in _methods(tree)["__init__"].body:
+        names = {name for name, _ in assigned(line)} if isinstance(line, ast.Assign) else set()
+        if names and names <= spare:
             lines[line.lineno - 1 : line.end_lineno] = [None]
-
-
-def _attributes_read(lines: list[str | None]) -> set[str]:
-    tree = ast.walk(_class("\n".join(line or "" for line in lines)))
-    return {n.attr for n in tree if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
 
 
 def _without_unread(lines: list[str | None], params: Mapping[str, ParamValue]) -> set[str]:
     """Leave out the constructor's arguments that nothing reads, where each has a line."""
-    tree = _class("\n".join(line or "" for line in lines))
-    init = next(
-        (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None
-    )
+    init = _methods(_parsed(lines)).get("__init__")
     if init is None:
         return set()
     read = {n.id for line in init.body for n in ast.walk(line) if isinstance(n, ast.Name)}

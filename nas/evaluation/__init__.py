@@ -1,8 +1,7 @@
 """Evaluation: what one training of one candidate gives, and who carries the training out.
 
     trial.py           the vocabulary: Trial, Report, Evaluation, Evaluator; without torch
-    trainer.py         trains one candidate; guard.py: the last line between its faults and the run
-    work.py            how much work that is; calibration.py: the times behind ``time_ms``
+    trainer.py         trains one candidate, and keeps its faults from the run
     local.py           in this process; ray_backend.py: on Ray, by the rules of dispatch.py
     share.py           how many workers there are, and what each one has
     backends.py        chooses one of them by name

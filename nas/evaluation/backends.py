@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from nas.config import near
@@ -48,15 +48,9 @@ def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
     if execution.backend == "ray":
         from nas.evaluation.ray_backend import RayEvaluator
 
-        return RayEvaluator(
-            task,
-            data,
-            workers=execution.workers,
-            gpus_per_worker=execution.gpus_per_worker,
-            address=execution.ray_address,
-            time_limit=execution.time_limit,
-            start_seconds=execution.start_seconds,
-        )
+        asked = asdict(execution)
+        del asked["backend"]
+        return RayEvaluator(task, data, **asked)
     if execution.backend == "local":
         return _make_local(execution, task, data)
     raise ConfigError(

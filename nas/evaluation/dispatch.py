@@ -2,8 +2,9 @@
 
 The rules are here, free of any library; a `Pool` is what carries them out (`ray_backend` has one).
 A worker has one trial at a time. One that hangs is ended, and its trial has failed. A lost one is
-replaced, and its trial is tried again before it is recorded as failed: most losses are the
-machine's. Nothing here depends on which worker does what, or on who finishes first.
+replaced, and its trial is tried again, alone, before it is recorded as failed: most losses are the
+machine's, or a neighbour's that takes all memory. Nothing here depends on which worker does what,
+or on who finishes first.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from nas.errors import DeviceError
-from nas.evaluation.guard import failed
+from nas.evaluation.trial import Evaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nas.evaluation.trial import Budget, Evaluation, Reason, Trial
+    from nas.evaluation.trial import Budget, Reason, Trial
 
 MAX_LOSSES: Final = 3
-"""Workers that a trial may take with it before it is recorded."""
+"""Workers that a trial may take with it before it is recorded; but the first, while alone."""
 MAX_FAILED_STARTS: Final = 3
 """In a row, where no worker has ever started; later the cluster may be on its way back."""
 PAUSE_SECONDS: Final = 1.0
 """Before a worker is started again that died as it started."""
+CALIBRATION_SECONDS: Final = 120.0
+"""After which a worker that measures its speed counts as lost."""
 
 
 class WorkerLostError(Exception):
@@ -50,8 +53,8 @@ class Pool(Protocol):
         """Start a worker; give it and the reference to its name, which comes when it is ready."""
         ...
 
-    def submit(self, worker: Any, trial: Trial) -> Any:
-        """Give a trial to a worker that has none; give the reference to its evaluation."""
+    def submit(self, worker: Any, trial: Trial | None) -> Any:
+        """Have a free worker train, or measure its speed (None); give the answer's reference."""
         ...
 
     def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
@@ -74,8 +77,7 @@ class Dispatcher:
         pool: where the workers come from; they start at once.
         workers: how many.
         budget: of a trial, for the record of a failure.
-        time_limit: seconds that one training may take; the training keeps it by itself.
-        grace: seconds beyond it after which a worker that did not answer is ended.
+        patience: seconds after which a worker that did not answer is ended.
         start_seconds: how long there may be no worker at all: starting one imports torch, and a
             busy cluster has a queue.
     """
@@ -83,28 +85,25 @@ class Dispatcher:
     def __init__(
         self,
         pool: Pool,
-        *,
         workers: int,
         budget: Callable[[Trial], Budget],
-        time_limit: float | None,
-        grace: float,
+        *,
+        patience: float = math.inf,
         start_seconds: float,
     ) -> None:
         self._pool, self._budget = pool, budget
-        self._patience = math.inf if time_limit is None else time_limit + grace
-        self._start_seconds = start_seconds
+        self._patience, self._start_seconds = patience, start_seconds
         self._slots = [_Slot() for _ in range(workers)]
         self._pending: list[_Ticket] = []
         self._submitted = self._failed_starts = 0
-        self._last_ready: float | None = None
-        self._began = time.monotonic()
+        self._has_started = False
+        self._last_ready = time.monotonic()
         self._fill_slots()
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue trials, those with most work first, and give free workers theirs."""
         for trial in trials:
-            heapq.heappush(self._pending, _Ticket((-trial.work, self._submitted), trial))
-            self._submitted += 1
+            self._queue(trial, trial.work)
         self._fill_slots()
         self._assign()
 
@@ -114,36 +113,19 @@ class Dispatcher:
         Raises:
             DeviceError: no worker starts, or none starts any more.
         """
-        answers: list[tuple[Trial, Evaluation]] = []
-        while not answers and (self._pending or any(slot.ticket for slot in self._slots)):
-            self._assign()
-            for slot, has_answer in self._wait():
-                answers += self._attend(slot, has_answer)
-            self._assign()  # before the caller takes its time over the answers
-        return answers
+        return [(ticket.trial, answer) for ticket, answer in self._answers() if ticket.trial]
 
-    def ask_one(self, ask: Callable[[Any], Any], seconds: float) -> Any:
-        """Have the first worker that is ready answer; only while nothing is under way.
-
-        Args:
-            ask: put the question to a worker; gives the reference to its answer.
-            seconds: that it may take; a worker that needs more is ended, and another one asked.
+    def calibrate(self) -> Mapping[str, Any]:
+        """Have the first worker that is ready measure its speed; only while no trial is under way.
 
         Raises:
             DeviceError: no worker starts, or all that were asked are lost.
         """
-        text = ""
-        for _ in range(MAX_LOSSES):
-            slot = self._first_ready()
-            ref = ask(slot.worker)
-            try:
-                if ref in set(self._pool.wait([ref], seconds)):
-                    return self._pool.get(ref)
-                text = f"no answer within {seconds:g} s"
-            except WorkerLostError as error:
-                text = str(error)
-            self._replace(slot)
-        raise DeviceError(f"{MAX_LOSSES} workers were lost as they measured their speed: {text}.")
+        self._queue(None, 0.0)
+        self._fill_slots()
+        ((_, measured),) = self._answers()
+        found: Mapping[str, Any] = measured
+        return found
 
     def stop(self) -> None:
         """End all workers; what they were doing is forgotten, and what waits."""
@@ -151,19 +133,26 @@ class Dispatcher:
         for slot in self._slots:
             self._end(slot)
 
-    def _first_ready(self) -> _Slot:
-        self._fill_slots()
-        while True:
-            ready = [slot for slot in self._slots if slot.is_ready and slot.ticket is None]
-            if ready:
-                return ready[0]
+    def _queue(self, trial: Trial | None, work: float) -> None:
+        heapq.heappush(self._pending, _Ticket(0, (-work, self._submitted), trial))
+        self._submitted += 1
+
+    def _answers(self) -> list[_Answer]:
+        answers: list[_Answer] = []
+        while not answers and (self._pending or any(slot.ticket for slot in self._slots)):
+            self._assign()
             for slot, has_answer in self._wait():
-                self._attend(slot, has_answer)
+                answers += self._attend(slot, has_answer)
+            self._assign()  # before the caller takes its time over the answers
+        return answers
 
     def _assign(self) -> None:
-        """Give each free worker a trial."""
+        """Give each free worker a trial; one that was lost waits until it has the machine alone."""
         for slot in self._slots:
             if self._pending and slot.is_ready and slot.ticket is None:
+                running = [other.ticket for other in self._slots if other.ticket]
+                if running and (self._pending[0].losses or running[0].losses):
+                    return
                 slot.ticket = heapq.heappop(self._pending)
                 slot.awaited = self._pool.submit(slot.worker, slot.ticket.trial)
                 slot.since = time.monotonic()
@@ -183,25 +172,25 @@ class Dispatcher:
 
     def _deadline(self, slot: _Slot) -> float:
         """When our patience with a worker that we wait for ends, monotonic clock, s."""
-        if slot.is_ready:
-            return slot.since + self._patience
+        if slot.ticket is not None:
+            return slot.since + (self._patience if slot.ticket.trial else CALIBRATION_SECONDS)
         if any(other.is_ready for other in self._slots):
             return math.inf
-        return (self._last_ready or self._began) + self._start_seconds
+        return self._last_ready + self._start_seconds
 
-    def _attend(self, slot: _Slot, has_answer: bool) -> list[tuple[Trial, Evaluation]]:
-        if not slot.is_ready:
+    def _attend(self, slot: _Slot, has_answer: bool) -> list[_Answer]:
+        """See to a worker that has answered, or should have."""
+        if slot.ticket is None:
             self._welcome(slot, has_answer)
             return []
-        if not has_answer:
-            text = f"no answer within {self._patience:g} s, so its worker was ended"
-            return self._fail(slot, "time_limit", text)
         try:
-            evaluation: Evaluation = self._pool.get(slot.awaited)
+            if not has_answer:
+                return self._give_up(slot, slot.ticket)
+            answer = self._pool.get(slot.awaited)
         except WorkerLostError as error:
-            return self._lose(slot, error)
+            return self._lose(slot, slot.ticket, error)
         ticket, slot.ticket, slot.awaited = slot.ticket, None, None
-        return [(ticket.trial, evaluation)] if ticket else []
+        return [(ticket, answer)]
 
     def _welcome(self, slot: _Slot, has_answer: bool) -> None:
         """Take in a worker that has started, or find out why it did not."""
@@ -215,42 +204,45 @@ class Dispatcher:
         except WorkerLostError as error:
             self._failed_starts += 1
             is_over = time.monotonic() >= self._deadline(slot)
-            if is_over or (self._last_ready is None and self._failed_starts >= MAX_FAILED_STARTS):
+            if is_over or (not self._has_started and self._failed_starts >= MAX_FAILED_STARTS):
                 raise DeviceError(
                     f"workers died as they started, {self._failed_starts} in a row: {error}."
                 ) from error
             time.sleep(PAUSE_SECONDS)
             self._replace(slot)
             return
-        slot.awaited, slot.is_ready = None, True
+        slot.awaited, slot.is_ready, self._has_started = None, True, True
         self._last_ready, self._failed_starts = time.monotonic(), 0
 
-    def _lose(self, slot: _Slot, error: WorkerLostError) -> list[tuple[Trial, Evaluation]]:
+    def _give_up(self, slot: _Slot, ticket: _Ticket) -> list[_Answer]:
+        """End a worker that hangs; its trial has failed, a measurement is another one's."""
+        if ticket.trial is None:
+            text = f"no answer within {CALIBRATION_SECONDS:g} s"
+            raise WorkerLostError("worker_lost", text)
+        text = f"no answer within {self._patience:g} s, so its worker was ended"
+        return self._fail(slot, ticket, "time_limit", text)
+
+    def _lose(self, slot: _Slot, ticket: _Ticket, error: WorkerLostError) -> list[_Answer]:
         """Try again what a lost worker was training, some times, then record it as failed.
 
         Who was to blame cannot be seen: the worker may have died of another's memory.
         """
-        ticket = slot.ticket
-        if ticket is None:
-            self._replace(slot)
-            return []
         ticket.losses += 1
         if ticket.losses == MAX_LOSSES:
             text = f"its worker was lost, {MAX_LOSSES} times: {error}"
-            return self._fail(slot, error.reason, text)
+            return self._fail(slot, ticket, error.reason, text)
         heapq.heappush(self._pending, ticket)
         self._replace(slot)
         return []
 
-    def _fail(self, slot: _Slot, reason: Reason, text: str) -> list[tuple[Trial, Evaluation]]:
+    def _fail(self, slot: _Slot, ticket: _Ticket, reason: Reason, text: str) -> list[_Answer]:
         """Record the failure of what a worker was training, and replace the worker."""
-        seconds, name, ticket = time.monotonic() - slot.since, slot.name, slot.ticket
+        seconds, trial = time.monotonic() - slot.since, ticket.trial
         self._replace(slot)
-        if ticket is None:
-            return []
-        trial = ticket.trial
+        if trial is None:
+            raise DeviceError(f"no worker could measure its speed: {text}.")
         budget = self._budget(trial)
-        return [(trial, failed(trial, budget, reason, text, worker=name, wall_seconds=seconds))]
+        return [(ticket, Evaluation.failure(trial, budget, reason, text, slot.name, seconds))]
 
     def _fill_slots(self) -> None:
         for slot in self._slots:
@@ -273,11 +265,19 @@ class Dispatcher:
 
 @dataclass(slots=True, order=True)
 class _Ticket:
-    """A trial on its way through the workers, in the order in which they are handed out."""
+    """A trial on its way through the workers, in the order in which they are handed out.
 
+    Attributes:
+        losses: workers that it took with it.
+        trial: None asks a worker to measure its speed.
+    """
+
+    losses: int
     rank: tuple[float, int]
-    trial: Trial
-    losses: int = 0
+    trial: Trial | None
+
+
+_Answer = tuple[_Ticket, Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -287,8 +287,8 @@ class _Slot:
     Attributes:
         worker: None if there is none.
         is_ready: it has started.
-        awaited: the reference to what comes next from it: its name, then evaluations; None where
-            it has nothing to do.
+        awaited: the reference to what comes next from it: its name, then answers; None where it
+            has nothing to do.
         name: host and process id.
         since: when it was given its trial; monotonic clock, s.
         ticket: what it trains.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
@@ -43,33 +44,23 @@ class JournaledEvaluator:
         self._evaluator, self._path = evaluator, path
         self._place = {"task": task.fingerprint(), "data": data.digest}
         self._answers: list[tuple[Trial, Evaluation]] = []
+        self.workers = evaluator.workers
         if path.exists() and not path.is_file():
             raise RunError(f"{path}: is no file; expected one, or the name of one to make.")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+", encoding="utf-8")
-        except OSError as error:
-            raise self._unusable(error) from None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._known = self._read()
-        except BlockingIOError:
-            self._file.close()
-            raise RunError(
-                f"{path}: another process is recording into it; expected a file of its own for "
-                "each."
-            ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            self._file.close()
-            raise self._unusable(error) from None
-        except RunError:
-            self._file.close()
-            raise
-
-    @property
-    def workers(self) -> int:
-        """How many trainings run at once."""
-        return self._evaluator.workers
+        with ExitStack() as opened:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = opened.enter_context(path.open("a+", encoding="utf-8"))
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._known = self._read()
+            except BlockingIOError:
+                raise RunError(
+                    f"{path}: another process is recording into it; expected a file of its own "
+                    "for each."
+                ) from None
+            except (OSError, UnicodeDecodeError) as error:
+                raise self._unusable(error) from None
+            opened.pop_all()
 
     def calibrate(self) -> Mapping[str, Any]:
         """As the evaluator within does."""
@@ -119,7 +110,7 @@ class JournaledEvaluator:
 
     def _read(self) -> dict[tuple[str, int, int | None], Evaluation]:
         """The good trainings under this task, on these data."""
-        known: dict[tuple[str, int, int | None], Evaluation] = {}
+        known = {}
         self._file.seek(0)
         text = self._file.read()
         lines = text.splitlines()

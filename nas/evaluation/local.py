@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from nas.evaluation.calibration import calibrate_for
-from nas.evaluation.guard import train_guarded
-from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trainer import calibrate_for, train_candidate, train_guarded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nas.evaluation.guard import Train
+    from nas.evaluation.trainer import Train
     from nas.evaluation.trial import Evaluation, Trial
     from nas.tasks import Data, Task
 
@@ -25,12 +23,12 @@ class LocalEvaluator:
     """An `Evaluator` of one worker, this process. Trials are trained in order, one a `wait`.
 
     Args:
-        task: what to train.
-        data: what to train it on.
         device: the torch device, "cpu" or "cuda".
         time_limit: seconds that one training may take; None for no limit.
         train: the training function.
     """
+
+    workers = 1
 
     def __init__(
         self,
@@ -45,17 +43,8 @@ class LocalEvaluator:
         self._device, self._time_limit = device, time_limit
         self._waiting: deque[Trial] = deque()
 
-    @property
-    def workers(self) -> int:
-        """One: trainings follow each other."""
-        return 1
-
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure on this process's device.
-
-        Raises:
-            DeviceError: the device is not there.
-        """
+        """Measure on this process's device."""
         return calibrate_for(self._task, self._device)
 
     def submit(self, trials: Sequence[Trial]) -> None:
@@ -71,15 +60,8 @@ class LocalEvaluator:
         if not self._waiting:
             return []
         trial = self._waiting.popleft()
-        evaluation = train_guarded(
-            self._train,
-            trial,
-            self._task,
-            self._data,
-            device=self._device,
-            time_limit=self._time_limit,
-        )
-        return [(trial, evaluation)]
+        where = self._task, self._data, self._device, self._time_limit
+        return [(trial, train_guarded(self._train, trial, *where))]
 
     def close(self) -> None:
         """Forget what waits."""

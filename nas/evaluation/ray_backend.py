@@ -21,6 +21,7 @@ os.environ.setdefault("RAY_enable_metrics_collection", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import logging
+import math
 import signal
 import socket
 from pathlib import Path
@@ -31,18 +32,23 @@ import ray.exceptions
 import torch
 
 from nas.errors import DeviceError, NasError, RunError
-from nas.evaluation.calibration import calibrate_for
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
-from nas.evaluation.guard import budget_of, train_guarded, worker_name
 from nas.evaluation.share import check_counts, share_out
-from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trainer import (
+    budget_of,
+    calibrate_for,
+    load_optimizers,
+    train_candidate,
+    train_guarded,
+    worker_name,
+)
 from nas.training.stepping import CudaGraphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from nas.evaluation.guard import Train
     from nas.evaluation.share import Share
+    from nas.evaluation.trainer import Train
     from nas.evaluation.trial import Evaluation, Trial
     from nas.tasks import Data, Task
 
@@ -50,7 +56,6 @@ _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _CONTEXT_BYTES: Final = 2**29  # of a GPU's memory, which each process takes beside its tensors
 _MOST_BROKEN: Final = 4
 _PROBE_SECONDS: Final = 5.0
-_CALIBRATION_SECONDS: Final = 120.0
 _IF_ABSENT: Final = (
     "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
 )
@@ -65,16 +70,11 @@ class RayEvaluator:
     """An `Evaluator` whose workers are Ray actors.
 
     Args:
-        task: what to train.
-        data: what to train it on; put into the object store once.
-        workers: trainings at once; None for one a processor core of the cluster.
-        gpus_per_worker: GPUs of a worker, fractions allowed; None shares what there is; 0 is none.
-        address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this machine,
+        data: put into the object store once.
+        workers, gpus_per_worker, time_limit, start_seconds: see `nas.evaluation.backends`.
+        ray_address: a cluster to join, as "host:port" or "auto"; None starts one on this machine,
             or uses the one that this process is connected to already.
-        time_limit: seconds that one training may take; None for no limit.
-        grace: seconds beyond it after which a worker that did not answer is ended; a new worker
-            needs some of them to load what torch loads only when it first trains.
-        start_seconds: how long to wait for a cluster that has no worker for us.
+        grace: seconds beyond the time limit after which a worker that did not answer is ended.
         train: the training function.
 
     Raises:
@@ -89,7 +89,7 @@ class RayEvaluator:
         *,
         workers: int | None = None,
         gpus_per_worker: float | None = None,
-        address: str | None = None,
+        ray_address: str | None = None,
         time_limit: float | None = None,
         grace: float = 30.0,
         start_seconds: float = 300.0,
@@ -97,18 +97,21 @@ class RayEvaluator:
     ) -> None:
         check_counts(workers, gpus_per_worker)
         self._is_open = True
-        self._is_our_connection = _connect(address, workers)
+        self._is_our_connection = _connect(ray_address, workers)
         try:
-            self._share = _share_of_cluster(address, workers, gpus_per_worker)
-            self._pool = _ActorPool(
-                _actor_class(self._share), (task, ray.put(data), train, self._share, time_limit)
+            offer = ray.cluster_resources()
+            self._share = share_out(
+                cores=int(offer.get("CPU", 0)),
+                gpus=int(offer.get("GPU", 0)),
+                workers=workers,
+                gpus_per_worker=gpus_per_worker,
+                place=f"the Ray cluster at {ray_address}" if ray_address else "this machine",
             )
             self._dispatcher = Dispatcher(
-                self._pool,
-                workers=self._share.workers,
-                budget=lambda trial: budget_of(trial, task, data),
-                time_limit=time_limit,
-                grace=grace,
+                _ActorPool(self._share, (task, ray.put(data), train, self._share, time_limit)),
+                self._share.workers,
+                lambda trial: budget_of(trial, task, data),
+                patience=math.inf if time_limit is None else time_limit + grace,
                 start_seconds=start_seconds,
             )
         except BaseException:
@@ -127,10 +130,7 @@ class RayEvaluator:
             DeviceError: no worker starts, or those that measure are lost or hang.
         """
         self._check_open()
-        measured: Mapping[str, Any] = self._dispatcher.ask_one(
-            lambda worker: worker.calibrate.remote(), _CALIBRATION_SECONDS
-        )
-        return measured
+        return self._dispatcher.calibrate()
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue trials; the one with most work begins first."""
@@ -166,16 +166,21 @@ class RayEvaluator:
 class _ActorPool:
     """Ray's side of `dispatch.Pool`."""
 
-    def __init__(self, actor_class: Any, arguments: tuple[Any, ...]) -> None:
-        self._actor_class = actor_class
+    def __init__(self, share: Share, arguments: tuple[Any, ...]) -> None:
+        """A worker needs one core, one thread, its share of a GPU, and this package."""
+        paths = [str(_PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {"PYTHONPATH": os.pathsep.join(paths), **dict.fromkeys(_THREADS, "1")}
+        self._actor_class = ray.remote(_Worker).options(
+            num_cpus=1, num_gpus=share.gpus, runtime_env={"env_vars": environment}
+        )
         self._arguments = arguments
 
     def start(self) -> tuple[Any, Any]:
         actor = self._actor_class.remote(*self._arguments)
         return actor, actor.prepare.remote()
 
-    def submit(self, worker: Any, trial: Trial) -> Any:
-        return worker.evaluate.remote(trial)
+    def submit(self, worker: Any, trial: Trial | None) -> Any:
+        return worker.calibrate.remote() if trial is None else worker.evaluate.remote(trial)
 
     def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
         ray.wait(refs, num_returns=1, timeout=timeout)
@@ -217,6 +222,7 @@ class _Worker:
         # A person's interrupt is for the driver; one that is raised here is a candidate's fault.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         torch.set_num_threads(1)
+        load_optimizers()  # seconds that count as starting, not against the first trial's limit
         if self._share.gpus:
             self._prepare_gpu()
         return worker_name()
@@ -229,15 +235,8 @@ class _Worker:
         """Train one candidate."""
         if self._is_broken:
             os._exit(1)
-        evaluation = train_guarded(
-            self._train,
-            trial,
-            self._task,
-            self._data,
-            device=self._share.device,
-            time_limit=self._time_limit,
-            passes=(DeviceError,),
-        )
+        where = self._task, self._data, self._share.device, self._time_limit
+        evaluation = train_guarded(self._train, trial, *where, passes=(DeviceError,))
         # Some faults end a process's use of its GPU for good, and graphs whose capture failed keep
         # their memory; then a new worker has to come.
         is_worn = len(CudaGraphs.broken) > _MOST_BROKEN
@@ -269,40 +268,38 @@ def _is_cuda_sound() -> bool:
 def _connect(address: str | None, workers: int | None) -> bool:
     """Make sure that this process is connected to a cluster; say whether it was not before."""
     if ray.is_initialized():
-        _check_connected_to(address)
+        found = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", found):
+            raise DeviceError(
+                f"this process is connected to the Ray cluster at {found} already and cannot join "
+                f"{address!r} too: call ray.shutdown() first."
+            )
         return False
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        _start_cluster(workers, quiet)
-    else:
-        _join_cluster(address, quiet)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address is None:
+            # "local" never joins a cluster that happens to run here or that RAY_ADDRESS names.
+            gpus = torch.cuda.device_count()
+            ray.init("local", num_cpus=workers, num_gpus=gpus, include_dashboard=False, **quiet)
+        else:
+            _probe(address)
+            # Our copy of this package goes along: a worker anywhere trains with the code that is
+            # to read its results.
+            ray.init(address, runtime_env={"py_modules": [str(_PACKAGE)]}, **quiet)
+    except Exception as error:
+        raise DeviceError(_why_not_connected(address, error)) from error
     return True
 
 
-def _start_cluster(workers: int | None, quiet: dict[str, Any]) -> None:
-    # "local" never joins a cluster that happens to run here or that RAY_ADDRESS names.
-    gpus = torch.cuda.device_count()
-    try:
-        ray.init("local", num_cpus=workers, num_gpus=gpus, include_dashboard=False, **quiet)
-    except Exception as error:
-        raise DeviceError(
+def _why_not_connected(address: str | None, error: Exception) -> str:
+    if address is None:
+        return (
             f"Ray could not start on this machine: {_gist(error)}. Train without it by "
             "--backend local."
-        ) from error
-
-
-def _join_cluster(address: str, quiet: dict[str, Any]) -> None:
-    try:
-        _probe(address)
-        # Our copy of this package goes along: a worker anywhere trains with the code that is to
-        # read its results.
-        ray.init(address, runtime_env={"py_modules": [str(_PACKAGE)]}, **quiet)
-    except Exception as error:
-        is_refused = "Authentication" in f"{error} {error.__cause__}"
-        raise DeviceError(
-            f"no Ray cluster can be reached at {address!r}: {_gist(error)}. "
-            + (_IF_REFUSED if is_refused else _IF_ABSENT)
-        ) from error
+        )
+    is_refused = "Authentication" in f"{error} {error.__cause__}"
+    help_ = _IF_REFUSED if is_refused else _IF_ABSENT
+    return f"no Ray cluster can be reached at {address!r}: {_gist(error)}. {help_}"
 
 
 def _probe(address: str) -> None:
@@ -310,37 +307,6 @@ def _probe(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
-
-
-def _check_connected_to(address: str | None) -> None:
-    found = ray.get_runtime_context().gcs_address
-    if address not in (None, "auto", found):
-        raise DeviceError(
-            f"this process is connected to the Ray cluster at {found} already and cannot join "
-            f"{address!r} too: call ray.shutdown() first."
-        )
-
-
-def _share_of_cluster(
-    address: str | None, workers: int | None, gpus_per_worker: float | None
-) -> Share:
-    offer = ray.cluster_resources()
-    place = "this machine" if address is None else f"the Ray cluster at {address}"
-    return share_out(
-        cores=int(offer.get("CPU", 0)),
-        gpus=int(offer.get("GPU", 0)),
-        workers=workers,
-        gpus_per_worker=gpus_per_worker,
-        place=place,
-    )
-
-
-def _actor_class(share: Share) -> Any:
-    """Say what a worker needs: one core, one thread, its share of a GPU, and this package."""
-    paths = [str(_PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {"PYTHONPATH": os.pathsep.join(paths), **dict.fromkeys(_THREADS, "1")}
-    resources = {"num_cpus": 1, "num_gpus": share.gpus}
-    return ray.remote(_Worker).options(runtime_env={"env_vars": environment}, **resources)
 
 
 def _gist(error: BaseException) -> str:

@@ -78,24 +78,11 @@ def share_out(
             f"{workers} workers need {workers} processor cores and {place} has {cores}: ask for "
             f"{cores} workers or fewer."
         )
-    if gpus_per_worker is None:
-        return _even_share(cores, gpus, workers)
-    if gpus_per_worker == 0:
+    if gpus_per_worker is None and gpus:
+        workers = workers or min(cores, WORKERS_PER_GPU * gpus)
+        return Share(workers, math.floor(_GRAIN / math.ceil(workers / gpus)) / _GRAIN)
+    if not gpus_per_worker:
         return Share(workers or cores, 0.0)
-    return _asked_share(cores, gpus, workers, gpus_per_worker, place)
-
-
-def _even_share(cores: int, gpus: int, workers: int | None) -> Share:
-    if not gpus:
-        return Share(workers or cores, 0.0)
-    workers = workers or min(cores, WORKERS_PER_GPU * gpus)
-    workers_per_gpu = math.ceil(workers / gpus)
-    return Share(workers, math.floor(_GRAIN / workers_per_gpu) / _GRAIN)
-
-
-def _asked_share(
-    cores: int, gpus: int, workers: int | None, gpus_per_worker: float, place: str
-) -> Share:
     fitting = gpus * math.floor(1 / gpus_per_worker)
     if fitting < (workers or 1):
         asked = f"{workers} workers with" if workers and workers > 1 else "workers with"

@@ -7,8 +7,8 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 from nas.canonical import canonicalise, digest, resolved_digest
+from nas.costs import Setting, costs_of
 from nas.evaluation.trial import Trial, run_trials, training_seed
-from nas.evaluation.work import attention_macs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,10 +47,11 @@ def study(
     """
     trials: dict[tuple[str, int], Trial] = {}
     meaning: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    setting = Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
     for name, given in mechanisms:
         genome = canonicalise(given, task.sizes)
         key = resolved_digest(genome, task.sizes)
-        work = attention_macs(genome, task)
+        work = costs_of(genome, setting, ["macs"])["macs"]
         for repeat in range(repeats):
             own = training_seed(seed, "study", repeat)
             # Two names of one mechanism at this size are trained once and reported twice.
@@ -66,6 +67,4 @@ def study(
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     """The mean and its standard error; None where a single value has none."""
-    if len(values) < 2:
-        return mean(values), None
-    return mean(values), stdev(values) / len(values) ** 0.5
+    return mean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else None

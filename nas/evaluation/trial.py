@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from nas.errors import RunError
@@ -28,6 +28,7 @@ Reason: TypeAlias = Literal[
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+MAX_ERROR_CHARACTERS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,16 @@ class Evaluation:
         if fault is not None:
             raise ValueError(fault)
 
+    @classmethod
+    def failure(
+        cls, trial: Trial, budget: Budget, reason: Reason, text: str, worker: str, seconds: float
+    ) -> Evaluation:
+        """A failure of which only the reason, the worker and the time in seconds are known."""
+        error = text[:MAX_ERROR_CHARACTERS]
+        return cls(
+            "failed", reason, {}, (), trial.seed, budget, seconds, 0.0, 0, worker, error=error
+        )
+
     @property
     def is_ok(self) -> bool:
         """Whether the training ended well, with finite metrics."""
@@ -134,18 +145,8 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data; JSON knows no NaN, so a number that is not finite becomes its name."""
-        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "weights"}
-        data["metrics"] = _to_json(self.metrics)
-        data["budget"] = {f.name: getattr(self.budget, f.name) for f in fields(Budget)}
-        data["reports"] = [
-            {
-                "epoch": report.epoch,
-                "train_loss": _number(report.train_loss),
-                "metrics": _to_json(report.metrics),
-                "core_seconds": report.core_seconds,
-            }
-            for report in self.reports
-        ]
+        data: dict[str, Any] = _plain(asdict(self))
+        del data["weights"]
         return data
 
     @classmethod
@@ -159,7 +160,7 @@ class Evaluation:
             return cls(
                 **{
                     **data,
-                    "metrics": _from_json(data["metrics"]),
+                    "metrics": _numbers(data["metrics"]),
                     "budget": Budget(**data["budget"]),
                     "reports": tuple(_report(found) for found in data["reports"]),
                 }
@@ -230,21 +231,17 @@ def _fault(evaluation: Evaluation) -> str | None:
 
 
 def _report(data: Mapping[str, Any]) -> Report:
-    return Report(
-        int(data["epoch"]),
-        float(data["train_loss"]),
-        _from_json(data["metrics"]),
-        float(data["core_seconds"]),
-    )
+    metrics, loss = _numbers(data["metrics"]), float(data["train_loss"])
+    return Report(**{**data, "metrics": metrics, "train_loss": loss})
 
 
-def _to_json(values: Mapping[str, float]) -> dict[str, float | str]:
-    return {name: _number(value) for name, value in values.items()}
-
-
-def _from_json(values: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     return {str(name): float(value) for name, value in values.items()}
 
 
-def _number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(float(value))
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

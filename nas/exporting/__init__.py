@@ -1,8 +1,7 @@
 """Export: a mechanism as a file to drop into a model, and its trained weights beside it."""
 
 from nas.exporting.formats import EXPORTS, ExportFormat, check_target, write_export
-from nas.exporting.module import Origin, export_module, genome_of_export
-from nas.exporting.weights import export_weights
+from nas.exporting.module import Origin, export_module, export_weights, genome_of_export
 
 __all__ = [
     "EXPORTS",

@@ -2,7 +2,8 @@
 
 In its plain form the class is what its authors would have written, in its fast form what trained
 it, with all that it uses copied in. The docstring holds genome, digest and run; run as a program
-the file compares itself with numbers computed here.
+the file compares itself with numbers computed here. Trained weights, where a run keeps them, are
+copied beside it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
 from nas.canonical import digest
-from nas.compiler import build_attention, formula_of, make_plan
-from nas.compiler.emit import class_source, parts
-from nas.compiler.inlining import file_source, inlined
-from nas.compiler.plain import plain_parts
+from nas.compiler import build_attention, formula_of, make_plan, write
+from nas.compiler.inlining import file_source
 from nas.errors import ExportError
-from nas.exporting.formats import EXPORTS, ExportFormat
+from nas.exporting.formats import EXPORTS, ExportFormat, write_export
 from nas.genome import Genome
 
 if TYPE_CHECKING:
@@ -58,11 +59,7 @@ def export_module(
         GenomeError, ViolationError: the mechanism does not exist at this size.
     """
     plan = make_plan(genome)
-    if is_fast:
-        attention = class_source(plan, dim, heads, qkv_bias)
-        body = [*inlined(parts(plan, attention)), attention]
-    else:
-        body = plain_parts(plan, dim, heads, qkv_bias)
+    body = write(plan, dim, heads, qkv_bias=qkv_bias, is_fast=is_fast).alone()
     body.append(_self_test(*_expected(plan.genome, dim, heads, qkv_bias)))
     text = f"{_docstring(plan, dim, heads, origin)}\n{file_source(body)}"
     ast.parse(text)  # what is written can be read, whatever names went into it
@@ -71,6 +68,32 @@ def export_module(
 
 for _name in ("module", "py"):
     EXPORTS.register(_name)(ExportFormat(".py", export_module))
+
+
+def export_weights(kept: Path, layer: int, genome: Genome, path: Path) -> None:
+    """Write one layer's tensors under the names of the exported class, as safetensors.
+
+    Args:
+        kept: the run's ``weights/<key>.safetensors``, with keys "layers.<i>.<name>".
+        genome: goes into the metadata with its digest, beside what the kept file says.
+
+    Raises:
+        ExportError: there are no such weights, or the place cannot be written.
+    """
+    prefix = f"layers.{layer}."
+    try:
+        with safe_open(kept, framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+            tensors = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+            about = dict(file.metadata() or {})
+    except (OSError, SafetensorError) as error:
+        raise ExportError(
+            f"{kept}: no weights are kept there ({error}); a run keeps those of its front alone."
+        ) from None
+    if not tensors:
+        raise ExportError(f"{kept}: holds no weights of layer {layer}.")
+    about |= {"genome": genome.to_json(), "digest": digest(genome), "layer": str(layer)}
+    write_export(save(tensors, metadata=about), path)
 
 
 def genome_of_export(path: Path) -> Genome:
@@ -135,6 +158,7 @@ def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
         "",
         f"Digest: {digest(plan.genome)}",
         f"Source: {_plain(origin.source)}",
+        *(f"Note: {remark}." for remark in plan.remarks(heads)),
         *([f"Run: {_plain(origin.run)}"] if origin.run else []),
         *([f"Measured: {_plain(origin.results)}"] if origin.results else []),
         "Genome:",
@@ -147,11 +171,9 @@ def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
 def _genome_lines(genome: Genome) -> list[str]:
     """The genome's JSON, a node a line."""
     data = genome.to_dict()
-    nodes = [f"    {json.dumps(node)}," for node in data.pop("graph_def")]
-    rest = [f'  "{name}": {json.dumps(value)},' for name, value in data.items()]
-    lines = ['{ "graph_def": [', *nodes, "  ],", *rest]
-    lines[len(nodes)] = lines[len(nodes)].removesuffix(",")
-    return [*lines[:-1], lines[-1].removesuffix(","), "}"]
+    nodes = ",\n".join(f"    {json.dumps(node)}" for node in data.pop("graph_def"))
+    rest = ",\n".join(f'  "{name}": {json.dumps(value)}' for name, value in data.items())
+    return f'{{ "graph_def": [\n{nodes}\n  ],\n{rest}\n}}'.splitlines()
 
 
 def _self_test(scale: float, expected: list[float]) -> str:

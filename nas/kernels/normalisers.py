@@ -9,10 +9,9 @@ from torch.nn import functional as F
 
 from nas.kernels import faster
 from nas.kernels.threshold import fast_threshold_weights
-from nas.primitives.entmax15 import Entmax15
 from nas.primitives.masks import hide
 from nas.primitives.softmax import Softmax, masked_softmax
-from nas.primitives.sparsemax import Sparsemax
+from nas.primitives.threshold import Entmax15, Sparsemax
 from nas.primitives.topk import TopkFilter, TopkSoftmax
 
 

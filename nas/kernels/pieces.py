@@ -34,11 +34,3 @@ def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice
 def is_recorded() -> bool:
     """Whether someone records operations: to count, compile or export those of the mechanism."""
     return bool(torch.jit.is_tracing() or torch.compiler.is_compiling())  # type: ignore[attr-defined]
-
-
-def product_dtype(x: Tensor) -> torch.dtype:
-    """The type of a matrix product with a tensor: under autocast that of autocast."""
-    device = x.device.type
-    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
-        return x.dtype  # autocast knows no meta device, and leaves float64 alone
-    return torch.get_autocast_dtype(device)

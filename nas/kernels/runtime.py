@@ -8,12 +8,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.kernels.normalisers import fast_softmax
-from nas.kernels.pieces import product_dtype
 
 
 def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
     """x in the precision of autocast's products: once for several, and their gradients' sum."""
-    return x.to(product_dtype(x))
+    device = x.device.type
+    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return x  # autocast knows no meta device, and leaves float64 alone
+    return x.to(torch.get_autocast_dtype(device))
 
 
 def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Float[Tensor, "b h n w"]:

@@ -9,18 +9,16 @@ sorting for sparsemax on a CPU, six times for entmax.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from nas.kernels.pieces import is_recorded, pieces
 from nas.primitives.masks import hide
 from nas.primitives.threshold import threshold_weights
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def fast_threshold_weights(
@@ -37,31 +35,24 @@ def fast_threshold_weights(
 class Threshold(torch.autograd.Function):
     """``threshold_weights`` without a sort, of scores in which -inf is a hidden key.
 
-    Computed in float32, in float64 for float64. Second derivatives and ``torch.func``'s
-    transforms take the plain form.
+    Computed in float32, in float64 for float64. Gradients can be taken once.
     """
 
     @staticmethod
-    def forward(scores: Float[Tensor, "b h q k"], power: int) -> Float[Tensor, "b h q k"]:
+    def forward(ctx: Any, scores: Float[Tensor, "b h q k"], power: int) -> Float[Tensor, "b h q k"]:
         planes = scores.flatten(0, 1)
         weights = torch.empty_like(planes, memory_format=torch.contiguous_format)
         for at in pieces(planes):
             weights[at] = weights_by_newton(planes[at], power)
+        ctx.power = power
+        ctx.save_for_backward(weights)
         return weights.view(scores.shape)
 
     @staticmethod
-    def setup_context(ctx: "Any", inputs: tuple[Tensor, int], output: Tensor) -> None:
-        scores, ctx.power = inputs
-        ctx.save_for_backward(scores, output)
-
-    @staticmethod
-    def backward(ctx: "Any", gradient: Float[Tensor, "b h q k"]) -> tuple[Tensor | None, ...]:
-        scores, output = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of this gradient is wanted
-            power = ctx.power
-            pull = torch.func.vjp(lambda given: threshold_weights(given, None, power), scores)[1]
-            return (*pull(gradient), None)
-        weights, above = output.flatten(0, 1), gradient.flatten(0, 1)
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, "b h q k"]) -> tuple[Tensor, None]:
+        (weights,) = ctx.saved_tensors
+        above = gradient.flatten(0, 1)
         found = torch.empty_like(weights)
         for at in pieces(weights):
             wide = torch.promote_types(weights.dtype, torch.float32)
@@ -71,14 +62,6 @@ class Threshold(torch.autograd.Function):
             mean = piece.sum(-1, keepdim=True) / slope.sum(-1, keepdim=True).clamp_min_(1e-30)
             found[at] = piece.addcmul_(slope, mean, value=-1.0)
         return found.view(gradient.shape), None
-
-    @staticmethod
-    def vmap(
-        info: "Any", in_dims: tuple[int, None], scores: Tensor, power: int
-    ) -> tuple[Tensor, int]:
-        """Under ``torch.vmap``: the plain form, whose operations have rules for batches."""
-        batched = torch.vmap(lambda given: threshold_weights(given, None, power), in_dims[0])
-        return batched(scores), 0
 
 
 def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tensor, "p q k"]:

@@ -44,6 +44,11 @@ class AdditiveAttentionScore(nn.Module):
     def forward(
         self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
     ) -> Float[Tensor, "b h q k"]:
+        return sum_units(*self.units(query, key), "tanh")
+
+    def units(
+        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The two halves of the hidden layer, and what sums its units."""
         weight = self.out.weight.squeeze(0)
-        shift = weight.new_zeros(())
-        return sum_units(self.query_map(query), self.key_map(key), weight, shift, "tanh")
+        return self.query_map(query), self.key_map(key), weight, weight.new_zeros(())

@@ -109,6 +109,16 @@ class Sizes:
         return self.queries * self.tokens if self.allowed is None else self.allowed
 
 
+def pair_macs(sizes: Sizes, params: Params) -> int:
+    """Of one product of the operands' width for each pair."""
+    return sizes.heads * sizes.pairs * sizes.width
+
+
+def map_macs(sizes: Sizes, params: Params) -> int:
+    """Of one map of each token's features."""
+    return sizes.heads * sizes.tokens * sizes.width**2
+
+
 def _no_macs(sizes: Sizes, params: Params) -> int:
     return 0
 
@@ -160,19 +170,19 @@ class Primitive:
     name: str
     module: type[nn.Module]
     signatures: tuple[Signature, ...]
-    parameters: Mapping[str, Domain]
     notation: str
     source: str
-    commutes: bool
-    is_causal_safe: Callable[[Params], bool]
-    check: Callable[[Params], None]
-    caution: Callable[[Params], str | None]
-    macs: Callable[[Sizes, Params], int]
-    passes: Callable[[Sizes, Params], int]
-    is_stateful: Callable[[Params], bool]
-    unread: Callable[[Params], tuple[str, ...]]
-    derived: tuple[str, ...]
-    least_heads: Callable[[Params], str]
+    parameters: Mapping[str, Domain] = field(default_factory=dict)
+    commutes: bool = False
+    is_causal_safe: Callable[[Params], bool] = _always
+    check: Callable[[Params], None] = _nothing
+    caution: Callable[[Params], str | None] = _nothing
+    macs: Callable[[Sizes, Params], int] = _no_macs
+    passes: Callable[[Sizes, Params], int] = _one_pass
+    is_stateful: Callable[[Params], bool] = _never
+    unread: Callable[[Params], tuple[str, ...]] = _none_unread
+    derived: tuple[str, ...] = ()
+    least_heads: Callable[[Params], str] = _one_head
     sizes: tuple[str, ...] = field(init=False)
     extras: tuple[str, ...] = field(init=False)
     is_parametric: bool = field(init=False)
@@ -223,29 +233,15 @@ REGISTRY: Final[dict[str, Primitive]] = {}
 
 
 def primitive(
-    name: str,
-    *signatures: str,
-    role: Role | tuple[Role, ...],
-    notation: str,
-    source: str,
-    parameters: Mapping[str, Domain] | None = None,
-    commutes: bool = False,
-    is_causal_safe: Callable[[Params], bool] = _always,
-    check: Callable[[Params], None] | None = None,
-    caution: Callable[[Params], str | None] | None = None,
-    macs: Callable[[Sizes, Params], int] = _no_macs,
-    passes: Callable[[Sizes, Params], int] = _one_pass,
-    is_stateful: Callable[[Params], bool] = _never,
-    unread: Callable[[Params], tuple[str, ...]] = _none_unread,
-    derived: tuple[str, ...] = (),
-    least_heads: Callable[[Params], str] = _one_head,
+    name: str, *signatures: str, role: Role | tuple[Role, ...], **declared: Any
 ) -> Callable[[type[nn.Module]], type[nn.Module]]:
-    """Register a module class as a primitive; see the module docstring and ``Primitive``.
+    """Register a module class as a primitive; see the module docstring.
 
     Args:
         signatures: such as "query: tokens[h,w], key: tokens[h,w] -> scores[h]"; several where
             the primitive works on several kinds, tried in order.
         role: one role, or one for each signature.
+        declared: further fields of ``Primitive``.
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
@@ -255,24 +251,7 @@ def primitive(
         assert module.__name__ not in taken, f"two primitives have a class {module.__name__}"
         roles = role if isinstance(role, tuple) else (role,) * len(signatures)
         parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
-        REGISTRY[name] = Primitive(
-            name=name,
-            module=module,
-            signatures=parsed,
-            parameters=dict(parameters or {}),
-            notation=notation,
-            source=source,
-            commutes=commutes,
-            is_causal_safe=is_causal_safe,
-            check=check or _nothing,
-            caution=caution or _nothing,
-            macs=macs,
-            passes=passes,
-            is_stateful=is_stateful,
-            unread=unread,
-            derived=derived,
-            least_heads=least_heads,
-        )
+        REGISTRY[name] = Primitive(name=name, module=module, signatures=parsed, **declared)
         return module
 
     return register

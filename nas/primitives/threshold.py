@@ -1,4 +1,4 @@
-"""Weights of sparse normalisers: what a row has above a threshold, which makes it sum to 1.
+"""Sparse normalisers: weights are what a row has above a threshold, which makes it sum to 1.
 
     weights_ij = max(scores_ij / p - t_i, 0)^p,  t_i such that the row sums to 1
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from nas.primitives.base import Role, primitive
 from nas.primitives.masks import below_top
 
 
@@ -52,3 +53,41 @@ def support_of(z: Float[Tensor, "b h q k"], power: int) -> Bool[Tensor, "b h q k
     last = (inside & (ordered > -2.0)).sum(dim=-1, keepdim=True)
     edge = ordered.gather(-1, (last - 1).clamp(min=0))
     return (z >= edge) & (last > 0)
+
+
+@primitive(
+    "sparsemax",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="sparsemax({scores})",
+    source="Martins and Astudillo 2016, eq. 2 and algorithm 1",
+)
+class Sparsemax(nn.Module):
+    """The point of the simplex nearest to the scores of a row; most weights are exactly zero.
+
+    weights_ij = max(scores_ij - t_i, 0), t_i such that the row sums to 1
+    """
+
+    def forward(
+        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b h q k"]:
+        return threshold_weights(scores, mask, 1)
+
+
+@primitive(
+    "entmax15",
+    "scores: scores[h] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="entmax₁.₅({scores})",
+    source="Peters et al. 2019, eq. 10 and algorithm 2",
+)
+class Entmax15(nn.Module):
+    """Half-way between softmax and sparsemax: smooth where positive, zero for far keys.
+
+    weights_ij = max(scores_ij / 2 - t_i, 0)^2, t_i such that the row sums to 1
+    """
+
+    def forward(
+        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b h q k"]:
+        return threshold_weights(scores, mask, 2)

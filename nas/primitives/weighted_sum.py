@@ -5,11 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.primitives.base import Params, Role, Sizes, primitive
-
-
-def _macs(sizes: Sizes, params: Params) -> int:
-    return sizes.heads * sizes.pairs * sizes.width
+from nas.primitives.base import Role, pair_macs, primitive
 
 
 @primitive(
@@ -18,7 +14,7 @@ def _macs(sizes: Sizes, params: Params) -> int:
     role=Role.AGGREGATE,
     notation="{weights}·{values}",
     source="Vaswani et al. 2017, eq. 1",
-    macs=_macs,
+    macs=pair_macs,
 )
 class WeightedSum(nn.Module):
     """Sum of the values, weighted for each query.

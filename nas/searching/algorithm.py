@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nas.genome import Genome
+    from nas.variation import Variation
 
 # One number an objective, lower is better; None for a candidate whose training failed.
 Costs: TypeAlias = "tuple[float, ...]"
@@ -64,24 +65,6 @@ class Told:
     costs: Costs | None
 
 
-class Operators(Protocol):
-    """Variation as algorithms use it: pure functions of genome and random generator."""
-
-    def sample(self, rng: np.random.Generator) -> Genome:
-        """Draw a genome of the space."""
-        ...
-
-    def mutate(
-        self, genome: Genome, rng: np.random.Generator, strength: int = 1
-    ) -> tuple[Genome, str]:
-        """Change a genome ``strength`` times; give it and the operators' names."""
-        ...
-
-    def crossover(self, a: Genome, b: Genome, rng: np.random.Generator) -> tuple[Genome, str]:
-        """Join two genomes; give the child and the operator's name."""
-        ...
-
-
 @dataclass(frozen=True)
 class Materials:
     """What an algorithm is made from.
@@ -92,7 +75,7 @@ class Materials:
         seed: of every draw; see ``generator``.
     """
 
-    operators: Operators
+    operators: Variation
     mechanisms: tuple[tuple[str, Genome], ...]
     population: int
     num_objectives: int

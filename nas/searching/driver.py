@@ -6,32 +6,33 @@ record is whole: Ctrl-C, an error or ``kill -9`` lose only the trainings that we
 
 from __future__ import annotations
 
-import hashlib
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from nas.config import dump_yaml, parse_yaml
 from nas.errors import RunError
-from nas.mechanisms import mechanism
-from nas.searching.costing import TIME, Costing, canonicalise
-from nas.searching.front_file import mend_front, write_front
-from nas.searching.listener import Silent, Started
-from nas.searching.loop import Loop
-from nas.searching.outcome import complete, ended
+from nas.searching.front_file import write_front
+from nas.searching.listener import Ended, Listener, Started
+from nas.searching.loop import LOST, Loop
+from nas.searching.proposing import MAX_ATTEMPTS
 from nas.searching.setup import (
     check_count,
     check_space,
     frozen_space,
+    frozen_task,
     make_objectives,
     make_proposer,
     objective_names,
+    setting_of,
+    thawed_task,
 )
 from nas.store import (
     RUNS,
-    Document,
     RunSetup,
     check_name,
     create_run,
     fold_log,
+    front,
+    front_hypervolume,
     open_run,
     open_writer,
     this_session,
@@ -43,13 +44,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluator
-    from nas.searching.listener import Ended, Listener
+    from nas.searching.listener import EndStatus
     from nas.searching.setup import Settings
     from nas.space import SearchSpace
-    from nas.store import RunWriter
+    from nas.store import Run, RunWriter
     from nas.tasks.base import Data, Task
 
     MakeEvaluator: TypeAlias = Callable[[Task, Data], Evaluator]
+
+TIME: Final = "time_ms"  # the cost that takes a calibration
 
 
 def run_search(
@@ -61,7 +64,6 @@ def run_search(
     root: Path = RUNS,
     name: str | None = None,
     command: str = "nas.search",
-    hardware: str | None = None,
     listener: Listener | None = None,
 ) -> Ended:
     """Begin a run and do it to its end, or until Ctrl-C.
@@ -70,7 +72,6 @@ def run_search(
         make_evaluator: called once, with the task and its data; the evaluator is closed here.
         root, name: where the run's folder goes, and how it is called; see ``create_run``.
         command: what a person typed, for the record.
-        hardware: what trains, where it is not this machine's processor.
 
     Raises:
         NasError: space, task or data cannot be used, or the folder cannot be written.
@@ -79,13 +80,13 @@ def run_search(
     if name is not None:
         check_name(name, root)
     data = task.load()
-    names = objective_names(space, task.metrics(data))
+    objective_names(space, task.metrics(data))
     evaluator = make_evaluator(task, data)
     try:
-        setup = make_setup(space, task, data, settings, evaluator=evaluator, names=names)
-        session = this_session(command, workers=evaluator.workers, hardware=hardware)
+        setup = _make_setup(space, task, data, settings, evaluator)
+        session = this_session(command, workers=evaluator.workers)
         with create_run(root, setup, session, name=name) as writer:
-            return _work(writer, task, evaluator, listener or Silent())
+            return _work(writer, task, evaluator, listener or Listener())
     finally:
         evaluator.close()
 
@@ -97,7 +98,6 @@ def resume_search(
     generations: int | None = None,
     data: str | None = None,
     command: str = "nas resume",
-    hardware: str | None = None,
     listener: Listener | None = None,
 ) -> Ended:
     """Go on with a run from its folder alone; trainings that lost workers took along come again.
@@ -115,10 +115,11 @@ def resume_search(
     if generations is not None:
         check_count("generations", generations)
     with open_run(folder) as run:
-        done = complete(run, generations)
-        setup = run.setup
+        setup, done = run.setup, _complete(run, generations)
     if done is not None:
-        _mend(folder)
+        fold_log(folder)  # a process that was killed at the very end may not have
+        with open_run(folder) as run:
+            write_front(run)
         return done
     acquire(folder).release()  # a second process is refused before it loads anything
     task = thawed_task(setup.task, data)
@@ -126,90 +127,56 @@ def resume_search(
     _check_unchanged(folder, setup, task, loaded)
     evaluator = make_evaluator(task, loaded)
     try:
-        session = this_session(command, workers=evaluator.workers, hardware=hardware)
+        session = this_session(command, workers=evaluator.workers)
         with open_writer(folder, session) as writer:
             writer.raise_generations(generations or setup.generations)
-            return _work(writer, task, evaluator, listener or Silent())
+            return _work(writer, task, evaluator, listener or Listener())
     finally:
         evaluator.close()
 
 
-def make_setup(
-    space: SearchSpace,
-    task: Task,
-    data: Data,
-    settings: Settings,
-    *,
-    evaluator: Evaluator,
-    names: tuple[str, ...],
+def _make_setup(
+    space: SearchSpace, task: Task, data: Data, settings: Settings, evaluator: Evaluator
 ) -> RunSetup:
     """Freeze all that decides what a run finds; unit times are measured where one is asked for."""
-    metrics = task.metrics(data)
+    names = objective_names(space, task.metrics(data))
     calibration = evaluator.calibrate() if TIME in names else {}
-    mha = canonicalise(mechanism("mha").genome, task.sizes)
-    objectives = make_objectives(names, metrics, Costing.of(task, names, calibration)(mha))
+    objectives = make_objectives(names, task.metrics(data), setting_of(task, calibration))
+    # Costs are the same every time.
+    repeats = settings.repeats if any(o.is_metric for o in objectives) else 1
     space_copy, policy_copy = frozen_space(space)
     return RunSetup(
-        seed=settings.seed,
+        **{**asdict(settings), "repeats": repeats},
         space=space_copy,
         policy=policy_copy,
         task=frozen_task(task, data),
-        algorithm=settings.algorithm,
-        population=settings.population,
-        generations=settings.generations,
-        # Costs are the same every time.
-        repeats=settings.repeats if any(o.is_metric for o in objectives) else 1,
         objectives=objectives,
-        lag=settings.lag,
         calibration=calibration,
     )
-
-
-def frozen_task(task: Task, data: Data) -> Document:
-    """A task as a run keeps it, with a fingerprint of recipe and data, these by content."""
-    text = dump_yaml(task.to_dict())
-    digest = hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
-    return Document(task.name, text, digest)
-
-
-def thawed_task(document: Document, data: str | None = None) -> Task:
-    """What ``frozen_task`` wrote; with ``data``, its data come from there.
-
-    Raises:
-        ConfigError: this version of nas reads it differently; names the place.
-    """
-    from nas.tasks import parse_task
-
-    where = f"the run's copy of {document.name}"
-    fields = parse_yaml(document.text, where)
-    return parse_task(fields if data is None else {**fields, "data": data}, where)
 
 
 def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listener) -> Ended:
     """Do what there is to do, close the run, and say how it ended."""
     run = writer.run
     setup = run.setup
-    costs = Costing.of(task, [o.name for o in setup.objectives], setup.calibration)
-    proposer = make_proposer(setup, task.sizes, costs, is_causal=task.is_causal)
-    listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, len(run.ended())))
+    proposer = make_proposer(setup, setting_of(task, setup.calibration))
+    done = sum(evaluation.reason != LOST for evaluation in run.evaluations().values())
+    listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener).run()
     except KeyboardInterrupt:
-        event = ended(run, "interrupted")
+        message = (
+            f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
+            f"kept. `nas resume {_source(run)}` goes on."
+        )
+        event = _ended(run, "interrupted", message)
     else:
-        event = ended(run, "exhausted" if is_exhausted else "finished")
+        event = _done(run, is_exhausted)
         writer.finish(event.message if is_exhausted else "")
     write_front(run)
     writer.close()
     listener.on_end(event)
     return event
-
-
-def _mend(folder: Path) -> None:
-    """Do what a process may have left undone that was killed at the very end."""
-    fold_log(folder)
-    with open_run(folder) as run:
-        mend_front(run)
 
 
 def _check_unchanged(folder: Path, setup: RunSetup, task: Task, data: Data) -> None:
@@ -221,3 +188,50 @@ def _check_unchanged(folder: Path, setup: RunSetup, task: Task, data: Data) -> N
             "changed, and results would not be comparable. Restore them, say where the data are "
             "now, or start a new run."
         )
+
+
+def _done(run: Run, is_exhausted: bool) -> Ended:
+    """The end of a run that has just been completed."""
+    num_trained, num_done = run.counts().evaluated, len(run.generations())
+    if is_exhausted:
+        message = (
+            f"The space is exhausted: {MAX_ATTEMPTS} attempts in a row gave no mechanism that was "
+            f"new; {num_trained} were trained."
+        )
+        return _ended(run, "exhausted", message)
+    generations = "1 generation" if num_done == 1 else f"{num_done} generations"
+    return _ended(run, "finished", f"Done: {generations}, {num_trained} mechanisms.")
+
+
+def _complete(run: Run, generations: int | None) -> Ended | None:
+    """The end of a run in which nothing is left to do; None if there is."""
+    is_exhausted = run.is_exhausted
+    wanted = max(run.setup.generations, generations or 0)
+    is_short = len(run.generations()) < wanted and not is_exhausted
+    is_lost = any(evaluation.reason == LOST for evaluation in run.evaluations().values())
+    if run.status != "finished" or is_short or is_lost:
+        return None
+    if is_exhausted:
+        return _ended(run, "exhausted", f"Run {run.name} is complete. {run.note}")
+    message = (
+        f"Run {run.name} is complete with {wanted} generations; "
+        f"`nas resume {_source(run)} --gens N` with more of them goes on."
+    )
+    return _ended(run, "finished", message)
+
+
+def _ended(run: Run, status: EndStatus, message: str) -> Ended:
+    return Ended(
+        run=run.name,
+        folder=run.folder,
+        status=status,
+        generations_done=len(run.generations()),
+        counts=run.counts(),
+        hypervolume=front_hypervolume(run, front(run)),
+        message=message,
+    )
+
+
+def _source(run: Run) -> str:
+    """What to type for this run."""
+    return run.name if run.folder.parent.resolve() == RUNS.resolve() else str(run.folder)

@@ -44,36 +44,23 @@ def front_answer(run: Run) -> dict[str, Any]:
 
 
 def write_front(run: Run) -> Path:
-    """Write front.json into the run folder: whole or not at all.
+    """Make front.json say what the record says: whole or not at all.
 
     Raises:
         RunError: the folder cannot be written.
     """
     path = run.folder / FRONT_FILE
-    content = _text(run)
+    text = json.dumps(front_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
+    content = f"{text}\n".encode()
     try:
-        write_whole(path, content)
+        if not path.is_file() or path.read_bytes() != content:
+            write_whole(path, content)
     except OSError as error:
         raise RunError(
             f"{path}: cannot be written ({error.strerror}); the record in {run.folder} is whole, "
             f"`nas resume {run.name}` goes on once there is space."
         ) from error
     return path
-
-
-def mend_front(run: Run) -> None:
-    """Write front.json where it is missing or says something else than the record."""
-    try:
-        is_right = (run.folder / FRONT_FILE).read_bytes() == _text(run)
-    except OSError:
-        is_right = False
-    if not is_right:
-        write_front(run)
-
-
-def _text(run: Run) -> bytes:
-    text = json.dumps(front_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
-    return f"{text}\n".encode()
 
 
 def _member(member: Candidate, run: Run) -> dict[str, Any]:

@@ -9,23 +9,24 @@ are known. What is proposed never depends on the number of workers, nor on who f
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nas.errors import RunError, SpaceExhausted
 from nas.evaluation.trial import Budget, Evaluation, Trial, training_seed
 from nas.objectives import as_costs
 from nas.searching.algorithm import Told
 from nas.searching.front_file import write_front
-from nas.searching.front_weights import FrontWeights
-from nas.searching.listener import Evaluated, GenerationDone, GenerationStarted
-from nas.searching.outcome import LOST
+from nas.searching.listener import Evaluated, GenerationDone
 from nas.store import Counts, summarise
+from nas.store.weights import FrontWeights
 
 if TYPE_CHECKING:
     from nas.evaluation.trial import Evaluator
     from nas.searching.listener import Listener
     from nas.searching.proposing import Proposer
     from nas.store import Proposal, RunWriter
+
+LOST: Final = "worker_lost"
 
 
 class Loop:
@@ -39,12 +40,10 @@ class Loop:
         self._proposer, self._evaluator, self._listener = proposer, evaluator, listener
         self._is_trained = any(objective.is_metric for objective in setup.objectives)
         self._new: list[Proposal] = []
-        self._numbers: dict[str, int] = {}
-        self._ended: dict[int, dict[int, Evaluation]] = {}
+        self._ended: list[dict[int, Evaluation]] = []  # of each new proposal, by repeat
         self._results: dict[int, Told] = {}
-        self._told: list[Told] = []
-        self._progress: dict[int, list[int]] = {}
-        self._num_under_way = 0
+        self._told: list[Told] = []  # the results up to the first that is not known yet
+        self._under_way: dict[tuple[str, int], tuple[int, int]] = {}
         self._num_generations = 0
         self._is_exhausted = False
         self._weights = FrontWeights(writer.run.folder)
@@ -61,8 +60,8 @@ class Loop:
         """
         self._read()
         self._end_generations(is_replayed=True)
-        self._submit([p for p in self._new if p.number not in self._results])
-        while self._propose() or self._num_under_way:
+        self._submit(self._new)
+        while self._propose() or self._under_way:
             self._wait()
         if not self._new:
             raise self._nothing()
@@ -73,19 +72,17 @@ class Loop:
         recorded = self._run.proposals()
         self._proposer.follow(recorded)
         for number, group in groupby(recorded, key=lambda proposal: proposal.number):
-            last = list(group)[-1]
             if number != len(self._new) or self._is_exhausted:
                 raise RunError(
                     f"{self._run.folder}: its record lacks proposal {len(self._new)}; "
                     "restore the database from a copy."
                 )
-            self._is_exhausted = not last.is_new
-            if last.is_new:
-                self._add(last)
+            self._add(list(group)[-1])
+        numbers = {proposal.key: proposal.number for proposal in self._new}
         for (key, repeat), evaluation in self._run.evaluations().items():
-            if evaluation.reason != LOST and key in self._numbers:
-                self._learn(self._numbers[key], repeat, evaluation)
-        self._weights.tidy(self._waiting())
+            if evaluation.reason != LOST and key in numbers:
+                self._learn(numbers[key], repeat, evaluation)
+        self._weights.tidy()
 
     def _propose(self) -> bool:
         """Record and submit all proposals whose time has come; whether there were any."""
@@ -98,27 +95,29 @@ class Loop:
             and self._proposer.may_propose(len(self._new), len(self._told))
         ):
             attempts += self._proposer.propose(len(self._new), self._told)
-            self._is_exhausted = not attempts[-1].is_new
-            if attempts[-1].is_new:
-                self._add(attempts[-1])
+            self._add(attempts[-1])
         if attempts:
             self._writer.record_proposals(attempts)
             self._submit(self._new[first:])
             self._end_generations()
         return len(self._new) > first
 
+    def _add(self, last: Proposal) -> None:
+        """Take the last attempt for a number: it is new, or the space is exhausted."""
+        self._is_exhausted = not last.is_new
+        if last.is_new:
+            self._new.append(last)
+            self._ended.append({})
+
     def _submit(self, proposals: list[Proposal]) -> None:
         """Begin the trainings that they lack."""
-        wanted = [
-            (proposal, repeat)
-            for proposal in proposals
-            for repeat in range(self._setup.repeats)
-            if repeat not in self._ended[proposal.number]
-        ]
-        for number in sorted({self._generation(proposal) for proposal, _ in wanted}):
-            self._begin_generation(number)
-        self._num_under_way += len(wanted)
-        trials = [self._trial(proposal, repeat) for proposal, repeat in wanted]
+        trials = []
+        for proposal in proposals:
+            for repeat in range(self._setup.repeats):
+                if repeat not in self._ended[proposal.number]:
+                    trial = self._trial(proposal, repeat)
+                    trials.append(trial)
+                    self._under_way[trial.key, trial.seed] = proposal.number, repeat
         if self._is_trained:
             self._evaluator.submit(trials)
             return
@@ -126,12 +125,12 @@ class Loop:
             self._take(trial, _untrained(trial))
 
     def _wait(self) -> None:
-        if not self._num_under_way:
+        if not self._under_way:
             return
         found = self._evaluator.wait()
         if not found:
             raise RunError(
-                f"the evaluator gave {self._num_under_way} trainings back without a result; "
+                f"the evaluator gave {len(self._under_way)} trainings back without a result; "
                 f"`nas resume {self._run.name}` begins them again."
             )
         for trial, evaluation in found:
@@ -139,11 +138,10 @@ class Loop:
 
     def _take(self, trial: Trial, evaluation: Evaluation) -> None:
         """Record a training that ended, before anything else is done with it."""
-        number = self._numbers[trial.key]
+        number, repeat = self._under_way.pop((trial.key, trial.seed))
         proposal = self._new[number]
-        repeat = self._repeat(trial)
-        costs = {o.name for o in self._setup.objectives} - proposal.costs.keys()
-        missing = costs - evaluation.metrics.keys()
+        names = {objective.name for objective in self._setup.objectives}
+        missing = names - proposal.costs.keys() - evaluation.metrics.keys()
         if evaluation.is_ok and missing:
             raise RunError(
                 f"task {self._setup.task.name!r} did not measure {', '.join(sorted(missing))}, "
@@ -151,13 +149,10 @@ class Loop:
             )
         self._weights.keep(trial.key, evaluation)
         self._writer.record_evaluation(trial.key, repeat, evaluation)
-        self._num_under_way -= 1
         self._learn(number, repeat, evaluation)
-        self._weights.tidy(self._waiting())
-        generation = self._generation(proposal)
-        progress = self._progress[generation]
-        progress[0] += 1
-        self._listener.on_evaluation(Evaluated(generation, proposal, repeat, evaluation, *progress))
+        self._weights.tidy()
+        generation = number // self._setup.population
+        self._listener.on_evaluation(Evaluated(generation, proposal, repeat, evaluation))
         self._end_generations()
 
     def _learn(self, number: int, repeat: int, evaluation: Evaluation) -> None:
@@ -165,6 +160,7 @@ class Loop:
         ended, proposal = self._ended[number], self._new[number]
         ended[repeat] = evaluation
         if len(ended) < self._setup.repeats:
+            self._weights.expect(str(proposal.key))
             return
         costs = None
         if all(one.is_ok for one in ended.values()):
@@ -174,18 +170,6 @@ class Loop:
         self._weights.learn(str(proposal.key), costs)
         while len(self._told) in self._results:
             self._told.append(self._results[len(self._told)])
-
-    def _begin_generation(self, number: int) -> None:
-        """Tell the listener, the first time that a training of it begins in this session."""
-        if number in self._progress:
-            return
-        setup = self._setup
-        proposed = [p for p in self._new if self._generation(p) == number]
-        recorded = sum(len(self._ended[p.number]) for p in proposed)
-        count = len(proposed) if setup.lag is None else setup.population
-        to_train = count * setup.repeats - recorded
-        self._progress[number] = [0, to_train]
-        self._listener.on_generation_start(GenerationStarted(number, to_train, recorded))
 
     def _end_generations(self, *, is_replayed: bool = False) -> None:
         """Tell the listener which generations have become complete, and write the front."""
@@ -202,11 +186,6 @@ class Loop:
             self._listener.on_generation(GenerationDone(found[number], counts, is_replayed))
         self._num_generations = done
 
-    def _add(self, proposal: Proposal) -> None:
-        self._new.append(proposal)
-        self._numbers[str(proposal.key)] = proposal.number
-        self._ended[proposal.number] = {}
-
     def _trial(self, proposal: Proposal, repeat: int) -> Trial:
         return Trial(
             key=str(proposal.key),
@@ -215,21 +194,6 @@ class Loop:
             work=proposal.costs.get("time_ms", proposal.costs.get("macs", 0.0)),
             keeps_weights=repeat == 0 and self._is_trained,
         )
-
-    def _repeat(self, trial: Trial) -> int:
-        seeds = [training_seed(self._setup.seed, trial.key, i) for i in range(self._setup.repeats)]
-        return seeds.index(trial.seed)
-
-    def _generation(self, proposal: Proposal) -> int:
-        return proposal.number // self._setup.population
-
-    def _waiting(self) -> set[str]:
-        """Candidates some of whose trainings have ended: they may come to the front."""
-        return {
-            str(self._new[number].key)
-            for number, ended in self._ended.items()
-            if ended and number not in self._results
-        }
 
     def _nothing(self) -> SpaceExhausted:
         attempts = self._run.proposals()

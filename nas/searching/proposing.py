@@ -13,21 +13,87 @@ and tells here too:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from nas.canonical import canonicalise, digest, resolved_digest
+from nas.compiler import formula
+from nas.costs import DEFAULT_COSTS, costs_of
+from nas.errors import NasError
 from nas.searching.algorithm import Attempt
+from nas.store import Proposal
+from nas.validation import validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy as np
 
+    from nas.costs import Setting
+    from nas.genome import Genome
     from nas.searching.algorithm import Algorithm, Materials, Told
-    from nas.searching.novelty import Judge
-    from nas.store import Proposal
+    from nas.validation import Policy
 
 # Attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
+ILLEGAL: Final = "internal error, the policy forbids it: "
+
+
+class Judge:
+    """Tells which attempts are worth training, and remembers the keys of all that were new.
+
+    An attempt is brought to its normal form at the task's sizes; that form is judged by the policy
+    (the independent validator: what has not passed is never trained), named, counted and trained.
+    It may hold primitives that the space lacks, which two of the space's own come to. What the run
+    has seen is *replayed*: its result is known. What sizes or policy do not allow is *rejected*.
+
+    Args:
+        setting: the task's, for normal forms and costs.
+        costs: names of those that are objectives, given beside those that always are.
+    """
+
+    def __init__(self, policy: Policy, setting: Setting, costs: Iterable[str]) -> None:
+        self._policy, self._setting = policy, setting
+        self._names = tuple(dict.fromkeys([*DEFAULT_COSTS, *costs]))
+        self._seen: set[str] = set()
+
+    def see(self, key: str) -> None:
+        """Know a mechanism, so that it is not new again."""
+        self._seen.add(key)
+
+    def judge(self, attempt: Attempt, number: int, index: int) -> Proposal:
+        """Judge the attempt of this index for a proposal; a new one is known from now on."""
+        genome = attempt.genome
+        try:
+            genome = canonicalise(genome, self._setting.sizes, is_causal=self._setting.is_causal)
+            judged = self._judged(genome)
+        except NasError as error:
+            judged = _rejected(str(error))
+        return Proposal(
+            number=number,
+            attempt=index,
+            digest=digest(genome),
+            genome=genome,
+            operator=attempt.operator,
+            name=attempt.name,
+            parents=attempt.parents,
+            **judged,
+        )
+
+    def _judged(self, genome: Genome) -> dict[str, Any]:
+        violations = validate(genome, self._policy)
+        if violations:
+            return _rejected(ILLEGAL + violations[0].message)
+        key = resolved_digest(genome, self._setting.sizes, is_causal=self._setting.is_causal)
+        known = {"key": key, "formula": formula(genome)}
+        if key in self._seen:
+            return known | {"verdict": "replayed"}
+        costs = costs_of(genome, self._setting, self._names)
+        self.see(key)
+        return known | {"verdict": "new", "costs": costs}
+
+
+def _rejected(note: str) -> dict[str, Any]:
+    return {"key": None, "formula": "", "verdict": "rejected", "note": note}
 
 
 class Proposer:

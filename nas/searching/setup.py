@@ -5,32 +5,34 @@ A new run works from its frozen copies too, so that one that is resumed cannot d
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from nas.canonical import canonicalise
 from nas.config import M, dump_yaml, near, parse_model, parse_yaml
+from nas.costs import COSTS, Setting, costs_of
 from nas.errors import ConfigError, SpaceError
-from nas.mechanisms import seeds
+from nas.mechanisms import mechanism, seeds
 from nas.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
 from nas.searching.algorithm import ALGORITHMS, Materials
-from nas.searching.costing import cost_units
-from nas.searching.novelty import Judge
-from nas.searching.proposing import Proposer
+from nas.searching.proposing import Judge, Proposer
 from nas.space import SearchSpace
 from nas.store import Document
 from nas.validation import PolicyFile, compile_policy, load_policy
 from nas.variation import Variation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
     import pydantic
 
-    from nas.genome import Genome, ModelSizes
     from nas.objectives import Metric
     from nas.store import RunSetup
+    from nas.tasks.base import Data, Task
 
 MAX_SEED: Final = 2**63
 MAX_COUNT: Final = 1_000_000
@@ -40,7 +42,7 @@ MAX_COUNT: Final = 1_000_000
 class Settings:
     """How to search.
 
-    Args:
+    Attributes:
         algorithm: one of ``nas.searching.algorithm.ALGORITHMS``.
         population: new candidates a generation.
         generations: how many, the first one included.
@@ -62,10 +64,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         ALGORITHMS.get(self.algorithm)
-        for name in ("population", "generations", "repeats"):
-            check_count(name, getattr(self, name))
-        if self.lag is not None:
-            check_count("lag", self.lag)
+        for name in ("population", "generations", "repeats", "lag"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         if not 0 <= self.seed < MAX_SEED:
             raise ConfigError(f"seed: found {self.seed}; expected a number from 0 to 2^63 - 1.")
 
@@ -80,42 +81,6 @@ def check_count(name: str, number: int) -> None:
         raise ConfigError(f"{name}: found {number}; expected a number from 1 to {MAX_COUNT:,}.")
 
 
-def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str, ...]:
-    """The space's objectives, ``quality`` resolved to the task's first metric.
-
-    Raises:
-        SpaceError: there is no such objective, or one stands twice.
-    """
-    known = (*(metric.name for metric in metrics), *cost_units())
-    names = tuple(metrics[0].name if name == QUALITY else name for name in space.objectives)
-    for name in names:
-        if name not in known:
-            raise SpaceError(
-                f"space {space.name}, objectives: there is no objective {name!r}"
-                f"{near(name, (QUALITY, *known))}; expected some of "
-                f"{', '.join((QUALITY, *known))}."
-            )
-        if names.count(name) > 1:
-            raise SpaceError(f"space {space.name}, objectives: {name!r} stands twice.")
-    return names
-
-
-def make_objectives(
-    names: Sequence[str], metrics: Sequence[Metric], mha: Mapping[str, float]
-) -> tuple[Objective, ...]:
-    """Objectives with their ends: a metric's ideal and chance, nothing and twice mha's for a cost.
-
-    Args:
-        mha: what standard attention costs.
-    """
-    of = {metric.name: of_metric(metric) for metric in metrics}
-    for name, (unit, about) in cost_units().items():
-        if name in mha:
-            reference = COST_REFERENCE * mha[name]
-            of[name] = Objective(name, "min", unit, about, 0.0, reference, is_metric=False)
-    return tuple(of[name] for name in names)
-
-
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
     """Find out early what is wrong with a space.
 
@@ -123,22 +88,49 @@ def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
         ConfigError: it contradicts its policy or mechanisms.
     """
     policy = load_policy(space.policy)
-    seeds(space, policy, **_causal(is_causal))
-    Variation(space, policy, **_causal(is_causal)).sample(np.random.default_rng(0))
+    seeds(space, policy, is_causal)
+    Variation(space, policy, is_causal).sample(np.random.default_rng(0))
 
 
-def make_proposer(
-    setup: RunSetup,
-    sizes: ModelSizes,
-    costs: Callable[[Genome], Mapping[str, float]],
-    *,
-    is_causal: bool = False,
-) -> Proposer:
+def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str, ...]:
+    """The space's objectives, ``quality`` resolved to the task's first metric.
+
+    Raises:
+        SpaceError: there is no such objective, or one stands twice.
+    """
+    known = (QUALITY, *(metric.name for metric in metrics), *COSTS.names())
+    names = tuple(metrics[0].name if name == QUALITY else name for name in space.objectives)
+    for name in names:
+        if name not in known:
+            raise SpaceError(
+                f"space {space.name}, objectives: there is no objective {name!r}"
+                f"{near(name, known)}; expected some of {', '.join(known)}."
+            )
+        if names.count(name) > 1:
+            raise SpaceError(f"space {space.name}, objectives: {name!r} stands twice.")
+    return names
+
+
+def make_objectives(
+    names: Sequence[str], metrics: Sequence[Metric], setting: Setting
+) -> tuple[Objective, ...]:
+    """Objectives with their ends: ideal and chance of a metric, zero and twice mha's of a cost."""
+    found = {metric.name: of_metric(metric) for metric in metrics}
+    mha = canonicalise(mechanism("mha").genome, setting.sizes, is_causal=setting.is_causal)
+    asked = [name for name in names if name not in found]
+    for name, value in costs_of(mha, setting, asked).items():
+        cost, reference = COSTS.get(name), COST_REFERENCE * value
+        found[name] = Objective(name, "min", cost.unit, cost.about, 0.0, reference, is_metric=False)
+    return tuple(found[name] for name in names)
+
+
+def setting_of(task: Task, calibration: Mapping[str, Any]) -> Setting:
+    """Where a task's candidates are counted."""
+    return Setting(task.sizes, task.qkv_bias, task.is_causal, calibration)
+
+
+def make_proposer(setup: RunSetup, setting: Setting) -> Proposer:
     """The run's proposer at its start, from the frozen copies of space and policy.
-
-    Args:
-        sizes: the task's, at which mechanisms are told apart.
-        costs: of a genome in normal form, by name.
 
     Raises:
         ConfigError: the space contradicts its policy or mechanisms.
@@ -146,36 +138,53 @@ def make_proposer(
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     materials = Materials(
-        operators=Variation(space, policy, **_causal(is_causal)),
-        mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, **_causal(is_causal))),
+        operators=Variation(space, policy, setting.is_causal),
+        mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, setting.is_causal)),
         population=setup.population,
         num_objectives=len(setup.objectives),
         seed=setup.seed,
     )
     algorithm = ALGORITHMS.get(setup.algorithm)(materials)
-    return Proposer(algorithm, materials, Judge(policy, sizes, costs), lag=setup.lag)
+    costs = (objective.name for objective in setup.objectives if not objective.is_metric)
+    return Proposer(algorithm, materials, Judge(policy, setting, costs), lag=setup.lag)
 
 
-def _causal(is_causal: bool) -> dict[str, Any]:
-    return {"is_causal": True} if is_causal else {}
+def frozen(name: str, model: pydantic.BaseModel) -> Document:
+    """A space or policy as a run keeps it, defaults written out: they may change one day."""
+    return Document.of(name, dump_yaml(model.model_dump(mode="json", by_alias=True)))
 
 
 def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
     """Space and policy as a run keeps them."""
     policy = load_policy(space.policy)
-    return Document.of(space.name, as_text(space)), Document.of(policy.name, as_text(policy.file))
-
-
-def as_text(model: pydantic.BaseModel) -> str:
-    """A space or policy as YAML, defaults written out: they may change one day."""
-    return dump_yaml(model.model_dump(mode="json", by_alias=True))
+    return frozen(space.name, space), frozen(policy.name, policy.file)
 
 
 def from_text(document: Document, model: type[M]) -> M:
-    """What ``as_text`` wrote.
+    """What ``frozen`` wrote.
 
     Raises:
         ConfigError: this version of nas reads it differently; names the place.
     """
     where = f"the run's copy of {document.name}"
     return parse_model(parse_yaml(document.text, where), model, where)
+
+
+def frozen_task(task: Task, data: Data) -> Document:
+    """A task as a run keeps it, with a fingerprint of recipe and data, these by content."""
+    text = dump_yaml(task.to_dict())
+    digest = hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
+    return Document(task.name, text, digest)
+
+
+def thawed_task(document: Document, data: str | None = None) -> Task:
+    """What ``frozen_task`` wrote; with ``data``, its data come from there.
+
+    Raises:
+        ConfigError: this version of nas reads it differently; names the place.
+    """
+    from nas.tasks import parse_task
+
+    where = f"the run's copy of {document.name}"
+    fields = parse_yaml(document.text, where)
+    return parse_task(fields if data is None else {**fields, "data": data}, where)

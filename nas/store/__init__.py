@@ -12,15 +12,7 @@ everything; nothing is ever unpickled.
     files.py     a file whole or not at all
 """
 
-from nas.store.folder import (
-    LATEST,
-    RUNS,
-    check_name,
-    create_run,
-    find_run,
-    list_runs,
-    split_member,
-)
+from nas.store.folder import RUNS, check_name, create_run, find_run, list_runs, split_member
 from nas.store.front import (
     candidates,
     find_candidate,
@@ -36,27 +28,23 @@ from nas.store.records import (
     Counts,
     Document,
     Generation,
-    PastSession,
     Proposal,
     RunSetup,
     RunSummary,
     Session,
 )
-from nas.store.results import Result, scaled_hypervolume, summarise
+from nas.store.results import summarise
 from nas.store.run import Run, open_run
 from nas.store.weights import weights_path
 from nas.store.writer import RunWriter, fold_log, open_writer
 
 __all__ = [
-    "LATEST",
     "RUNS",
     "Candidate",
     "Counts",
     "Document",
     "Generation",
-    "PastSession",
     "Proposal",
-    "Result",
     "Run",
     "RunSetup",
     "RunSummary",
@@ -76,7 +64,6 @@ __all__ = [
     "named_members",
     "open_run",
     "open_writer",
-    "scaled_hypervolume",
     "split_member",
     "summarise",
     "this_session",

@@ -32,47 +32,41 @@ class Database:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        connection.row_factory = _as_dict
+        connection.row_factory = sqlite3.Row
 
     @classmethod
     def create(cls, path: Path) -> Database:
         """Make the file with its tables; it must not exist."""
-        with _explained(path):
-            connection = _connect(path, "mode=rwc")
-            with _closed_on_error(connection):
-                database = cls(path, connection)
-                with database.transaction():
-                    for statement in schema.TABLES:
-                        database.execute(statement)
-                    database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-                    database.execute(f"PRAGMA user_version = {schema.VERSION}")
-            return database
+        with _opened(path, "rwc") as connection:
+            database = cls(path, connection)
+            with database.transaction():
+                for statement in schema.TABLES:
+                    database.execute(statement)
+                database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+                database.execute(f"PRAGMA user_version = {schema.VERSION}")
+        return database
 
     @classmethod
     def open_to_write(cls, path: Path) -> Database:
         """Open and check; the caller holds the run's lock."""
-        with _explained(path):
-            connection = _connect(path, "mode=rw")
-            with _closed_on_error(connection):
-                _check(connection, path)
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("PRAGMA fullfsync = ON")
-            return cls(path, connection)
+        with _opened(path, "rw") as connection:
+            _check(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = ON")
+        return cls(path, connection)
 
     @classmethod
     def open_to_read(cls, path: Path) -> Database:
         """Open without changing anything, also while another process writes."""
-        with _explained(path):
-            connection = _connect_to_read(path)
-            with _closed_on_error(connection):
-                _check(connection, path)
-            return cls(path, connection)
+        with _opened(path, "ro") as connection:
+            _check(connection, path)
+        return cls(path, connection)
 
     def query(self, sql: str, /, **values: Any) -> list[dict[str, Any]]:
         """The rows of a SELECT."""
         with _explained(self._path):
-            return self._connection.execute(sql, values).fetchall()
+            return [dict(row) for row in self._connection.execute(sql, values)]
 
     def execute(self, sql: str, /, **values: Any) -> None:
         """Run one statement; outside a transaction it is durable on return."""
@@ -122,55 +116,35 @@ class Database:
         self._connection.close()
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    # isolation_level None: Python begins no transactions of its own, ours are written out.
-    uri = f"file:{quote(os.fsencode(path.absolute()))}?{mode}"
-    return sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
-
-
-def _connect_to_read(path: Path) -> sqlite3.Connection:
-    connection = _connect(path, "mode=ro")
-    try:
-        connection.execute("PRAGMA schema_version").fetchone()
-    except sqlite3.OperationalError:
-        connection.close()
-        # A log needs a companion file, which cannot be made in a folder nobody may write to.
-        if path.with_name(f"{path.name}-wal").exists():
-            raise
-        return _connect(path, "mode=ro&immutable=1")
-    return connection
+@contextlib.contextmanager
+def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """A connection that is closed again where what is done first with it fails."""
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+    with _explained(path), contextlib.ExitStack() as on_error:
+        # isolation_level None: Python begins no transactions of its own, ours are written out.
+        connection = sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+        on_error.callback(connection.close)
+        yield connection
+        on_error.pop_all()
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
         raise RunError(f"{path}: is no run database; expected one that `nas search` wrote.")
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if found > schema.VERSION:
-        raise RunError(
-            f"{path}: written with schema {found} of a later nas; this one knows "
-            f"{schema.VERSION}. Update nas to read this run."
+    if found != schema.VERSION:
+        whose, what = (
+            ("a later nas", "Update nas to read this run.")
+            if found > schema.VERSION
+            else ("an older nas", "Use the nas that wrote it, or start a new run.")
         )
-    if found < schema.VERSION:
         raise RunError(
-            f"{path}: written with schema {found} of an older nas, which this one can no longer "
-            f"read (it knows {schema.VERSION}). Use the nas that wrote it, or start a new run."
+            f"{path}: written with schema {found} of {whose}; this one reads schema "
+            f"{schema.VERSION} alone. {what}"
         )
     fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if fault != "ok":
         raise sqlite3.DatabaseError(" ".join(str(fault).replace("*", "").split()))
-
-
-def _as_dict(cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> dict[str, Any]:
-    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
-
-
-@contextlib.contextmanager
-def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        connection.close()
-        raise
 
 
 @contextlib.contextmanager
@@ -180,14 +154,12 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
-    except (sqlite3.OperationalError, UnicodeDecodeError) as error:
-        if isinstance(error, UnicodeDecodeError) or DAMAGED.search(str(error)):
-            raise RunError(f"{path}: is damaged ({error}); restore it from a copy.") from error
-        raise RunError(
-            f"{path}: cannot be used ({error}). Check that the folder exists, that you may write "
-            "to it and that its disk is not full."
-        ) from error
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if isinstance(error, sqlite3.OperationalError) and not DAMAGED.search(str(error)):
+            raise RunError(
+                f"{path}: cannot be used ({error}). Check that the folder exists, that you may "
+                "write to it and that its disk is not full."
+            ) from error
         raise RunError(
             f"{path}: is damaged or no run database ({error}). Restore it from a copy, or start "
             "a new run."

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.config import near
 from nas.errors import RunError
+from nas.store import rows
 from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
 
@@ -33,17 +34,11 @@ if TYPE_CHECKING:
 RUNS: Final = Path("runs")
 LATEST: Final = "latest"
 STAGING: Final = ".new-"
-DAY_SECONDS: Final = 86_400.0
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 def create_run(
-    root: Path,
-    setup: RunSetup,
-    session: Session,
-    *,
-    name: str | None = None,
-    clock: Clock = utc_now,
+    root: Path, setup: RunSetup, session: Session, name: str | None = None, clock: Clock = utc_now
 ) -> RunWriter:
     """Make a run folder and open it to write.
 
@@ -136,26 +131,21 @@ def split_member(source: str) -> tuple[str, str]:
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
     root.mkdir(parents=True, exist_ok=True)
-    _clean(root, now)
     staging = root / f"{STAGING}{uuid.uuid4().hex}"
     staging.mkdir()
     try:
-        for kind in ("space", "policy", "task"):
+        for kind in rows.DOCUMENTS:
             text = getattr(setup, kind).text
             (staging / f"{kind}.yaml").write_text(text, encoding="utf-8", errors="replace")
         write_setup(staging / DATABASE_FILE, setup, now)
-        return _rename(staging, root, names)
-    except BaseException:
+        target = _rename(staging, root, names)
+    finally:
         shutil.rmtree(staging, ignore_errors=True)
-        raise
-
-
-def _clean(root: Path, now: datetime) -> None:
-    """Remove what a process left that was killed while it made a folder, a day ago or more."""
-    for path in root.glob(f"{STAGING}*"):
-        with contextlib.suppress(OSError):
-            if path.lstat().st_mtime < now.timestamp() - DAY_SECONDS and not path.is_symlink():
-                shutil.rmtree(path)
+    with contextlib.suppress(OSError):  # some systems synchronise no folder
+        handle = os.open(root, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+    return target
 
 
 def _rename(staging: Path, root: Path, names: Iterable[str]) -> Path:
@@ -170,7 +160,6 @@ def _rename(staging: Path, root: Path, names: Iterable[str]) -> Path:
             if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
                 raise
             continue
-        _sync(root)
         return target
     raise _taken(root, names)
 
@@ -207,13 +196,3 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):
         return False
-
-
-def _sync(folder: Path) -> None:
-    """Make a rename durable, where a folder can be synchronised at all."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -15,7 +15,7 @@ from nas.store.records import Candidate
 from nas.store.results import front_of, scaled_hypervolume
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nas.objectives import Objective
     from nas.store.records import Proposal
@@ -29,15 +29,13 @@ MAX_LISTED: Final = 8
 def candidates(run: Run) -> tuple[Candidate, ...]:
     """Every mechanism whose repeats all ended well, in the order in which they were proposed."""
     with run.snapshot():
-        found = [r for r in run.results() if r.objectives is not None]
-        return tuple(_candidate(run, r) for r in found)
+        return tuple(_candidates(run, run.results()))
 
 
 def front(run: Run) -> tuple[Candidate, ...]:
     """The non-dominated candidates under the run's objectives, best first objective first."""
     with run.snapshot():
-        found = front_of(run.setup.objectives, run.results())
-        return tuple(_candidate(run, r) for r in found)
+        return tuple(_candidates(run, front_of(run.setup.objectives, run.results())))
 
 
 def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:
@@ -62,12 +60,9 @@ def named_members(
 def find_candidate(run: Run, digest: str) -> Candidate | None:
     """What was measured of a proposal, or None unless all its repeats ended well."""
     with run.snapshot():
-        proposal = run.proposal_by_digest(digest)
-        if proposal is None or proposal.key is None:
-            return None
-        known = (r for r in run.results() if r.key == proposal.key and r.objectives is not None)
-        found = next(known, None)
-        return None if found is None else _candidate(run, found)
+        proposal = run.proposal(digest)
+        key = None if proposal is None else proposal.key
+        return next(_candidates(run, (r for r in run.results() if r.key == key)), None)
 
 
 def find_proposal(run: Run, member: str) -> Proposal:
@@ -86,10 +81,19 @@ def find_proposal(run: Run, member: str) -> Proposal:
         )
     with run.snapshot():
         digests = run.digests(prefix)
-        proposal = run.proposal_by_digest(digests[0]) if len(digests) == 1 else None
-    if proposal is None:
-        raise _none_or_many(run, member, digests)
-    return proposal
+        proposal = run.proposal(digests[0]) if len(digests) == 1 else None
+    if proposal is not None:
+        return proposal
+    if not digests:
+        raise RunError(
+            f"{run.name}/{member}: no genome of this run has a digest that begins so; "
+            f"`nas front {run.name}` lists some."
+        )
+    more = f" and {len(digests) - MAX_LISTED} more" if len(digests) > MAX_LISTED else ""
+    raise RunError(
+        f"{run.name}/{member}: {len(digests)} digests begin so: "
+        f"{', '.join(digests[:MAX_LISTED])}{more}. Give more of the one you mean."
+    )
 
 
 def lineage(run: Run, digest: str) -> tuple[Proposal, ...]:
@@ -97,7 +101,7 @@ def lineage(run: Run, digest: str) -> tuple[Proposal, ...]:
     found: dict[str, Proposal] = {}
     waiting = [digest]
     for name in waiting:
-        proposal = None if name in found else run.proposal_by_digest(name)
+        proposal = None if name in found else run.proposal(name)
         if proposal is not None:
             found[name] = proposal
             waiting.extend(proposal.parents)
@@ -119,21 +123,8 @@ def _named(run: Run, name: str) -> Candidate:
     return found[name]
 
 
-def _none_or_many(run: Run, member: str, digests: Sequence[str]) -> RunError:
-    if not digests:
-        return RunError(
-            f"{run.name}/{member}: no genome of this run has a digest that begins so; "
-            f"`nas front {run.name}` lists some."
-        )
-    more = f" and {len(digests) - MAX_LISTED} more" if len(digests) > MAX_LISTED else ""
-    return RunError(
-        f"{run.name}/{member}: {len(digests)} digests begin so: "
-        f"{', '.join(digests[:MAX_LISTED])}{more}. Give more of the one you mean."
-    )
-
-
-def _candidate(run: Run, found: Result) -> Candidate:
-    proposal = run.proposal_by_key(found.key)
-    if proposal is None or found.objectives is None:
-        raise RunError(f"{run.folder}: holds a result of {found.key} that nobody proposed.")
-    return Candidate(proposal, found.objectives, found.standard_errors, found.ended)
+def _candidates(run: Run, found: Iterable[Result]) -> Iterator[Candidate]:
+    """Those of the results that are of candidates."""
+    for one in found:
+        if one.objectives is not None and (proposal := run.proposal(key=one.key)):
+            yield Candidate(proposal, one.objectives, one.standard_errors, one.ended)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from nas.errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 LOCK_FILE: Final = "lock"
@@ -54,14 +53,18 @@ def acquire(folder: Path) -> Lock:
         RunError: another process (or this one) writes the run, or the folder is not writable.
     """
     path = (folder / LOCK_FILE).resolve()
+    holder = {"pid": os.getpid(), "host": socket.gethostname()}
     if path in _held:
-        raise _refusal(folder, _holder())
+        raise _refusal(folder, holder)
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        with _closed_on_error(handle):
+        with contextlib.ExitStack() as on_error:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            on_error.callback(os.close, handle)
             if not _try(handle):
                 raise _refusal(folder, _read(handle))
-            _write(handle)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(holder).encode(), 0)
+            on_error.pop_all()
     except OSError as error:
         raise RunError(
             f"{folder}: cannot be locked for writing ({error.strerror}); choose a folder that you "
@@ -97,24 +100,6 @@ def _try(handle: int) -> bool:
         else:
             return True
     return False
-
-
-def _holder() -> dict[str, object]:
-    return {"pid": os.getpid(), "host": socket.gethostname()}
-
-
-def _write(handle: int) -> None:
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps(_holder()).encode(), 0)
-
-
-@contextlib.contextmanager
-def _closed_on_error(handle: int) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        os.close(handle)
-        raise
 
 
 def _read(handle: int) -> dict[str, object]:

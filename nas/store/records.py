@@ -70,8 +70,8 @@ class Session:
 
     Attributes:
         command: the command line.
-        versions: version by name, for example {"nas": "0.1", "torch": "2.9", "python": "3.11"}.
-        hardware: what trains: the processor or GPU, as its maker calls it.
+        versions: by name of a library, Python's among them.
+        hardware: the machine's processor, as its maker calls it.
         workers: trainings at once.
     """
 

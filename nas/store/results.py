@@ -1,8 +1,8 @@
 """What follows from recorded trainings: a result a mechanism, and how the run stood after each
 generation.
 
-Pure functions of what was read. A candidate has a result only when all of its repeats have ended,
-and one only if all of them ended well: one lucky seed of several is no result.
+Pure functions of what was read. A candidate has objectives only when all of its repeats have ended,
+and ended well: one lucky seed of several is no result.
 """
 
 from __future__ import annotations
@@ -52,17 +52,23 @@ class Result:
     finished: datetime
 
 
-def result_of(trained: Sequence[rows.Row], repeats: int) -> Result:
-    """Sum up a candidate: a row a training, with columns of its proposal; one row if none ended."""
+def result_of(setup: RunSetup, trained: Sequence[rows.Row]) -> Result:
+    """Sum up a candidate: a row a training, with columns of its proposal; one row if none ended.
+
+    Raises:
+        ValueError: it lacks one of the run's objectives.
+    """
     first, ended = trained[0], [row for row in trained if row["status"] is not None]
-    is_done = len(ended) >= repeats
+    is_done = len(ended) >= setup.repeats
     objectives: dict[str, float] | None = None
     errors: dict[str, float] = {}
     if is_done and all(row["status"] == "ok" for row in ended):
         costs = rows.numbers(first["costs"])
         means, errors = summarise([rows.numbers(row["metrics"]) for row in ended])
         objectives = {**costs, **means}
-        errors |= dict.fromkeys(costs, 0.0) if repeats > 1 else {}
+        errors |= dict.fromkeys(costs, 0.0) if setup.repeats > 1 else {}
+        if lacking := {objective.name for objective in setup.objectives} - objectives.keys():
+            raise ValueError(f"{first['digest']} lacks {sorted(lacking)}")
     proposed = rows.to_datetime(first["proposed"])
     return Result(
         number=first["number"],
@@ -134,30 +140,16 @@ def generations_of(
         if number != len(found) or not is_full or not all(r.is_done for r in members):
             break
         front = front_of(setup.objectives, [*front, *members])
-        found.append(_generation(setup, number, members, front, proposed[number]))
+        values = [member.objectives for member in front if member.objectives is not None]
+        num_failed = sum(member.has_failed for member in members)
+        generation = Generation(
+            number=number,
+            started=members[0].proposed,
+            finished=max(member.finished for member in members),
+            hypervolume=scaled_hypervolume(setup.objectives, values),
+            best=values[0][setup.objectives[0].name] if values else None,
+            counts=proposed[number] + Counts(evaluated=len(members), failed=num_failed),
+            front=tuple(member.digest for member in front),
+        )
+        found.append(generation)
     return tuple(found)
-
-
-def _generation(
-    setup: RunSetup,
-    number: int,
-    members: Sequence[Result],
-    front: Sequence[Result],
-    proposed: Counts,
-) -> Generation:
-    values = [member.objectives for member in front if member.objectives is not None]
-    return Generation(
-        number=number,
-        started=members[0].proposed,
-        finished=max(member.finished for member in members),
-        hypervolume=scaled_hypervolume(setup.objectives, values),
-        best=values[0][setup.objectives[0].name] if values else None,
-        counts=Counts(
-            proposed=proposed.proposed,
-            evaluated=len(members),
-            replayed=proposed.replayed,
-            rejected=proposed.rejected,
-            failed=sum(member.has_failed for member in members),
-        ),
-        front=tuple(member.digest for member in front),
-    )

@@ -1,20 +1,21 @@
 """Records to rows of the database and back: where a value's place and form in a table is decided.
 
-Times are ISO 8601 text in UTC, so that they sort as text and a person can read them; tuples and
-mappings are JSON. No SQL is run here.
+A field is a column of its name; a document is three. Times are ISO 8601 text in UTC, so that they
+sort as text and a person can read them; tuples and mappings are JSON. No SQL is run here.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import Any, cast, get_args
+from typing import Any
 
 from nas.evaluation.trial import Evaluation
 from nas.genome import Genome
 from nas.objectives import Objective
-from nas.store.records import Document, PastSession, Proposal, RunSetup, RunStatus, Session
+from nas.store.records import Document, PastSession, Proposal, RunSetup, Session
 
 Row = dict[str, Any]
 DOCUMENTS = ("space", "policy", "task")
@@ -22,43 +23,32 @@ PLAIN = ("seed", "algorithm", "population", "generations", "lag", "repeats")
 COUNTED = ("population", "generations", "repeats")
 
 
-def setup_to_row(setup: RunSetup) -> Row:
-    """The columns of ``run`` that a setup fills."""
-    row: Row = {name: getattr(setup, name) for name in PLAIN}
-    row["objectives"] = _json([asdict(objective) for objective in setup.objectives])
-    row["calibration"] = _json(dict(setup.calibration))
-    for kind in DOCUMENTS:
-        document: Document = getattr(setup, kind)
-        row[f"{kind}_name"] = text(document.name)
-        row[f"{kind}_text"] = text(document.text)
-        row[f"{kind}_fingerprint"] = document.fingerprint
+def to_row(record: RunSetup | Session | Proposal | Evaluation) -> Row:
+    """The columns that a record fills."""
+    if isinstance(record, Evaluation):
+        return {name: _cell(value) for name, value in record.to_dict().items()}
+    row: Row = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if isinstance(value, Document):
+            row |= {f"{field.name}_{part}": text(found) for part, found in asdict(value).items()}
+        else:
+            row[field.name] = _cell(value)
     return row
 
 
 def setup_from_row(row: Row) -> RunSetup:
     """Read a row of ``run``."""
     documents: Row = {
-        kind: Document(row[f"{kind}_name"], row[f"{kind}_text"], row[f"{kind}_fingerprint"])
+        kind: Document(*(row[f"{kind}_{field.name}"] for field in fields(Document)))
         for kind in DOCUMENTS
     }
     objectives = tuple(_objective(item) for item in json.loads(row["objectives"]))
-    if not objectives:
-        raise ValueError("the run has no objectives")
     plain = {name: row[name] for name in PLAIN}
-    if min(plain[name] for name in COUNTED) < 1 or plain["seed"] < 0:
-        raise ValueError(f"a number is too small in {plain}")
+    if not objectives or min(plain[name] for name in COUNTED) < 1 or plain["seed"] < 0:
+        raise ValueError(f"no objectives, or a number is too small in {plain}")
     calibration = dict(json.loads(row["calibration"]))
     return RunSetup(**plain, **documents, objectives=objectives, calibration=calibration)
-
-
-def session_to_row(session: Session) -> Row:
-    """The columns of ``sessions`` that a session fills."""
-    return {
-        "command": text(session.command),
-        "hardware": text(session.hardware),
-        "workers": session.workers,
-        "versions": _json(dict(session.versions)),
-    }
 
 
 def session_from_row(row: Row) -> PastSession:
@@ -67,21 +57,6 @@ def session_from_row(row: Row) -> PastSession:
     session = Session(row["command"], versions, row["hardware"], row["workers"])
     ended = None if row["ended"] is None else to_datetime(row["ended"])
     return PastSession(session, row["pid"], row["host"], to_datetime(row["started"]), ended)
-
-
-def proposal_to_row(proposal: Proposal) -> Row:
-    """The columns of ``proposals`` that a proposal fills."""
-    names = ("number", "attempt", "digest", "key", "verdict")
-    return {
-        **{name: getattr(proposal, name) for name in names},
-        "genome": proposal.genome.to_json(),
-        "formula": text(proposal.formula),
-        "operator": text(proposal.operator),
-        "name": None if proposal.name is None else text(proposal.name),
-        "parents": _json(proposal.parents),
-        "note": text(proposal.note),
-        "costs": _json(dict(proposal.costs)),
-    }
 
 
 def proposal_from_row(row: Row) -> Proposal:
@@ -94,29 +69,12 @@ def proposal_from_row(row: Row) -> Proposal:
     return Proposal(**known)
 
 
-def evaluation_to_row(evaluation: Evaluation) -> Row:
-    """The columns of ``trials`` that an evaluation fills."""
-    row = evaluation.to_dict()
-    for name in ("metrics", "reports", "budget"):
-        row[name] = _json(row[name])
-    for name in ("worker", "hardware", "execution", "error"):
-        row[name] = None if row[name] is None else text(row[name])
-    return row
-
-
 def evaluation_from_row(row: Row) -> Evaluation:
     """Read a row of ``trials``."""
     data = {name: value for name, value in row.items() if name not in {"key", "repeat", "recorded"}}
     for name in ("metrics", "reports", "budget"):
         data[name] = json.loads(row[name])
     return Evaluation.from_dict(data)
-
-
-def to_status(found: str) -> RunStatus:
-    """Read how a run stands."""
-    if found not in get_args(RunStatus):
-        raise ValueError(f"the status {found!r}")
-    return cast("RunStatus", found)
 
 
 def numbers(column: str) -> dict[str, float]:
@@ -149,5 +107,17 @@ def _objective(data: Row) -> Objective:
     return Objective(**{**data, **ends})
 
 
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, str):
+        return text(value)
+    return value.to_json() if isinstance(value, Genome) else _json(value)
+
+
 def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+    return json.dumps(value, allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else asdict(value)

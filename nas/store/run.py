@@ -6,25 +6,24 @@ are in ``nas.store.front``.
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from nas.errors import NasError, RunError
 from nas.store import lock, rows
 from nas.store.database import Database
-from nas.store.records import Counts, RunSummary
+from nas.store.records import Counts, RunStatus, RunSummary
 from nas.store.results import Result, front_of, generations_of, result_of, scaled_hypervolume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from datetime import datetime
     from pathlib import Path
-    from types import TracebackType
 
     from nas.evaluation.trial import Evaluation
-    from nas.store.records import Generation, PastSession, Proposal, RunSetup, RunStatus
+    from nas.store.records import Generation, PastSession, Proposal, RunSetup
 
 DATABASE_FILE: Final = "run.sqlite"
 
@@ -32,7 +31,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Run:
+class Run(AbstractContextManager["Run"]):
     """A run's records. Close it, or use it as a context."""
 
     def __init__(self, folder: Path, database: Database) -> None:
@@ -52,7 +51,7 @@ class Run:
     @property
     def status(self) -> RunStatus:
         """How the run stands; one that was killed is "stopped", whatever it wrote last."""
-        status = self._read(rows.to_status, self._row()["status"])
+        status = self._read(_status, self._row()["status"])
         if status == "running" and not lock.is_held(self.folder):
             return "stopped"
         return status
@@ -65,7 +64,7 @@ class Run:
     @property
     def started(self) -> datetime:
         """When the run was begun."""
-        return self._read(lambda row: rows.to_datetime(row["started"]), self._row())
+        return self._read(rows.to_datetime, self._row()["started"])
 
     @property
     def is_exhausted(self) -> bool:
@@ -88,22 +87,16 @@ class Run:
             generation=generation,
         )
 
-    def proposal_by_key(self, key: str) -> Proposal | None:
-        """The proposal that was to be trained under a resolved digest."""
-        return self._first(
+    def proposal(self, digest: str | None = None, *, key: str | None = None) -> Proposal | None:
+        """Of a genome the proposal that was trained, else the first; of a key the trained one."""
+        found = self._all(
             rows.proposal_from_row,
-            "SELECT * FROM proposals WHERE key = :key AND verdict = 'new'",
-            key=key,
-        )
-
-    def proposal_by_digest(self, digest: str) -> Proposal | None:
-        """The proposal of a genome that was trained, else the first of it."""
-        return self._first(
-            rows.proposal_from_row,
-            "SELECT * FROM proposals WHERE digest = :digest "
+            "SELECT * FROM proposals WHERE digest = :digest OR key = :key AND verdict = 'new' "
             "ORDER BY verdict != 'new', number, attempt LIMIT 1",
             digest=digest,
+            key=key,
         )
+        return found[0] if found else None
 
     def digests(self, prefix: str = "") -> tuple[str, ...]:
         """The digests proposed that begin with ``prefix`` (hexadecimal), sorted."""
@@ -116,12 +109,9 @@ class Run:
 
     def evaluation(self, key: str, repeat: int = 0) -> Evaluation | None:
         """What was recorded for one training, or None."""
-        return self._first(
-            rows.evaluation_from_row,
-            "SELECT * FROM trials WHERE key = :key AND repeat = :repeat",
-            key=key,
-            repeat=repeat,
-        )
+        statement = "SELECT * FROM trials WHERE key = :key AND repeat = :repeat"
+        found = self._all(rows.evaluation_from_row, statement, key=key, repeat=repeat)
+        return found[0] if found else None
 
     def evaluations(self) -> dict[tuple[str, int], Evaluation]:
         """Every training that ended, by resolved digest and repeat, both ascending."""
@@ -130,23 +120,17 @@ class Run:
             (row["key"], row["repeat"]): self._read(rows.evaluation_from_row, row) for row in found
         }
 
-    def ended(self) -> dict[tuple[str, int], str | None]:
-        """By resolved digest and repeat, why a training failed; None where it did not."""
-        found = self._database.query("SELECT key, repeat, reason FROM trials")
-        return {(row["key"], row["repeat"]): row["reason"] for row in found}
-
     def results(self) -> tuple[Result, ...]:
         """What is known of each new proposal, in order; quicker than ``evaluations``."""
         with self.snapshot():
-            names = {objective.name for objective in self.setup.objectives}
-            repeats = self.setup.repeats
+            read = partial(result_of, self.setup)
             found = self._database.query(
                 "SELECT p.number, p.digest, p.key, p.costs, p.recorded AS proposed, t.status, "
                 "t.metrics, t.recorded FROM proposals AS p LEFT JOIN trials AS t ON t.key = p.key "
                 "WHERE p.verdict = 'new' ORDER BY p.number, t.repeat"
             )
         groups = groupby(found, key=lambda row: row["number"])
-        return tuple(self._read(partial(_result, repeats, names), list(g)) for _, g in groups)
+        return tuple(self._read(read, list(group)) for _, group in groups)
 
     def generations(self) -> tuple[Generation, ...]:
         """The generations that are complete, in order."""
@@ -176,8 +160,8 @@ class Run:
         """One line about the run; best and hypervolume are those of all results so far."""
         with self.snapshot():
             setup, sessions = self.setup, self.sessions()
-            front = [r.objectives for r in front_of(setup.objectives, self.results())]
-            members = [objectives for objectives in front if objectives is not None]
+            front = front_of(setup.objectives, self.results())
+            members = [found.objectives for found in front if found.objectives is not None]
             return RunSummary(
                 name=self.name,
                 folder=self.folder,
@@ -196,25 +180,15 @@ class Run:
                 hypervolume=scaled_hypervolume(setup.objectives, members) if members else None,
             )
 
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """All that is read inside is of one moment."""
-        with self._database.snapshot():
-            yield
+        return self._database.snapshot()
 
     def close(self) -> None:
         """Let go of the file; calling it again does nothing."""
         self._database.close()
 
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _row(self) -> dict[str, Any]:
@@ -225,10 +199,6 @@ class Run:
 
     def _all(self, reader: Callable[[rows.Row], T], sql: str, **values: Any) -> tuple[T, ...]:
         return tuple(self._read(reader, row) for row in self._database.query(sql, **values))
-
-    def _first(self, reader: Callable[[rows.Row], T], sql: str, **values: Any) -> T | None:
-        found = self._database.query(sql, **values)
-        return self._read(reader, found[0]) if found else None
 
     def _read(self, reader: Callable[[R], T], row: R) -> T:
         """A row that cannot be read is a damaged file, not a fault of ours."""
@@ -261,8 +231,5 @@ def open_run(folder: Path) -> Run:
     return Run(folder, Database.open_to_read(path))
 
 
-def _result(repeats: int, names: set[str], trained: list[rows.Row]) -> Result:
-    found = result_of(trained, repeats)
-    if found.objectives is not None and names - found.objectives.keys():
-        raise ValueError(f"{found.digest} lacks {sorted(names - found.objectives.keys())}")
-    return found
+def _status(found: str) -> RunStatus:
+    return get_args(RunStatus)[get_args(RunStatus).index(found)]  # type: ignore[no-any-return]

@@ -12,11 +12,13 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from nas.errors import RunError
+from nas.pareto import dominates
 from nas.store.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from pathlib import Path
+
+    from nas.evaluation.trial import Evaluation
 
 WEIGHTS: Final = "weights"
 SUFFIX: Final = ".safetensors"
@@ -33,27 +35,48 @@ def weights_path(folder: Path, key: str) -> Path:
     return folder / WEIGHTS / f"{key}{SUFFIX}"
 
 
-def keep_weights(folder: Path, key: str, content: bytes) -> None:
-    """Write a candidate's weights; on return they are on the disk.
+class FrontWeights:
+    """The files in a run's folder, kept while a candidate is in the front or may come to it."""
 
-    Raises:
-        RunError: they cannot be written.
-    """
-    path = weights_path(folder, key)
-    try:
-        path.parent.mkdir(exist_ok=True)
-        write_whole(path, content)
-    except OSError as error:
-        raise RunError(
-            f"{path}: cannot be written ({error.strerror}). Check that you may write to the folder "
-            f"and that its disk is not full; `nas resume {folder.name}` goes on."
-        ) from error
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._front: dict[str, tuple[float, ...]] = {}
+        self._expected: set[str] = set()
 
+    def keep(self, key: str, evaluation: Evaluation) -> None:
+        """Write what a training brought along; to be called before it is recorded.
 
-def drop_weights(folder: Path, keep: Collection[str]) -> None:
-    """Remove every file of weights but those of the keys to keep."""
-    wanted = {f"{key}{SUFFIX}" for key in keep}
-    for path in (folder / WEIGHTS).glob("*"):
-        if path.name not in wanted:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        Raises:
+            RunError: it cannot be written.
+        """
+        if evaluation.weights is None or not evaluation.is_ok:
+            return
+        path = weights_path(self._folder, key)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            write_whole(path, evaluation.weights)
+        except OSError as error:
+            raise RunError(
+                f"{path}: cannot be written ({error.strerror}). Check that you may write to the "
+                f"folder and that its disk is not full; `nas resume {self._folder.name}` goes on."
+            ) from error
+
+    def expect(self, key: str) -> None:
+        """Know that some of a candidate's trainings have ended, and others have not."""
+        self._expected.add(key)
+
+    def learn(self, key: str, costs: tuple[float, ...] | None) -> None:
+        """Know a candidate's result; None if a training failed."""
+        self._expected.discard(key)
+        if costs is None or any(dominates(known, costs) for known in self._front.values()):
+            return
+        self._front = {k: c for k, c in self._front.items() if not dominates(costs, c)}
+        self._front[key] = costs
+
+    def tidy(self) -> None:
+        """Remove the files of all others."""
+        wanted = {f"{key}{SUFFIX}" for key in {*self._front, *self._expected}}
+        for path in (self._folder / WEIGHTS).glob("*"):
+            if path.name not in wanted:
+                with contextlib.suppress(OSError):
+                    path.unlink()

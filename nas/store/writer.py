@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nas.errors import RunError
 from nas.store import lock, rows
@@ -20,7 +21,6 @@ from nas.store.run import DATABASE_FILE, Run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
-    from types import TracebackType
 
     from nas.evaluation.trial import Evaluation
     from nas.store.records import Proposal, RunSetup, Session
@@ -33,7 +33,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class RunWriter:
+class RunWriter(AbstractContextManager["RunWriter"]):
     """The one writer of a run. Close it, or use it as a context; read through ``run``."""
 
     def __init__(self, folder: Path, database: Database, held: lock.Lock, clock: Clock) -> None:
@@ -49,9 +49,7 @@ class RunWriter:
         now = rows.from_datetime(self._clock())
         with self._database.transaction():
             for proposal in proposals:
-                self._database.insert(
-                    "proposals", rows.proposal_to_row(proposal) | {"recorded": now}
-                )
+                self._database.insert("proposals", rows.to_row(proposal) | {"recorded": now})
 
     def record_evaluation(self, key: str, repeat: int, evaluation: Evaluation) -> None:
         """Record a training that ended; on return it is on the disk.
@@ -60,7 +58,7 @@ class RunWriter:
             key: resolved digest, proposed before.
             repeat: each is recorded once; but a worker's loss gives way to what came after it.
         """
-        row = rows.evaluation_to_row(evaluation)
+        row = rows.to_row(evaluation)
         row |= {"key": key, "repeat": repeat, "recorded": rows.from_datetime(self._clock())}
         with self._database.transaction():
             self._database.execute(
@@ -96,24 +94,13 @@ class RunWriter:
             self._database.close()
             self._lock.release()
 
-    def __enter__(self) -> RunWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def begin_session(self, session: Session) -> None:
         """Write down which process writes from now on."""
-        row = rows.session_to_row(session) | {
-            "started": rows.from_datetime(self._clock()),
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-        }
+        who = {"pid": os.getpid(), "host": socket.gethostname()}
+        row = rows.to_row(session) | who | {"started": rows.from_datetime(self._clock())}
         with self._database.transaction():
             self._database.insert("sessions", row)
             self._set_status("running", "", None)
@@ -146,24 +133,19 @@ def open_writer(folder: Path, session: Session, *, clock: Clock = utc_now) -> Ru
     path = folder / DATABASE_FILE
     if not path.is_file():
         raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
-    held = lock.acquire(folder)
-    try:
+    with contextlib.ExitStack() as on_error:
+        held = lock.acquire(folder)
+        on_error.callback(held.release)
         writer = RunWriter(folder, Database.open_to_write(path), held, clock)
-    except BaseException:
-        held.release()
-        raise
-    try:
+        on_error.callback(writer.close)
         writer.begin_session(session)
-    except BaseException:
-        writer.close()
-        raise
+        on_error.pop_all()
     return writer
 
 
 def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
     """Make the database of a new run and close it; nobody else may know its folder yet."""
-    row: dict[str, Any] = rows.setup_to_row(setup)
-    row |= {"id": 1, "status": "stopped", "started": rows.from_datetime(now)}
+    row = rows.to_row(setup) | {"id": 1, "status": "stopped", "started": rows.from_datetime(now)}
     database = Database.create(path)
     try:
         database.insert("run", row)
@@ -178,7 +160,9 @@ def fold_log(folder: Path) -> None:
         RunError: another process writes the run, or the folder is not writable.
     """
     path = folder / DATABASE_FILE
-    if not path.with_name(f"{DATABASE_FILE}-wal").exists() and not _is_in_log_mode(path):
+    with path.open("rb") as file:  # its header tells (https://sqlite.org/fileformat.html, 1.3.3)
+        is_in_log_mode = file.read(20)[18:20] == b"\x02\x02"
+    if not path.with_name(f"{DATABASE_FILE}-wal").exists() and not is_in_log_mode:
         return
     held = lock.acquire(folder)
     try:
@@ -187,9 +171,3 @@ def fold_log(folder: Path) -> None:
         database.close()
     finally:
         held.release()
-
-
-def _is_in_log_mode(path: Path) -> bool:
-    """By the file's header (https://sqlite.org/fileformat.html, 1.3.3), without opening it."""
-    with path.open("rb") as file:
-        return file.read(20)[18:20] == b"\x02\x02"

@@ -20,7 +20,7 @@ from nas.compiler.plan import Step
 from nas.genome import LABELS, key_width
 from nas.surgery.affine import Affine, Body
 from nas.surgery.probe import sums_to_one
-from nas.surgery.rebuild import check_readers, rebuild, rewired
+from nas.surgery.rebuild import check_readers, rebuild
 from nas.types import MODEL
 
 
@@ -107,7 +107,7 @@ def _queries_and_keys(body: Body, score: Step, rank: int, label: str) -> nn.Modu
     groups = _groups(body, rows)
     kv_heads = old.projections.kv_heads if groups else old.projections.q_heads
     projections = replace(old.projections, has_wk=True, kv_heads=kv_heads, qk_dim=label)
-    genome = rewired(replace(old, projections=projections), score.index, "q", "k")
+    genome = replace(old, projections=projections).with_inputs(score.index, "q", "k")
     for stream in ("q", "k"):
         check_readers(body, genome, stream, score.index)
     left, right = _halves(_stacked(rows, groups or len(rows)), rank)

@@ -24,7 +24,7 @@ from nas.errors import ConfigError
 from nas.genome import Genome, Ref
 from nas.surgery.affine import Affine, Body, device_of, weights_of
 from nas.surgery.probe import ignores_shifts, sums_to_one
-from nas.surgery.rebuild import check_readers, rebuild, rewired
+from nas.surgery.rebuild import check_readers, rebuild
 
 WHAT: Final = ("patterns", "messages", "both")
 
@@ -80,7 +80,7 @@ def _patterns(body: Body) -> nn.Module:
 def _with_patterns(body: Body, score: Step) -> Genome:
     """The genome with q as patterns and k as whole tokens."""
     old = body.plan.genome
-    edited = rewired(old, score.index, "q", "k")
+    edited = old.with_inputs(score.index, "q", "k")
     for stream in ("q", "k"):
         check_readers(body, edited, stream, score.index)
     changes: dict[str, Any] = {"has_wq": True, "has_wk": False, "raw": "shared"}
@@ -157,6 +157,6 @@ def _with_messages(body: Body, aggregate: Step) -> Genome:
         old.projections, has_wv=True, has_wo=False, merge="sum", kv_heads=aggregate.heads
     )
     genome = replace(old, nodes=nodes, projections=projections)
-    genome = rewired(genome, index, nodes[index].inputs[0], "v")
+    genome = genome.with_inputs(index, nodes[index].inputs[0], "v")
     check_readers(body, genome, "v", index)
     return genome

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nas.canonical import canonicalise, digest
 from nas.compiler import Plan, build_attention, make_plan
 from nas.compiler.interpreter import ReferenceAttention
-from nas.genome import Genome, Ref
+from nas.genome import Genome
 from nas.surgery.affine import Affine, Body, device_of, weights_of
 
 
@@ -32,12 +32,6 @@ def check_readers(body: Body, genome: Genome, stream: str, at: int) -> None:
                 f"{stream} is read by {node.op}_{index} too; expected no other reader of a stream "
                 "that is merged or factored"
             )
-
-
-def rewired(genome: Genome, index: int, *inputs: Ref) -> Genome:
-    """The genome with other operands at one node."""
-    node = replace(genome.nodes[index], inputs=inputs)
-    return replace(genome, nodes=(*genome.nodes[:index], node, *genome.nodes[index + 1 :]))
 
 
 def rebuild(

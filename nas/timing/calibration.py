@@ -11,36 +11,69 @@ forward and backward. Units that nothing determines are drawn to zero a little.
 from __future__ import annotations
 
 import math
-import platform
 import statistics
 import warnings
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from nas.compiler import Plan, build_attention, make_plan
-from nas.config import describe
+from nas.config import Frozen, parse_model
+from nas.costs import COSTS, CostMeasure, Setting, summed_layers
 from nas.errors import ConfigError, NasError
-from nas.genome import Genome, ModelSizes, layers_with_mechanism
-from nas.mechanisms import mechanism
+from nas.genome import Genome, ModelSizes
+from nas.processor import processor_name
 from nas.timing.design import designs
-from nas.timing.features import WAYS, amounts
+from nas.timing.features import amounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch import nn
 
-VERSION: Final = 1
-SECONDS: Final = 3.0  # of rounds
+SECONDS: Final = 2.5  # of rounds
 FEWEST_NUMBERS: Final = 2**20  # that a timed pass touches, and four times that in networks
 FEWEST_PAIRS: Final = 2**15
 RIDGE: Final = 0.02
-KEYS: Final = (
-    *("version", "hardware", "torch", "device", "precision", "batch", "is_causal", "qkv_bias"),
-    *("dim", "heads", "tokens", "units"),
-)
+Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False, strict=True)]
+
+
+class Calibration(Frozen):
+    """What ``calibrate`` measured: milliseconds of a unit of each kind of work, and where."""
+
+    version: Literal[1] = 1
+    hardware: str
+    torch: str
+    device: str
+    precision: str
+    batch: Annotated[StrictInt, Field(ge=1)]
+    is_causal: StrictBool
+    qkv_bias: StrictBool
+    dim: StrictInt
+    heads: StrictInt
+    tokens: StrictInt
+    units: dict[str, Time]
+
+    @field_validator("units")
+    @classmethod
+    def _some_work_takes_time(cls, value: dict[str, float]) -> dict[str, float]:
+        if not any(value.values()):
+            raise ValueError("no work takes any time")
+        return value
+
+    def check(self, **asked: object) -> None:
+        """Refuse to predict times of another setting.
+
+        Raises:
+            ConfigError: it was not measured there.
+        """
+        for name, value in asked.items():
+            if getattr(self, name) != value:
+                raise ConfigError(
+                    f"calibration, {name}: measured with {getattr(self, name)}, asked with {value};"
+                    " expected what nas.timing.calibrate measured in this setting."
+                )
 
 
 def calibrate(
@@ -53,7 +86,7 @@ def calibrate(
     qkv_bias: bool,
     seconds: float = SECONDS,
 ) -> dict[str, Any]:
-    """Measure the units at a model's sizes; JSON data.
+    """Measure the units at a model's sizes; a ``Calibration`` as JSON data.
 
     Args:
         precision: float32 or bfloat16, the products' as in a training.
@@ -73,31 +106,26 @@ def calibrate(
         for plan, block in _blocks(sizes, is_causal=is_causal, qkv_bias=qkv_bias):
             count = batch if is_cuda else _count(plan, sizes, batch)
             row = amounts(plan, sizes, count, is_causal=is_causal)
-            if row in rows:
-                continue
-            rows.append(row)
-            works.append(passes.of(block, count))
+            if row not in rows:
+                rows.append(row)
+                works.append(passes.of(block, count))
         times = fastest(passes, works, seconds)
-    name = torch.cuda.get_device_name(passes.device) if is_cuda else _processor()
-    return {
-        "version": VERSION,
-        "hardware": name,
-        "torch": str(torch.__version__),
-        "device": passes.device.type,
-        "precision": precision,
-        "batch": batch,
-        "is_causal": is_causal,
-        "qkv_bias": qkv_bias,
-        "dim": sizes.dim,
-        "heads": sizes.heads,
-        "tokens": sizes.tokens,
-        "units": _units(rows, [1e3 * value for value in times]),
-    }
+    return Calibration(
+        hardware=torch.cuda.get_device_name(passes.device) if is_cuda else processor_name(),
+        torch=str(torch.__version__),
+        device=passes.device.type,
+        precision=precision,
+        batch=batch,
+        is_causal=is_causal,
+        qkv_bias=qkv_bias,
+        dim=sizes.dim,
+        heads=sizes.heads,
+        tokens=sizes.tokens,
+        units=_units(rows, [1e3 * value for value in times]),
+    ).model_dump()
 
 
-def predict_ms(
-    mechanism_or_plan: Genome | Plan, sizes: ModelSizes, calibration: Mapping[str, Any]
-) -> float:
+def predict_ms(genome: Genome, sizes: ModelSizes, calibration: Mapping[str, Any]) -> float:
     """Milliseconds of a backbone's attention layers, forward and backward, of one training batch.
 
     Layers that the placement leaves out hold standard attention.
@@ -106,75 +134,49 @@ def predict_ms(
         ConfigError: the calibration is none, or of other sizes.
         GenomeError, ViolationError: the mechanism does not exist.
     """
-    check_calibration(calibration, sizes)
-    plan = mechanism_or_plan
-    plan = make_plan(plan, sizes) if isinstance(plan, Genome) else plan
-    own = len(layers_with_mechanism(plan.genome.placement, sizes.depth))
-    total = own * _layer_ms(plan, sizes, calibration)
-    if own < sizes.depth:
-        total += (sizes.depth - own) * _layer_ms(_standard(sizes), sizes, calibration)
-    return total
+    known = parse_model(dict(calibration or {}), Calibration, "calibration")
+    known.check(dim=sizes.dim, heads=sizes.heads, tokens=sizes.tokens)
+
+    def layer(one: Genome) -> float:
+        plan = make_plan(one, sizes)
+        work = amounts(plan, sizes, known.batch, is_causal=known.is_causal)
+        return math.fsum(n * _unit(kind, known.units) for kind, n in work.items() if n)
+
+    return summed_layers(genome, sizes.depth, layer)
 
 
-@lru_cache(maxsize=8)
-def _standard(sizes: ModelSizes) -> Plan:
-    return make_plan(mechanism("mha").genome, sizes)
-
-
-def check_calibration(calibration: Mapping[str, Any], sizes: ModelSizes) -> None:
-    """Refuse what ``calibrate`` did not give for these sizes.
+def time_ms(genome: Genome, setting: Setting) -> float:
+    """The predicted time as a cost of a search.
 
     Raises:
-        ConfigError: what is wrong, and what to do.
+        ConfigError: the setting's calibration is none, or of another setting.
+        GenomeError, ViolationError: the mechanism does not exist.
     """
-    remedy = "expected what nas.timing.calibrate measured at these sizes"
-    if not isinstance(calibration, Mapping) or calibration.get("version") != VERSION:
-        raise ConfigError(f"calibration: no mapping of version {VERSION}; {remedy}.")
-    for key in KEYS:
-        if key not in calibration:
-            raise ConfigError(f"calibration: the key {key!r} is missing; {remedy}.")
-    for key in ("dim", "heads", "tokens"):
-        if calibration[key] != getattr(sizes, key):
-            raise ConfigError(
-                f"calibration, {key}: measured at {describe(calibration[key])}, asked at "
-                f"{getattr(sizes, key)}; {remedy}."
-            )
-    units, batch = calibration["units"], calibration["batch"]
-    if not isinstance(batch, int) or batch < 1:
-        raise ConfigError(f"calibration, batch: found {describe(batch)}; {remedy}.")
-    is_good = isinstance(units, Mapping) and any(_is_time(unit) and unit for unit in units.values())
-    if not is_good or not all(_is_time(unit) for unit in units.values()):
-        raise ConfigError(f"calibration, units: not all are times of work; {remedy}.")
+    found = predict_ms(genome, setting.sizes, setting.calibration)
+    known = parse_model(dict(setting.calibration), Calibration, "calibration")
+    known.check(is_causal=setting.is_causal, qkv_bias=setting.qkv_bias)
+    return found
 
 
-def _is_time(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and value >= 0  # type: ignore[operator,arg-type]
-
-
-def _layer_ms(plan: Plan, sizes: ModelSizes, calibration: Mapping[str, Any]) -> float:
-    """One layer."""
-    units = calibration["units"]
-    work = amounts(plan, sizes, calibration["batch"], is_causal=calibration["is_causal"])
-    return math.fsum(amount * _unit(kind, units) for kind, amount in work.items() if amount)
+COSTS.register("time_ms")(
+    CostMeasure(
+        "time_ms",
+        "ms",
+        "predicted milliseconds of one training batch: all layers, forward and backward",
+        time_ms,
+    )
+)
 
 
 def _unit(kind: str, units: Mapping[str, float]) -> float:
-    """The time of a unit of work; what was not measured takes as long as what is most like it.
+    """The time of a unit of work; of work that was not measured the median of such work.
 
-    That is the same work done in another way, else the median of such work; a choice of a
-    parameter adds nothing.
+    A choice of a parameter adds nothing then.
     """
-    if kind in units:
-        return units[kind]
-    if "=" in kind:
-        return 0.0
-    name, ending = kind.partition("@")[0], ".macs" if kind.endswith(".macs") else ""
-    others = (f"{name.removesuffix(ending)}{way}{ending}" for way in WAYS)
-    found = next((units[other] for other in others if other in units), None)
-    if found is not None:
-        return found
-    like = [unit for name, unit in units.items() if unit and name.endswith(".macs") == bool(ending)]
+    if kind in units or "=" in kind:
+        return units.get(kind, 0.0)
+    is_product = kind.endswith(".macs")
+    like = [unit for name, unit in units.items() if unit and name.endswith(".macs") == is_product]
     return statistics.median(like or units.values())
 
 
@@ -210,7 +212,7 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
         size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
         passes = step.primitive.passes(size, step.params)
         rows = sizes.tokens if step.is_paired else size.width
-        numbers += size.heads * size.tokens * rows * passes
+        numbers += size.heads * sizes.tokens * rows * passes
         most, pairs = max(most, passes), max(pairs, size.heads * size.pairs)
     least = FEWEST_NUMBERS if most == 1 else 4 * FEWEST_NUMBERS
     return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
@@ -229,13 +231,3 @@ def _units(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[
     target = np.concatenate([np.ones(len(rows)), np.zeros(len(kinds))])
     units = nnls(np.vstack([relative / scale, drawn]), target)[0] / scale
     return {kind: float(unit) for kind, unit in zip(kinds, units, strict=True)}
-
-
-def _processor() -> str:
-    """The processor as its maker calls it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), "")
-    return model or platform.processor() or platform.machine() or "unknown"

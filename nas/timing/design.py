@@ -1,8 +1,8 @@
 """The mechanisms that a calibration times: each primitive, and each of its kernels, in a small one.
 
 They are made from the primitives' own declarations, so that a new primitive is timed without a
-line here: a score in attention by softmax, and before a normaliser that needs every score; a
-normaliser over dot products; what changes tokens, on the values. A parameter is varied alone.
+line here: a score before a normaliser that joins it and one that does not; a normaliser over dot
+products; what changes tokens, on the values. A parameter is varied alone.
 """
 
 from __future__ import annotations
@@ -10,131 +10,98 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.genome import Genome
-from nas.primitives import Kind, Sizes, get, names
+from nas.primitives import Kind, get, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nas.genome import ParamValue
     from nas.primitives import Primitive, Signature
 
 Call = tuple[str, list[Any], dict[str, Any]]
-Nodes = list[Call]
+Params = dict[str, Any]
 
-_DOT: Final[Call] = ("scaled_dot_product", ["q", "k"], {})
-_OTHER: Final[Call] = ("bilinear", ["q", "k"], {})
-# Normalisers of which one is joined with its scores and its sum, and the other is not.
-_NORMALISERS: Final = ("softmax", "relu_squared")
-# Those for which the shapes of their operands matter most.
-_SHAPED: Final = ("softmax_free", "relu_squared")
+_SCORES: Final[tuple[Call, ...]] = (
+    ("scaled_dot_product", ["q", "k"], {}),
+    ("bilinear", ["q", "k"], {}),
+)
+_NORMALISERS: Final = ("softmax", "uniform", "softmax_free", "relu_squared")
+_MORE: Final = (*_NORMALISERS, "sigmoid", "sparsemax")
 # What is timed should be most of what is done: with few projections, and for tokens in a mean.
 _FEW: Final = {"has_wq": False, "has_wv": False, "has_wo": False}
 _NONE: Final = _FEW | {"has_wk": False}
 _WIDE: Final = _NONE | {"raw": "shared", "merge": "sum"}
-_AROUND: Final[tuple[dict[str, Any], ...]] = (
-    {},
-    {"has_wo": False},
-    {"has_wq": False},
-    _FEW,
-    _NONE,
-    _WIDE,
-    {"merge": "sum"},
-    {"qk_dim": "1/2"},
-    {"q_heads": "one", "kv_heads": "one"},
-    {"q_heads": "1/2", "kv_heads": "1/2"},
-    {"q_heads": "one"},
-    {"kv_heads": "one"},
+_AROUND: Final[tuple[Params, ...]] = (
+    *({}, {"has_wo": False}, _FEW, _NONE, _WIDE, {"merge": "sum"}),
+    *({"qk_dim": "1/2"}, {"kv_heads": "one"}),
+    *({"q_heads": share, "kv_heads": share} for share in ("1/2", "one")),
 )
 
 
 def designs(tokens: int) -> Iterator[Genome]:
     """The mechanisms, for sequences of so many tokens; some may not exist at a model's heads."""
+    window = {"window": max(1, tokens // 4)}
     for around in _AROUND:
-        is_shaped = bool({"raw", "q_heads", "kv_heads", "qk_dim"} & around.keys())
-        for normaliser in ("softmax", "uniform", *(_SHAPED if is_shaped else ())):
-            yield _summed([_DOT, (normaliser, [0], {})], around)
-    seen = {"window": max(1, tokens // 4)}
-    for normaliser in (
-        "softmax",
-        "sigmoid",
-        "relu_squared",
-        "sparsemax",
-        "softmax_free",
-        "uniform",
-    ):
-        yield _summed([_DOT, (normaliser, [0], {})], _FEW, seen)
-        yield _summed([_DOT, (normaliser, [0], {})], _WIDE, seen)
+        for normaliser in _NORMALISERS:
+            yield _attention([_SCORES[0], (normaliser, [0], {})], around)
+    for around in (_FEW, _WIDE):
+        for normaliser in _MORE:
+            yield _attention([_SCORES[0], (normaliser, [0], {})], around, window)
     for name in names():
         primitive = get(name)
         for signature in primitive.signatures:
-            base, *others = _variants(primitive, tokens)
-            yield from _around(primitive, signature, base, _NORMALISERS)
-            for params in others:
-                yield from _around(primitive, signature, params, _NORMALISERS[:1])
+            for number, params in enumerate(_variants(primitive, tokens)):
+                yield from _around(primitive, signature, params, is_first=number == 0)
 
 
-def _variants(primitive: Primitive, tokens: int) -> list[dict[str, ParamValue]]:
+def _variants(primitive: Primitive, tokens: int) -> Iterator[Params]:
     """The defaults, and each parameter at other values."""
-    base: dict[str, ParamValue] = {}
+    base: Params = {}
     if "tokens" in primitive.parameters:  # for this many alone: no space offers it
-        return [{"tokens": tokens}]
-    found = [base]
-    for name, domain in primitive.parameters.items():
-        values: tuple[ParamValue, ...] = getattr(domain, "values", ())
+        base = {"tokens": tokens}
+    yield base
+    for name, domain in primitive.parameters.items() if not base else ():
+        values: tuple[Any, ...] = getattr(domain, "values", ())
         if isinstance(domain.default, bool):
             values = (not domain.default,)
         elif hasattr(domain, "low") and isinstance(domain.default, int | None):
             values = (max(domain.low, (domain.default or 8) // 2),)
-        found += [base | {name: value} for value in values if value != domain.default]
-    return found
+        yield from ({name: value} for value in values if value != domain.default)
 
 
 def _around(
-    primitive: Primitive,
-    signature: Signature,
-    params: dict[str, Any],
-    normalisers: tuple[str, ...],
+    primitive: Primitive, signature: Signature, params: Params, *, is_first: bool
 ) -> Iterator[Genome]:
     """Attention with a call of a primitive in it."""
-    kinds = [port.kind for port in signature.inputs]
-    name, result = primitive.name, signature.output.kind
-    if result is Kind.TOKENS and set(kinds) == {Kind.TOKENS}:
-        call = (name, ["v"] * len(kinds), params)
-        nodes: Nodes = [_DOT, ("uniform", [0], {}), call, ("weighted_sum", [1, 2], {})]
-        yield _genome(nodes, _NONE)
-        if primitive.macs(Sizes(dim=16, heads=2, width=8, tokens=8), primitive.full(params)):
-            yield _genome(nodes, _WIDE)
-    elif result is Kind.SCORES:
-        for normaliser in normalisers:
-            before: Nodes = [] if Kind.SCORES not in kinds else [_DOT, _OTHER]
-            scores = iter((0, 1))
-            streams = iter(("k",) if before else ("q", "k"))
-            inputs = [next(streams if kind is Kind.TOKENS else scores) for kind in kinds]
-            nodes = [*before[: kinds.count(Kind.SCORES)], (name, inputs, params)]
-            weights = [*nodes, (normaliser, [len(nodes) - 1], {})]
-            yield _summed(weights)
-            if not before and not params and normaliser == "softmax":
-                yield _summed(weights, _WIDE)
+    kinds, name = [port.kind for port in signature.inputs], primitive.name
+    if signature.output.kind is Kind.SCORES:
+        below = _SCORES[: kinds.count(Kind.SCORES)]
+        scores, streams = iter(range(len(below))), iter("k" if below else "qk")
+        inputs = [next(streams if kind is Kind.TOKENS else scores) for kind in kinds]
+        nodes = [*below, (name, inputs, params)]
+        for normaliser in ("softmax", "relu_squared") if is_first else ("softmax",):
+            yield _attention([*nodes, (normaliser, [len(below)], {})])
+        if is_first and not below:
+            yield _attention([*nodes, ("softmax", [0], {})], _WIDE)
     elif kinds == [Kind.SCORES]:
-        yield _summed([_DOT, (name, [0], params)])
-        if not params:  # weights that somebody reads as they are
-            other: Call = (_NORMALISERS[1], [0], {})
-            yield _summed([_DOT, (name, [0], params), other, ("multiply", [1, 2], {})])
+        weights: list[Call] = [_SCORES[0], (name, [0], params)]
+        yield _attention(weights)
+        if is_first:  # weights that somebody reads as they are
+            yield _attention([*weights, ("relu_squared", [0], {}), ("multiply", [1, 2], {})])
     elif set(kinds) == {Kind.WEIGHTS}:
-        nodes = [_DOT, *((n, [0], {}) for n in _NORMALISERS)]
-        yield _summed([*nodes, (name, [1, 2][: len(kinds)], params)])
+        both: list[Call] = [(one, [0], {}) for one in ("softmax", "relu_squared")]
+        yield _attention([_SCORES[0], *both, (name, [1, 2][: len(kinds)], params)])
+    elif set(kinds) == {Kind.TOKENS}:
+        call = (name, ["v"] * len(kinds), params)
+        for around in (_NONE, _WIDE) if is_first else (_NONE,):
+            yield _attention([call, ("uniform", ["v"], {})], around, values=0)
 
 
-def _summed(
-    nodes: Nodes, projections: dict[str, Any] = _FEW, seen: dict[str, int] | None = None
+def _attention(
+    nodes: list[Call], projections: Params = _FEW, seen: Params | None = None, values: Any = "v"
 ) -> Genome:
-    return _genome([*nodes, ("weighted_sum", [len(nodes) - 1, "v"], {})], projections, seen)
-
-
-def _genome(
-    nodes: Nodes, projections: dict[str, Any], seen: dict[str, int] | None = None
-) -> Genome:
-    graph = [{"op": op, "inputs": inputs, "params": params} for op, inputs, params in nodes]
+    """The genome in which the last node holds the weights of a sum."""
+    calls = [*nodes, ("weighted_sum", [len(nodes) - 1, values], {})]
+    graph = [{"op": op, "inputs": inputs, "params": params} for op, inputs, params in calls]
     return Genome.from_dict(
         {"graph_def": graph, "proj_config": projections, "visibility": seen or {}}
     )

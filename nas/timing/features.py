@@ -5,8 +5,8 @@
 An amount is a million numbers (or multiply-adds) of one batch; what it takes of time is a unit that
 ``calibrate`` measures. A step about pairs of tokens counts heads times pairs, one about tokens
 heads times tokens times width. Where the compiler makes several steps one call, their names say so
-(``softmax@network``), for they are other kernels then: a mean needs no scores, linear attention no
-pairs, the units of a network over pairs stay in cache.
+(``softmax@call``), for they are other kernels then: a mean needs no scores, linear attention no
+pairs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 Amount = tuple[str, float]
 
 MILLION: Final = 1e6
-WAYS: Final = ("", "@call", "@network", "@linear", "@mean", "@window")
 CAUSAL_CHUNK: Final = 256  # tokens up to which causal linear attention goes by pairs
 # Scores that are products of tokens as they are, without work of their own beside it.
 _PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
@@ -87,10 +86,7 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
     if way in ("@mean", "@window", "@linear"):
         if step.role in (Role.SCORE, Role.AGGREGATE):
             yield f"{step.role}{way}", tokens
-            yield (
-                f"{step.role}{way}.macs",
-                pairs * size.width if way == "@window" else tokens * size.width,
-            )
+            yield f"{step.role}{way}.macs", (pairs if way == "@window" else tokens) * size.width
     elif not step.is_paired:
         yield name, tokens
         yield f"{name}.macs", macs
@@ -100,7 +96,13 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
     else:
         yield f"{name}{way}", pairs
         yield f"{name}.macs", macs
-        yield from _network(step, pairs * step.primitive.passes(size, step.params), pairs)
+        # What depends on the units of a network, and on words and flags: an activation, a gate.
+        passes = pairs * step.primitive.passes(size, step.params)
+        if passes > pairs:
+            yield f"{name}.passes", passes
+        for parameter, value in sorted(step.params.items()):
+            if isinstance(value, str | bool):
+                yield f"{name}.{parameter}={value}", passes
     for operand in step.operands:
         if operand.is_repeated:
             kind = "pairs" if operand.is_paired else "tokens"
@@ -109,23 +111,12 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
         yield f"mask{way}", pairs
 
 
-def _network(step: Step, passes: float, pairs: float) -> Iterator[Amount]:
-    """What depends on the units of a network, and on words and flags: an activation, a gate."""
-    if passes > pairs:
-        yield f"{step.primitive.name}.passes", passes
-    for parameter, value in sorted(step.params.items()):
-        if isinstance(value, str | bool):
-            yield f"{step.primitive.name}.{parameter}={value}", passes
-
-
 def _way(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> str:
     """How a step is computed, as an ending of its name."""
     if call is None:
         return ""
     if not call.scores:
         return "@window" if plan.is_windowed else "@mean"
-    if call.scores_pairs:
-        return "@network"
     is_long = size.tokens > (CAUSAL_CHUNK if is_causal else size.width) and not plan.is_windowed
     is_free = call.normaliser.primitive.name == "softmax_free"
     return "@linear" if is_free and is_long else "@call"

@@ -6,14 +6,13 @@ import resource
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from nas.errors import DeviceError
-from nas.training.processor import multiplies_in_bfloat16, processor_name
+from nas.processor import multiplies_in_bfloat16, processor_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,13 +45,11 @@ def resolve_precision(
     """The precision to train in: ``auto`` is bfloat16 where the hardware multiplies in it."""
     if asked != "auto":
         return asked
-    on_gpu = device.type == "cuda"
-    is_fast = _gpu_has_bfloat16() if on_gpu else multiplies_in_bfloat16()
+    if device.type == "cuda":
+        is_fast = bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    else:
+        is_fast = multiplies_in_bfloat16()
     return "bfloat16" if is_fast else "float32"
-
-
-def _gpu_has_bfloat16() -> bool:
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def hardware_name(device: torch.device) -> str:
@@ -91,15 +88,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
-@dataclass(frozen=True)
-class Used:
-    """What a training used: elapsed seconds, processor seconds of all threads, peak bytes."""
-
-    wall_seconds: float
-    core_seconds: float
-    peak_memory_bytes: int
-
-
 class Meter:
     """Measures from its making on.
 
@@ -125,14 +113,13 @@ class Meter:
         """Processor time so far, of all threads."""
         return time.process_time() - self._core
 
-    def read(self) -> Used:
-        """What was used so far."""
+    @property
+    def peak_memory_bytes(self) -> int:
+        """Most memory so far."""
         if self.device.type == "cuda":
-            peak = int(torch.cuda.max_memory_allocated(self.device))
-        else:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            peak *= 1 if sys.platform == "darwin" else 1024
-        return Used(self.elapsed, self.core_seconds, peak)
+            return int(torch.cuda.max_memory_allocated(self.device))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def _reset_peak() -> None:

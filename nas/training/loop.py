@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nas.tasks import Data, Examples, Side, Task
     from nas.training.hardware import Meter
-    from nas.training.stepping import Graphs
+    from nas.training.stepping import CudaGraphs
 
 JUDGED_AT_ONCE: Final = 128
 """Examples in a batch without gradients: on a CPU more no longer fit its second-level cache."""
@@ -52,7 +52,7 @@ class Training:
         meter: Meter,
         *,
         time_limit: float | None = None,
-        graphs: Graphs | None = None,
+        graphs: CudaGraphs | None = None,
     ) -> None:
         self._task, self._data, self._meter, self._time_limit = task, data, meter, time_limit
         self._device = device = meter.device
@@ -67,7 +67,7 @@ class Training:
         optimizer = make_optimizer(
             list(model.parameters()), task, steps, device, is_capturable=is_capturable
         )
-        self._learn = TrainStep(model, task, train, optimizer, precision, device)
+        self._learn = TrainStep(model, task, train, precision, device, optimizer)
         self._judge = EvalStep(model, task, held_out, precision, device)
         judged = JUDGED_AT_ONCE if device.type == "cpu" else JUDGED_AT_ONCE_ON_GPU
         self._training = Steps(self._learn, task.batch_size, graphs)

@@ -13,7 +13,7 @@ itself raises says which row of it holds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -25,23 +25,6 @@ if TYPE_CHECKING:
 
 FIRST_MOMENT: Final = 0.9
 LEAST_DIVISOR: Final = 1e-8
-
-
-class Optimizer(Protocol):
-    """Changes weights by their gradients, one step of the schedule at a time."""
-
-    @property
-    def state(self) -> tuple[Tensor, ...]:
-        """What a step changes besides the weights."""
-        ...
-
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        ...
-
-    def step(self) -> None:
-        """Make one step; it needs the gradients."""
-        ...
 
 
 def make_optimizer(
@@ -163,6 +146,9 @@ class CapturableAdamW:
                 own = found.setdefault((decay, weight.dtype), [])
                 own.append((weight, weight.grad, first, second))
         return [(decay, some) for (decay, _), some in found.items()]
+
+
+Optimizer: TypeAlias = ScheduledAdamW | CapturableAdamW
 
 
 def schedule_of(task: Task, steps: int) -> Tensor:

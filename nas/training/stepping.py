@@ -23,7 +23,7 @@ import gc
 from collections import deque
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -32,48 +32,16 @@ from nas.training.snapshot import Snapshot, reason_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from torch import Tensor, nn
+    from torch import Tensor
+
+    from nas.training.steps import Work
 
 WARM_UPS: Final = 3
 STEPS_AHEAD: Final = 64
 """How far the host may be before a GPU: enough that the GPU never waits."""
 
 
-class Work(Protocol):
-    """Something done with the examples of batch after batch, that changes tensors in place."""
-
-    device: torch.device
-    is_training: bool
-    """Whether the model is to be in its training mode."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The model that it runs."""
-        ...
-
-    @property
-    def state(self) -> tuple[Tensor, ...]:
-        """What it changes besides the model."""
-        ...
-
-    def __call__(self, chosen: Tensor) -> None:
-        """Do it with these examples, given by their indices."""
-        ...
-
-
-class Graphs(Protocol):
-    """Captures work on a device; the seam at which a test has no GPU."""
-
-    def warm_up(self, work: Callable[[], None], times: int) -> None:
-        """Do work where it will be captured."""
-        ...
-
-    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Record work, without doing it, as a function that does it."""
-        ...
-
-
-def graphs_on(device: torch.device) -> Graphs | None:
+def graphs_on(device: torch.device) -> CudaGraphs | None:
     """What captures work on this device, if anything does."""
     return CudaGraphs(device) if device.type == "cuda" else None
 
@@ -90,7 +58,7 @@ class Steps:
         has_failed: it was to be done otherwise; ``execution`` says why it is not.
     """
 
-    def __init__(self, work: Work, size: int, graphs: Graphs | None) -> None:
+    def __init__(self, work: Work, size: int, graphs: CudaGraphs | None) -> None:
         self.work, self.size, self._graphs = work, size, graphs
         self._replay: Callable[[], None] | None = None
         self._chosen: Tensor | None = None
@@ -108,7 +76,7 @@ class Steps:
         self._chosen.copy_(chosen)
         self._replay()
 
-    def _capture(self, chosen: Tensor, graphs: Graphs) -> None:
+    def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
         """Have a graph, or the reason why there is none; nothing else is changed."""
         self._is_tried = True
         self._chosen = fixed = chosen.clone()

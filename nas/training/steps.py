@@ -6,14 +6,13 @@ Each leaves its results in tensors on the device, so that nobody waits for one b
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from nas.tasks import Examples, Task
     from nas.training.optimizers import Optimizer
 
@@ -22,39 +21,34 @@ class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
     """The loss or the outputs are no longer finite."""
 
 
+@dataclass
 class TrainStep:
-    """One step of training on the chosen examples.
-
-    Args:
-        precision: ``float32`` or ``bfloat16`` (mixed).
+    """One step of training on the chosen examples, given by their indices.
 
     Attributes:
+        precision: ``float32`` or ``bfloat16`` (mixed).
         is_watched: every loss is looked at, which costs nothing on a processor alone; elsewhere
             ``mean_loss`` tells at the end of an epoch.
     """
 
-    is_training = True
+    is_training: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        model: nn.Module,
-        task: Task,
-        examples: Examples,
-        optimizer: Optimizer,
-        precision: str,
-        device: torch.device,
-    ) -> None:
-        self.model, self.device = model, device
-        self._task, self._examples, self._optimizer = task, examples, optimizer
-        self._precision = precision
+    model: nn.Module
+    task: Task
+    examples: Examples
+    precision: str
+    device: torch.device
+    optimizer: Optimizer
+
+    def __post_init__(self) -> None:
         # Summed losses and targets: a CUDA graph counts in tensors alone.
-        self._sums = torch.zeros(2, dtype=torch.float64, device=device)
-        self.is_watched = device.type == "cpu"
+        self._sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self.is_watched = self.device.type == "cpu"
 
     @property
     def state(self) -> tuple[Tensor, ...]:
         """What a step changes besides the model."""
-        return (self._sums, *self._optimizer.state)
+        return (self._sums, *self.optimizer.state)
 
     def __call__(self, chosen: Tensor) -> None:
         """Make the step.
@@ -62,16 +56,16 @@ class TrainStep:
         Raises:
             Diverged: the loss is looked at, and not finite.
         """
-        with mixed(self.device, self._precision):
-            total, targets = self._task.loss(self.model, self._examples.batch(chosen))
+        with mixed(self.device, self.precision):
+            total, targets = self.task.loss(self.model, self.examples.batch(chosen))
         loss = total / targets
         if self.is_watched:
             _check_finite(loss.item())
         self._sums[0] += total.detach()
         self._sums[1] += targets
-        self._optimizer.zero_grad()
+        self.optimizer.zero_grad()
         torch.autograd.backward(loss)
-        self._optimizer.step()
+        self.optimizer.step()
 
     def mean_loss(self) -> float:
         """Over all targets since it was asked last.
@@ -85,22 +79,21 @@ class TrainStep:
         return float(total / targets)
 
 
+@dataclass
 class EvalStep:
     """Tally what the model makes of the chosen examples, without learning from them."""
 
-    is_training = False
+    is_training: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        model: nn.Module,
-        task: Task,
-        examples: Examples,
-        precision: str,
-        device: torch.device,
-    ) -> None:
-        self.model, self.device = model, device
-        self._task, self._examples, self._precision = task, examples, precision
-        self._totals = torch.zeros(task.num_tallies, dtype=torch.float64, device=device)
+    model: nn.Module
+    task: Task
+    examples: Examples
+    precision: str
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        shape = self.task.num_tallies
+        self._totals = torch.zeros(shape, dtype=torch.float64, device=self.device)
 
     @property
     def state(self) -> tuple[Tensor, ...]:
@@ -110,8 +103,8 @@ class EvalStep:
     @torch.no_grad()
     def __call__(self, chosen: Tensor) -> None:
         """Judge them."""
-        with mixed(self.device, self._precision):
-            self._totals += self._task.tally(self.model, self._examples.batch(chosen))
+        with mixed(self.device, self.precision):
+            self._totals += self.task.tally(self.model, self.examples.batch(chosen))
 
     def metrics(self) -> dict[str, float]:
         """The metrics over all examples since they were asked for last.
@@ -119,12 +112,15 @@ class EvalStep:
         Raises:
             Diverged: one is not finite.
         """
-        found = self._task.score(self._totals.tolist())
+        found = self.task.score(self._totals.tolist())
         self._totals.zero_()
         for name, value in found.items():
             if not math.isfinite(value):
                 raise Diverged(f"on validation examples, {name} is {value}")
         return found
+
+
+Work: TypeAlias = TrainStep | EvalStep
 
 
 def mixed(device: torch.device, precision: str) -> torch.autocast:

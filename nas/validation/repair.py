@@ -139,7 +139,7 @@ def _renamed(genome: Genome) -> Iterator[Genome]:
     for index, node in enumerate(genome.nodes):
         for op in _operations(len(node.inputs)):
             if op != node.op:
-                yield _with_node(genome, index, Node(op, node.inputs))
+                yield genome.with_node(index, Node(op, node.inputs))
 
 
 def _rewired(genome: Genome) -> Iterator[Genome]:
@@ -148,7 +148,7 @@ def _rewired(genome: Genome) -> Iterator[Genome]:
         for slot, old in enumerate(node.inputs):
             for ref in _refs(index):
                 if ref != old:
-                    yield _with_node(genome, index, _reading(node, slot, ref))
+                    yield genome.with_node(index, _reading(node, slot, ref))
 
 
 def _extended(genome: Genome) -> Iterator[Genome]:
@@ -158,9 +158,9 @@ def _extended(genome: Genome) -> Iterator[Genome]:
         slot = len(node.inputs)
         usual = STREAM_OF_PORT.get(ports[slot].name, "v") if slot < len(ports) else "v"
         for ref in (usual, *_refs(index)):
-            yield _with_node(genome, index, replace(node, inputs=(*node.inputs, ref)))
+            yield genome.with_node(index, replace(node, inputs=(*node.inputs, ref)))
         for slot in range(len(node.inputs)):
-            yield _with_node(genome, index, _reading(node, slot))
+            yield genome.with_node(index, _reading(node, slot))
 
 
 def _bypassed(genome: Genome) -> Iterator[Genome]:
@@ -188,10 +188,6 @@ def _relabelled(genome: Genome) -> Iterator[Genome]:
 
 def _refs(index: int) -> list[Ref]:
     return [*STREAMS[::-1], *range(index)]
-
-
-def _with_node(genome: Genome, index: int, node: Node) -> Genome:
-    return replace(genome, nodes=(*genome.nodes[:index], node, *genome.nodes[index + 1 :]))
 
 
 def _reading(node: Node, slot: int, *refs: Ref) -> Node:

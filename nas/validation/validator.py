@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nas.algebra import is_constant
 from nas.genome import STREAMS, Genome, Ref
 from nas.types import Problem, Typing, infer
 from nas.validation.automaton import Letter
@@ -21,7 +22,8 @@ class Violation:
     """A broken rule.
 
     Attributes:
-        rule: the policy's rule, or "arity", "types", "heads", "widths", "output", "empty".
+        rule: the policy's rule, or "arity", "types", "heads", "widths", "output", "empty",
+            "constant".
         path: the witness, from a stream to the place where the rule looks.
         found, expected: what the path reads, what the rule wants.
         repair: the nearest legal genome, where one was looked for and found.
@@ -67,6 +69,10 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
     violations = graph.of_arity(policy)
     for rule in policy.rules:
         violations += graph.of_rule(rule)
+    if not typing.problems and is_constant(genome):
+        path = _names(genome, _first_operands(genome, len(genome.nodes) - 1))
+        expected = "an output that depends on the tokens"
+        violations.append(Violation("constant", path, "one output for all tokens", expected))
     return tuple(violations)
 
 
@@ -161,7 +167,13 @@ def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:
 
 def _typed(genome: Genome, problem: Problem) -> Violation:
     """A problem of types as a violation, with a path from a stream along first operands."""
-    path: list[Ref] = [] if problem.node is None else [problem.node]
-    while path and isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
+    path = [] if problem.node is None else _first_operands(genome, problem.node)
+    return Violation(problem.rule, _names(genome, path), problem.found, problem.expected)
+
+
+def _first_operands(genome: Genome, ref: Ref) -> list[Ref]:
+    """The path that leads to a node along first operands."""
+    path = [ref]
+    while isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
         path.append(genome.nodes[path[-1]].inputs[0])
-    return Violation(problem.rule, _names(genome, path[::-1]), problem.found, problem.expected)
+    return path[::-1]

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from nas.algebra import is_constant
 from nas.errors import SpaceError
 from nas.genome import Genome
 from nas.space import SearchSpace
@@ -146,8 +147,12 @@ class Variation:
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
-        """The genome with projections that fit it; None where it is too large or nothing fits."""
-        if len(genome.nodes) > self.space.nodes.max or self._sees_ahead(genome):
+        """The genome with projections that fit it; None where it is too large or nothing fits.
+
+        What is zero for all tokens obeys a policy, and is worth no training.
+        """
+        is_large = len(genome.nodes) > self.space.nodes.max
+        if is_large or self._sees_ahead(genome) or is_constant(genome):
             return None
         return projecting.fit(genome, self.space, rng)
 

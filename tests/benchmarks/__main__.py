@@ -6,6 +6,7 @@
     python -m tests.benchmarks kernels              each mechanism against its naive form
     python -m tests.benchmarks memory               peak memory of 4,096 tokens
     python -m tests.benchmarks additive             additive scores by the ways to write them
+    python -m tests.benchmarks timing               predicted times against measured ones
     python -m tests.benchmarks sqa                  Sparse Query Attention's claim, on one thread
     python -m tests.benchmarks evaluation           our training against plain PyTorch
     python -m tests.benchmarks trainings            core-seconds of a training, mha and uniform
@@ -31,7 +32,7 @@ from typing import Final
 
 import torch
 
-from nas.store import this_session
+from nas.processor import processor_name
 from tests.benchmarks.additive import additive
 from tests.benchmarks.dispatch import dispatch
 from tests.benchmarks.driver import driver
@@ -43,6 +44,7 @@ from tests.benchmarks.memory import memory
 from tests.benchmarks.published import published
 from tests.benchmarks.search import search
 from tests.benchmarks.sqa import sqa
+from tests.benchmarks.timing import timing
 from tests.benchmarks.trainings import trainings
 from tests.benchmarks.validator import validator
 
@@ -53,6 +55,7 @@ BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], list[Figure]]]] = {
     "kernels": kernels,
     "memory": memory,
     "additive": additive,
+    "timing": timing,
     "sqa": sqa,
     "evaluation": evaluation,
     "trainings": trainings,
@@ -68,7 +71,7 @@ def main() -> None:
     torch.set_num_threads(1)
     sys.stdout.reconfigure(line_buffering=True)  # long work is watched through a file, too
     machine = {
-        "processor": this_session("").processor,
+        "processor": processor_name(),
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
@@ -86,7 +89,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--data", default="cifar10", help="as for `nas evaluate`")
     parser.add_argument("--seeds", type=int, default=5, help="of evaluation and trainings")
-    parser.add_argument("--rounds", type=int, default=15, help="of kernels, additive and sqa")
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="of kernels, additive, timing and sqa"
+    )
     parser.add_argument(
         "--genome", action="append", default=[], metavar="SOURCE", help="one more for gpu"
     )

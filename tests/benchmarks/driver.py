@@ -8,7 +8,6 @@ at once takes their place, so that what remains is the driver's own processor ti
 from __future__ import annotations
 
 import argparse
-import hashlib
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,16 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nas.evaluation.trial import Budget, Evaluation, Trial
-from nas.genome import ModelSizes
 from nas.objectives import Objective
-from nas.searching.costing import Costing
-from nas.searching.listener import Silent
+from nas.searching.listener import Listener
 from nas.searching.loop import Loop
 from nas.searching.setup import frozen_space, make_proposer
 from nas.space import load_space
 from nas.store import Document, RunSetup, Session, create_run
 from tests.benchmarks.figures import Figure, fastest
+from tests.recorded_run import SETTING, Invented
 
 if TYPE_CHECKING:
     from nas.searching.algorithm import Told
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from nas.store import Proposal
 
 SPACES: Final = ("quickstart", "attention_v1", "attention_v2")
-SIZES: Final = ModelSizes(64, 4, 2, 65)
 OBJECTIVES: Final = (
     Objective("accuracy", "max", "fraction", "", 1.0, 0.1, is_metric=True),
     Objective("macs", "min", "MAC", "", 0.0, 2e6, is_metric=False),
@@ -85,12 +81,11 @@ def measure_search(name: str, seed: int) -> Spent:
     with tempfile.TemporaryDirectory() as folder:
         session = Session("python -m tests.benchmarks driver", {}, "any")
         with create_run(Path(folder), setup, session) as writer:
-            costs = Costing(SIZES, False, False, ("macs",), {})
-            proposer = Timed(make_proposer(setup, SIZES, costs))
+            proposer = Timed(make_proposer(setup, SETTING))
             start = time.process_time()
-            Loop(writer, proposer, Instant(), Silent()).run()
+            Loop(writer, proposer, Invented(), Listener()).run()
             taken = time.process_time() - start
-            count = len(writer.run.ended())
+            count = len(writer.run.evaluations())
     return Spent(1e3 * taken / count, 1e3 * proposer.seconds / count)
 
 
@@ -107,34 +102,3 @@ class Timed:
         proposals = self._proposer.propose(number, told)
         self.seconds += time.process_time() - start
         return proposals
-
-
-class Instant:
-    """An evaluator that answers from a hash of the key."""
-
-    workers = 1
-
-    def __init__(self) -> None:
-        self._waiting: list[Trial] = []
-
-    def calibrate(self) -> dict[str, float]:
-        """Nothing is timed."""
-        return {}
-
-    def submit(self, trials: Sequence[Trial]) -> None:
-        self._waiting += trials
-
-    def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """All that was submitted."""
-        done, self._waiting = self._waiting, []
-        return [(trial, _evaluation(trial)) for trial in done]
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-
-def _evaluation(trial: Trial) -> Evaluation:
-    number = int.from_bytes(hashlib.sha256(trial.key.encode()).digest()[:6], "big")
-    metrics = {"accuracy": 0.1 + 0.8 * (number % 997) / 997}
-    budget = Budget(1, 1, "none")
-    return Evaluation("ok", None, metrics, (), trial.seed, budget, 0.0, 0.0, 0, "here")

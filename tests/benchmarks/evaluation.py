@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from nas.canonical import canonicalise, resolved_digest
+from nas.canonical import canonicalise
 from nas.evaluation.study import mean_and_error
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial, training_seed
@@ -73,11 +73,8 @@ def _forms(task: Task, data: Data) -> dict[str, Callable[[int], float]]:
 
 
 def _ours(task: Task, data: Data, seed: int) -> float:
-    genome = canonicalise(mechanism("mha").genome)
-    dim, heads, depth, _ = task.sizes
-    key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
-    trial = Trial(key, genome, training_seed(0, "benchmark", seed))
-    found = train_candidate(trial, task, data)
+    genome = canonicalise(mechanism("mha").genome, task.sizes)
+    found = train_candidate(Trial("mha", genome, training_seed(0, "benchmark", seed)), task, data)
     assert found.is_ok, found.error
     return found.metrics["accuracy"]
 

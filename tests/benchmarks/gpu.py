@@ -89,7 +89,7 @@ def _training(
     # One rate throughout: how many steps there will be is not known.
     constant = task.model_copy(update={"schedule": "constant"})
     optimizer = make_optimizer(list(model.parameters()), constant, 1, device, is_capturable=True)
-    learn = TrainStep(model, task, train, optimizer, "bfloat16", device)
+    learn = TrainStep(model, task, train, "bfloat16", device, optimizer)
     size = min(task.batch_size, len(train))
     chosen = torch.arange(size, device=device)
     repeated = Steps(learn, size, None if form == EAGER else graphs_on(device))
@@ -142,12 +142,13 @@ def _shared(task: Task, data: Data, workers: int) -> Evaluator:
 
 def _trials(task: Task, count: int, seed: int) -> list[Trial]:
     """Mechanisms in turn, with other seeds when they come round."""
-    dim, heads, depth, _ = task.sizes
-    genomes = [canonicalise(m.genome) for m in MECHANISMS.values() if _exists(m.genome, task)]
+    genomes = [
+        canonicalise(m.genome, task.sizes) for m in MECHANISMS.values() if _exists(m.genome, task)
+    ]
     trials = []
     for number in range(count):
         genome = genomes[number % len(genomes)]
-        key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
+        key = resolved_digest(genome, task.sizes)
         trials.append(Trial(key, genome, training_seed(seed, "gpu", number)))
     return trials
 

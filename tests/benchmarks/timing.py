@@ -33,6 +33,7 @@ from nas.validation import load_policy
 from nas.variation import Variation
 from tests.benchmarks.figures import Figure
 
+GENOMES: Final = 200
 SHARES: Final = {"attention_v2": 0.7, "attention_v1": 0.2, "quickstart": 0.1}
 
 
@@ -58,7 +59,7 @@ def timing(options: argparse.Namespace) -> list[Figure]:
         begin = time.process_time()
         calibration = _calibrated(setting)
         seconds = time.process_time() - begin
-        genomes = list(drawn(options.genomes, setting).values())
+        genomes = list(drawn(GENOMES, setting).values())
         measured = measure(genomes, setting, options.rounds)
         predicted = [predict_ms(genome, setting.sizes, calibration) for genome in genomes]
         errors = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from nas.cli.live import Lines, Panel, display, panel, sparkline
+from nas.cli.live import Lines, Panel, display, sparkline
 from nas.cli.progress import Progress
 from nas.searching.listener import (
     Ended,
     Evaluated,
     GenerationDone,
-    GenerationStarted,
     Listener,
     Started,
 )
@@ -51,12 +50,10 @@ class Replayer:
                 proposals = [p for p in run.proposals(generation.number) if p.is_new]
                 jobs = [(p, r) for p in proposals for r in range(setup.repeats)]
                 is_replayed = generation.number < num_replayed
-                to_train = 0 if is_replayed else len(jobs)
-                yield GenerationStarted(generation.number, to_train, len(jobs) - to_train)
-                for done, (proposal, repeat) in enumerate(jobs[:to_train], 1):
+                for proposal, repeat in [] if is_replayed else jobs:
                     self.clock.now += SECONDS
                     evaluation = evaluations[str(proposal.key), repeat]
-                    yield Evaluated(generation.number, proposal, repeat, evaluation, done, to_train)
+                    yield Evaluated(generation.number, proposal, repeat, evaluation)
                 counts = counts + generation.counts
                 yield GenerationDone(generation, counts, is_replayed)
             yield Ended(run.name, self.folder, "finished", 3, counts, 0.3, "Done.")
@@ -69,7 +66,6 @@ class Replayer:
 def tell(listener: Listener, event: Any) -> None:
     {
         Started: listener.on_start,
-        GenerationStarted: listener.on_generation_start,
         Evaluated: listener.on_evaluation,
         GenerationDone: listener.on_generation,
         Ended: listener.on_end,
@@ -191,7 +187,7 @@ def test_with_a_lag_generations_overlap(replayer: Replayer, clock: Clock) -> Non
 
 def test_rate_and_time_left(replayer: Replayer, clock: Clock) -> None:
     watched = Panel(console(100), clock)
-    replayer.tell(watched, until=8)  # six trainings
+    replayer.tell(watched, until=7)  # six trainings
     progress = watched.progress
     assert progress is not None
     assert progress.done == 6
@@ -204,7 +200,7 @@ def test_rate_and_time_left(replayer: Replayer, clock: Clock) -> None:
 
 def test_before_the_first_result_there_is_no_rate(replayer: Replayer, clock: Clock) -> None:
     watched = Panel(console(100), clock)
-    replayer.tell(watched, until=2)
+    replayer.tell(watched, until=1)
     assert watched.progress is not None
     assert watched.progress.per_minute is None
     assert watched.progress.seconds_left is None

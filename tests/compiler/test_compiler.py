@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nas.compiler import build_attention, emit, formula
+from nas.compiler import build_attention, emit, formula, make_plan
 from nas.errors import GenomeError, ViolationError
 from nas.mechanisms import MECHANISMS
 from nas.space import load_space
@@ -120,16 +120,18 @@ def test_an_ill_typed_genome_is_refused_with_the_place(genome: Build) -> None:
         )
 
 
-def test_rope_at_an_odd_width_is_refused(genome: Build) -> None:
-    found = genome(
-        ("rope", "q"),
-        ("scaled_dot_product", [0, "k"]),
-        ("softmax", [1]),
-        ("weighted_sum", [2, "v"]),
-    )
-    for reference in (True, False):
-        with pytest.raises(GenomeError, match="rope"):
-            build_attention(found, 15, 3, reference=reference)
+@pytest.mark.parametrize("reference", [True, False])
+def test_rope_at_an_odd_width_is_refused(genome: Build, reference: bool) -> None:
+    nodes = ("rope", "q"), ("scaled_dot_product", [0, "k"]), ("softmax", [1])
+    with pytest.raises(GenomeError, match="rope"):
+        build_attention(genome(*nodes, ("weighted_sum", [2, "v"])), 15, 3, reference=reference)
+
+
+def test_a_plan_serves_several_layers() -> None:
+    plan = make_plan(MECHANISMS["gqa"].genome)
+    layers = [build_attention(plan, 32, 4) for _ in range(2)]
+    assert all(layer.genome == plan.genome for layer in layers)
+    assert list(layers[0].state_dict()) == list(layers[1].state_dict())
 
 
 def test_the_source_is_readable_and_carries_the_formula() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,9 +12,7 @@ import pytest
 from nas.errors import DeviceError
 from nas.evaluation import dispatch
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
-from nas.evaluation.guard import failed
 from nas.evaluation.trial import Budget, Evaluation, Trial
-from tests.evaluation.conftest import MakeTrials
 
 BUDGET = Budget(1, 1, "float32")
 
@@ -22,6 +21,7 @@ BUDGET = Budget(1, 1, "float32")
 class Ref:
     worker: ScriptedWorker
     trial: Trial | None
+    key: str
 
 
 @dataclass(eq=False)
@@ -34,9 +34,11 @@ class ScriptedWorker:
 class ScriptedPool:
     """A pool in which a worker that is waited for has always finished.
 
-    Each key in `deadly` says how many times its trial takes the worker with it.
+    Each key in `deadly` says how many times its trial takes the worker with it; the one named
+    `hog` takes all that are at work with it.
     """
 
+    hog: str = ""
     deadly: dict[str, int] = field(default_factory=dict)
     bad_starts: int = 0
     is_silent: bool = False
@@ -46,31 +48,35 @@ class ScriptedPool:
     def start(self) -> tuple[Any, Any]:
         worker = ScriptedWorker()
         self.workers.append(worker)
-        return worker, Ref(worker, None)
+        return worker, Ref(worker, None, "start")
 
-    def submit(self, worker: ScriptedWorker, trial: Trial) -> Ref:
+    def submit(self, worker: ScriptedWorker, trial: Trial | None) -> Ref:
         assert not worker.is_dead
         assert not worker.is_busy
         worker.is_busy = True
-        self.submitted.append(trial.key)
-        return Ref(worker, trial)
+        self.submitted.append(trial.key if trial else "speed")
+        return Ref(worker, trial, self.submitted[-1])
 
     def wait(self, refs: Sequence[Ref], timeout: float | None) -> Iterable[Ref]:
         assert refs
+        if self.hog in {ref.key for ref in refs}:
+            self.deadly |= {ref.key: 1 for ref in refs if ref.trial}
         return [] if self.is_silent else refs
 
     def get(self, ref: Ref) -> Any:
         ref.worker.is_busy = False
-        if ref.trial is None:
+        if ref.key == "start":
             self.bad_starts -= 1
             if self.bad_starts >= 0:
                 raise WorkerLostError("worker_lost", "exit code 1")
             return "host:1"
-        key = ref.trial.key
+        key = ref.key
         if self.deadly.get(key, 0) > 0:
             self.deadly[key] -= 1
             raise WorkerLostError("out_of_memory" if key == "big" else "worker_lost", "gone")
-        return failed(ref.trial, BUDGET, "error", "done", worker="", wall_seconds=0.0)
+        if ref.trial is None:
+            return {"unit": 1.0}
+        return Evaluation.failure(ref.trial, BUDGET, "error", "done", "", 0.0)
 
     def kill(self, worker: ScriptedWorker) -> None:
         worker.is_dead = True
@@ -82,16 +88,9 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_dispatcher(
-    pool: ScriptedPool, workers: int = 2, time_limit: float | None = None, start: float = 300.0
+    pool: ScriptedPool, workers: int = 2, patience: float = math.inf, start: float = 300.0
 ) -> Dispatcher:
-    return Dispatcher(
-        pool,
-        workers=workers,
-        budget=lambda _: BUDGET,
-        time_limit=time_limit,
-        grace=0.0,
-        start_seconds=start,
-    )
+    return Dispatcher(pool, workers, lambda _: BUDGET, patience=patience, start_seconds=start)
 
 
 def run(dispatcher: Dispatcher, trials: Sequence[Trial]) -> dict[str, Evaluation]:
@@ -113,7 +112,7 @@ KEYS = tuple("abcdefghijklmnopqrst")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 50])
-def test_every_trial_is_answered_once(workers: int, trials_named: MakeTrials) -> None:
+def test_every_trial_is_answered_once(workers, trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers)
     assert reasons(run(dispatcher, trials_named(*KEYS))) == dict.fromkeys(KEYS, "error")
@@ -122,7 +121,7 @@ def test_every_trial_is_answered_once(workers: int, trials_named: MakeTrials) ->
     assert dispatcher.wait() == []
 
 
-def test_most_work_begins_first_and_equals_keep_their_order(trials_named: MakeTrials) -> None:
+def test_most_work_begins_first_and_equals_keep_their_order(trials_named):
     pool = ScriptedPool()
     works = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 3.0, "e": 0.0}
     trials = [replace(trial, work=works[trial.key]) for trial in trials_named(*works)]
@@ -130,7 +129,7 @@ def test_most_work_begins_first_and_equals_keep_their_order(trials_named: MakeTr
     assert pool.submitted == ["b", "d", "c", "a", "e"]
 
 
-def test_trials_can_be_added_while_others_run(trials_named: MakeTrials) -> None:
+def test_trials_can_be_added_while_others_run(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=2)
     dispatcher.submit(trials_named("a", "b", "c"))
@@ -142,9 +141,7 @@ def test_trials_can_be_added_while_others_run(trials_named: MakeTrials) -> None:
     assert sorted(trial.key for trial, _ in [*first, *rest]) == ["a", "b", "c", "x", "y"]
 
 
-def test_worker_has_its_next_trial_before_the_caller_has_the_answer(
-    trials_named: MakeTrials,
-) -> None:
+def test_worker_has_its_next_trial_before_the_caller_has_the_answer(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
     dispatcher.submit(trials_named("a", "b"))
@@ -154,9 +151,7 @@ def test_worker_has_its_next_trial_before_the_caller_has_the_answer(
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("guilty", ["a", "e", "big", "t"])
-def test_only_the_guilty_one_is_recorded_as_lost(
-    workers: int, guilty: str, trials_named: MakeTrials
-) -> None:
+def test_only_the_guilty_one_is_recorded_as_lost(workers, guilty, trials_named):
     keys = (*KEYS[:7], "big", *KEYS[7:])
     pool = ScriptedPool(deadly={guilty: 99})
     found = run(make_dispatcher(pool, workers), trials_named(*keys))
@@ -167,7 +162,16 @@ def test_only_the_guilty_one_is_recorded_as_lost(
     assert found[guilty].error == "its worker was lost, 3 times: gone"
 
 
-def test_worker_lost_twice_costs_no_candidate(trials_named: MakeTrials) -> None:
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_a_trial_that_takes_its_neighbours_along_is_alone_to_blame(
+    workers: int, trials_named: MakeTrials
+):
+    """It ran with the same neighbours again, and all of them were recorded as lost."""
+    found = reasons(run(make_dispatcher(ScriptedPool("e"), workers), trials_named(*KEYS)))
+    assert found == {key: "worker_lost" if key == "e" else "error" for key in KEYS}
+
+
+def test_worker_lost_twice_costs_no_candidate(trials_named):
     """It did: two losses, as when a machine's memory runs short, were a failure for ever."""
     pool = ScriptedPool(deadly={"c": 1, "k": 2})
     found = reasons(run(make_dispatcher(pool), trials_named(*KEYS)))
@@ -175,7 +179,7 @@ def test_worker_lost_twice_costs_no_candidate(trials_named: MakeTrials) -> None:
     assert len(pool.workers) == 5
 
 
-def test_stop_ends_what_was_begun_and_more_can_be_asked_for(trials_named: MakeTrials) -> None:
+def test_stop_ends_what_was_begun_and_more_can_be_asked_for(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=2)
     dispatcher.submit(trials_named(*KEYS))
@@ -185,57 +189,44 @@ def test_stop_ends_what_was_begun_and_more_can_be_asked_for(trials_named: MakeTr
     assert set(run(dispatcher, trials_named("z"))) == {"z"}
 
 
-def test_the_first_worker_that_is_ready_can_be_asked(trials_named: MakeTrials) -> None:
-    pool = ScriptedPool(bad_starts=2)
-    dispatcher = make_dispatcher(pool)
-    (question,) = trials_named("question")
-
-    def ask(worker: ScriptedWorker) -> Ref:
-        assert not worker.is_dead
-        return pool.submit(worker, question)
-
-    assert dispatcher.ask_one(ask, 1.0).error == "done"
+def test_the_first_worker_that_is_ready_measures_its_speed(trials_named):
+    dispatcher = make_dispatcher(ScriptedPool(bad_starts=2))
+    assert dispatcher.calibrate() == {"unit": 1.0}
     assert set(run(dispatcher, trials_named("a", "b"))) == {"a", "b"}
 
 
-def test_a_worker_that_is_lost_or_silent_as_it_is_asked_is_replaced(
-    trials_named: MakeTrials,
-) -> None:
-    """A stopped one hung the driver for ever."""
-    pool = ScriptedPool(deadly={"question": 2})
-    dispatcher = make_dispatcher(pool, workers=1)
-    (question,) = trials_named("question")
-    found = dispatcher.ask_one(lambda worker: pool.submit(worker, question), 1.0)
-    assert found.error == "done"
+def test_a_worker_that_is_lost_as_it_measures_is_replaced():
+    pool = ScriptedPool(deadly={"speed": 2})
+    assert make_dispatcher(pool, workers=1).calibrate() == {"unit": 1.0}
     assert [worker.is_dead for worker in pool.workers] == [True, True, False]
 
-    def ask(worker: ScriptedWorker) -> Ref:
-        pool.is_silent = True
-        return pool.submit(worker, question)
 
-    own_kill = pool.kill
+def test_workers_that_are_silent_as_they_measure_are_one_sentence(monkeypatch):
+    """A stopped one hung the driver for ever."""
+    monkeypatch.setattr(dispatch, "CALIBRATION_SECONDS", 0.0)
+    pool = ScriptedPool()
+    own_wait = pool.wait
 
-    def kill(worker: ScriptedWorker) -> None:
-        pool.is_silent = False
-        own_kill(worker)
+    def wait(refs: Sequence[Ref], timeout: float | None) -> Iterable[Ref]:
+        return [ref for ref in own_wait(refs, timeout) if ref.key == "start"]
 
-    pool.kill = kill  # type: ignore[method-assign]
-    with pytest.raises(DeviceError, match=r"3 workers were lost .* no answer within 1 s"):
-        dispatcher.ask_one(ask, 1.0)
+    pool.wait = wait  # type: ignore[method-assign]
+    with pytest.raises(DeviceError, match=r"measure its speed: .* 3 times: no answer within 0 s"):
+        make_dispatcher(pool, workers=1).calibrate()
 
 
-def test_start_that_fails_twice_is_tried_again(trials_named: MakeTrials) -> None:
+def test_start_that_fails_twice_is_tried_again(trials_named):
     pool = ScriptedPool(bad_starts=2)
     assert set(run(make_dispatcher(pool, workers=1), trials_named("a"))) == {"a"}
 
 
-def test_start_that_fails_three_times_is_one_sentence(trials_named: MakeTrials) -> None:
+def test_start_that_fails_three_times_is_one_sentence(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(bad_starts=3), workers=1)
     with pytest.raises(DeviceError, match="workers died as they started, 3 in a row: exit code 1"):
         run(dispatcher, trials_named("a"))
 
 
-def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named: MakeTrials) -> None:
+def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named):
     """Losing all nodes at once ended a search after three quick failures."""
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
@@ -249,15 +240,15 @@ def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named: M
         run(gone, trials_named("d"))
 
 
-def test_start_that_takes_forever_is_one_sentence(trials_named: MakeTrials) -> None:
+def test_start_that_takes_forever_is_one_sentence(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(is_silent=True), start=0.0)
     with pytest.raises(DeviceError, match="no worker started within 0 s"):
         run(dispatcher, trials_named("a"))
 
 
-def test_hang_costs_only_the_candidate_that_hangs(trials_named: MakeTrials) -> None:
+def test_hang_costs_only_the_candidate_that_hangs(trials_named):
     pool = ScriptedPool()
-    dispatcher = make_dispatcher(pool, workers=1, time_limit=0.0)
+    dispatcher = make_dispatcher(pool, workers=1, patience=0.0)
     dispatcher.submit(trials_named(*KEYS))
     assert dispatcher.wait()[0][1].reason == "error"
     pool.is_silent = True  # from here on the worker says nothing

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from nas.errors import DeviceError
-from nas.evaluation.guard import worker_name
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trainer import train_candidate, worker_name
 from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.tasks import Data, Task
-from tests.evaluation.conftest import MakeTrials
 
 
 def unruly_training(trial: Trial, task: Task, data: Data, **limits: Any) -> Evaluation:
@@ -35,9 +33,7 @@ def unruly_training(trial: Trial, task: Task, data: Data, **limits: Any) -> Eval
     return train_candidate(trial, task, data, **limits)
 
 
-def test_local_failures_stay_with_their_candidates(
-    task: Task, data: Data, trials_named: MakeTrials
-) -> None:
+def test_local_failures_stay_with_their_candidates(task, data, trials_named):
     evaluator = LocalEvaluator(task, data, time_limit=2.0, train=unruly_training)
     trials = trials_named("a", "memory", "exception", "exit", "diverged", "recursion", "slow", "b")
     answers = list(run_trials(evaluator, trials))
@@ -63,9 +59,7 @@ def test_local_failures_stay_with_their_candidates(
 @pytest.mark.parametrize(
     ("key", "expected"), [("interrupt", KeyboardInterrupt), ("device", DeviceError)]
 )
-def test_local_lets_pass_what_is_no_candidates_fault(
-    task: Task, data: Data, trials_named: MakeTrials, key: str, expected: type[BaseException]
-) -> None:
+def test_local_lets_pass_what_is_no_candidates_fault(task, data, trials_named, key, expected):
     evaluator = LocalEvaluator(task, data, train=unruly_training)
     evaluator.submit(trials_named("a", key, "b"))
     ((_, first),) = evaluator.wait()
@@ -74,9 +68,7 @@ def test_local_lets_pass_what_is_no_candidates_fault(
         evaluator.wait()
 
 
-def test_local_trains_one_a_wait_and_takes_more_meanwhile(
-    task: Task, data: Data, trials_named: MakeTrials
-) -> None:
+def test_local_trains_one_a_wait_and_takes_more_meanwhile(task, data, trials_named):
     begun: list[str] = []
 
     def train(trial: Trial, task: Task, data: Data, **limits: Any) -> Evaluation:
@@ -96,9 +88,7 @@ def test_local_trains_one_a_wait_and_takes_more_meanwhile(
     assert evaluator.wait() == []
 
 
-def test_calibration_is_asked_for_as_trainings_run(
-    task: Task, data: Data, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibration_is_asked_for_as_trainings_run(task, data, monkeypatch):
     timing: Any = ModuleType("nas.timing")
     timing.calibrate = lambda sizes, **options: {"sizes": list(sizes), **options}
     monkeypatch.setitem(sys.modules, "nas.timing", timing)

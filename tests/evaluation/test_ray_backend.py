@@ -19,10 +19,9 @@ import ray  # noqa: TID251 - the cluster that these tests share
 import torch
 
 from nas.errors import DeviceError, RunError
-from nas.evaluation.guard import Train, budget_of, worker_name
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.ray_backend import RayEvaluator
-from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Evaluator, Stop, Trial, run_trials
 from nas.mechanisms import mechanism
 from nas.tasks import Data, Task
@@ -126,7 +125,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("key", FAILURES)
-def test_failure_is_recorded_with_its_reason(outcome: dict[str, Evaluation], key: str) -> None:
+def test_failure_is_recorded_with_its_reason(outcome, key):
     reason, words = FAILURES[key]
     evaluation = outcome[key]
     assert evaluation.reason == reason, evaluation.error
@@ -138,25 +137,23 @@ def test_failure_is_recorded_with_its_reason(outcome: dict[str, Evaluation], key
         assert evaluation.wall_seconds < GRACE + 15
 
 
-def test_failure_of_one_leaves_all_others_alone(outcome: dict[str, Evaluation]) -> None:
+def test_failure_of_one_leaves_all_others_alone(outcome):
     good = {key: evaluation for key, evaluation in outcome.items() if key not in FAILURES}
     assert len(good) == 13
     assert [key for key, evaluation in good.items() if not evaluation.is_ok] == []
 
 
-def test_a_lost_worker_costs_its_candidate_nothing(outcome: dict[str, Evaluation]) -> None:
+def test_a_lost_worker_costs_its_candidate_nothing(outcome):
     assert outcome["is_killed_once"].is_ok
 
 
-def test_worker_has_one_thread_and_shares_the_data(outcome: dict[str, Evaluation]) -> None:
+def test_worker_has_one_thread_and_shares_the_data(outcome):
     facts = outcome["good0"].metrics
     assert facts["threads"] == 1
     assert not facts["is_copy"]
 
 
-def test_results_depend_on_neither_workers_nor_backend(
-    cluster: str, task: Task, data: Data
-) -> None:
+def test_results_depend_on_neither_workers_nor_backend(cluster, task, data):
     trials = [
         Trial(name, mechanism(name).genome, seed=n, keeps_weights=True, work=n)
         for n, name in enumerate(NAMES)
@@ -182,9 +179,7 @@ def results(evaluator: Evaluator, trials: list[Trial]) -> dict[str, Any]:
     return collected
 
 
-def test_more_workers_than_the_cluster_has_is_one_sentence(
-    cluster: str, task: Task, data: Data
-) -> None:
+def test_more_workers_than_the_cluster_has_is_one_sentence(cluster, task, data):
     with pytest.raises(DeviceError, match="9 workers need 9 processor cores"):
         RayEvaluator(task, data, workers=9)
     with pytest.raises(DeviceError, match=r"3 workers with 0\.5 of a GPU each do not fit"):
@@ -192,9 +187,7 @@ def test_more_workers_than_the_cluster_has_is_one_sentence(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_gpu_that_torch_cannot_use_is_no_candidates_fault(
-    cluster: str, task: Task, data: Data, trials_named: MakeTrials
-) -> None:
+def test_gpu_that_torch_cannot_use_is_no_candidates_fault(cluster, task, data, trials_named):
     with (
         closing(RayEvaluator(task, data, workers=2)) as evaluator,
         pytest.raises(DeviceError, match=r"torch sees no GPU on .*, where Ray counts one"),
@@ -202,9 +195,9 @@ def test_gpu_that_torch_cannot_use_is_no_candidates_fault(
         list(run_trials(evaluator, trials_named("a", "b", "c")))
 
 
-def test_second_cluster_is_refused(cluster: str, task: Task, data: Data) -> None:
+def test_second_cluster_is_refused(cluster, task, data):
     with pytest.raises(DeviceError, match=r"connected to the Ray cluster at .* already"):
-        RayEvaluator(task, data, address="127.0.0.1:1")
+        RayEvaluator(task, data, ray_address="127.0.0.1:1")
 
 
 SCRIPT = """
@@ -232,7 +225,7 @@ def train(trial, task, data, **limits):
 def main(address, keys):
     task = load_task("recall", overrides={"train_examples": 1})
     trials = [Trial(key, mechanism("mha").genome, 0) for key in keys]
-    asked = dict(workers=1, gpus_per_worker=0, address=address, train=train)
+    asked = dict(workers=1, gpus_per_worker=0, ray_address=address, train=train)
     with closing(RayEvaluator(task, task.load(), **asked)) as evaluator:
         for trial, evaluation in run_trials(evaluator, trials):
             assert evaluation.is_ok, evaluation
@@ -261,14 +254,14 @@ def started_script(tmp_path: Path, address: str, *keys: str) -> Iterator[subproc
             process.kill()
 
 
-def test_cluster_is_joined_by_address(cluster: str, tmp_path: Path) -> None:
+def test_cluster_is_joined_by_address(cluster, tmp_path):
     with started_script(tmp_path, cluster, "good") as process:
         assert process.communicate(timeout=180) == ("", "")
     assert process.returncode == 0
     assert ray.cluster_resources()["CPU"] == CORES
 
 
-def test_interrupt_stops_a_cluster_of_our_own_within_seconds(tmp_path: Path) -> None:
+def test_interrupt_stops_a_cluster_of_our_own_within_seconds(tmp_path):
     with started_script(tmp_path, "", "exits", "sleeps") as process:
         wait_for(tmp_path / "asleep")
         os.killpg(process.pid, signal.SIGINT)

@@ -8,16 +8,9 @@ from nas.errors import ConfigError, DeviceError
 from nas.evaluation.share import Share, share_out
 
 
-def share(
-    cores: int, gpus: int, workers: int | None = None, gpus_per_worker: float | None = None
-) -> Share:
-    return share_out(
-        cores=cores,
-        gpus=gpus,
-        workers=workers,
-        gpus_per_worker=gpus_per_worker,
-        place="this machine",
-    )
+def share(cores, gpus, workers=None, gpus_per_worker=None):
+    asked = {"workers": workers, "gpus_per_worker": gpus_per_worker, "place": "this machine"}
+    return share_out(cores=cores, gpus=gpus, **asked)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +30,7 @@ def share(
         ((8, 2), (3, 0.5), Share(3, 0.5)),
     ],
 )
-def test_share_out(
-    offer: tuple[int, int], asked: tuple[int | None, float | None], expected: Share
-) -> None:
+def test_share_out(offer, asked, expected):
     found = share(*offer, *asked)
     assert found == expected
     assert found.device == ("cuda" if expected.gpus else "cpu")
@@ -66,9 +57,7 @@ def test_even_share_fits_the_gpus(workers: int, gpus: int) -> None:
         ((None, 1e-9), "found 1e-09"),
     ],
 )
-def test_counts_without_meaning_are_refused(
-    asked: tuple[int | None, float | None], words: str
-) -> None:
+def test_counts_without_meaning_are_refused(asked, words):
     with pytest.raises(ConfigError, match=words):
         share(8, 4, *asked)
 
@@ -83,8 +72,6 @@ def test_counts_without_meaning_are_refused(
         ((4, 2), (3, 1.0), "3 workers with 1 of a GPU each do not fit"),
     ],
 )
-def test_missing_hardware_is_named(
-    offer: tuple[int, int], asked: tuple[int | None, float | None], words: str
-) -> None:
+def test_missing_hardware_is_named(offer, asked, words):
     with pytest.raises(DeviceError, match=words):
         share(*offer, *asked)

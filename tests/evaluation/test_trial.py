@@ -102,12 +102,9 @@ def test_evaluation_contradictions_are_refused(changes: dict[str, Any]) -> None:
     [{"extra": 1}, {"reports": [[1, 2]]}, {"reports": 3}, {"metrics": [1]}, {"budget": "long"}],
 )
 def test_evaluation_malformed_data_is_one_sentence(changes: dict[str, Any]) -> None:
-    with pytest.raises(RunError, match="no evaluation record"):
-        Evaluation.from_dict({**make_evaluation().to_dict(), **changes})
-
-
-def test_evaluation_missing_field_is_named() -> None:
     data = make_evaluation().to_dict()
+    with pytest.raises(RunError, match="no evaluation record"):
+        Evaluation.from_dict({**data, **changes})
     del data["worker"]
     with pytest.raises(RunError, match="worker"):
         Evaluation.from_dict(data)
@@ -160,17 +157,9 @@ def test_run_trials_gives_all_that_come() -> None:
     assert [trial for trial, _ in run_trials(Pairs(), trials)] == trials  # type: ignore[arg-type]
 
 
-def test_training_seed_is_pinned() -> None:
+def test_training_seed_is_pinned_and_depends_on_each_part() -> None:
     assert training_seed(0, "0123456789abcdef", 0) == 1804502978
-
-
-def test_training_seed_depends_on_each_part() -> None:
-    seeds = {
-        training_seed(run, key, repeat)
-        for run in range(5)
-        for key in "abcde"
-        for repeat in range(5)
-    }
+    seeds = {training_seed(n, key, i) for n in range(5) for key in "abcde" for i in range(5)}
     assert len(seeds) == 125
     assert all(0 <= seed < 2**31 for seed in seeds)
 

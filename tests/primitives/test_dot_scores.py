@@ -9,12 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.primitives.bilinear import Bilinear
 from nas.primitives.convolutional_score import ConvolutionalScore
-from nas.primitives.cosine import Cosine
-from nas.primitives.distance import Distance
-from nas.primitives.softcap import Softcap
-from nas.primitives.temperature import Temperature
+from nas.primitives.products import Bilinear, Cosine, Distance
+from nas.primitives.score_changes import Softcap, Temperature
 
 
 def tokens(length: int, seed: int, width: int = 4) -> Tensor:

@@ -51,19 +51,6 @@ def test_what_is_added_hides_whatever_the_scores_are(
     assert mask_bias(mask, scores).shape == mask.shape
 
 
-def test_every_sample_may_have_a_mask_of_its_own_under_vmap() -> None:
-    scores = torch.randn(6, 3, 4, 5, dtype=torch.float64)
-    masks = torch.rand(6, 1, 4, 5) > 0.5
-    masks[2, :, 1] = False
-
-    def loss(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return masked_softmax(scores[None], mask[None], False).square().sum()
-
-    found = torch.vmap(torch.func.grad(loss))(scores, masks)
-    each = [torch.func.grad(loss)(*one) for one in zip(scores, masks, strict=True)]
-    torch.testing.assert_close(found, torch.stack(each))
-
-
 def test_below_top_marks_what_cannot_be_in_a_support() -> None:
     row = torch.tensor([5.0, 4.5, 1.0, -math.inf, 9.0]).reshape(1, 1, 1, 5)
     mask = torch.tensor([True, True, True, True, False])

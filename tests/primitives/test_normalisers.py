@@ -8,12 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nas.primitives.entmax15 import Entmax15
-from nas.primitives.relu_squared import ReluSquared
-from nas.primitives.sigmoid import Sigmoid
-from nas.primitives.softmax import Softmax
-from nas.primitives.softmax_one import SoftmaxOne
-from nas.primitives.sparsemax import Sparsemax
+from nas.primitives.pointwise_weights import ReluSquared, Sigmoid
+from nas.primitives.softmax import Softmax, SoftmaxOne
+from nas.primitives.threshold import Entmax15, Sparsemax
 from nas.primitives.topk import TopkFilter, TopkSoftmax
 from nas.primitives.uniform import Uniform
 

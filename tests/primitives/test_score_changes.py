@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from nas.primitives.alibi import Alibi, alibi_slopes
-from nas.primitives.key_bias import KeyBias
-from nas.primitives.scaled_dot_product import ScaledDotProduct
-from nas.primitives.softmax_free import SoftmaxFree
+from nas.primitives.pointwise_weights import SoftmaxFree
+from nas.primitives.products import ScaledDotProduct
+from nas.primitives.score_changes import KeyBias
 
 
 def tokens(length: int, seed: int, width: int = 4) -> Tensor:

@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from nas.primitives import get
 from nas.primitives.arithmetic import Add, Multiply
 from nas.primitives.base import Role
-from nas.primitives.gated_value import GatedValue
-from nas.primitives.linear import Linear
 from nas.primitives.norms import LayerNorm, RmsNorm
-from nas.primitives.output_gate import OutputGate
 from nas.primitives.short_conv import ShortConv
+from nas.primitives.token_maps import GatedValue, Linear, OutputGate
 
 X = torch.randn(2, 3, 7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

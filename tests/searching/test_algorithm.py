@@ -105,17 +105,6 @@ def test_algorithm_takes_any_number_of_objectives(kit: Any, name: str, width: in
 
 
 @every_algorithm
-def test_algorithm_gives_up_when_the_space_is_exhausted(
-    kit: Any, name: str, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr("nas.searching.proposing.MAX_ATTEMPTS", 100)
-    drawn = drive(kit.proposer(name, space=kit.tiny, population=8), 51)
-    given_up = next(attempts for attempts in drawn if not attempts[-1].is_new)
-    assert len(given_up) == 100
-    assert len(new_ones(drawn)) <= 50
-
-
-@every_algorithm
 @both_forms
 def test_algorithm_names_parents_whose_results_were_told(
     kit: Any, name: str, lag: int | None

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from nas.costs import Setting
 from nas.errors import ConfigError, SpaceError
+from nas.genome import ModelSizes
 from nas.objectives import Metric
 from nas.searching.setup import (
     Settings,
-    as_text,
     from_text,
+    frozen,
     make_objectives,
     objective_names,
 )
@@ -41,8 +43,8 @@ def test_settings_refuse_what_means_nothing(changes: dict[str, Any], message: st
 def test_frozen_copies_become_the_same_space_and_policy(name: str) -> None:
     space = load_space(name)
     policy = load_policy(space.policy)
-    assert from_text(Document.of(name, as_text(space)), SearchSpace) == space
-    file = from_text(Document.of(policy.name, as_text(policy.file)), PolicyFile)
+    assert from_text(frozen(name, space), SearchSpace) == space
+    file = from_text(frozen(policy.name, policy.file), PolicyFile)
     assert file == policy.file
     assert compile_policy(file, "a copy") == policy
 
@@ -82,9 +84,11 @@ def test_objectives_exist_and_stand_once(kit: Any, names: list[str], message: st
 
 
 def test_objectives_ends_are_chance_and_twice_standard_attention() -> None:
-    found = make_objectives(("accuracy", "macs", "perplexity"), METRICS, {"macs": 500.0})
+    setting = Setting(ModelSizes(32, 4, 2, 16), False, False, {})
+    found = make_objectives(("accuracy", "macs", "perplexity"), METRICS, setting)
+    mha = 2 * (4 * 16 * 32**2 + 2 * 16**2 * 32)  # two layers: projections, scores and sums
     assert [(o.name, o.direction, o.ideal, o.reference, o.is_metric) for o in found] == [
         ("accuracy", "max", 1.0, 0.25, True),
-        ("macs", "min", 0.0, 1000.0, False),
+        ("macs", "min", 0.0, 2.0 * mha, False),
         ("perplexity", "min", 1.0, 10.0, True),
     ]

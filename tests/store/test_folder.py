@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -53,31 +50,6 @@ def test_create_run_makes_a_name_of_any_space(samples: Any, tmp_path: Path) -> N
         assert writer.run.folder.parent == tmp_path
 
 
-def test_create_run_leaves_nothing_but_the_run(new_run: NewRun, tmp_path: Path) -> None:
-    new_run("a")
-    with pytest.raises(RunError):
-        new_run("a")
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
-
-
-def test_create_run_cleans_up_what_was_left_a_day_ago(samples: Any, tmp_path: Path) -> None:
-    old, young = tmp_path / ".new-1", tmp_path / ".new-2"
-    for left in (old, young):
-        left.mkdir()
-        (left / "run.sqlite").write_text("half made")
-    day_ago = time.time() - 86_500
-    os.utime(old, (day_ago, day_ago))
-    create_run(tmp_path, samples.setup(), samples.session, name="run").close()
-    assert not old.exists()
-    assert young.exists()
-
-
-def test_create_run_a_taken_name_is_one_sentence(new_run: NewRun) -> None:
-    new_run("mine")
-    with pytest.raises(RunError, match="mine: exists already; `nas resume mine`"):
-        new_run("mine")
-
-
 @pytest.mark.parametrize("name", ["latest", "", "..", "a/b", ".hidden", "a b", "-x", "x" * 101])
 def test_create_run_a_name_that_is_none_is_one_sentence(new_run: NewRun, name: str) -> None:
     with pytest.raises(RunError, match="cannot name a run; expected letters"):
@@ -88,16 +60,6 @@ def test_create_run_where_nothing_can_be_made_is_one_sentence(samples: Any, tmp_
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunError, match="runs: no run can be made here"):
         create_run(tmp_path / "runs", samples.setup(), samples.session)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_create_run_in_a_folder_not_writable_is_one_sentence(samples: Any, tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(RunError, match=r"no run can be made here \(Permission denied\)"):
-            create_run(tmp_path, samples.setup(), samples.session)
-    finally:
-        tmp_path.chmod(0o700)
 
 
 RACE = """
@@ -143,10 +105,6 @@ def test_list_runs_by_activity_with_what_cannot_be_read(
     assert find_run("latest", tmp_path / "runs").name == "first"
 
 
-def test_list_runs_of_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    assert list_runs(tmp_path / "nowhere") == ([], [])
-
-
 def test_find_run_by_name_path_or_file(
     new_run: NewRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,23 +115,6 @@ def test_find_run_by_name_path_or_file(
     assert find_run(str(folder / "run.sqlite"), tmp_path / "elsewhere") == folder
     monkeypatch.chdir(folder)
     assert find_run(".").resolve() == folder.resolve()
-
-
-def test_find_run_after_moving_it(new_run: NewRun, tmp_path: Path) -> None:
-    with new_run("one") as writer:
-        folder = writer.run.folder
-    folder.rename(tmp_path / "runs" / "renamed")
-    runs, _ = list_runs(tmp_path / "runs")
-    assert [run.name for run in runs] == ["renamed"]
-
-
-def test_find_run_latest_is_the_last_active(samples: Any, tmp_path: Path) -> None:
-    for days, name in enumerate(["z", "m", "a"]):
-        now = samples.now + timedelta(days=days)
-        create_run(
-            tmp_path, samples.setup(), samples.session, name=name, clock=lambda now=now: now
-        ).close()
-    assert find_run("latest", tmp_path).name == "a"
 
 
 @pytest.mark.parametrize("source", ["", "on", "nowhere/at/all", "x" * 5000, "a\0b"])
@@ -193,14 +134,22 @@ def test_find_run_names_the_near_one(new_run: NewRun, tmp_path: Path) -> None:
         find_run("2026-03-01_quickstart_s4", tmp_path / "runs")
 
 
-def test_find_run_latest_of_none_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="holds no run yet; `nas search` makes one"):
-        find_run("latest", tmp_path)
-
-
 def test_split_member() -> None:
     assert split_member("latest/best") == ("latest", "best")
     assert split_member("/some/where/run/0a1b") == ("/some/where/run", "0a1b")
     for source in ("latest", "latest/", "/best", ""):
         with pytest.raises(RunError, match="expected RUN/ID, for example latest/best"):
             split_member(source)
+
+
+def test_create_run_a_taken_name_is_one_sentence(new_run: NewRun, tmp_path: Path) -> None:
+    new_run("mine")
+    with pytest.raises(RunError, match="mine: exists already; `nas resume mine`"):
+        new_run("mine")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mine"]
+
+
+def test_find_run_latest_of_none_is_one_sentence(tmp_path: Path) -> None:
+    assert list_runs(tmp_path / "nowhere") == ([], [])
+    with pytest.raises(RunError, match="holds no run yet; `nas search` makes one"):
+        find_run("latest", tmp_path)

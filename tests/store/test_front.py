@@ -19,7 +19,6 @@ from nas.store import (
     front,
     front_hypervolume,
     lineage,
-    summarise,
 )
 
 NewRun = Callable[..., RunWriter]
@@ -74,10 +73,6 @@ def test_front_takes_means_and_waits_for_all_repeats(new_run: NewRun, samples: A
     assert member.objectives["macs"] == 1000.0
     counts = writer.run.counts()
     assert (counts.proposed, counts.evaluated, counts.failed) == (3, 2, 1)
-
-
-def test_summarise_of_one_repeat_has_no_error() -> None:
-    assert summarise([{"accuracy": 0.5}]) == ({"accuracy": 0.5}, {})
 
 
 def test_front_replayed_proposals_count_but_are_no_members(new_run: NewRun, samples: Any) -> None:
@@ -137,6 +132,8 @@ def test_find_proposal_by_the_beginning_of_a_digest(new_run: NewRun, samples: An
     assert find_proposal(writer.run, "abc1") == first
     assert find_proposal(writer.run, "ABC2") == second
     assert find_proposal(writer.run, second.digest) == second
+    with pytest.raises(RunError, match="one/abd: no genome of this run"):
+        find_proposal(writer.run, "abd")
     with pytest.raises(RunError) as caught:
         find_proposal(writer.run, "abc")
     assert f"one/abc: 2 digests begin so: {first.digest}, {second.digest}." in str(caught.value)
@@ -153,11 +150,6 @@ def test_find_proposal_lists_only_some_of_many(new_run: NewRun, samples: Any) ->
 def test_find_proposal_of_no_digest_is_one_sentence(new_run: NewRun, member: str) -> None:
     with pytest.raises(RunError, match=r"names no member; expected .* best, knee, cheapest"):
         find_proposal(new_run().run, member)
-
-
-def test_find_proposal_of_an_unknown_digest_is_one_sentence(new_run: NewRun) -> None:
-    with pytest.raises(RunError, match="one/abc: no genome of this run"):
-        find_proposal(new_run().run, "abc")
 
 
 def test_find_proposal_prefers_the_one_that_was_trained(new_run: NewRun, samples: Any) -> None:

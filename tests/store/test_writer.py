@@ -15,8 +15,8 @@ import pytest
 
 from nas.errors import RunError
 from nas.evaluation.trial import REASONS, Report
-from nas.store import RunWriter, fold_log, open_run, open_writer, weights_path
-from nas.store.weights import drop_weights, keep_weights
+from nas.store import RunWriter, fold_log, open_run, open_writer, this_session, weights_path
+from nas.store.weights import FrontWeights
 
 NewRun = Callable[..., RunWriter]
 
@@ -65,7 +65,6 @@ def test_writer_evaluation_reads_back_exactly(new_run: NewRun, samples: Any) -> 
         assert run.evaluation(proposal.key) == evaluation
         assert run.evaluation(proposal.key, 1) is None
         assert run.evaluations() == {(proposal.key, 0): evaluation}
-        assert run.ended() == {(proposal.key, 0): None}
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -148,11 +147,15 @@ def test_fold_log_makes_a_killed_writers_run_one_file(new_run: NewRun, samples: 
 
 def test_weights_are_kept_and_dropped_by_key(new_run: NewRun, samples: Any) -> None:
     folder = new_run().run.folder
-    drop_weights(folder, set())
+    weights = FrontWeights(folder)
+    weights.tidy()
     for key in ("aa", "bb", "cc"):
-        keep_weights(folder, key, key.encode())
+        weights.keep(key, samples.evaluation(weights=key.encode()))
+        weights.expect(key)
     (folder / "weights" / ".cc.safetensors.123").write_bytes(b"left by a kill")
-    drop_weights(folder, {"bb"})
+    for key, costs in (("aa", (2.0, 2.0)), ("bb", (1.0, 1.0)), ("cc", None)):
+        weights.learn(key, costs)
+    weights.tidy()
     assert [path.name for path in (folder / "weights").iterdir()] == ["bb.safetensors"]
     assert weights_path(folder, "bb").read_bytes() == b"bb"
     for key in ("../../x", "", "a/b"):
@@ -192,17 +195,6 @@ def test_writer_is_durable_and_a_closed_run_is_one_file(new_run: NewRun) -> None
     names = {path.name for path in writer.run.folder.iterdir()}
     copies = {"policy.yaml", "space.yaml", "task.yaml"}
     assert names == copies | {"lock", "run.sqlite"}
-
-
-def test_writer_a_run_reads_with_plain_sqlite(new_run: NewRun, samples: Any) -> None:
-    with new_run() as writer:
-        samples.fill(writer, [(0.5, 1000.0), (0.4, 500.0)])
-    connection = sqlite3.connect(writer.run.folder / "run.sqlite")
-    found = connection.execute(
-        "SELECT json_extract(metrics, '$.accuracy') FROM trials ORDER BY 1"
-    ).fetchall()
-    connection.close()
-    assert found == [(0.4,), (0.5,)]
 
 
 def test_writer_a_run_is_explained_by_its_readme(new_run: NewRun, samples: Any) -> None:
@@ -247,3 +239,10 @@ def test_writer_a_full_disk_is_one_sentence(new_run: NewRun) -> None:
     assert done.stdout.count("\n") == 1
     with open_run(folder) as run:
         assert run.status == "stopped"
+
+
+def test_this_session_names_versions_and_hardware() -> None:
+    session = this_session("nas search", workers=3)
+    assert (session.command, session.workers) == ("nas search", 3)
+    assert {"python", "torch"} <= session.versions.keys()
+    assert "cores" in session.hardware

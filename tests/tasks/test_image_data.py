@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from nas.errors import DataError
+from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trial import Trial
+from nas.mechanisms import mechanism
 from nas.tasks import load_task
-from nas.tasks.images.folder import cache_folder, read_images
+from nas.tasks.images.folder import read_images
 
 
 def load(data="digits", **overrides):
@@ -28,13 +30,18 @@ def load_folder(root, **overrides):
     return load(f"imagefolder:{root}", **overrides)
 
 
-def test_digits_are_cut_into_two_disjoint_parts():
+def test_digits_are_cut_into_two_disjoint_parts_with_exact_moments():
     data = load(train_images=1000, validation_images=400)
     assert data.train["images"].shape == (1000, 1, 8, 8)
     assert data.validation["images"].shape == (400, 1, 8, 8)
     assert not rows(data.train["images"]) & rows(data.validation["images"])
     assert len(data.facts["classes"]) == 10
     assert np.ptp(np.bincount(data.validation["labels"])) == 0
+    for array in (data.train["images"], data.validation["images"]):
+        assert array.flags.c_contiguous
+        assert array.dtype == np.uint8
+    assert data.facts["mean"] == pytest.approx([data.train["images"].mean()])
+    assert data.facts["std"] == pytest.approx([data.train["images"].std()])
 
 
 def test_digits_fewer_than_asked_are_shared_in_proportion():
@@ -47,15 +54,6 @@ def test_digits_are_enlarged_to_the_size_asked_for():
     data = load(image_size=32)
     assert data.train["images"].shape[2:] == (32, 32)
     assert data.train["images"].max() > 250
-
-
-def test_image_data_are_contiguous_with_exact_moments():
-    data = load(train_images=500)
-    for array in (data.train["images"], data.validation["images"]):
-        assert array.flags.c_contiguous
-        assert array.dtype == np.uint8
-    assert data.facts["mean"] == pytest.approx([data.train["images"].mean()])
-    assert data.facts["std"] == pytest.approx([data.train["images"].std()])
 
 
 def test_digest_follows_the_content():
@@ -144,26 +142,6 @@ def empty_train(root):
     (root / "train").mkdir()
 
 
-@pytest.mark.parametrize(
-    ("ruin", "words"),
-    [
-        (shutil.rmtree, "there is no such folder"),
-        (lambda root: shutil.rmtree(root / "train"), "holds no folder train/"),
-        (empty_train, "holds no folders"),
-        (lambda root: shutil.rmtree(root / "train" / "dog"), "holds one class, 'cat'"),
-        (empty_class, "holds no images"),
-        (damage, "cannot be read as an image"),
-    ],
-)
-def test_image_folder_says_what_is_wrong(image_folder, ruin, words):
-    root = image_folder()
-    ruin(root)
-    with pytest.raises(DataError) as error:
-        load_folder(root)
-    assert words in str(error.value)
-    assert str(root) in str(error.value)
-
-
 def hold_a_pipe(root):
     os.mkfifo(root / "train" / "cat" / "pipe.png")
 
@@ -180,28 +158,35 @@ def hold_terminal_escape(root):
     (root / "train" / "cat").rename(root / "train" / "\x1b[2Jcat")
 
 
+def replace_by_a_file(root):
+    shutil.rmtree(root)
+    root.write_text("")
+
+
 @pytest.mark.parametrize(
-    ("plant", "words"),
+    ("ruin", "words"),
     [
+        (shutil.rmtree, "there is no such folder"),
+        (replace_by_a_file, "is a file"),
+        (lambda root: shutil.rmtree(root / "train"), "holds no folder train/"),
+        (empty_train, "holds no folders"),
+        (lambda root: shutil.rmtree(root / "train" / "dog"), "holds one class, 'cat'"),
+        (empty_class, "holds no images"),
+        (damage, "cannot be read as an image"),
         (hold_a_pipe, "no regular file"),
         (hold_postscript, "cannot be read as an image"),
         (hold_odd_name, r"'c\udcffat' is no printable name"),
         (hold_terminal_escape, r"'\x1b[2Jcat' is no printable name"),
     ],
 )
-def test_image_folder_refuses_what_somebody_planted(image_folder, plant, words):
+def test_image_folder_says_what_is_wrong_or_planted(image_folder, ruin, words):
     root = image_folder()
-    plant(root)
+    ruin(root)
     with pytest.raises(DataError) as error:
         load_folder(root, train_images=100, validation_images=100)
     assert words in str(error.value)
+    assert str(root) in str(error.value)
     assert "\x1b" not in str(error.value)
-
-
-def test_image_folder_that_is_a_file_is_refused(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="is a file"):
-        load_folder(tmp_path / "file")
 
 
 def test_cifar10_without_network_names_the_alternatives(monkeypatch):
@@ -213,11 +198,6 @@ def test_cifar10_without_network_names_the_alternatives(monkeypatch):
         load("cifar10")
 
 
-def test_cache_folder_has_a_place_of_its_own(monkeypatch):
-    monkeypatch.delenv("NAS_CACHE")
-    assert cache_folder() == Path.home() / ".cache" / "nas"
-
-
 @pytest.mark.data
 def test_real_cifar10_is_decoded_once(cifar10, monkeypatch):
     task = load_task("vit-cifar10", data=f"imagefolder:{cifar10}")
@@ -227,3 +207,17 @@ def test_real_cifar10_is_decoded_once(cifar10, monkeypatch):
     assert again.digest == first.digest
     assert first.train["images"].shape == (task.train_images, 3, 32, 32)
     assert first.count("validation") == task.validation_images
+
+
+@pytest.mark.data
+def test_default_task_tells_attention_from_none(cifar10):
+    task = load_task("vit-cifar10", data=f"imagefolder:{cifar10}")
+    images, scores = task.load(), {}
+    for name in ("mha", "uniform"):
+        trials = [Trial(name, mechanism(name).genome, seed) for seed in range(5)]
+        done = [train_candidate(trial, task, images) for trial in trials]
+        scores[name] = np.array([e.metrics["accuracy"] for e in done])
+    gap = scores["mha"].mean() - scores["uniform"].mean()
+    error = np.sqrt(sum(s.var(ddof=1) for s in scores.values()) / 5)
+    assert gap >= 0.03
+    assert gap >= 5 * error

@@ -125,7 +125,7 @@ def test_load_task_suggests_the_near_name():
         ("name: x\nkind: images\nfor_data: 3", "for_data"),
         ("name: x\nkind: images\nfor_data: {digit: {epochs: 2}}", "did you mean 'digits'?"),
         ("name: x\nkind: images\ndata: 7", "data"),
-        ("name: x\nkind: recall\ndata: digits", "expected synthetic"),
+        ("name: x\nkind: recall\ndata: digits", "expected 'synthetic'"),
         ("name: x\nkind: recall\npairs: 65", "at most num_keys, 64"),
     ],
 )

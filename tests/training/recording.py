@@ -21,7 +21,7 @@ FROM_HOST = {aten.lift_fresh.default, aten.lift_fresh_copy.default}
 
 
 class Recording:
-    """``nas.training.stepping.Graphs``, as above."""
+    """``nas.training.stepping.CudaGraphs``, as above."""
 
     def __init__(self) -> None:
         self.warm_ups = self.replays = 0

@@ -151,3 +151,16 @@ def test_a_long_chain_is_linear_work(genome: Build) -> None:
         *doubled, SCORE, ("softmax", [n]), ("weighted_sum", [n + 1, n - 1]), ("add", [n + 2, n - 1])
     )
     assert only(validate(broken, OURS)).rule == "output"
+
+
+@pytest.mark.parametrize("after", [(), ("linear",), ("layer_norm", "gelu")])
+def test_a_mechanism_that_says_the_same_of_all_tokens_is_refused(
+    after: tuple[str, ...], genome: Build
+) -> None:
+    nodes = [("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"])]
+    nodes += [(op, [len(nodes) + i - 1]) for i, op in enumerate(after)]
+    (found,) = validate(genome(*nodes), OURS)
+    assert found.rule == "constant"
+    assert "expected 'an output that depends on the tokens'" in found.message
+    gated = genome(*nodes, ("add", [len(nodes) - 1, "v"]))
+    assert "constant" not in {violation.rule for violation in validate(gated, OURS)}

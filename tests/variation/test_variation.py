@@ -11,7 +11,7 @@ import torch
 from nas.canonical import canonicalise, digest
 from nas.compiler import build_attention, make_plan
 from nas.config import parse_model
-from nas.errors import ConfigError, GenomeError, SpaceError
+from nas.errors import ConfigError, SpaceError
 from nas.genome import Genome, Node
 from nas.mechanisms import MECHANISMS, Mechanism, seeds
 from nas.primitives import REGISTRY, Role, get
@@ -67,7 +67,7 @@ def population(name: str, count: int, seed: int, is_causal: bool = False) -> lis
     return found
 
 
-@pytest.mark.parametrize("count", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SPACES)
 def test_nothing_that_variation_makes_is_rejected(name: str, count: int) -> None:
     space, policy, _ = setup(name)
@@ -112,13 +112,6 @@ def test_what_the_published_rules_let_stand_nowhere_never_does() -> None:
     assert ops == set(load_space("attention_v1").primitives) - {"topk_filter"}
 
 
-def test_samples_are_of_every_size() -> None:
-    _, _, variation = setup("attention_v2")
-    rng = np.random.default_rng(8)
-    sizes = {len(variation.sample(rng).nodes) for _ in range(800)}
-    assert sizes >= set(range(3, 12))
-
-
 def test_mutants_differ_from_their_parent_and_stay_near() -> None:
     _, _, variation = setup("attention_v2")
     rng = np.random.default_rng(9)
@@ -148,7 +141,7 @@ def test_two_stage_attention_grows_where_the_policy_allows_it() -> None:
     space = changed("quickstart", policy="two_stage")
     policy = load_policy("two_stage")
     variation, rng = Variation(space, policy), np.random.default_rng(11)
-    found = [variation.sample(rng) for _ in range(1_500)]
+    found = [variation.sample(rng) for _ in range(600)]
     assert not any(validate(g, policy) for g in found)
     assert any(sum(n.op == "weighted_sum" for n in g.nodes) > 1 for g in found)
 
@@ -211,11 +204,6 @@ def test_a_narrow_space_is_never_left() -> None:
         assert space.excludes(genome) is None, genome.to_json()
 
 
-def test_a_genome_that_cannot_be_at_a_size_raises_there_only() -> None:
-    with pytest.raises(GenomeError, match="3/4"):
-        build_attention(MECHANISMS["lsqa"].genome, 12, 6)
-
-
 def test_windows_of_the_space_turn_up_and_no_others() -> None:
     choices = {"window": (None, 8, 16), "global_tokens": (0, 2)}
     found, space = (
@@ -238,7 +226,7 @@ def test_windows_of_the_space_turn_up_and_no_others() -> None:
 
 
 def test_nothing_that_causal_variation_makes_sees_later_tokens() -> None:
-    found = population("attention_v2", 20_000, seed=20, is_causal=True)
+    found = population("attention_v2", 6_000, seed=20, is_causal=True)
     unsafe = [g for g in dict.fromkeys(found) if make_plan(g).unsafe]
     assert not unsafe, unsafe[0].to_json()
     convolutions = {n.params for g in found for n in g.nodes if n.op == "short_conv"}

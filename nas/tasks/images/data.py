@@ -61,21 +61,16 @@ def load_images(spec: str, size: int, counts: tuple[int, int], seed: int) -> Dat
     """
     source = _source(spec, size)
     chosen = draw_two(source.labels, *counts, np.random.default_rng(seed))
-    images = np.split(source.read(np.concatenate(chosen)), [len(chosen[0])])
-    labels = [source.labels[own] for own in chosen]
-    mean, std = _moments(images[0])
-    digest = _digest(source.classes, images[0], labels[0], images[1], labels[1])
-    train, validation = (
-        _columns(np.ascontiguousarray(images[side]), labels[side]) for side in (0, 1)
-    )
+    pixels = np.split(source.read(np.concatenate(chosen)), [len(chosen[0])])
+    sides: list[dict[str, NDArray[np.generic]]] = [
+        {"images": images, "labels": source.labels[own]}
+        for images, own in zip(pixels, chosen, strict=True)
+    ]
+    train, validation = sides
+    mean, std = _moments(pixels[0])
+    digest = _digest(source.classes, *train.values(), *validation.values())
     facts = {"classes": source.classes, "mean": mean, "std": std}
     return Data(spec, train, validation, digest, facts)
-
-
-def _columns(
-    images: NDArray[np.uint8], labels: NDArray[np.int64]
-) -> dict[str, NDArray[np.generic]]:
-    return {"images": images, "labels": labels}
 
 
 def _moments(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:

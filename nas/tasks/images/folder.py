@@ -27,17 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUFFIXES: Final = (
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".webp",
-    ".bmp",
-    ".gif",
-    ".ppm",
-    ".pgm",
-    ".tif",
-    ".tiff",
-)
+    ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff"
+)  # fmt: skip
 TRAIN: Final = "train"
 LAYOUT: Final = "expected train/ with a folder of images for each class"
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")

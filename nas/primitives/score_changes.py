@@ -1,4 +1,4 @@
-"""A bias of each key on its scores."""
+"""What changes scores one by one: a temperature, a soft bound, a bias of each key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,55 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.primitives.domains import Real
+
+
+@primitive(
+    "temperature",
+    "scores: scores[h] -> scores[h]",
+    role=Role.ADJUST,
+    notation="τ·{scores}",
+    source="Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
+)
+class Temperature(nn.Module):
+    """A learned factor for each head, 1 at the start.
+
+    out_h = t_h scores_h; an excluded key stays excluded, whatever the factor's sign
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(heads))
+
+    def forward(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        excluded = scores == -torch.inf
+        # Zero before the product: the factor's gradient would be 0 * inf, which is NaN.
+        finite = scores.masked_fill(excluded, 0.0)
+        scaled = finite * self.factor.to(scores.dtype).view(-1, 1, 1)
+        return scaled.masked_fill(excluded, -torch.inf)
+
+
+@primitive(
+    "softcap",
+    "scores: scores[h] -> scores[h]",
+    role=Role.ADJUST,
+    notation="softcap_{cap}({scores})",
+    source="Bello et al. 2016, eq. 16; Gemma 2, section 2",
+    parameters={"cap": Real(default=50.0, low=1e-3, high=1e6)},
+)
+class Softcap(nn.Module):
+    """Scores pressed into an interval, nearly unchanged where they are small.
+
+    out = c tanh(scores / c); an excluded key stays excluded
+    """
+
+    def __init__(self, *, cap: float = 50.0) -> None:
+        super().__init__()
+        self.cap = cap
+
+    def forward(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        bounded = self.cap * torch.tanh(scores / self.cap)
+        return bounded.masked_fill(scores == -torch.inf, -torch.inf)
 
 
 def _macs(sizes: Sizes, params: Params) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from nas.types import MODEL
 
 if TYPE_CHECKING:
-    from nas.compiler.plan import Operand, Step
+    from nas.compiler.plan import Step
 
 # Characters of a statement in a method, so that a line has at most a hundred.
 LINE: Final = 92
@@ -33,11 +33,15 @@ def times_text(count: str, width: str) -> str:
         return width
     if (count, width) == ("heads", "dim // heads"):
         return "dim"
-    return (
-        f"{count} * ({width})"
-        if "//" in width and not width.startswith("key")
-        else (f"{count} * {width}")
-    )
+    return f"{count} * ({width})" if width == "dim // heads" else f"{count} * {width}"
+
+
+def size_texts(step: Step, heads: str, bias: str) -> dict[str, str]:
+    """Expressions for the sizes that a step's module may ask for."""
+    known = {"dim": "dim", "heads": heads, "bias": bias}
+    if step.width is not None:
+        known["width"], known["rank"] = width_text(step.width), width_text(step.rank)
+    return known | ({"filtered": "True"} if step.is_filtered else {})
 
 
 def indented(lines: list[str], levels: int = 1) -> list[str]:
@@ -53,35 +57,3 @@ def call_lines(target: str, function: str, arguments: list[str]) -> list[str]:
     inner = f"    {', '.join(arguments)}"
     lines = [inner] if len(inner) <= LINE else [f"    {one}," for one in arguments]
     return [f"{target} = {function}(", *lines, ")"]
-
-
-def arguments(step: Step, keys: list[str] | None) -> list[str]:
-    """What a step reads, with as many heads as it has itself.
-
-    Args:
-        keys: inside a method, what it calls the tokens that it reads as keys.
-    """
-    return [
-        repeated(name, operand, step)
-        for name, operand in zip(operand_names(step, keys), step.operands, strict=True)
-    ]
-
-
-def operand_names(step: Step, keys: list[str] | None) -> list[str]:
-    """The names alone."""
-    return [
-        on_rows(o.variable, keys) if keys and o.port.name == "query" else o.variable
-        for o in step.operands
-    ]
-
-
-def on_rows(name: str, keys: list[str]) -> str:
-    """A stream that is read as queries and as keys has two names in a method."""
-    return f"{name}_rows" if name in keys else name
-
-
-def repeated(name: str, operand: Operand, step: Step) -> str:
-    """An operand's name, with its heads repeated if it has fewer than the step."""
-    if not operand.is_repeated:
-        return name
-    return f"repeat_heads({name}, {heads_text(step.heads, 'self.heads')})"

@@ -12,7 +12,8 @@ from nas.canonical import digest
 from nas.genome import Genome, ModelSizes, Node
 from nas.mechanisms import mechanism
 from nas.searching.algorithm import Attempt
-from nas.searching.novelty import ILLEGAL
+from nas.searching.proposing import ILLEGAL
+from nas.space import SearchSpace, load_space
 from nas.validation import validate
 from nas.variation import Variation
 
@@ -76,3 +77,27 @@ def test_judge_rejects_no_variation(kit: Any, space: str) -> None:
     judged = [judge.judge(Attempt(genome, "variation"), i, 0) for i, genome in enumerate(pool)]
     assert [p.note for p in judged if p.verdict == "rejected"] == []
     assert all(validate(p.genome, kit.policy) == () for p in judged)
+
+
+def test_judge_takes_a_normal_form_of_primitives_that_the_space_lacks(kit: Any) -> None:
+    space = load_space("attention_v2")
+    names = ("scaled_dot_product", "topk_filter", "softmax", "weighted_sum")
+    data = space.model_dump(mode="json", by_alias=True)
+    data |= {"primitives": {name: data["primitives"][name] for name in names}, "mechanisms": []}
+    space = SearchSpace.model_validate(data)
+    variation, rng, judge = Variation(space, kit.policy), np.random.default_rng(0), kit.judge()
+    graph = (
+        Node("scaled_dot_product", ("q", "k")),
+        Node("topk_filter", (0,), (("k", 8),)),
+        Node("softmax", (1,)),
+        Node("weighted_sum", (2, "v")),
+    )
+    written = judge.judge(Attempt(Genome(graph), "sample"), 0, 0)
+    assert written.is_new
+    assert "topk_softmax" in {node.op for node in written.genome.nodes}
+    assert "topk_softmax" not in space.primitives
+    for number in range(1, 60):  # and it can be a parent
+        child, operator = variation.mutate(written.genome, rng)
+        assert judge.judge(Attempt(child, operator), number, 0).verdict != "rejected"
+        child, operator = variation.crossover(written.genome, variation.sample(rng), rng)
+        assert judge.judge(Attempt(child, operator), number, 1).verdict != "rejected"

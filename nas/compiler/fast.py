@@ -1,0 +1,197 @@
+"""The form of source that trains: fast classes, and attention in as few calls as lowering finds.
+
+    query_1 = by_head(q, self.temperature_1.factor * self.scale_0)
+    tokens_3 = dot_product_attention(query_1, k, v, mask)
+
+What goes part by part, for some queries at a time, is a method ``attend``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nas.compiler.features import features_of
+from nas.compiler.source import Source
+from nas.compiler.text import LINE, call_lines, indented
+from nas.kernels import fast_class, means, runtime, shaped, windows
+from nas.primitives import alibi, products
+from nas.primitives.base import STREAM_OF_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from torch import nn
+
+    from nas.compiler.features import Features
+    from nas.compiler.lowering import Lowered
+    from nas.compiler.plan import Step
+
+_MASKS = ["x", "attn_mask", "key_padding_mask"]
+
+
+class FastSource(Source):
+    """See the module."""
+
+    split = "split_heads({x}, {heads})"
+    repeat = "repeat_heads({x}, {heads})"
+    merge = "merge_heads({x})"
+    modules = (*Source.modules, runtime, means, shaped, windows, alibi, products)
+
+    def module(self, step: Step) -> tuple[type[nn.Module], str | None, Collection[str]]:
+        """Of the fast class."""
+        return fast_class(step.primitive.module), None, step.params
+
+    def input(self) -> tuple[str, list[str]]:
+        """Several projections share the rounding of what they read."""
+        is_shared = sum(stream.is_projected for stream in self.streams) > 1
+        return ("shared", ["shared = rounded(x)"]) if is_shared else ("x", [])
+
+    def takes_word(self, call: Lowered) -> bool:
+        """All do, but a silent key has a place in the mask."""
+        return not call.has_silent_key
+
+    def mask_lines(self) -> list[str]:
+        """The masks that calls on the whole sequence ask for; parts make their own of a window."""
+        asking, given = self.asking(), [*_MASKS, "is_causal"]
+        if not self.plan.is_windowed:
+            given[-1] = "False" if self.is_causal_by_word() else "is_causal"
+            return call_lines("mask", "visible_keys", given) if asking else []
+        lines = []
+        if any(not step.is_paired for step in asking):
+            lines += call_lines("seen", "visible_keys", given)
+        if not self.plan.is_blockwise:
+            lines += call_lines("mask", "windowed_keys", [*given, *self._limits()])
+        return lines
+
+    def _limits(self) -> list[str]:
+        seen = self.plan.genome.visibility
+        return [f"window={seen.window}", f"global_tokens={seen.global_tokens}"]
+
+    # A stage whose calls about pairs may be made for some queries at a time is a method of its own.
+
+    def pairs(self, steps: list[Step]) -> list[str]:
+        """A call of the method for all queries, unless one call takes long sequences by itself."""
+        calls = [self.calls[step.index] for step in steps if step.index in self.calls]
+        is_one_call = not self.plan.is_windowed and len(calls) == len(steps)
+        if not steps or is_one_call or not self.plan.is_blockwise:
+            return super().pairs(steps)
+        rows, keys = _sides(steps, calls)
+        made = [self.calls[s.index].sums if s.index in self.calls else (s,) for s in steps]
+        results = [step.variable for steps in made for step in steps if step.makes_tokens]
+        is_only = max(step.stage for step in self.plan.steps if step.is_paired) == 0
+        name = "attend" if is_only else f"attend_{steps[0].stage}"
+        self.keys = keys
+        self.methods += ["", *_method(name, rows, keys, super().pairs(steps), results)]
+        self.keys = None
+        given = [f"self.{name}", _tuple(rows), _tuple(keys), "x"]
+        target = ", ".join(results)
+        if self.plan.is_windowed:
+            given += [*_MASKS[1:], "is_causal", *self._limits()]
+            return call_lines(target, "by_windows", given)
+        # What each step computes of a pair and what it was computed from.
+        return call_lines(target, "by_rows", [*given, "mask", f"planes={2 * len(steps)}"])
+
+    # Calls that replace aggregations.
+
+    def call(self, call: Lowered) -> list[str]:
+        """The lines that compute the aggregations of a call."""
+        word = ["is_causal=is_causal"] if self.is_causal_by_word() else []
+        if not call.scores:
+            return self._mean(call, word)
+        score, index = features_of(self, call), call.sums[0].index
+        values, lines = self._values(call)
+        key, mask, lines = score.key, "mask", [*score.lines, *lines]
+        if call.has_silent_key:
+            names = [f"key_{index}", f"values_{index}", f"mask_{index}"]
+            lines += call_lines(", ".join(names), "with_silent_key", [key, values, mask])
+            key, values, mask = names
+            if score.bias:
+                lines.append(f"bias_{index} = nn.functional.pad({score.bias}, (0, 0, 1, 0))")
+                score = replace(score, bias=f"bias_{index}")
+        given = [score.query, key, values, mask]
+        given += [score.scale] if score.scale else []
+        given += word
+        given += [f"bias={score.bias}"] if score.bias else []
+        function, shape = self._function(call, score)
+        return [*lines, *self._results(call, function, [*given, *shape])]
+
+    def _mean(self, call: Lowered, word: list[str]) -> list[str]:
+        """Values that all weigh the same."""
+        (step,) = call.sums
+        name = step.variable
+        lines = call_lines(name, "visible_mean", [self.names(step)[1], "mask", "x.shape[1]", *word])
+        if step.operands[1].is_repeated:
+            lines.append(f"{name} = {self.repeated(name, step.operands[1], step)}")
+        return lines
+
+    def _function(self, call: Lowered, score: Features) -> tuple[str, list[str]]:
+        """The function that a call is, and what it is told of the shape of the weights."""
+        name = call.normaliser.primitive.name
+        if name == "softmax_free":
+            return "linear_attention", []
+        shape = [f"cap={score.cap}"] if score.cap else []
+        if score.slopes:
+            shape += [f"slopes={score.slopes}", *(["start=start"] if self.keys else [])]
+        if name == "sigmoid":
+            has_bias = call.normaliser.params["length_bias"]
+            shape.append(f'weights="{"sigmoid_over_length" if has_bias else name}"')
+        return ("shaped_attention" if shape else "dot_product_attention"), shape
+
+    def _results(self, call: Lowered, function: str, given: list[str]) -> list[str]:
+        """The call itself, and its result as the graph reads it."""
+        first = call.sums[0]
+        if len(call.sums) == 1:
+            lines = call_lines(first.variable, function, given)
+            if call.is_folded:
+                unfolded = f"unfold_heads({first.variable}, {self.heads[first.heads]})"
+                lines.append(f"{first.variable} = {unfolded}")
+            return lines
+        lines = call_lines(f"sums_{first.index}", function, given)
+        widths = ", ".join(f"{self.names(step)[1]}.shape[-1]" for step in call.sums)
+        target = ", ".join(step.variable for step in call.sums)
+        return [*lines, *call_lines(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
+
+    def _values(self, call: Lowered) -> tuple[str, list[str]]:
+        """The values of the call, and the lines that make them if they are not the graph's own."""
+        name = f"values_{call.sums[0].index}"
+        if len(call.sums) > 1:
+            parts = ", ".join(self.arguments(step)[1] for step in call.sums)
+            return name, call_lines(name, "torch.cat", [f"({parts})", "dim=-1"])
+        read = self.names if call.is_grouped else self.arguments
+        own = read(call.sums[0])[1]
+        if not call.is_folded:
+            return own, []
+        return name, call_lines(name, "fold_heads", [own, self.heads[call.normaliser.heads]])
+
+
+def _method(
+    name: str, rows: list[str], keys: list[str], body: list[str], results: list[str]
+) -> list[str]:
+    """The method of a stage."""
+    names = [*(f"{row}_rows" if row in keys else row for row in rows), *keys, "x"]
+    given = ["self", *(f"{one}: Tensor" for one in names), "mask: Tensor | None", "start: int"]
+    line = f"    {', '.join(given)}"
+    return [
+        f"def {name}(",
+        *([line] if len(line) <= LINE else [f"    {one}," for one in given]),
+        ") -> Tensor:" if len(results) == 1 else ") -> tuple[Tensor, ...]:",
+        '    """Queries from ``start`` on, with their rows of x, against the keys given."""',
+        *indented(body),
+        f"    return {', '.join(results)}",
+    ]
+
+
+def _sides(steps: list[Step], calls: list[Lowered]) -> tuple[list[str], list[str]]:
+    """The tokens that a stage reads: as queries, and as keys and values."""
+    rows: dict[str, None] = {}
+    keys: dict[str, None] = {}
+    for step in [*(part for call in calls for part in (*call.scores, *call.sums)), *steps]:
+        for operand in step.operands:
+            if operand.port.name in STREAM_OF_PORT:
+                (rows if operand.port.name == "query" else keys)[operand.variable] = None
+    return list(rows), list(keys)
+
+
+def _tuple(names: list[str]) -> str:
+    return f"({names[0]},)" if len(names) == 1 else f"({', '.join(names)})"

@@ -1,0 +1,288 @@
+"""Write a plan as Python source: one readable class, ``Attention(dim, heads)``.
+
+Here is what both forms share: which streams, masks and calls there are, and in which order. A form
+spells them: as the fastest functions there are (fast.py, what trains) or as plain torch (plain.py,
+what people read and take away). Every name comes from the registry or from a fixed list, so a
+genome can put no code of its own into it.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from nas import genome
+from nas.compiler.formula import formula_of
+from nas.compiler.inlining import inlined
+from nas.compiler.lowering import live, uncalled
+from nas.compiler.text import (
+    LINE,
+    call_lines,
+    heads_text,
+    indented,
+    size_texts,
+    times_text,
+    width_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from types import ModuleType
+
+    from torch import nn
+
+    from nas.compiler.lowering import Lowered
+    from nas.compiler.plan import Operand, Plan, Step
+
+
+@dataclass(frozen=True)
+class Written:
+    """A class and what its text uses.
+
+    Attributes:
+        roots: functions and classes of ours.
+        sources: texts that stand in place of some of them.
+    """
+
+    text: str
+    roots: tuple[Any, ...]
+    sources: Mapping[Any, str] = field(default_factory=dict)
+
+    def imported(self) -> str:
+        """The class after imports under which it runs inside this package."""
+        lines = sorted({f"from {item.__module__} import {item.__name__}" for item in self.roots})
+        head = ["import torch", "from torch import Tensor, nn", "", *lines]
+        return "\n".join(head) + f"\n\n\n{self.text}"
+
+    def alone(self) -> list[str]:
+        """The class after copies of all that it uses."""
+        return [*inlined(self.roots, self.sources), self.text]
+
+
+class Source(ABC):
+    """A plan on its way to text.
+
+    Args:
+        calls: what replaces aggregations, by the index of the first.
+    """
+
+    # How a form cuts a stream into heads, gives it more of them, and puts them side by side again.
+    split: ClassVar[str]
+    repeat: ClassVar[str]
+    merge: ClassVar[str]
+    # Where the functions are defined that its text may call.
+    modules: ClassVar[tuple[ModuleType, ...]] = (genome,)
+
+    def __init__(self, plan: Plan, calls: dict[int, Lowered]) -> None:
+        self.plan, self.calls = plan, calls
+        needed, hidden = live(plan, calls), uncalled(plan, calls)
+        self.streams = [stream for stream in plan.streams if stream.name in needed]
+        self.steps = [step for step in plan.steps if step.index not in hidden]
+        self.replaced = hidden | set(calls)
+        self.heads = _head_names(plan)
+        self.constants: dict[str, str] = {}
+        self.methods: list[str] = []
+        self.used: list[Any] = []
+        # Inside a method for some queries, what it calls the tokens that it reads as keys.
+        self.keys: list[str] | None = None
+
+    def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
+        """The class; ``dim`` and ``heads`` are the defaults that it gets."""
+        forward = self._forward()
+        built = [
+            s for s in self.plan.steps if s.index not in self.replaced or s.primitive.is_parametric
+        ]
+        constructor = self._constructor(built, str(qkv_bias))
+        lines = [
+            "class Attention(nn.Module):",
+            *indented([*_docstring(self.plan), ""]),
+            f"    def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:",
+            *indented(constructor, 2),
+            "",
+            *indented(_SIGNATURE),
+            *indented(forward, 2),
+            *indented(self.methods),
+        ]
+        text = "\n".join(lines) + "\n"
+        called = set(re.findall(r"(?<![.\w])\w+(?=\()", text))
+        found = {n: f for module in self.modules for n, f in vars(module).items() if n in called}
+        modules = [self.module(step) for step in built]
+        used = (*found.values(), *(module for module, _, _ in modules), *self.used)
+        sources = {module: source for module, source, _ in modules if source is not None}
+        return Written(text, tuple(dict.fromkeys(used)), sources)
+
+    # What a form decides.
+
+    @abstractmethod
+    def call(self, call: Lowered) -> list[str]:
+        """The lines of a call that replaces aggregations."""
+
+    @abstractmethod
+    def mask_lines(self) -> list[str]:
+        """The masks: ``mask`` of pairs, and before a window ``seen``."""
+
+    @abstractmethod
+    def takes_word(self, call: Lowered) -> bool:
+        """Whether a call can be told "causal" by word."""
+
+    def step(self, step: Step) -> list[str]:
+        """The lines of a step that no call replaces."""
+        given = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
+        if self.keys is not None and step.primitive.is_positional:
+            given.append("start=start")
+        return call_lines(step.variable, f"self.{step.module}", given)
+
+    def pairs(self, steps: list[Step]) -> list[str]:
+        """The lines of the steps of a stage that are about pairs."""
+        return [line for step in steps for line in self.lines(step)]
+
+    def input(self) -> tuple[str, list[str]]:
+        """What projections read, and the lines that make it."""
+        return "x", []
+
+    def module(self, step: Step) -> tuple[type[nn.Module], str | None, Collection[str]]:
+        """The class of a step's module, its text if not its own, and the parameters it takes."""
+        return step.primitive.module, None, step.params
+
+    # What forms ask for.
+
+    def lines(self, step: Step) -> list[str]:
+        """A step, or what replaces it."""
+        return self.call(self.calls[step.index]) if step.index in self.calls else self.step(step)
+
+    def names(self, step: Step) -> list[str]:
+        """What a step reads; a stream that is read as queries and as keys has two names."""
+        rows = self.keys or ()
+        return [
+            f"{o.variable}_rows" if o.port.name == "query" and o.variable in rows else o.variable
+            for o in step.operands
+        ]
+
+    def arguments(self, step: Step) -> list[str]:
+        """The same, with as many heads as the step has itself."""
+        pairs = zip(self.names(step), step.operands, strict=True)
+        return [self.repeated(name, operand, step) for name, operand in pairs]
+
+    def repeated(self, name: str, operand: Operand, step: Step) -> str:
+        """An operand's name, with its heads repeated if it has fewer than the step."""
+        if not operand.is_repeated:
+            return name
+        return self.repeat.format(x=name, heads=self.heads[step.heads])
+
+    def extras(self, step: Step) -> dict[str, str]:
+        """The arguments that are no operands."""
+        known = {
+            "x": "x",
+            "mask": "mask" if step.is_paired or not self.plan.is_windowed else "seen",
+        }
+        return {name: known[name] for name in step.primitive.extras}
+
+    def scale(self, score: Step) -> str:
+        """The number that scales a score, computed by the constructor."""
+        name = f"scale_{score.index}"
+        self.constants[name] = f"({width_text(score.rank)}) ** -0.5"
+        return f"self.{name}"
+
+    def asking(self) -> list[Step]:
+        """The steps that ask for a mask."""
+        return [s for s in self.steps if s.index in self.calls or "mask" in s.primitive.extras]
+
+    def is_causal_by_word(self) -> bool:
+        """Whether calls alone ask for masks: they are quicker told "causal" than shown."""
+        is_alone = all(step.index in self.calls for step in self.asking())
+        takes_word = bool(self.calls) and all(map(self.takes_word, self.calls.values()))
+        return is_alone and takes_word and not self.plan.is_windowed and not self.plan.unsafe
+
+    # The walk.
+
+    def _forward(self) -> list[str]:
+        plan, lines = self.plan, self.mask_lines()
+        if plan.unsafe:
+            words = f"{', '.join(plan.unsafe)} sees later tokens: not causal"
+            lines = ["if is_causal:", f'    raise ValueError("{words}")', *lines]
+        projected, made = self.input()
+        lines += made
+        for stream in self.streams:
+            source = f"self.w{stream.name}({projected})" if stream.is_projected else "x"
+            cut = self.split.format(x=source, heads=self.heads[stream.type.heads])
+            lines.append(f"{stream.name} = {cut}")
+        for stage in sorted({step.stage for step in self.steps}):
+            own = [step for step in self.steps if step.stage == stage]
+            for step in own:
+                lines += [] if step.is_paired else self.lines(step)
+            lines += self.pairs([step for step in own if step.is_paired])
+        out, projections = plan.steps[-1].variable, plan.genome.projections
+        is_sum = projections.merge == "sum"
+        merged = f"{out}.sum(dim=1)" if is_sum else self.merge.format(x=out)
+        return [*lines, f"return self.wo({merged})" if projections.has_wo else f"return {merged}"]
+
+    def _constructor(self, built: list[Step], bias: str) -> list[str]:
+        plan = self.plan
+        own = {v: heads_text(k) for k, v in self.heads.items() if k != "all" and v[:5] == "self."}
+        lines = [
+            "super().__init__()",
+            "if dim < 1 or heads < 1 or dim % heads:",
+            '    raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")',
+            "self.dim, self.heads = dim, heads",
+            *(f"{name} = {text}" for name, text in own.items()),
+            *(f"self.{name} = {text}" for name, text in self.constants.items()),
+        ]
+        for stream in plan.streams:
+            if stream.is_projected:
+                width = times_text(self._count(stream.type.heads), width_text(stream.type.width))
+                lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
+        for step in built:
+            defaults, (module, _, kept) = step.primitive.defaults(), self.module(step)
+            sizes = step.bind(size_texts(step, self._count(step.heads), bias))
+            given = [f"{name}={text}" for name, text in sizes.items()]
+            given += [
+                f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k] and k in kept
+            ]
+            lines += call_lines(f"self.{step.module}", module.__name__, given)
+        if plan.genome.projections.has_wo:
+            merged = width_text(plan.output.width)
+            if plan.genome.projections.merge != "sum":
+                merged = times_text(self._count(plan.output.heads), merged)
+            lines.append(f"self.wo = nn.Linear({merged}, dim)")
+        return lines
+
+    def _count(self, label: str) -> str:
+        """How many heads a label means, in the constructor."""
+        return "heads" if label == "all" else self.heads[label]
+
+
+def _head_names(plan: Plan) -> dict[str, str]:
+    """Expressions for the labels of heads that a plan has."""
+    projections = plan.genome.projections
+    names = {projections.kv_heads: "self.kv_heads", projections.q_heads: "self.q_heads"}
+    names |= {"all": "self.heads", "one": "1"}
+    labels = [stream.type.heads for stream in plan.streams] + [step.heads for step in plan.steps]
+    return {label: names.get(label, heads_text(label, "self.heads")) for label in labels}
+
+
+_SIGNATURE = [
+    "def forward(",
+    "    self,",
+    "    x: Tensor,",
+    "    attn_mask: Tensor | None = None,",
+    "    key_padding_mask: Tensor | None = None,",
+    "    is_causal: bool = False,",
+    ") -> Tensor:",
+    '    """Masks: attn_mask True where allowed, key_padding_mask True at padding."""',
+]
+
+
+def _docstring(plan: Plan) -> list[str]:
+    """What the class says of itself."""
+    lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE, break_long_words=False), ""]
+    window = plan.genome.visibility.window
+    if window is not None:
+        lines += [
+            f"A token sees {window // 2} tokens on either side, with is_causal the last {window};",
+            "attn_mask hides further tokens, and neither widens nor moves the window.",
+            "",
+        ]
+    return [*lines, "(batch, tokens, dim) to (batch, tokens, dim).", '"""']
