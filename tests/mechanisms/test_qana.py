@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from nas.compiler import build_attention
 from nas.costs import attention_cost
 from nas.errors import GenomeError
-from nas.genome import Genome, Node
+from nas.genome import Genome
 from nas.mechanisms import MECHANISMS
 from nas.primitives import check_params
 from nas.primitives.qana import Qana

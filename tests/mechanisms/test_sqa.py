@@ -1,7 +1,7 @@
 """The Sparse Query Attention family against plain attention and its formulas.
 
-Checks S1 (with torch's own attention as the reference), S2, S3, S5 and S8 to S10; whole models (S4), windows and global tokens (S6, S7) have tests
-of their own.
+Checks S1 (with torch's own attention as the reference), S2, S3, S5 and S8 to S10; whole models
+(S4), windows and global tokens (S6, S7) have tests of their own.
 """
 
 from __future__ import annotations
