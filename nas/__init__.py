@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from nas.errors import NasError
     from nas.genome import Genome
     from nas.sources import load_genome
-    from nas.surgery import factor, merge, swap_attention
+    from nas.surgery.factor import factor
+    from nas.surgery.merge import merge
+    from nas.surgery.swap import swap_attention
 
 __all__ = [
     "Decoder",
