@@ -7,10 +7,10 @@ or a genome. What is heavy is imported where it is used: a front is read without
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nas.errors import ConfigError, ExportError, ViolationError
 from nas.evaluation.backends import Execution, make_evaluator
@@ -36,37 +36,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: a file, its class's default sizes, and weights beside it."""
+    """What was written: a file, its class's default sizes, weights beside it, what to know."""
 
     path: Path
     dim: int
     heads: int
     weights: Path | None = None
+    remarks: tuple[str, ...] = ()
 
 
 TIME_LIMIT: Final = 1800.0
 POLICY: Final = "score_normalize_aggregate"
-
-
-class ExecutionOptions(TypedDict, total=False):
-    """Who trains, and on what; it changes no result.
-
-    Attributes:
-        backend: ``ray``, or ``local`` for this process alone.
-        workers: trainings at once; by default one a core.
-        gpus_per_worker: fractions share one; by default what there is.
-        ray_address: a Ray cluster to join; by default one is started here.
-        time_limit: seconds that one training may take, 1800 by default; None for no limit, so
-            that one that hangs is never ended.
-        start_seconds: how long to wait for a cluster that has no worker for us.
-    """
-
-    backend: str
-    workers: int | None
-    gpus_per_worker: float | None
-    ray_address: str | None
-    time_limit: float | None
-    start_seconds: float
 
 
 def search(
@@ -84,7 +64,7 @@ def search(
     runs: str | Path = RUNS,
     listener: Listener | None = None,
     command: str = "nas.search",
-    **execution: Unpack[ExecutionOptions],
+    **execution: Any,
 ) -> Ended:
     """Search a space for mechanisms; returns how the run ended and where its folder is.
 
@@ -100,7 +80,8 @@ def search(
         runs: the folder that the run's folder goes into.
         listener: hears what happens; see ``nas.searching.listener``.
         command: what a person typed, for the record.
-        execution: who trains; see ``ExecutionOptions``.
+        execution: who trains, and on what: fields of ``nas.evaluation.backends.Execution``, such
+            as ``backend="local"``, ``workers`` or ``time_limit``, which is half an hour by default.
 
     Raises:
         NasError: something given cannot be used; the message says what and why.
@@ -130,7 +111,7 @@ def resume(
     runs: str | Path = RUNS,
     listener: Listener | None = None,
     command: str = "nas.resume",
-    **execution: Unpack[ExecutionOptions],
+    **execution: Any,
 ) -> Ended:
     """Go on with a run, or add generations to it; arguments as for ``search``.
 
@@ -160,7 +141,7 @@ def evaluate(
     policy: str = POLICY,
     record: str | Path | None = None,
     runs: str | Path = RUNS,
-    **execution: Unpack[ExecutionOptions],
+    **execution: Any,
 ) -> Iterator[Training]:
     """Train mechanisms without a search; trainings come as they finish.
 
@@ -308,6 +289,7 @@ def export(
         ExportError: it cannot be written so, or there; or no weights of it are kept.
     """
     from nas.exporting import EXPORTS, check_target, export_weights, write_export
+    from nas.report.costs import remarks
     from nas.sources import resolve
 
     written, path = EXPORTS.get(format), Path(path)
@@ -319,11 +301,10 @@ def export(
     bias = bool(task and task.qkv_bias)
     content = written(found.genome, *sizes, _origin(found), qkv_bias=bias, is_fast=fast)
     write_export(content, path)
-    if kept is None:
-        return Exported(path, *sizes)
-    target = path.with_suffix(".safetensors")
-    export_weights(kept, layer, found.genome, target)
-    return Exported(path, *sizes, target)
+    target = path.with_suffix(".safetensors") if kept else None
+    if kept and target:
+        export_weights(kept, layer, found.genome, target)
+    return Exported(path, *sizes, target, tuple(remarks(found.genome, sizes[1])))
 
 
 def list_objectives() -> dict[str, str]:
@@ -386,19 +367,18 @@ def _check_legal(source: Source, policy: Policy) -> None:
         )
 
 
-def _execution(options: ExecutionOptions) -> Execution:
+def _execution(options: Mapping[str, Any]) -> Execution:
     """The options as a value.
 
     Raises:
         ConfigError: a number is not above 0.
     """
-    found = replace(Execution(time_limit=TIME_LIMIT), **options)
     for name in ("workers", "time_limit", "start_seconds"):
-        value = getattr(found, name)
+        value = options.get(name)
         if value is not None and not value > 0:  # NaN is not above 0 either
             option = name.replace("_", "-")
             raise ConfigError(f"{option}: found {value}; expected a number above 0.")
-    return found
+    return Execution(**{"time_limit": TIME_LIMIT, **options})
 
 
 def _kept_weights(source: Source, task: Task | None, sizes: tuple[int, int], layer: int) -> Path:

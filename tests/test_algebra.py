@@ -124,13 +124,13 @@ def test_of_two_filters_the_narrower_one_decides(
 
 @pytest.mark.parametrize(("first", "second"), [(2, 3), (3, 2), (1, 4)])
 def test_filters_agree_on_ties(first: int, second: int) -> None:
-    from nas.primitives.topk import keep_largest, softmax_of_largest
+    from nas.primitives.topk import TopkSoftmax, keep_largest
 
     scores = torch.tensor([[[[3.0, 1.0, 1.0, 1.0, 0.0], [2.0, 2.0, 2.0, 2.0, 2.0]]]])
     twice = keep_largest(keep_largest(scores, None, first), None, second)
     once = keep_largest(scores, None, min(first, second))
     assert torch.equal(twice, once)
-    assert torch.equal(once.softmax(-1), softmax_of_largest(scores, min(first, second)))
+    assert torch.equal(once.softmax(-1), TopkSoftmax(k=min(first, second))(scores))
 
 
 def test_a_top_k_of_all_keys_is_none(genome: Build) -> None:

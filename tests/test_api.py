@@ -94,7 +94,7 @@ def test_a_front_from_python_is_that_of_the_command(recorded_run: Path) -> None:
 
 
 def test_importing_nas_and_the_command_line_loads_no_torch() -> None:
-    code = "import sys, nas, nas.cli, nas.cli.front; assert 'torch' not in sys.modules"
+    code = "import sys, nas, nas.cli, nas.cli.runs; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -19,19 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-# One module a command, in the order of `nas --help`.
-COMMANDS: Final = (
-    "search",
-    "resume",
-    "runs",
-    "front",
-    "show",
-    "mechanisms",
-    "validate",
-    "cost",
-    "evaluate",
-    "export",
-)
+# Modules of commands, in the order of `nas --help`.
+COMMANDS: Final = ("search", "runs", "show", "mechanisms", "validate", "cost", "evaluate", "export")
 INTERRUPTED: Final = 130  # 128 and the signal's number, as shells have it
 
 

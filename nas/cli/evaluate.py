@@ -43,27 +43,14 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Train mechanisms under a task, with several seeds, without a search."""
+    sources = list(dict.fromkeys(sources))
+    options = {name: value for name, value in locals().items() if name != "as_json"}
     from nas import api
     from nas.cli.console import note, output, print_json
     from nas.report.trials import trial_answer, trial_line, trial_table
 
-    sources = list(dict.fromkeys(sources))
     trainings = []
-    for training in api.evaluate(
-        sources,
-        task=task,
-        data=data,
-        seeds=seeds,
-        seed=seed,
-        policy=policy,
-        record=record,
-        backend=backend,
-        workers=workers,
-        gpus_per_worker=gpus_per_worker,
-        ray_address=ray_address,
-        time_limit=time_limit,
-        start_seconds=start_seconds,
-    ):
+    for training in api.evaluate(**options):
         trainings.append(training)
         note(trial_line(training, len(trainings), seeds * len(sources)))
     trainings.sort(key=lambda t: (sources.index(t.name), t.repeat))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -35,17 +36,11 @@ def export(
     from nas import api
     from nas.cli.console import tell
 
-    written = api.export(
-        source,
-        output,
-        format=format_,
-        dim=dim,
-        heads=heads,
-        fast=fast,
-        weights=weights,
-        layer=layer,
-    )
+    write = partial(api.export, source, output, format=format_, dim=dim, heads=heads, fast=fast)
+    written = write(weights=weights, layer=layer)
     tell(f"{output}: Attention(dim={written.dim}, heads={written.heads}).")
+    for remark in written.remarks:
+        tell(remark)
     if output.suffix == ".py":
         tell(f"`python {output}` tests it.")
     if written.weights is not None:

@@ -129,16 +129,15 @@ def headline(progress: Progress) -> str:
 
 def generation_line(progress: Progress) -> str:
     """How a run stands after a generation, in one line."""
-    counts, first, cheap = progress.counts, progress.setup.objectives[0], progress.cheap_objective
+    counts = progress.counts
     parts = [
         f"{counts.evaluated} evaluated ({counts.failed} failed), {counts.replayed} replayed",
         f"hypervolume {progress.hypervolumes[-1]:.4f}",
-        f"best {_value(progress.best, first)}" if progress.best else "",
-        f"cheapest {_value(progress.cheapest, cheap)}" if progress.cheapest else "",
+        *(f"{title} {_value(*held)}" for title, held in progress.leaders.items() if held),
         pace(progress),
     ]
-    told = ", ".join(filter(None, parts))
-    return f"generation {progress.generations_done} of {progress.setup.generations}: {told}"
+    done = f"generation {progress.generations_done} of {progress.setup.generations}"
+    return f"{done}: {', '.join(parts)}"
 
 
 def pace(progress: Progress) -> str:
@@ -184,8 +183,7 @@ def _numbers(progress: Progress) -> list[Column]:
         [
             ("generations", f"{progress.generations_done} of {setup.generations} complete"),
             ("trainings", f"{progress.done} done, {pace(progress)}"),
-            ("best", _mark(progress.best, setup.objectives[0])),
-            ("cheapest", _mark(progress.cheapest, progress.cheap_objective)),
+            *((title, _mark(*held) if held else "-") for title, held in progress.leaders.items()),
             ("hypervolume", f"{latest}  {sparkline(progress.hypervolumes)}"),
             ("replayed", f"{counts.replayed}; rejected {counts.rejected}; failed {counts.failed}"),
         ]
@@ -212,11 +210,9 @@ def _outcome(event: Evaluated, objectives: tuple[Objective, ...]) -> str:
     return "  ".join(quantity(values[o.name], o.unit) for o in objectives)
 
 
-def _mark(found: Candidate | None, objective: Objective | None) -> str:
-    if found is None or objective is None:
-        return "-"
+def _mark(found: Candidate, objective: Objective) -> str:
     return f"{_value(found, objective)}  {found.digest[:8]}  {found.proposal.formula}"
 
 
-def _value(found: Candidate | None, objective: Objective | None) -> str:
-    return quantity(found.objectives[objective.name], objective.unit) if found and objective else ""
+def _value(found: Candidate, objective: Objective) -> str:
+    return quantity(found.objectives[objective.name], objective.unit)

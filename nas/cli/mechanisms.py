@@ -30,10 +30,8 @@ def mechanisms(
 
     sizes = Sizes(dim, heads, tokens)
     found = None if name is None else mechanism(name)
-    if as_json and found:
-        print_json(report.mechanism_answer(found, sizes))
-    elif as_json:
-        print_json(report.mechanisms_answer(sizes))
+    if as_json:
+        print_json(report.mechanisms_answer(sizes, found))
     elif found:
         report.show_mechanism(output(), found, sizes)
     else:

@@ -32,7 +32,8 @@ class Progress:
     Attributes:
         done: trainings that ended, those of earlier sessions included.
         hypervolumes: of each complete generation.
-        best, cheapest: mechanisms: in the first objective, and in the first cost.
+        leaders: "best" in the first objective and "cheapest" in the first cost, with that
+            objective; None before there is one.
         last: the last trainings, newest last.
     """
 
@@ -42,8 +43,8 @@ class Progress:
         self.generations_done = 0
         self.counts = Counts()
         self.hypervolumes: tuple[float, ...] = ()
-        self.best: Candidate | None = None
-        self.cheapest: Candidate | None = None
+        self.leaders: dict[str, tuple[Candidate, Objective] | None]
+        self.leaders = {"best": None, "cheapest": None}
         self.last: tuple[Evaluated, ...] = ()
         self._clock = clock
         self._times: tuple[float, ...] = (clock(),)
@@ -101,20 +102,14 @@ class Progress:
         since = self._clock() - self._times[-1]
         return max(0.0, 60 * self.to_go / rate - since)
 
-    @property
-    def cheap_objective(self) -> Objective | None:
-        """What the cheapest is cheapest in: the first objective that is a cost."""
-        return next((o for o in self.setup.objectives if not o.is_metric), None)
-
     def _consider(self, candidate: Candidate) -> None:
         """Keep a mechanism if it is the best or the cheapest so far."""
-        self.best = _better(self.best, candidate, self.setup.objectives[0])
-        if self.cheap_objective is not None:
-            self.cheapest = _better(self.cheapest, candidate, self.cheap_objective)
-
-
-def _better(known: Candidate | None, new: Candidate, objective: Objective) -> Candidate:
-    if known is None:
-        return new
-    before, now = (as_costs((objective,), found.objectives) for found in (known, new))
-    return new if now < before else known
+        objectives = self.setup.objectives
+        costs = [objective for objective in objectives if not objective.is_metric]
+        for title, objective in zip(
+            ("best", "cheapest"), (objectives[0], *costs[:1]), strict=False
+        ):
+            known = self.leaders[title]
+            mine = as_costs((objective,), candidate.objectives)
+            if known is None or mine < as_costs((objective,), known[0].objectives):
+                self.leaders = {**self.leaders, title: (candidate, objective)}

@@ -1,17 +1,20 @@
-"""``nas runs``: the list of runs."""
+"""``nas runs`` and ``nas front``: what there is, and what was found."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from nas.cli.app import app
-from nas.cli.options import AsJson, Runs
+from nas.cli.console import complain, note, output, print_json
+from nas.cli.options import AsJson, RunName, Runs
 
 
 @app.command()
 def runs(as_json: AsJson = False, runs: Runs = Path("runs")) -> None:
     """List the runs, last active last."""
-    from nas.cli.console import complain, output, print_json
     from nas.report.runs import runs_answer, runs_columns
     from nas.report.table import say, say_table
     from nas.store import list_runs
@@ -26,3 +29,38 @@ def runs(as_json: AsJson = False, runs: Runs = Path("runs")) -> None:
         say(output(), f"No runs in {runs} yet; `nas search --space quickstart` makes one.")
     for problem in problems:
         complain(str(problem))
+
+
+@app.command()
+def front(
+    run: RunName = "latest",
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw the front into this .png, .svg or .pdf.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a run's front.
+
+    The mechanisms that no other one beats, what they cost, and how the run stands. Exit status 1
+    if there are none yet.
+    """
+    from nas.report.facts import gather
+    from nas.report.front import answer, no_front, show_front
+    from nas.store import find_run, open_run
+
+    if plot is not None:
+        from nas.report.plot import check_plot, plot_front
+
+        check_plot(plot)
+    with open_run(find_run(run)) as opened, opened.snapshot():
+        facts = gather(opened)
+        if as_json:
+            print_json(answer(opened, facts))
+    if not facts.members:
+        complain(no_front(facts, run))
+        raise typer.Exit(1)
+    if not as_json:
+        show_front(output(), facts, run)
+    if plot is not None:
+        plot_front(facts, plot)
+        note(f"{plot}: the front as a picture.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import typer
 
 from nas.cli.app import app
@@ -26,13 +28,6 @@ def validate(
         lines = [f"  {violation['message']}" for violation in violations]
         tell("\n".join([f"{source} is not legal under {answer['policy']}:", *lines]))
         if violations[0]["repair"] is not None:
-            tell(f"The nearest legal genome found:\n  {one_line(violations[0]['repair'])}")
+            tell(f"The nearest legal genome found:\n  {json.dumps(violations[0]['repair'])}")
     if violations:
         raise typer.Exit(1)
-
-
-def one_line(genome: dict[str, object]) -> str:
-    """A genome as one line of JSON."""
-    import json
-
-    return json.dumps(genome)

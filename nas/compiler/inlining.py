@@ -117,7 +117,7 @@ def _globals(source: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Written:
+class Lines:
     """A primitive's ``forward`` in terms of a step's operands.
 
     Attributes:
@@ -132,11 +132,12 @@ class Written:
 
 
 def written_out(
-    step: Step, given: Mapping[str, str], sizes: Mapping[str, str], *, most: int = 3
-) -> Written | None:
+    step: Step, source: str, given: Mapping[str, str], sizes: Mapping[str, str], *, most: int = 3
+) -> Lines | None:
     """A call of a primitive without parameters as a few lines; None where it is more than that.
 
     Args:
+        source: of its class, for the step's parameters.
         given: texts of the operands and extras, by the names of ``forward``'s arguments.
         sizes: texts of the constructor's arguments, by name.
         most: how many lines.
@@ -144,7 +145,7 @@ def written_out(
     module, index = step.primitive.module, step.index
     if step.primitive.is_parametric or not module.__bases__[0].__module__.startswith("torch."):
         return None
-    tree = ast.parse(source_of(module)).body[0]
+    tree = ast.parse(source).body[0]
     methods = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     attributes = _attributes(methods.get("__init__"), sizes)
     if attributes is None:
@@ -158,26 +159,16 @@ def written_out(
         return None
     scope = vars(sys.modules[module.__module__])
     used = sorted({name for line in lines for name in _globals(line)} - PROVIDED)
-    return Written(lines, [scope[name] for name in used if name in scope], writer.constants)
+    return Lines(lines, [scope[name] for name in used if name in scope], writer.constants)
 
 
 def _statements(writer: _Writer, body: list[ast.stmt], target: str) -> list[str] | None:
-    """Assignments and a return; branches on what is known are taken or left out."""
+    """Assignments and a return; None for anything else."""
     lines: list[str] = []
     for statement in body:
         if isinstance(statement, ast.Return) and statement.value is not None:
             return [*lines, f"{target} = {_text(writer.visit(statement.value))}"]
-        if isinstance(statement, ast.If):
-            test = writer.visit(statement.test)
-            if not isinstance(test, ast.Constant):
-                return None
-            if not test.value:
-                continue
-            found = _statements(writer, statement.body, target)
-            if found is None or isinstance(statement.body[-1], ast.Return):
-                return None if found is None else [*lines, *found]
-            lines += found
-        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             name = statement.targets[0].id
             value = writer.visit(statement.value)
             own = ast.parse(f"{name}_{writer.index}", mode="eval").body
@@ -185,7 +176,7 @@ def _statements(writer: _Writer, body: list[ast.stmt], target: str) -> list[str]
             lines.append(f"{name}_{writer.index} = {_text(value)}")
         else:
             return None
-    return lines
+    return None
 
 
 def _text(node: ast.AST) -> str:

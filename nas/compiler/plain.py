@@ -49,7 +49,9 @@ class PlainSource(Source):
         given |= {"start": "0"} | self.extras(step)
         texts = {"filtered": "False"} | size_texts(step, self.heads[step.heads], "False")
         texts |= {name: repr(value) for name, value in step.params.items()}
-        found = written_out(step, given, texts)
+        known = step.params | {"filtered": step.is_filtered}
+        source, _ = specialised(step.primitive.module, known)
+        found = written_out(step, source, given, texts)
         if found is None:
             return super().step(step)
         self.replaced.add(step.index)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.compiler import make_plan
 from nas.costs import attention_cost
 from nas.errors import GenomeError
 from nas.mechanisms import mechanism
@@ -62,13 +64,19 @@ class Costed:
     costs: dict[int, Cost]
 
 
+def remarks(genome: Genome, heads: int) -> list[str]:
+    """What a person should know of a genome in a backbone with so many heads, in sentences."""
+    return [f"{text}." for text in make_plan(genome).remarks(heads)]
+
+
 def costed(sources: Sequence[Source], block: Block) -> list[Costed]:
     """Count each mechanism at each length.
 
     Raises:
         GenomeError, ViolationError: a mechanism does not exist at this size.
     """
-    return [Costed(s, {n: _cost(s, n, block) for n in block.lengths}) for s in sources]
+    count = partial(attention_cost, dim=block.dim, heads=block.heads)
+    return [Costed(s, {n: count(s.genome, tokens=n) for n in block.lengths}) for s in sources]
 
 
 def price(genome: Genome, sizes: Sizes) -> Priced:
@@ -111,15 +119,14 @@ def show_costs(console: Console, found: Sequence[Costed], block: Block) -> None:
     if len(block.lengths) == 1:
         say(console, f"{sizes}, {block.lengths[0]:,} tokens, batch 1:", "")
         say_table(console, _all_counts(found, block.lengths[0]))
-        return
-    say(console, f"Multiply-adds by sequence length ({sizes}, batch 1):", "")
-    say_table(console, _macs_by_length(found, block.lengths))
-    say(console, "", "At every length:", "")
-    say_table(console, _without_length(found))
-
-
-def _cost(source: Source, tokens: int, block: Block) -> Cost:
-    return attention_cost(source.genome, dim=block.dim, heads=block.heads, tokens=tokens)
+    else:
+        say(console, f"Multiply-adds by sequence length ({sizes}, batch 1):", "")
+        say_table(console, _macs_by_length(found, block.lengths))
+        say(console, "", "At every length:", "")
+        say_table(console, _without_length(found))
+    for one in found:
+        told = remarks(one.source.genome, block.heads)
+        say(console, *(f"{one.source.name}: {remark}" for remark in told))
 
 
 def _all_counts(found: Sequence[Costed], tokens: int) -> list[Column]:
@@ -132,10 +139,8 @@ def _all_counts(found: Sequence[Costed], tokens: int) -> list[Column]:
 
 
 def _macs_by_length(found: Sequence[Costed], lengths: Sequence[int]) -> list[Column]:
-    columns = [
-        Column(f"{n:,}", tuple(human(one.costs[n].macs) for one in found), "right") for n in lengths
-    ]
-    return [_names(found), *columns]
+    by_length = {n: tuple(human(one.costs[n].macs) for one in found) for n in lengths}
+    return [_names(found), *(Column(f"{n:,}", by_length[n], "right") for n in lengths)]
 
 
 def _without_length(found: Sequence[Costed]) -> list[Column]:

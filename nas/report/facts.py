@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from nas.config import parse_yaml
 from nas.objectives import as_costs
-from nas.pareto import dominates, knee, non_dominated
+from nas.pareto import dominates
 from nas.report.text import plural
-from nas.report.units import FRACTION, amount, duration, header, percent, quantity
-from nas.store import candidates
+from nas.report.units import FRACTION, amount, duration, header, percent
+from nas.store import candidates, front, named_members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def gather(run: Run) -> RunFacts:
     """Read the facts of a run."""
     with run.snapshot():
         setup, found, evaluations = run.setup, candidates(run), run.evaluations()
-        summary, members = run.summary(), front_members(setup, found)
+        summary, members = run.summary(), front(run)
         failed = {key: e.reason for (key, _), e in evaluations.items() if e.status == "failed"}
         trained = math.fsum(e.wall_seconds for e in evaluations.values())
         wall, there = session_seconds(run)
@@ -109,7 +109,7 @@ def gather(run: Run) -> RunFacts:
             summary=summary,
             candidates=found,
             members=members,
-            titles=titles_of(setup, members),
+            titles=_titles(setup, members),
             names=_names(run),
             hypervolume=summary.hypervolume or 0.0,
             id_length=id_length(run.digests()),
@@ -154,26 +154,20 @@ def tally(facts: RunFacts) -> list[tuple[str, str]]:
     reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in facts.failures.items())
     wall, core = duration(facts.wall_seconds), duration(facts.core_seconds)
     busy = "" if facts.busy is None else f"; workers busy {percent(facts.busy)} %"
+    reference = ", ".join(
+        f"{header(o.name)} {amount(o.reference, o.unit)}{' %' if o.unit == FRACTION else ''}"
+        for o in facts.setup.objectives
+    )
     return [
         (
             "proposed",
-            f"{counts.proposed}: {counts.evaluated} evaluated, {counts.replayed} replayed,"
-            f" {counts.rejected} rejected",
+            f"{counts.proposed}: {counts.evaluated} evaluated, {counts.replayed} replayed, "
+            f"{counts.rejected} rejected",
         ),
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),
         ("time", f"{wall}; {core} of core time{busy}"),
-        ("hypervolume", f"{facts.hypervolume:.4f} (reference: {_reference(facts.setup)})"),
+        ("hypervolume", f"{facts.hypervolume:.4f} (reference: {reference})"),
     ]
-
-
-def _reference(setup: RunSetup) -> str:
-    """The hypervolume's reference point, in words."""
-    return ", ".join(
-        f"{o.name} {quantity(o.reference, o.unit)}"
-        if o.unit == FRACTION
-        else f"{header(o.name)} {amount(o.reference, o.unit)}"
-        for o in setup.objectives
-    )
 
 
 def session_seconds(run: Run) -> tuple[float, float]:
@@ -204,24 +198,10 @@ def _names(run: Run) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def front_members(setup: RunSetup, found: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The front, best first objective first."""
-    costs = {c.digest: as_costs(setup.objectives, c.objectives) for c in found}
-    members = [found[i] for i in non_dominated(list(costs.values()))]
-    return tuple(sorted(members, key=lambda m: (costs[m.digest], m.proposal.number)))
-
-
-def titles_of(setup: RunSetup, members: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:
-    """Best in the first objective, the knee, and cheapest in the first cost that is minimised."""
-    costs = [as_costs(setup.objectives, member.objectives) for member in members]
-    columns = [i for i, o in enumerate(setup.objectives) if not o.is_metric][:1]
-    places = {"best": 0, "knee": knee(costs)} if members else {}
-    for column in columns if members else ():
-        places["cheapest"] = min(range(len(costs)), key=lambda i: (costs[i][column], costs[i]))
+def _titles(setup: RunSetup, members: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for title, place in places.items():
-        digest = members[place].digest
-        found[digest] = (*found.get(digest, ()), title)
+    for title, member in named_members(setup.objectives, members).items():
+        found[member.digest] = (*found.get(member.digest, ()), title)
     return found
 
 

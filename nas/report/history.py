@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
-    from nas.objectives import Objective
     from nas.store import Candidate, Proposal, RunSetup
 
 MAX_ANCESTORS: Final = 10
@@ -23,38 +22,21 @@ MIN_FORMULA: Final = 20
 
 
 @dataclass(frozen=True)
-class Ancestor:
-    """A genome of the lineage, and what was measured of it, if its training ended well."""
-
-    proposal: Proposal
-    candidate: Candidate | None
-
-
-@dataclass(frozen=True)
 class History:
     """Results and lineage of a genome of a run.
 
     Attributes:
-        ancestors: the genome itself, then its parents, theirs, and so on; each once.
+        ancestors: the genome itself, its parents, theirs, and so on, each once; and what was
+            measured of each, if its training ended well.
         evaluations: of its repeats, as far as they are done.
         id_length: characters that tell the run's digests apart.
     """
 
     run: str
     setup: RunSetup
-    ancestors: tuple[Ancestor, ...]
+    ancestors: tuple[tuple[Proposal, Candidate | None], ...]
     evaluations: tuple[Evaluation, ...]
     id_length: int
-
-    @property
-    def proposal(self) -> Proposal:
-        """The genome itself, as it was proposed."""
-        return self.ancestors[0].proposal
-
-    @property
-    def candidate(self) -> Candidate | None:
-        """What was measured, over all repeats."""
-        return self.ancestors[0].candidate
 
     @property
     def more(self) -> list[str]:
@@ -64,11 +46,23 @@ class History:
 
     def to_dict(self) -> dict[str, Any]:
         """The part of ``nas show --json`` that comes from a run."""
-        entries = [self._entry(ancestor) for ancestor in self.ancestors]
-        found = self.candidate
+        entries = [
+            {
+                "id": proposal.digest,
+                "generation": self.generation(proposal),
+                "operator": proposal.operator,
+                "name": proposal.name,
+                "parents": list(proposal.parents),
+                "formula": proposal.formula,
+                "objectives": dict(found.objectives) if found else None,
+            }
+            for proposal, found in self.ancestors
+        ]
+        _, found = self.ancestors[0]
+        own = ("generation", "operator", "name", "parents", "objectives")
         return {
             "run": self.run,
-            **{name: entries[0][name] for name in ("generation", "operator", "name", "objectives")},
+            **{name: entries[0][name] for name in own},
             "standard_errors": dict(found.standard_errors) if found else None,
             "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],
             "lineage": entries,
@@ -77,18 +71,6 @@ class History:
     def generation(self, proposal: Proposal) -> int:
         """The generation that a proposal was made for."""
         return proposal.number // self.setup.population
-
-    def _entry(self, ancestor: Ancestor) -> dict[str, Any]:
-        proposal, found = ancestor.proposal, ancestor.candidate
-        return {
-            "id": proposal.digest,
-            "generation": self.generation(proposal),
-            "operator": proposal.operator,
-            "name": proposal.name,
-            "parents": list(proposal.parents),
-            "formula": proposal.formula,
-            "objectives": dict(found.objectives) if found else None,
-        }
 
 
 def history_of(folder: Path, digest: str) -> History:
@@ -100,7 +82,7 @@ def history_of(folder: Path, digest: str) -> History:
         return History(
             run=run.name,
             setup=setup,
-            ancestors=tuple(Ancestor(p, find_candidate(run, p.digest)) for p in found),
+            ancestors=tuple((p, find_candidate(run, p.digest)) for p in found),
             evaluations=tuple(e for e in evaluations if e is not None),
             id_length=id_length(run.digests()),
         )
@@ -108,12 +90,13 @@ def history_of(folder: Path, digest: str) -> History:
 
 def results(history: History) -> list[Column]:
     """How the genome came about and what its training gave, as names and values."""
-    proposal = history.proposal
-    rows = [
-        ("proposed", f"generation {history.generation(proposal)} by {_maker(proposal)}"),
-        *_measured(history),
-        *_trained(history),
-    ]
+    (proposal, found), objectives = history.ancestors[0], history.setup.objectives
+    generation = history.generation(proposal)
+    rows = [("proposed", f"generation {generation} by {_maker(proposal)}")]
+    if found is not None:
+        units = dict.fromkeys(found.objectives, "") | {o.name: o.unit for o in objectives}
+        rows += [(header(n, units[n]), _value(found, n, units[n])) for n in found.objectives]
+    rows += _trained(history)
     if not history.evaluations:
         rows.append(("trained", proposal.note or "not yet"))
     return named_values(rows)
@@ -121,11 +104,10 @@ def results(history: History) -> list[Column]:
 
 def lineage_columns(history: History) -> list[Column]:
     """The lineage, one row an ancestor."""
-    shown = history.ancestors[:MAX_ANCESTORS]
-    proposals = [ancestor.proposal for ancestor in shown]
-    short, first = history.id_length, history.setup.objectives[0]
+    shown, short = history.ancestors[:MAX_ANCESTORS], history.id_length
+    proposals, first = [proposal for proposal, _ in shown], history.setup.objectives[0]
     parents = tuple(" + ".join(digest[:short] for digest in p.parents) for p in proposals)
-    values = tuple(_value(ancestor.candidate, first) for ancestor in shown)
+    values = tuple(_value(found, first.name, first.unit) if found else "" for _, found in shown)
     return [
         Column("id", tuple(p.digest[:short] for p in proposals), style="cyan"),
         Column("gen", tuple(str(history.generation(p)) for p in proposals), "right"),
@@ -133,20 +115,6 @@ def lineage_columns(history: History) -> list[Column]:
         Column("from", parents, rank=1),
         Column(header(first.name, first.unit), values, "right", rank=1),
         Column("formula", tuple(p.formula for p in proposals), rank=2, least=MIN_FORMULA),
-    ]
-
-
-def _measured(history: History) -> list[tuple[str, str]]:
-    found = history.candidate
-    if found is None:
-        return []
-    units = {o.name: o.unit for o in history.setup.objectives}
-    return [
-        (
-            header(name, units.get(name, "")),
-            amount(value, units.get(name, ""), found.standard_errors.get(name)),
-        )
-        for name, value in found.objectives.items()
     ]
 
 
@@ -175,8 +143,5 @@ def _maker(proposal: Proposal) -> str:
     return f"{proposal.operator} {proposal.name}" if proposal.name else proposal.operator
 
 
-def _value(found: Candidate | None, objective: Objective) -> str:
-    if found is None:
-        return ""
-    error = found.standard_errors.get(objective.name)
-    return amount(found.objectives[objective.name], objective.unit, error)
+def _value(found: Candidate, name: str, unit: str) -> str:
+    return amount(found.objectives[name], unit, found.standard_errors.get(name))

@@ -22,15 +22,12 @@ if TYPE_CHECKING:
     from nas.report.costs import Priced, Sizes
 
 
-def mechanisms_answer(sizes: Sizes) -> dict[str, Any]:
-    """The JSON answer of ``nas mechanisms``."""
+def mechanisms_answer(sizes: Sizes, found: Mechanism | None = None) -> dict[str, Any]:
+    """The JSON answer of ``nas mechanisms``: of all, or of one alone."""
+    if found is not None:
+        return {"sizes": asdict(sizes)} | _item(found, sizes)
     items = [_item(found, sizes) for found in MECHANISMS.values()]
     return {"sizes": asdict(sizes), "mechanisms": items}
-
-
-def mechanism_answer(found: Mechanism, sizes: Sizes) -> dict[str, Any]:
-    """The JSON answer of ``nas mechanisms NAME``."""
-    return {"sizes": asdict(sizes)} | _item(found, sizes)
 
 
 def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
@@ -49,8 +46,11 @@ def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
     if width is None or max(line.cell_len for line in lines) <= width:
         return lines
     head, *rows = table_lines(columns, width)
-    pairs = zip(rows, formulas, strict=True)
-    return [head, *(line for row, text in pairs for line in (row, *_below(text, width)))]
+    lines = [head]
+    for row, text in zip(rows, formulas, strict=True):
+        below = wrap(text, width, initial_indent=GAP * 2, subsequent_indent=GAP * 3)
+        lines += [row, *(Text(line, "dim", no_wrap=True) for line in below)]
+    return lines
 
 
 def show_mechanisms(console: Console, sizes: Sizes) -> None:
@@ -88,12 +88,6 @@ def _item(found: Mechanism, sizes: Sizes) -> dict[str, Any]:
         "genome": found.genome.to_dict(),
         "costs": cost.to_dict() if cost else None,
     }
-
-
-def _below(text: str, width: int) -> list[Text]:
-    """A formula under its row, broken between words where it must be."""
-    lines = wrap(text, width, initial_indent=GAP * 2, subsequent_indent=GAP * 3)
-    return [Text(line, "dim", no_wrap=True) for line in lines]
 
 
 def _numbers(prices: list[Priced], name: str, rank: int = 0) -> Column:

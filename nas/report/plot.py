@@ -1,4 +1,4 @@
-"""The front as a picture: PNG, SVG or PDF.
+"""The front as a picture: PNG, SVG or PDF; and what all pictures share.
 
 Everything evaluated is light, the front is a staircase (all that is right of it and below is
 dominated), the named mechanisms that were trained in the same run are the points of reference.
@@ -8,17 +8,17 @@ matplotlib is used without a window and without its global state.
 from __future__ import annotations
 
 import contextlib
+import io
 import math
-import os
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
 from nas.pareto import non_dominated
 from nas.report.facts import task_and_data
-from nas.report.labels import Box, nearest, place
 from nas.report.text import plural
 from nas.report.units import FRACTION, header
+from nas.store.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,11 +32,17 @@ FORMATS: Final = (".png", ".svg", ".pdf")
 INCHES: Final = (8.0, 16 / 3)  # 1200 x 800 pixels
 DPI: Final = 150
 LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
-LEADER_FROM: Final = 18.0  # pixels between a point and its label
 
 # Names may hold a dollar sign, which would begin a formula.
 STYLE: Final = {"svg.hashsalt": "nas", "font.size": 9.5, "text.parse_math": False}
 GREY, BLUE, ORANGE, DIM = "#b8bcc4", "#1f4e9c", "#d9660c", "#555555"
+FONT: Final = 8.5
+
+# Where a label may stand: directions in degrees, the preferred ones first, and pixels away.
+ANGLES: Final = (0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160, 65, -65, 115, -115)
+DISTANCES: Final = (12, 22, 34, 48, 66, 90, 120)
+# What it costs a label to cover another one or a point, or to stand outside, in pixels away.
+OVER_LABEL, OVER_DRAWN, OUTSIDE = 1000, 40, 5000
 
 
 def check_plot(path: Path) -> None:
@@ -79,6 +85,15 @@ def new_figure(title: str, caption: str) -> Iterator[Any]:
         yield figure
 
 
+def new_axes(figure: Any, across: str, up: str) -> Any:
+    """Axes with titles, on a quiet grid."""
+    axes = figure.add_subplot(xlabel=across, ylabel=up)
+    axes.grid(color="#e6e8ec", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
 def write_figure(figure: Any, path: Path) -> None:
     """Write a figure into a file, whole or not at all.
 
@@ -87,19 +102,15 @@ def write_figure(figure: Any, path: Path) -> None:
     """
     import matplotlib as mpl
 
-    staging = path.with_name(f".{os.getpid()}{path.suffix}")
-    kind = path.suffix[1:].lower()
+    kind, content = path.suffix[1:].lower(), io.BytesIO()
     # Without a date the same front gives the same file.
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with mpl.rc_context(STYLE):
+        figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Opened as new: a link that somebody left under this name is not followed.
-        with mpl.rc_context(STYLE), staging.open("xb") as file:
-            figure.savefig(file, format=kind, dpi=DPI, metadata=metadata)
-        staging.replace(path)
+        write_whole(path, content.getvalue())
     except OSError as error:
-        with contextlib.suppress(OSError):
-            staging.unlink()
         raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
 
 
@@ -108,7 +119,7 @@ def draw(facts: RunFacts) -> Any:
     across, up = _axes_of(facts)
     title = f"{facts.summary.space} · {task_and_data(facts.setup)}"
     with new_figure(title, _caption(facts, across, up)) as figure:
-        picture = _Picture(figure, facts, across, up)
+        picture = _Picture(new_axes(figure, _title(across), _title(up)), facts, across, up)
         picture.draw()
         figure.canvas.draw()
         figure.set_layout_engine("none")  # from here on nothing moves
@@ -139,55 +150,69 @@ def stairs(facts: RunFacts, across: Objective, up: Objective) -> list[tuple[floa
 class _Picture:
     """The layers of the picture, from the back to the front, and the labels on top."""
 
-    def __init__(self, figure: Any, facts: RunFacts, across: Objective, up: Objective) -> None:
-        self.figure, self.axes = figure, figure.add_subplot()
-        self.facts, self.across, self.up = facts, across, up
+    def __init__(self, axes: Any, facts: RunFacts, across: Objective, up: Objective) -> None:
+        self.axes, self.facts, self.across, self.up = axes, facts, across, up
+        self.stairs = stairs(facts, across, up)
 
     def draw(self) -> None:
         facts = self.facts
-        self._style()
+        self._scale_across()
         self._points(facts.candidates, "evaluated", "o", GREY, size=4)
-        points = stairs(facts, self.across, self.up)
-        if points:
-            xs, ys = zip(*points, strict=True)
+        if self.stairs:
+            xs, ys = zip(*self.stairs, strict=True)
             self.axes.step(xs, ys, where="post", color=BLUE, linewidth=1.4, zorder=2.5)
         self._points(facts.members, "front", "o", BLUE, size=6.5)
         named = [candidate for _, candidate in facts.named]
         self._points(named, "named mechanisms", "D", ORANGE, size=6.5)
-        self.axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=8.5)
+        self.axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=FONT)
 
     def label(self) -> None:
-        """Name the named mechanisms, and best, knee and cheapest, where there is space."""
-        from matplotlib.patheffects import withStroke
-
-        renderer, share = self.figure.canvas.get_renderer(), self.figure.transFigure
-        shown = self._labels()
-        style = {"va": "bottom", "transform": share, "fontsize": 8.5}
-        halo = [withStroke(linewidth=2.0, foreground="white")]
-        texts = [
-            self.figure.text(0, 0, name, color=colour, path_effects=halo, **style)
-            for name, _, colour in shown
-        ]
-        points = [self._pixels(self._place(candidate)) for _, candidate, _ in shown]
-        sizes = [(box.width, box.height) for box in (t.get_window_extent(renderer) for t in texts)]
-        frame = _box(self.axes.get_window_extent(renderer)).grown(-2.0)
-        boxes = place(points, sizes, frame, self._drawn(renderer))
-        # Shares of the figure, since a vector format has other pixels.
-        to_share = share.inverted().transform
-        for text, box, point in zip(texts, boxes, points, strict=True):
-            text.set_position(to_share((box.left, box.bottom)))
-            end = nearest(box, point)
-            if math.dist(end, point) > LEADER_FROM:
-                self.figure.add_artist(_leader(to_share([point, end]), text.get_color(), share))
-
-    def _labels(self) -> list[tuple[str, Candidate, str]]:
-        facts = self.facts
-        shown = [(name, candidate, ORANGE) for name, candidate in facts.named]
+        """Name the named mechanisms, and best, knee and cheapest: each label where it fits."""
+        facts, drawn = self.facts, self._drawn()
+        taken: list[Any] = []
+        for name, candidate in facts.named:
+            taken.append(self._label(name, candidate, ORANGE, taken, drawn))
         for member in facts.members:
             if member.digest in facts.titles and not facts.names_of(member):
-                titles = ", ".join(facts.titles[member.digest])
-                shown.append((f"{titles}: {facts.short(member)}", member, BLUE))
-        return shown
+                name = f"{', '.join(facts.titles[member.digest])}: {facts.short(member)}"
+                taken.append(self._label(name, member, BLUE, taken, drawn))
+
+    def _label(
+        self, name: str, candidate: Candidate, colour: str, taken: list[Any], drawn: list[Any]
+    ) -> Any:
+        """Write a label at the best of a ring of places around its point; returns its box."""
+        from matplotlib.patheffects import withStroke
+        from matplotlib.text import Text
+
+        text = self.axes.annotate(
+            name,
+            self._place(candidate),
+            (0, 0),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=FONT,
+            color=colour,
+            path_effects=[withStroke(linewidth=2.0, foreground="white")],
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkB": 4},
+        )
+        renderer, frame = self.axes.figure.canvas.get_renderer(), self.axes.get_window_extent()
+        text.update_positions(renderer)
+        box = Text.get_window_extent(text, renderer)  # without the line to its point
+
+        def cost(place: tuple[float, float, float]) -> float:
+            distance, *shift = place
+            found = box.translated(*shift)
+            return float(
+                distance
+                + OVER_LABEL * found.count_overlaps(taken)
+                + OVER_DRAWN * found.count_overlaps(drawn)
+                + OUTSIDE * (2 - frame.count_contains(found.get_points()))
+            )
+
+        _, *shift = min(_ring(box.width, box.height), key=cost)
+        text.set_position([72 / DPI * pixels for pixels in shift])
+        return box.translated(*shift)
 
     def _points(
         self, shown: Sequence[Candidate], label: str, marker: str, colour: str, size: float
@@ -211,40 +236,37 @@ class _Picture:
             zorder=2 + size / 10,
         )
 
-    def _style(self) -> None:
+    def _scale_across(self) -> None:
+        """Costs over decades on a logarithmic axis, others beside standard attention's."""
         from matplotlib.ticker import EngFormatter
 
         axes, facts = self.axes, self.facts
-        axes.set_xlabel(_title(self.across))
-        axes.set_ylabel(_title(self.up))
-        axes.grid(color="#e6e8ec", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["right"]].set_visible(False)
         axes.margins(x=0.06, y=0.08)
         values = [self._place(c)[0] for c in facts.candidates]
-        if min(values, default=0) > 0 and max(values) / min(values) > LOGARITHMIC_FROM:
-            axes.set_xscale("log")
+        is_wide = min(values, default=0) > 0 and max(values) / min(values) > LOGARITHMIC_FROM
+        axes.set_xscale("log" if is_wide else "linear")
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
         scale = self._place(facts.standard)[0] if facts.standard else 0.0
-        if not scale or axes.get_xscale() == "log":
-            axes.spines[["top"]].set_visible(False)
-            return
-        top = axes.secondary_xaxis("top", functions=(lambda x: x / scale, lambda x: x * scale))
-        top.set_xlabel("relative to standard attention (mha)", fontsize=8.5, color=DIM)
-        top.tick_params(labelsize=8.5, colors=DIM)
+        if scale and not is_wide:
+            top = axes.secondary_xaxis("top", functions=(lambda x: x / scale, lambda x: x * scale))
+            top.set_xlabel("relative to standard attention (mha)", fontsize=FONT, color=DIM)
+            top.tick_params(labelsize=FONT, colors=DIM)
 
-    def _drawn(self, renderer: Any) -> list[Box]:
+    def _drawn(self) -> list[Any]:
         """What labels should not cover: points with their bars, the staircase, the legend."""
-        boxes = []
+        boxes = [self.axes.get_legend().get_window_extent().padded(3.0)]
         for candidate in self.facts.candidates:
             (x, y), error = self._place(candidate), self._error(candidate)
-            (left, low), (_, high) = self._pixels((x, y - error)), self._pixels((x, y + error))
-            boxes.append(Box(left, low, left, high).grown(5.0))
-        corners = [self._pixels(p) for p in stairs(self.facts, self.across, self.up)]
-        for (x, y), (next_x, next_y) in pairwise(corners):
-            boxes.append(Box(x, y, next_x, y).grown(2.0))
-            boxes.append(Box(next_x, min(y, next_y), next_x, max(y, next_y)).grown(2.0))
-        return [*boxes, _box(self.axes.get_legend().get_window_extent(renderer)).grown(3.0)]
+            boxes.append(self._box((x, y - error), (x, y + error)).padded(5.0))
+        for (x, y), (next_x, next_y) in pairwise(self.stairs):
+            boxes.append(self._box((x, y), (next_x, y)).padded(2.0))
+            boxes.append(self._box((next_x, y), (next_x, next_y)).padded(2.0))
+        return boxes
+
+    def _box(self, low: tuple[float, float], high: tuple[float, float]) -> Any:
+        from matplotlib.transforms import Bbox
+
+        return Bbox(self.axes.transData.transform([low, high]))
 
     def _place(self, candidate: Candidate) -> tuple[float, float]:
         return position(candidate, self.across, self.up)
@@ -253,9 +275,17 @@ class _Picture:
         """Half the length of a candidate's error bar."""
         return _scale(self.up) * candidate.standard_errors.get(self.up.name, 0.0)
 
-    def _pixels(self, point: tuple[float, float]) -> tuple[float, float]:
-        x, y = self.axes.transData.transform(point)
-        return float(x), float(y)
+
+def _ring(width: float, height: float) -> Iterator[tuple[float, float, float]]:
+    """Distances from a point, and the way of a label's centre to there, preferred ones first."""
+    for distance, angle in product(DISTANCES, map(math.radians, ANGLES)):
+        dx, dy = math.cos(angle), math.sin(angle)
+        across, up = _sign(dx) * width / 2, _sign(dy) * height / 2
+        yield distance, dx * distance + across, dy * distance + up
+
+
+def _sign(value: float) -> float:
+    return 0.0 if abs(value) < 0.1 else math.copysign(1.0, value)
 
 
 def _axes_of(facts: RunFacts) -> tuple[Objective, Objective]:
@@ -296,15 +326,3 @@ def _caption(facts: RunFacts, across: Objective, up: Objective) -> str:
         others = [o.name for o in setup.objectives if o not in (across, up)]
         parts.append(f"also an objective: {', '.join(others)}")
     return " · ".join(parts)
-
-
-def _leader(ends: Any, colour: str, transform: Any) -> Any:
-    """A thin line to a label that stands apart from its point."""
-    from matplotlib.lines import Line2D
-
-    xs, ys = ends[:, 0], ends[:, 1]
-    return Line2D(xs, ys, linewidth=0.6, alpha=0.7, color=colour, transform=transform)
-
-
-def _box(extent: Any) -> Box:
-    return Box(extent.x0, extent.y0, extent.x1, extent.y1)

@@ -10,7 +10,7 @@ from nas.canonical import digest
 from nas.compiler import formula_of, make_plan, plain_source
 from nas.errors import ViolationError
 from nas.mechanisms import MECHANISMS
-from nas.report.costs import Priced, Sizes, price, relative_columns
+from nas.report.costs import Priced, Sizes, price, relative_columns, remarks
 from nas.report.drawing import drawing, drawing_columns
 from nas.report.history import History, history_of, lineage_columns, results
 from nas.report.table import cut, line_width, say, say_table
@@ -80,7 +80,7 @@ def show_answer(shown: Shown) -> dict[str, Any]:
         "formula": formula_of(shown.plan),
         "source": shown.code,
         "costs": shown.priced.cost.to_dict() if shown.priced.cost else None,
-        "parents": list(history.proposal.parents) if history else [],
+        "parents": [],
         "sizes": asdict(shown.sizes),
         "mechanisms": list(shown.names),
         "canonical": shown.plan.genome.to_dict(),
@@ -94,7 +94,7 @@ def show(console: Console, shown: Shown) -> None:
     say(console, *_title(shown), "", formula_of(shown.plan))
     _section(console, "Graph")
     say_table(console, drawing_columns(drawing(shown.plan.genome)))
-    say(console, *_remarks(shown))
+    say(console, *_notes(shown))
     _section(console, f"Costs of one block at {shown.sizes}")
     if shown.priced.cost is None:
         say(console, shown.priced.problem)
@@ -124,7 +124,7 @@ def _title(shown: Shown) -> list[str]:
     return lines
 
 
-def _remarks(shown: Shown) -> list[str]:
+def _notes(shown: Shown) -> list[str]:
     """What the drawing does not say."""
     given, canonical = shown.source.genome, shown.plan.genome
     layers = {
@@ -135,11 +135,7 @@ def _remarks(shown: Shown) -> list[str]:
     lines = [layers[canonical.placement]]
     if len(canonical.nodes) < len(given.nodes):
         lines.append(f"The file has {len(given.nodes)} nodes; what has no effect is left out here.")
-    heads, projections = shown.sizes.heads, given.projections
-    for label in dict.fromkeys((projections.q_heads, projections.kv_heads)):
-        part, _, whole = label.partition("/")
-        if whole and int(part) * heads < int(whole):
-            lines.append(f"{label} of {heads} heads is less than one head; one is used.")
+    lines += remarks(canonical, shown.sizes.heads)
     if shown.plan.unsafe:
         lines.append(f"Not causal: {', '.join(shown.plan.unsafe)} sees later tokens.")
     return ["", *lines]

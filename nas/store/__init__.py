@@ -20,6 +20,7 @@ from nas.store.front import (
     front,
     front_hypervolume,
     lineage,
+    named_members,
 )
 from nas.store.machine import this_session
 from nas.store.records import (
@@ -60,6 +61,7 @@ __all__ = [
     "front_hypervolume",
     "lineage",
     "list_runs",
+    "named_members",
     "open_run",
     "open_writer",
     "split_member",

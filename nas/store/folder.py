@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import re
+import shlex
 import shutil
 import uuid
 from itertools import chain, count
@@ -171,8 +172,9 @@ def _names(setup: RunSetup, now: datetime) -> Iterable[str]:
 
 def _taken(root: Path, names: Iterable[str]) -> RunError:
     name = next(iter(names))
+    typed = shlex.join([name] if root == RUNS else [name, "--runs", str(root)])
     return RunError(
-        f"{root / name}: exists already; `nas resume {name}` goes on with it, or choose another "
+        f"{root / name}: exists already; `nas resume {typed}` goes on with it, or choose another "
         "name."
     )
 

@@ -17,6 +17,7 @@ from nas.store.results import front_of, scaled_hypervolume
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from nas.objectives import Objective
     from nas.store.records import Proposal
     from nas.store.results import Result
     from nas.store.run import Run
@@ -40,6 +41,20 @@ def front(run: Run) -> tuple[Candidate, ...]:
 def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:
     """Share of the box between the objectives' ends that the members dominate, 0 to 1."""
     return scaled_hypervolume(run.setup.objectives, [member.objectives for member in members])
+
+
+def named_members(
+    objectives: Sequence[Objective], members: Sequence[Candidate]
+) -> dict[str, Candidate]:
+    """Best in the first objective, the knee, and cheapest in the first cost, if there is one."""
+    if not members:
+        return {}
+    costs = [as_costs(objectives, member.objectives) for member in members]
+    found = {"best": members[0], "knee": members[knee(costs)]}
+    for column in [i for i, o in enumerate(objectives) if not o.is_metric][:1]:
+        least = min(range(len(members)), key=lambda i: (costs[i][column], costs[i]))
+        found["cheapest"] = members[least]
+    return found
 
 
 def find_candidate(run: Run, digest: str) -> Candidate | None:
@@ -94,21 +109,18 @@ def lineage(run: Run, digest: str) -> tuple[Proposal, ...]:
 
 
 def _named(run: Run, name: str) -> Candidate:
-    members, objectives = front(run), run.setup.objectives
-    if not members:
+    found = named_members(run.setup.objectives, front(run))
+    if not found:
         raise RunError(
             f"run {run.name!r} has no candidate yet whose training ended well, so none is {name}; "
             "let it run on, or name a digest."
         )
-    costs = [as_costs(objectives, member.objectives) for member in members]
-    if name == "knee":
-        return members[knee(costs)]
-    if name == "best":
-        return members[0]
-    column = next((i for i, o in enumerate(objectives) if not o.is_metric), None)
-    if column is None:
-        raise RunError(f"run {run.name!r} has no cost among its objectives, so none is {name}.")
-    return members[min(range(len(members)), key=lambda i: (costs[i][column], costs[i]))]
+    if name not in found:
+        raise RunError(
+            f"run {run.name!r} has no cost among its objectives, so none is {name}; "
+            f"expected one of {', '.join(found)}, or a digest."
+        )
+    return found[name]
 
 
 def _candidates(run: Run, found: Iterable[Result]) -> Iterator[Candidate]:

@@ -179,6 +179,15 @@ def test_cost_of_one_and_of_several(nas: Any) -> None:
     assert "1,605,760" in out
 
 
+def test_what_one_should_know_of_the_heads_is_told_by_every_command_that_has_them(nas: Any) -> None:
+    words = "1/4 of 2 heads is less than one head: one is used."
+    assert nas("show", "xsqa", "--heads", 2).out.count(words) == 1
+    assert f"xsqa: {words}" in nas("cost", "mha", "xsqa", "--heads", 2).out.splitlines()
+    assert words in nas("export", "xsqa", "-o", "x.py", "--heads", 2).out.splitlines()
+    for command in (("show", "xsqa"), ("cost", "xsqa"), ("export", "xsqa", "-o", "x.py")):
+        assert "less than one head" not in nas(*command).out
+
+
 def test_cost_at_several_lengths(nas: Any) -> None:
     status, out, _ = nas("cost", "mha", "sqa", "--tokens", "128, 64,64", "--json")
     assert status == 0

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nas.errors import RunError
 from nas.mechanisms import MECHANISMS
+from nas.objectives import Objective
 from nas.store import Document, RunSetup, create_run, open_run
+from tests.recorded_run import MACS
 
 
 def test_front_is_of_the_latest_run_by_default(nas: Any, at_runs: Path) -> None:
@@ -136,15 +140,6 @@ def test_show_source_needs_a_size_at_which_it_exists(nas: Any) -> None:
     assert "does not exist at these sizes" in result.err
 
 
-def test_mechanisms(nas: Any) -> None:
-    result = nas("mechanisms")
-    assert (result.status, result.err) == (0, "")
-    assert all(f"\n{name} " in result.out for name in MECHANISMS)
-    answer = json.loads(nas("mechanisms", "--dim", "32", "--json").out)
-    assert [item["name"] for item in answer["mechanisms"]] == list(MECHANISMS)
-    assert answer["sizes"]["dim"] == 32
-
-
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_mechanisms_explains_one(nas: Any, name: str) -> None:
     result = nas("mechanisms", name, "--heads", "8")
@@ -157,16 +152,50 @@ def test_mechanisms_explains_one(nas: Any, name: str) -> None:
     assert answer["costs"]["macs"] > 0
 
 
-def test_mechanisms_says_why_one_has_no_costs(nas: Any) -> None:
-    result = nas("mechanisms", "lsqa", "--heads", "2")
-    assert result.status == 0
-    assert "It does not exist at these sizes: 3/4 of 2 heads" in result.out
-
-
 def test_mechanisms_of_another_name_is_2(nas: Any) -> None:
     result = nas("mechanisms", "champion")
     assert (result.status, result.out) == (2, "")
     assert "did you mean 'champion_2025'" in result.err
+
+
+def test_members_by_name_where_nothing_is_a_cost(
+    nas: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a second metric, which is minimised, in place of the multiply-adds."""
+    monkeypatch.setattr("tests.recorded_run.MACS", replace(MACS, is_metric=True))
+    folder = make_run(tmp_path, generations=1)
+    result = nas("show", f"{folder}/cheapest")
+    assert (result.status, result.out) == (2, "")
+    assert "no cost among its objectives, so none is cheapest; expected one of best" in result.err
+    assert nas("show", f"{folder}/best").status == 0
+    assert nas("front", folder, "--plot", tmp_path / "front.svg").status == 0
+
+
+def test_members_by_name_where_nothing_is_a_metric(
+    nas: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = Objective("params", "min", "count", "learned numbers", 0.0, 1e5, is_metric=False)
+    monkeypatch.setattr("tests.recorded_run.ACCURACY", params)
+    folder = make_run(tmp_path / "runs", generations=1)
+    monkeypatch.chdir(tmp_path)
+    best, cheapest = (
+        json.loads(nas("show", f"{folder}/{name}", "--json").out) for name in ("best", "cheapest")
+    )
+    assert best == cheapest
+    members = json.loads(nas("front", folder, "--json").out)["members"]
+    assert best["objectives"]["params"] == min(m["objectives"]["params"] for m in members)
+    assert nas("front", folder, "--plot", tmp_path / "front.svg").status == 0
+    assert "example" in nas("runs").out
+
+
+def test_what_to_type_names_the_folder_of_runs_where_it_is_another(
+    nas: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for root, typed in ((Path("runs"), "example"), (Path("my runs"), "example --runs 'my runs'")):
+        make_run(root, generations=1)
+        with pytest.raises(RunError, match=f"`nas resume {typed}` goes on"):
+            make_run(root, generations=1)
 
 
 def make_empty_run(like: Path) -> None:

@@ -62,9 +62,9 @@ def test_rotated_nodes_know_their_place(genome: Build) -> None:
 
 
 @pytest.mark.parametrize("normaliser", ["softmax", "sigmoid", "softmax_free", "uniform"])
-@pytest.mark.parametrize("global_tokens", [None, 0, 2])
+@pytest.mark.parametrize("seen", [Visibility(), Visibility(1), Visibility(4), Visibility(4, 2)])
 def test_biases_of_keys_and_distances_know_their_place(
-    genome: Build, normaliser: str, global_tokens: int | None
+    genome: Build, normaliser: str, seen: Visibility
 ) -> None:
     found = genome(
         ("scaled_dot_product", "qk"),
@@ -73,15 +73,7 @@ def test_biases_of_keys_and_distances_know_their_place(
         (normaliser, [2]),
         ("weighted_sum", [3, "v"]),
     )
-    if global_tokens is not None:
-        found = replace(found, visibility=Visibility(4, global_tokens))
-    check_rows(found, (3, 1, 5))
-
-
-@pytest.mark.parametrize(("window", "global_tokens"), [(1, 0), (4, 0), (4, 2)])
-def test_windows_are_kept(window: int, global_tokens: int) -> None:
-    seen = Visibility(window, global_tokens)
-    check_rows(replace(MECHANISMS["sqa"].genome, visibility=seen))
+    check_rows(replace(found, visibility=seen), (3, 1, 5))
 
 
 def test_attention_of_attention_keeps_what_it_attended_to(genome: Build) -> None:

@@ -46,12 +46,9 @@ CASES: dict[str, tuple[Nodes, dict[str, Any], str]] = {
     "dot_product": (attend(DOT), {}, "dot_product"),
     "narrow": (attend(DOT), {"qk_dim": "1/2"}, "dot_product"),
     "bilinear": (attend(("bilinear", "qk")), {}, "bilinear"),
-    "bilinear_groups": (attend(("bilinear", "qk")), {"kv_heads": "1/4"}, "bilinear"),
     "cosine": (attend(("cosine", "qk")), {}, "cosine"),
-    "cosine_few_queries": (attend(("cosine", "qk")), {"q_heads": "1/4"}, "cosine"),
     "distance": (attend(("distance", "qk")), {}, "distance"),
     "distance_groups": (attend(("distance", "qk")), {"kv_heads": "1/4"}, "distance"),
-    "distance_few_queries": (attend(("distance", "qk")), {"q_heads": "1/2"}, "distance"),
     "temperature": (attend(DOT, ("temperature", [0])), {"kv_heads": "1/2"}, "temperature"),
     "sharp_distance": (attend(("distance", "qk"), ("temperature", [0])), {}, "temperature"),
     "sum": (attend(DOT, ("bilinear", "vq"), ("add", [0, 1])), {"kv_heads": "1/4"}, "sum"),
@@ -71,7 +68,6 @@ CASES: dict[str, tuple[Nodes, dict[str, Any], str]] = {
     ),
     "softmax_one": (attend(DOT, normaliser="softmax_one"), {"kv_heads": "1/2"}, "softmax_one"),
     "same_weights": ((*TWICE, ("multiply", [2, 3])), {}, "same_weights"),
-    "same_weights_groups": ((*TWICE, ("add", [2, 3])), {"kv_heads": "1/4"}, "same_weights"),
     "shared_weights": (attend(DOT), SHARED | {"has_wq": False, "has_wk": False}, "shared_weights"),
     "shared_weights_one": (
         attend(DOT, normaliser="softmax_one"),
@@ -306,32 +302,12 @@ def matching(count: int, seed: int) -> Iterator[Genome]:
                 yield candidate
 
 
-def check_random(count: int, seed: int) -> None:
-    """Values and gradients with all rules, and with all but a random one."""
-    rng = np.random.default_rng(seed)
-    for number, found in enumerate(matching(count, seed)):
+def test_random_lowered_genomes_equal_the_interpreter() -> None:
+    rng = np.random.default_rng(3)
+    for number, found in enumerate(matching(60, seed=3)):
         n = (11, 11, LONG, 150)[number % 4]
         kind = list(masks(4))[int(rng.integers(4))]
         check_equal(found, n, masks(n)[kind] | {"is_causal": bool(rng.integers(2))})
-        check_without(found, RULES[number % len(RULES)])
-
-
-def check_without(found: Genome, rule: str) -> None:
-    x = torch.randn(2, 9, 32, dtype=torch.float64)
-    results = []
-    for fuse in (True, [name for name in RULES if name != rule]):
-        torch.manual_seed(0)
-        results.append(build_attention(found, 32, 8, fuse=fuse).double()(x))
-    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
-
-
-def test_random_lowered_genomes_equal_the_interpreter() -> None:
-    check_random(60, seed=3)
-
-
-@pytest.mark.slow
-def test_600_random_lowered_genomes_equal_the_interpreter() -> None:
-    check_random(600, seed=4)
 
 
 class Largest(TorchDispatchMode):

@@ -18,7 +18,7 @@ from nas.genome import Visibility
 from nas.mechanisms import MECHANISMS
 from nas.primitives import get
 from tests.compiler.test_compiler import random_genomes, values_and_gradients
-from tests.compiler.test_lowering import CASES
+from tests.compiler.test_lowering import CASES, masks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,25 +38,11 @@ def plain(genome: Genome, dim: int, heads: int, **sizes: bool) -> nn.Module:
     return found
 
 
-def masks(n: int) -> list[dict[str, Any]]:
-    """Every kind of mask, and some together; in one a query sees nothing."""
-    allowed = torch.rand(2, 1, n, n) > 0.3
-    allowed[0, 0, 3] = False
-    padding = torch.zeros(2, n, dtype=torch.bool)
-    padding[1, n - 3 :] = True
-    return [
-        {},
-        {"key_padding_mask": padding},
-        {"attn_mask": allowed[1, 0]},
-        {"attn_mask": allowed, "key_padding_mask": padding},
-        {"is_causal": True},
-        {"is_causal": True, "key_padding_mask": padding},
-        {"is_causal": True, "attn_mask": allowed, "key_padding_mask": padding},
-    ]
-
-
 def check_equal(genome: Genome, dim: int = 32, heads: int = 8, n: int = 9) -> None:
-    """Values and gradients of both forms and the interpreter, with the same start and weights."""
+    """Values and gradients of both forms and the interpreter, with the same start and weights.
+
+    Under every kind of mask; in one a query sees nothing.
+    """
     torch.manual_seed(0)
     reference = build_attention(genome, dim, heads, reference=True).double()
     torch.manual_seed(0)
@@ -73,7 +59,8 @@ def check_equal(genome: Genome, dim: int = 32, heads: int = 8, n: int = 9) -> No
     state = {name: tensor.clone() for name, tensor in reference.state_dict().items()}
     x = torch.randn(2, n, dim, dtype=torch.float64)
     is_safe = not make_plan(genome).unsafe
-    for given in masks(n):
+    causal = {"is_causal": True}
+    for given in [{}, causal, *(m | c for m in masks(n).values() if m for c in ({}, causal))]:
         if given.get("is_causal") and not is_safe:
             with pytest.raises(ValueError, match="sees later tokens"):
                 form(x, **given)

@@ -68,7 +68,7 @@ def unruly_training(folder: Path) -> Train:
             seen.write(f"{os.getpid()}\n")
         if trial.key == "diverged":
             hopeless = task.model_copy(update={"learning_rate": 1e30})
-            return train_candidate(trial, hopeless, data, **limits)
+            return train_candidate(trial, hopeless, data, device=limits["device"])
         if trial.key == "time_limit":
             long = task.model_copy(update={"epochs": 1000})
             return train_candidate(trial, long, data, **limits)

@@ -98,14 +98,6 @@ def test_slices_sum_to_the_papers_query_width(width: int, hidden: int, total: in
     assert built.tail.out_features == 2 * sum(built.parts)
 
 
-def test_a_shared_basis_shrinks_the_query() -> None:
-    built = Qana(32, 2, 16, 16, hidden=4, basis=3)
-    assert 16 + sum(built.parts) == 16 + 4 * 3 + 2 * 4 + 1
-
-
-# --- the score
-
-
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("rope", [False, True])
 @pytest.mark.parametrize("mlp_scale", ["none", "sqrt"])
@@ -331,14 +323,3 @@ def test_the_figures_of_the_paper_page() -> None:
     small = attention_cost(short, **sizes)
     assert round(small.macs / mha.macs, 2) == 1.03
     assert small.kv_cache_bytes_per_token / mha.kv_cache_bytes_per_token == 0.625
-
-
-def test_the_hidden_units_are_a_node_of_any_genome(genome: Build) -> None:
-    """Its tail is projected from the block's input, so it stands where no query is projected."""
-    raw = genome(
-        ("qana", "qk"), ("sigmoid", [0]), ("weighted_sum", [1, "v"]), has_wq=False, has_wk=False
-    )
-    assert isinstance(raw.nodes[0], Node)
-    block = build_attention(raw, 32, 4)
-    assert block.qana_0.tail.in_features == 32  # type: ignore[union-attr]
-    assert block(torch.randn(2, 5, 32)).shape == (2, 5, 32)

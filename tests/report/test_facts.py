@@ -10,18 +10,11 @@ from typing import Any
 
 import pytest
 
+from nas.objectives import Objective, as_costs
 from nas.pareto import dominates
-from nas.report.facts import (
-    RunFacts,
-    front_members,
-    headline,
-    id_length,
-    session_seconds,
-    tally,
-    titles_of,
-)
+from nas.report.facts import RunFacts, headline, id_length, session_seconds, tally
 from nas.report.units import duration
-from nas.store import find_proposal, front, open_run
+from nas.store import find_proposal, front, named_members, open_run
 
 
 def test_facts_agree_with_the_store(facts: RunFacts, recorded_run: Path) -> None:
@@ -57,14 +50,25 @@ def test_titles_name_ends_and_knee_of_the_front_as_the_store_does(
     assert sum(map(len, facts.titles.values())) == 3
 
 
-def test_best_is_of_the_first_objective_and_cheapest_of_the_first_cost(facts: RunFacts) -> None:
-    """Also where less of the first is better: with the objectives turned round both are macs."""
+PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
+
+
+def test_best_and_cheapest_whatever_the_objectives(facts: RunFacts) -> None:
     accuracy, macs = facts.setup.objectives
-    setup = dataclasses.replace(facts.setup, objectives=(macs, accuracy))
-    members = front_members(setup, facts.candidates)
-    least = min(members, key=lambda m: m.objectives["macs"])
-    assert titles_of(setup, members)[least.digest][0] == "best"
-    assert "cheapest" in titles_of(setup, members)[least.digest]
+
+    def named(*objectives: Objective) -> dict[str, Any]:
+        members = sorted(facts.members, key=lambda m: as_costs(objectives, m.objectives))
+        return named_members(objectives, members)
+
+    least = min(facts.members, key=lambda m: m.objectives["macs"])
+    turned = named(macs, accuracy)
+    assert turned["best"] is turned["cheapest"] is least
+    loss = dataclasses.replace(macs, is_metric=True)  # as a metric that is minimised
+    assert named(loss, accuracy).keys() == {"best", "knee"}
+    assert named(loss, accuracy)["best"] is least
+    costs = named(PARAMS, macs)  # no metric
+    assert costs["best"] is costs["cheapest"]
+    assert costs["best"].objectives["params"] == min(m.objectives["params"] for m in facts.members)
 
 
 def test_id_length_tells_all_digests_apart() -> None:

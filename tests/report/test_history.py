@@ -17,7 +17,7 @@ def test_lineage_is_the_stores(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         for proposal in run.proposals():
             found = history_of(recorded_run, proposal.digest)
-            assert tuple(a.proposal for a in found.ancestors) == lineage(run, proposal.digest)
+            assert tuple(p for p, _ in found.ancestors) == lineage(run, proposal.digest)
 
 
 def test_a_long_lineage_is_cut(recorded_run: Path) -> None:

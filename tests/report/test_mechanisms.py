@@ -11,7 +11,7 @@ from nas.compiler import formula
 from nas.costs import attention_cost
 from nas.mechanisms import MECHANISMS
 from nas.report.costs import Sizes
-from nas.report.mechanisms import mechanism_answer, mechanisms_answer, mechanisms_lines
+from nas.report.mechanisms import mechanisms_answer, mechanisms_lines
 
 SIZES = Sizes(dim=32, heads=2, tokens=17)
 
@@ -57,7 +57,7 @@ def test_table_fits_a_narrow_terminal() -> None:
 
 
 def test_one_mechanism_is_its_item_with_the_reading(answer: dict[str, Any]) -> None:
-    one = mechanism_answer(MECHANISMS["sqa"], SIZES)
+    one = mechanisms_answer(SIZES, MECHANISMS["sqa"])
     item = next(item for item in answer["mechanisms"] if item["name"] == "sqa")
     assert one == {"sizes": answer["sizes"]} | item
     assert one["reading"].startswith(one["about"])

@@ -96,7 +96,7 @@ def test_remarks(genome: Any, pipe: Printed) -> None:
 
 def test_a_share_of_less_than_one_head_is_told(pipe: Printed) -> None:
     show(pipe.console, of(MECHANISMS["xsqa"].genome, heads=2))
-    assert "1/4 of 2 heads is less than one head; one is used." in pipe.lines
+    assert "1/4 of 2 heads is less than one head: one is used." in pipe.lines
     whole = Printed()
     show(whole.console, of(MECHANISMS["xsqa"].genome, heads=4))
     assert "less than one head" not in whole.text
@@ -126,8 +126,7 @@ def test_a_genome_without_types_is_a_violation(genome: Any) -> None:
 def test_a_failed_member_says_why(recorded_run: Path, pipe: Printed) -> None:
     with open_run(recorded_run) as run:
         key = next(key for (key, _), e in run.evaluations().items() if not e.is_ok)
-        proposal = run.proposal(key=key)
-    assert proposal is not None
+        proposal = next(p for p in run.proposals() if p.key == key)
     show(pipe.console, examine(resolve(f"{recorded_run}/{proposal.digest}"), Sizes()))
     assert "diverged: the loss is not a number" in pipe.text
 
