@@ -10,16 +10,18 @@ once: torch refuses second ones.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nas.kernels.pieces import is_recorded, pieces
 from nas.primitives.hidden_units import sum_units
 from nas.primitives.neural_attention_authors import sum_layers
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def fast_sum_units(
@@ -86,7 +88,7 @@ class UnitSums(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: "Any",
         activation: str,
         bias: Float[Tensor, "m p q 1"],
         keys: Float[Tensor, "..."],
@@ -108,8 +110,8 @@ class UnitSums(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Float[Tensor, "p q k"]) -> tuple[Tensor | None, ...]:
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: "Any", gradient: Float[Tensor, "p q k"]) -> tuple[Tensor | None, ...]:
         bias, keys, rows, out = ctx.saved_tensors
         to_bias, to_out, to_keys = torch.empty_like(bias), torch.empty_like(out), keys * 0.0
         to_rows = None if rows is None else torch.empty_like(rows)
@@ -193,7 +195,7 @@ class LayerSums(torch.autograd.Function):
     """``sum_layers``, of left (m, p, q, 1), right (m, p, 1, k) and the bias (g, 1)."""
 
     @staticmethod
-    def forward(ctx: Any, *operands: Tensor) -> Float[Tensor, "p q k"]:
+    def forward(ctx: "Any", *operands: Tensor) -> Float[Tensor, "p q k"]:
         ctx.save_for_backward(*operands)
         left, right, second, bias, third, shift = operands
         scores = left.new_empty(*left.shape[1:3], right.shape[-1])
@@ -204,8 +206,8 @@ class LayerSums(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Float[Tensor, "p q k"]) -> tuple[Tensor, ...]:
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: "Any", gradient: Float[Tensor, "p q k"]) -> tuple[Tensor, ...]:
         left, right, second, bias, third, shift = ctx.saved_tensors
         sums = tuple(torch.zeros_like(x) for x in ctx.saved_tensors)
         to_left, to_right, to_second, to_bias, to_third, _ = sums

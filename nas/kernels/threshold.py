@@ -9,16 +9,18 @@ sorting for sparsemax on a CPU, six times for entmax.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nas.kernels.pieces import is_recorded, pieces
 from nas.primitives.masks import hide
 from nas.primitives.threshold import threshold_weights
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def fast_threshold_weights(
@@ -39,7 +41,9 @@ class Threshold(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Float[Tensor, "b h q k"], power: int) -> Float[Tensor, "b h q k"]:
+    def forward(
+        ctx: "Any", scores: Float[Tensor, "b h q k"], power: int
+    ) -> Float[Tensor, "b h q k"]:
         planes = scores.flatten(0, 1)
         weights = torch.empty_like(planes, memory_format=torch.contiguous_format)
         for at in pieces(planes):
@@ -49,8 +53,8 @@ class Threshold(torch.autograd.Function):
         return weights.view(scores.shape)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Float[Tensor, "b h q k"]) -> tuple[Tensor, None]:
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: "Any", gradient: Float[Tensor, "b h q k"]) -> tuple[Tensor, None]:
         (weights,) = ctx.saved_tensors
         above = gradient.flatten(0, 1)
         found = torch.empty_like(weights)

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.primitives import get
 from nas.primitives.additive_attention_score import AdditiveAttentionScore
-from nas.primitives.base import Sizes
 from nas.primitives.neural_attention import NeuralAttention
 from nas.primitives.neural_attention_authors import NeuralAttentionAuthors
 
@@ -163,14 +161,3 @@ def test_a_constant_on_the_last_bias_is_nothing_to_softmax(name: str) -> None:
     with torch.no_grad():
         last.add_(3.0)
     torch.testing.assert_close(torch.softmax(module(query, key), -1), before)
-
-
-def test_macs_are_those_of_the_mechanism() -> None:
-    sizes = Sizes(dim=64, heads=4, width=16, tokens=65)
-    additive = get("additive_attention_score").macs(sizes, {})
-    assert additive == 4 * (2 * 65 * 16 * 16 + 65 * 65 * 16)
-    neural = get("neural_attention")
-    params = neural.full({"reduced_dim": 2, "width": 8})
-    assert neural.macs(sizes, params) == 4 * (2 * 65 * 16 * 2 + 2 * 65 * 2 * 8 + 65 * 65 * 8)
-    authors = get("neural_attention_authors").macs(sizes, {"reduced_dim": 2})
-    assert authors == 4 * (2 * 65 * 16 * 2 + 2 * 65 * 4 + 65 * 65 * (2 + 1))
