@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nas.kernels.pieces import is_recorded, pieces
 from nas.primitives.hidden_units import sum_units
@@ -108,7 +107,7 @@ class UnitSums(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "p q k"]) -> tuple[Tensor | None, ...]:
         bias, keys, rows, out = ctx.saved_tensors
         to_bias, to_out, to_keys = torch.empty_like(bias), torch.empty_like(out), keys * 0.0
@@ -204,7 +203,7 @@ class LayerSums(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "p q k"]) -> tuple[Tensor, ...]:
         left, right, second, bias, third, shift = ctx.saved_tensors
         sums = tuple(torch.zeros_like(x) for x in ctx.saved_tensors)

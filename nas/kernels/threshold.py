@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from nas.kernels.pieces import is_recorded, pieces
 from nas.primitives.masks import hide
@@ -49,7 +48,7 @@ class Threshold(torch.autograd.Function):
         return weights.view(scores.shape)
 
     @staticmethod
-    @once_differentiable
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Float[Tensor, "b h q k"]) -> tuple[Tensor, None]:
         (weights,) = ctx.saved_tensors
         above = gradient.flatten(0, 1)
