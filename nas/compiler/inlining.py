@@ -1,8 +1,8 @@
 """Copy classes and functions of ours into a text that imports nothing but torch.
 
 What is copied is their source, found by following the names that it uses; only decorators (the
-registry's) and jaxtyping's shapes (``Float[Tensor, "b h n w"]`` becomes ``Tensor``) go. A primitive
-without parameters whose ``forward`` is a few lines is written as these lines.
+registry's), jaxtyping's shapes (``Float[Tensor, "b h n w"]`` becomes ``Tensor``) and ``Any`` go.
+A primitive without parameters whose ``forward`` is a few lines is written as these lines.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nas.compiler.plan import Step
 
 _SHAPED: Final = re.compile(r'\b(?:Float|Bool|Int|Shaped)\[Tensor, "[^"]*"\]')
+_UNTYPED: Final = re.compile(r"(?<=\w): Any(?=[,)])")
 _SIGNATURE: Final = re.compile(r"^( *def \w+)\(\n([^()]*?)\n *\)( -> [^\n]*:)$", re.MULTILINE)
 # Names that the written file imports from torch itself.
 PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F"})
@@ -97,7 +98,7 @@ def _read(item: Any) -> str:
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators
-    shaped = _SHAPED.sub("Tensor", "\n".join(lines)).rstrip() + "\n"
+    shaped = _UNTYPED.sub("", _SHAPED.sub("Tensor", "\n".join(lines))).rstrip() + "\n"
     return _SIGNATURE.sub(_on_one_line, shaped)
 
 
