@@ -341,7 +341,8 @@ def _trainings(
     data = task.load()
     metric = task.metrics(data)[0]
     setting = Setting(task.sizes, task.qkv_bias, task.is_causal, {})
-    costs = {s.text: costs_of(canonicalise(s.genome, task.sizes), setting) for s in sources}
+    normal = partial(canonicalise, sizes=task.sizes, is_causal=task.is_causal)
+    costs = {s.text: costs_of(normal(s.genome), setting) for s in sources}
     evaluator = make_evaluator(execution, task, data)
     try:
         if record is not None:
