@@ -218,6 +218,26 @@ def test_queries_and_keys_of_one_shape_change_names(genome: Build) -> None:
     assert canonicalise(mha) == mha
 
 
+def test_means_beside_queries_and_keys_that_change_names_have_one_form(genome: Build) -> None:
+    """The stream that a mean counts is chosen after the names, which are chosen after it."""
+    for first, second in ("qk", "kq"):
+        old = genome(
+            ("distance", "qk"),
+            ("uniform", [0]),
+            ("weighted_sum", [1, first]),
+            ("weighted_sum", [1, "v"]),
+            ("add", [3, second]),
+            ("gelu", [4]),
+            ("add", [2, 5]),
+            has_wv=False,
+            q_heads="one",
+            kv_heads="one",
+        )
+        form = canonicalise(old)
+        assert canonicalise(form) == form
+        check(old, form)
+
+
 def test_a_lone_key_is_a_query(genome: Build) -> None:
     end = (("softmax", [0]), ("weighted_sum", [1, "v"]))
     few = {"kv_heads": "1/2"}
