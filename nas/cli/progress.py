@@ -83,7 +83,7 @@ class Progress:
 
     @property
     def to_go(self) -> int:
-        """Trainings not done yet; a candidate that failed is not trained with its other seeds."""
+        """Trainings not done yet."""
         return max(0, self.total - self.done)
 
     @property
