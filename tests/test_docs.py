@@ -18,7 +18,8 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "runs" / "READ
 GLOSSARY = """
     mechanism, run, knee, calibration, genome, primitive, role, stream, placement, normal form,
     digest, resolved digest, space, policy, violation, repair, task, metric, objective, budget,
-    trial, report, seed, proposal, history, algorithm, surrogate, front, hypervolume, lag, kernel, lowering, export
+    trial, report, seed, proposal, history, algorithm, surrogate, front, hypervolume, lag, kernel,
+    lowering, export
 """
 EACH = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 
