@@ -229,9 +229,15 @@ def _fold_zeros(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Ite
 
 
 def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
-    """Its scores as the distances within the first stream that gives a genome with types."""
+    """Its scores as the distances within the first stream that gives a genome with types.
+
+    Where other weights read these scores too, they stay.
+    """
     below = genome.nodes[index].inputs[0]
     assert isinstance(below, int), "scores are never streams"
+    readers = (genome.nodes[i] for i in genome.live())
+    if any(node.op != "relu_squared" for node in readers if below in node.inputs):
+        return
     for stream in ("v", "k", "q"):
         plain = Node("distance", (stream, stream))
         if genome.nodes[below] == plain:

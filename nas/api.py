@@ -341,7 +341,9 @@ def _trainings(
     data = task.load()
     metric = task.metrics(data)[0]
     setting = Setting(task.sizes, task.qkv_bias, task.is_causal, {})
-    costs = {s.text: costs_of(canonicalise(s.genome, task.sizes), setting) for s in sources}
+    causal = task.is_causal
+    genomes = {s.text: canonicalise(s.genome, task.sizes, is_causal=causal) for s in sources}
+    costs = {text: costs_of(genome, setting) for text, genome in genomes.items()}
     evaluator = make_evaluator(execution, task, data)
     try:
         if record is not None:

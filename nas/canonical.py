@@ -50,7 +50,7 @@ def canonicalise(
         genome = rewrite(_tidied(genome), sizes)
     seen = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
     placement = plain_placement(genome.placement, sizes.depth) if sizes else genome.placement
-    forms = [_in_order(form) for form in _namings(genome)]
+    forms = [_in_order(form) for form in _namings(genome, sizes)]
     best = min(forms, key=_named) if len(forms) > 1 else forms[0]
     return replace(best, placement=placement, visibility=seen)
 
@@ -70,7 +70,7 @@ def _in_order(genome: Genome) -> Genome:
     return replace(genome, nodes=nodes, projections=_effective(genome.projections, nodes))
 
 
-def _namings(genome: Genome) -> list[Genome]:
+def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
     """A genome under the names that its queries and keys may have.
 
     Where both are projected to one shape, from one distribution, they may change places; a lone
@@ -86,7 +86,8 @@ def _namings(genome: Genome) -> list[Genome]:
     typing = infer(genome)
     if typing.problems or typing.streams["q"] != typing.streams["k"]:
         return [genome]
-    return [genome, _renamed(genome, {"q": "k", "k": "q"})]
+    # Which stream a mean counts goes by names, and so is decided again.
+    return [genome, rewrite(_renamed(genome, {"q": "k", "k": "q"}), sizes)]
 
 
 def _renamed(genome: Genome, names: dict[str, str]) -> Genome:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from nas.compiler import make_plan
 from nas.compiler.decoding import kept_for_later
 from nas.compiler.lowering import chosen_rules, live, lower, uncalled
-from nas.counting import ELEMENTWISE, count_operations, count_parameters
+from nas.counting import ELEMENTWISE, TRACED_LENGTHS, count_operations, count_parameters
 from nas.errors import NasError
 from nas.genome import ModelSizes, Visibility, layers_with_mechanism
 from nas.mechanisms import mechanism
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 SMALLEST_BLOCK: Final = 64  # queries of a window's block, at least
-COUNTED_LENGTHS: Final = (8, 12, 16)  # three evenly spaced ones give a polynomial of degree two
 DEFAULT_COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
 
 
@@ -157,9 +156,9 @@ def attention_cost(
 def _elementwise_per_pair(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> int:
     """What each pair of query and key adds to the elementwise count, exactly."""
     few, more, most = (
-        count_operations(plan, dim, heads, n, qkv_bias)[ELEMENTWISE] for n in COUNTED_LENGTHS
+        count_operations(plan, dim, heads, n, qkv_bias)[ELEMENTWISE] for n in TRACED_LENGTHS
     )
-    step = COUNTED_LENGTHS[1] - COUNTED_LENGTHS[0]
+    step = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
     return (few - 2 * more + most) // (2 * step**2)
 
 

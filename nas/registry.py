@@ -1,6 +1,6 @@
 """A registry: members of a family by name, our own and those of other packages.
 
-    TASKS: Registry[type[Task]] = Registry("task family", "nas.tasks", near_as=TaskError)
+    TASKS: Registry[type[Task]] = Registry("task family", "nas.tasks", error=TaskError)
 
     @TASKS.register("images")
     class ImageTask(Task): ...

@@ -197,6 +197,15 @@ def test_zero_weights_leave_a_sum(genome: Build) -> None:
     check(old, scored(genome, ("softmax",)))
 
 
+def test_scores_that_others_read_stay_below_zero_weights(genome: Build) -> None:
+    """What softmax reads is not exchanged with what a squared rectifier makes zero."""
+    both = [("distance", "qk"), ("softmax", [0]), ("relu_squared", [0])]
+    plain = genome(("distance", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+    check(genome(*both, ("add", [1, 2]), ("weighted_sum", [3, "v"])), plain)
+    gated = genome(*both, ("weighted_sum", [1, "v"]), ("weighted_sum", [2, 3]), ("gelu", [4]))
+    check(gated, gated)
+
+
 def test_queries_and_keys_of_one_shape_change_names(genome: Build) -> None:
     rest = (("softmax", [1]), ("weighted_sum", [2, "v"]))
     old = genome(("rope", "k"), ("bilinear", [0, "q"]), *rest)
@@ -207,6 +216,26 @@ def test_queries_and_keys_of_one_shape_change_names(genome: Build) -> None:
     assert digest(unlike[0]) != digest(unlike[1])
     mha = MECHANISMS["mha"].genome
     assert canonicalise(mha) == mha
+
+
+def test_means_beside_queries_and_keys_that_change_names_have_one_form(genome: Build) -> None:
+    """The stream that a mean counts is chosen after the names, which are chosen after it."""
+    for first, second in ("qk", "kq"):
+        old = genome(
+            ("distance", "qk"),
+            ("uniform", [0]),
+            ("weighted_sum", [1, first]),
+            ("weighted_sum", [1, "v"]),
+            ("add", [3, second]),
+            ("gelu", [4]),
+            ("add", [2, 5]),
+            has_wv=False,
+            q_heads="one",
+            kv_heads="one",
+        )
+        form = canonicalise(old)
+        assert canonicalise(form) == form
+        check(old, form)
 
 
 def test_a_lone_key_is_a_query(genome: Build) -> None:

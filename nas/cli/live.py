@@ -64,7 +64,7 @@ class _Watching(Listener):
         self.progress = progress = Progress(event, self._clock)
         if event.num_recorded:
             with open_run(event.folder) as run:
-                progress.recall(candidates(run), run.counts())
+                progress.recall(candidates(run), run.evaluations(), run.counts())
 
     def on_evaluation(self, event: Evaluated) -> None:
         """Count what is done."""

@@ -13,7 +13,7 @@ from nas.objectives import as_costs
 from nas.store import Candidate, Counts, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nas.evaluation.trial import Evaluation
     from nas.objectives import Objective
@@ -48,12 +48,19 @@ class Progress:
         self.last: tuple[Evaluated, ...] = ()
         self._clock = clock
         self._times: tuple[float, ...] = (clock(),)
-        self._repeats: dict[str, list[Evaluation]] = {}
+        self._ended: dict[str, dict[int, Evaluation]] = {}  # by key, then by repeat
 
-    def recall(self, candidates: tuple[Candidate, ...], counts: Counts) -> None:
+    def recall(
+        self,
+        candidates: tuple[Candidate, ...],
+        evaluations: Mapping[tuple[str, int], Evaluation],
+        counts: Counts,
+    ) -> None:
         """Take in what the record held before this process began."""
         for candidate in candidates:
             self._consider(candidate)
+        for (key, repeat), evaluation in evaluations.items():
+            self._ended.setdefault(key, {})[repeat] = evaluation
         self.counts = counts
 
     def add(self, event: Evaluated) -> None:
@@ -61,12 +68,12 @@ class Progress:
         self.done += 1
         self._times = (*self._times, self._clock())[-RATE_WINDOW - 1 :]
         self.last = (*self.last, event)[-LAST_RESULTS:]
-        repeats = self._repeats.setdefault(event.proposal.digest, [])
-        repeats.append(event.evaluation)
-        if len(repeats) == self.setup.repeats and all(e.is_ok for e in repeats):
-            means, errors = summarise([e.metrics for e in repeats])
+        ended = self._ended.setdefault(str(event.proposal.key), {})
+        ended[event.repeat] = event.evaluation
+        if len(ended) == self.setup.repeats and all(e.is_ok for e in ended.values()):
+            means, errors = summarise([e.metrics for e in ended.values()])
             objectives = {**event.proposal.costs, **means}
-            self._consider(Candidate(event.proposal, objectives, errors, len(repeats)))
+            self._consider(Candidate(event.proposal, objectives, errors, len(ended)))
 
     def end_generation(self, event: GenerationDone) -> None:
         """A generation is complete."""
@@ -83,7 +90,7 @@ class Progress:
 
     @property
     def to_go(self) -> int:
-        """Trainings not done yet; a candidate that failed is not trained with its other seeds."""
+        """Trainings not done yet."""
         return max(0, self.total - self.done)
 
     @property

@@ -120,11 +120,6 @@ class Plan:
     unsafe: tuple[str, ...]
 
     @property
-    def needs_mask(self) -> bool:
-        """Whether any call asks for the mask."""
-        return any("mask" in step.primitive.extras for step in self.steps)
-
-    @property
     def cautions(self) -> tuple[str, ...]:
         """What a person should know before they train this."""
         found = (step.primitive.caution(step.params) for step in self.steps)

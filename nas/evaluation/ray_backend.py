@@ -14,11 +14,14 @@ import os
 # Ray reads these when it is imported, so they come first; a person's own settings win. The first
 # opts into Ray's announced default (a worker without GPUs keeps its environment), which ends the
 # warning about it. The second keeps Ray's own messages about lost workers, which go to standard
-# output, out of what we print: each becomes an evaluation that says what happened.
+# output, out of what we print: each becomes an evaluation that says what happened. The last gives
+# workers of a cluster that is started here our own priority, not one lower by 15: they do the work,
+# and would starve on a busy machine.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 os.environ.setdefault("RAY_enable_metrics_collection", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import logging
 import math

@@ -49,8 +49,8 @@ def study(
     meaning: dict[tuple[str, int], list[tuple[str, str]]] = {}
     setting = Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
     for name, given in mechanisms:
-        genome = canonicalise(given, task.sizes)
-        key = resolved_digest(genome, task.sizes)
+        genome = canonicalise(given, task.sizes, is_causal=task.is_causal)
+        key = resolved_digest(genome, task.sizes, is_causal=task.is_causal)
         work = costs_of(genome, setting, ["macs"])["macs"]
         for repeat in range(repeats):
             own = training_seed(seed, "study", repeat)

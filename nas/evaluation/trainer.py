@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from nas.compiler import build_attention
+from nas.compiler import build_attention, make_plan
 from nas.costs import Setting, costs_of
 from nas.errors import DeviceError
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation
@@ -192,10 +192,10 @@ def build_model(genome: Genome, task: Task, data: Data, seed: int) -> nn.Module:
         GenomeError: the mechanism does not exist at the task's sizes.
     """
     own = layers_with_mechanism(genome.placement, task.depth)
-    standard = mechanism("mha").genome
+    plan, standard = make_plan(genome), make_plan(mechanism("mha").genome)
 
     def attention(layer: int) -> nn.Module:
-        chosen = genome if layer in own else standard
+        chosen = plan if layer in own else standard
         return build_attention(chosen, task.width, task.heads, qkv_bias=task.qkv_bias)
 
     return task.build_model(data, attention, seed)

@@ -6,9 +6,8 @@ subclass here has the same parameters and another ``forward``, and the compiler 
     @faster
     class FastQana(Qana): ...
 
-A fast score may also give itself unevaluated, by ``pair_scores`` with ``forward``'s arguments (see
-pair_scores.py): softmax and sum then join it piece by piece. Which of several equal forms computes
-something goes by rules of device, type and shape alone, so that equal seeds give equal numbers.
+Which of several equal forms computes something goes by rules of device, type and shape alone, so
+that equal seeds give equal numbers.
 """
 
 from __future__ import annotations

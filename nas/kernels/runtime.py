@@ -59,7 +59,7 @@ def squared_length(x: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n 1"]:
 
 def with_silent_key(
     key: Float[Tensor, "b h k w"],
-    values: Float[Tensor, "b g k v"],
+    values: Float[Tensor, "b h k v"],
     mask: Bool[Tensor, "..."] | None,
 ) -> tuple[Tensor, Tensor, Bool[Tensor, "..."] | None]:
     """Keys, values and mask with a key of zeros in front, which every query sees.
@@ -72,16 +72,14 @@ def with_silent_key(
 
 def dot_product_attention(
     query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
+    key: Float[Tensor, "b h k w"],
+    values: Float[Tensor, "b h k v"],
     mask: Bool[Tensor, "..."] | None,
     scale: float = 1.0,
     is_causal: bool = False,
-    bias: Float[Tensor, "b t k 1"] | None = None,
+    bias: Float[Tensor, "b h k 1"] | None = None,
 ) -> Float[Tensor, "b h q v"]:
     """softmax(scale query·key^T + bias^T)·values over the visible keys, by the faster of two ways.
-
-    Keys and values may have fewer heads: head i of the queries reads their i // (h / g).
 
     Args:
         mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
@@ -96,13 +94,12 @@ def dot_product_attention(
         return fused_attention(query, key, values, mask, scale, is_causal, bias)
     if is_causal:
         mask = past_keys(query, key)
-    heads = query.shape[1]
-    scores = query @ repeat_heads(key, heads).transpose(-2, -1)
+    scores = query @ key.transpose(-2, -1)
     if scale != 1.0:
         scores = scores * scale
     if bias is not None:
-        scores = scores + repeat_heads(bias, heads).to(scores.dtype).transpose(-2, -1)
-    return fast_softmax(scores, mask) @ repeat_heads(values, heads)
+        scores = scores + bias.to(scores.dtype).transpose(-2, -1)
+    return fast_softmax(scores, mask) @ values
 
 
 def is_fused(query: Float[Tensor, "b h q w"], keys: int, width: int, is_even: bool) -> bool:
@@ -133,12 +130,12 @@ def past_keys(
 
 def fused_attention(
     query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
+    key: Float[Tensor, "b h k w"],
+    values: Float[Tensor, "b h k v"],
     mask: Shaped[Tensor, "..."] | None,
     scale: float,
     is_causal: bool,
-    bias: Float[Tensor, "b t k 1"] | None,
+    bias: Float[Tensor, "b h k 1"] | None,
 ) -> Float[Tensor, "b h q v"]:
     """The same by torch's fused kernel: no more than one of mask and is_causal.
 
@@ -153,16 +150,7 @@ def fused_attention(
     widest = max(width, key.shape[-1])
     widest += -widest % 8 if query.is_cuda else 0
     query, key, values = (widened(x, widest) for x in (query, key, values))
-    heads = query.shape[1]
-    # Groups are slightly faster than copies; on CUDA no kernel has both them and a mask.
-    is_grouped = key.shape[1] == values.shape[1] < heads and not (
-        query.is_cuda and mask is not None
-    )
-    if not is_grouped:
-        key, values = repeat_heads(key, heads), repeat_heads(values, heads)
-    out = F.scaled_dot_product_attention(
-        query, key, values, mask, is_causal=is_causal, scale=scale, enable_gqa=is_grouped
-    )
+    out = F.scaled_dot_product_attention(query, key, values, mask, is_causal=is_causal, scale=scale)
     return out if out.shape[-1] == width else out[..., :width]
 
 

@@ -1,8 +1,7 @@
 """Attention whose scores are changed after the products: softcap, ALiBi, sigmoid.
 
 What is added to a score for its place (ALiBi) may be one more product where only earlier keys are
-seen; a curve over the products may not. On a CPU such scores are computed some queries at a time,
-on CUDA by FlexAttention, which writes a kernel for them.
+seen; a curve over the products may not. Such scores are computed some queries at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from nas.kernels.runtime import (
     is_fused,
     is_in_16_bits,
     past_keys,
-    repeat_heads,
 )
 from nas.kernels.windows import by_rows
 from nas.primitives.alibi import linear_bias
@@ -26,12 +24,12 @@ from nas.primitives.masks import count_visible
 
 def shaped_attention(
     query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
+    key: Float[Tensor, "b h k w"],
+    values: Float[Tensor, "b h k v"],
     mask: Bool[Tensor, "..."] | None,
     scale: float = 1.0,
     is_causal: bool = False,
-    bias: Float[Tensor, "b t k 1"] | None = None,
+    bias: Float[Tensor, "b h k 1"] | None = None,
     cap: float | None = None,
     slopes: Float[Tensor, "h"] | None = None,
     start: int = 0,
@@ -54,16 +52,15 @@ def shaped_attention(
     def attend(
         query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, first: int
     ) -> Tensor:
-        heads = query.shape[1]
-        scores = query @ repeat_heads(key, heads).transpose(-2, -1)
+        scores = query @ key.transpose(-2, -1)
         if bias is not None:
-            scores = scores + repeat_heads(bias, heads).to(scores.dtype).transpose(-2, -1)
+            scores = scores + bias.to(scores.dtype).transpose(-2, -1)
         if cap is not None:
             scores = cap * torch.tanh(scores / cap)
         if slopes is not None:
             penalty = linear_bias(slopes, query, key, start + first)
             scores = scores + penalty.to(scores.dtype)
-        return pair_weights(scores, mask, weights) @ repeat_heads(values, heads)
+        return pair_weights(scores, mask, weights) @ values
 
     mask = with_past(mask, query, key) if is_causal else mask
     query = query * scale if scale != 1.0 else query
@@ -82,12 +79,12 @@ def is_sloped(query: Float[Tensor, "b h q w"], keys: int) -> bool:
 
 def sloped_attention(
     query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
+    key: Float[Tensor, "b h k w"],
+    values: Float[Tensor, "b h k v"],
     mask: Bool[Tensor, "..."] | None,
     scale: float,
     is_causal: bool,
-    bias: Float[Tensor, "b t k 1"] | None,
+    bias: Float[Tensor, "b h k 1"] | None,
     slopes: Float[Tensor, "h"],
     start: int,
 ) -> Float[Tensor, "b h q v"]:
@@ -117,7 +114,7 @@ def sloped_attention(
 
 
 def with_past(
-    mask: Bool[Tensor, "..."] | None, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b g k w"]
+    mask: Bool[Tensor, "..."] | None, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
 ) -> Bool[Tensor, "..."]:
     """A mask that hides later keys as well."""
     past = past_keys(query, key)
@@ -137,8 +134,8 @@ def pair_weights(
 
 
 def with_places(
-    query: Float[Tensor, "b h q w"], key: Float[Tensor, "b g k w"], slopes: Float[Tensor, "h"]
-) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b g k u"]]:
+    query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"], slopes: Float[Tensor, "h"]
+) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b h k u"]]:
     """Two more features, whose product is slope j: softmax sees no difference to -slope (i - j).
 
     A place is 256 times a number and a rest, which 16 bits hold exactly. The gradient of slopes

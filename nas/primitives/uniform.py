@@ -14,6 +14,10 @@ def _least_heads(params: Params) -> str:
     return str(params["heads"])
 
 
+def _unread(params: Params) -> tuple[str, ...]:
+    return ("scores", "key")
+
+
 @primitive(
     "uniform",
     "scores: scores[h] -> weights[h]",
@@ -23,6 +27,7 @@ def _least_heads(params: Params) -> str:
     source="control: a mean over the keys",
     parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
     derived=("heads",),
+    unread=_unread,
     least_heads=_least_heads,
 )
 class Uniform(nn.Module):

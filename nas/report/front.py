@@ -34,7 +34,7 @@ def answer(run: Run, facts: RunFacts) -> dict[str, Any]:
     The keys of front.json; and status, times in seconds, what trained, and the names of mechanisms
     that a member is or dominates, by its id.
     """
-    return front_answer(run) | {
+    return front_answer(run, facts.members) | {
         "status": facts.summary.status,
         "wall_seconds": facts.wall_seconds,
         "core_seconds": facts.core_seconds,

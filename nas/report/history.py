@@ -9,7 +9,7 @@ from nas.report.facts import id_length
 from nas.report.table import Column, named_values
 from nas.report.text import last_line, plural
 from nas.report.units import amount, duration, header, human
-from nas.store import find_candidate, lineage, open_run
+from nas.store import candidates, lineage, open_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,11 +78,12 @@ def history_of(folder: Path, digest: str) -> History:
     with open_run(folder) as run, run.snapshot():
         setup, found = run.setup, lineage(run, digest)
         key = found[0].key or ""
+        measured = {one.proposal.key: one for one in candidates(run)}
         evaluations = [run.evaluation(key, repeat) for repeat in range(setup.repeats)]
         return History(
             run=run.name,
             setup=setup,
-            ancestors=tuple((p, find_candidate(run, p.digest)) for p in found),
+            ancestors=tuple((p, measured.get(p.key)) for p in found),
             evaluations=tuple(e for e in evaluations if e is not None),
             id_length=id_length(run.digests()),
         )

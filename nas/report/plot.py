@@ -289,7 +289,7 @@ def _sign(value: float) -> float:
 
 
 def _axes_of(facts: RunFacts) -> tuple[Objective, Objective]:
-    """What goes across and up: the first cost, and the first objective that is no cost."""
+    """What goes across and up: the first cost if there is one, and the first metric."""
     objectives = facts.setup.objectives
     if len(objectives) < 2:
         raise RunError(
@@ -298,7 +298,7 @@ def _axes_of(facts: RunFacts) -> tuple[Objective, Objective]:
         )
     up = next((o for o in objectives if o.is_metric), objectives[0])
     others = [o for o in objectives if o is not up]
-    return next((o for o in others if o.direction == "min"), others[0]), up
+    return min(others, key=lambda o: (o.is_metric, o.direction != "min")), up
 
 
 def _scale(objective: Objective) -> float:

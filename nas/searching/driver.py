@@ -37,6 +37,7 @@ from nas.store import (
     open_writer,
     this_session,
 )
+from nas.store.files import typed
 from nas.store.lock import acquire
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listene
     except KeyboardInterrupt:
         message = (
             f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
-            f"kept. `nas resume {_source(run)}` goes on."
+            f"kept. `nas resume {typed(run.folder)}` goes on."
         )
         event = _ended(run, "interrupted", message)
     else:
@@ -199,8 +200,7 @@ def _done(run: Run, is_exhausted: bool) -> Ended:
             f"new; {num_trained} were trained."
         )
         return _ended(run, "exhausted", message)
-    generations = "1 generation" if num_done == 1 else f"{num_done} generations"
-    return _ended(run, "finished", f"Done: {generations}, {num_trained} mechanisms.")
+    return _ended(run, "finished", f"Done: {_generations(num_done)}, {num_trained} mechanisms.")
 
 
 def _complete(run: Run, generations: int | None) -> Ended | None:
@@ -214,8 +214,8 @@ def _complete(run: Run, generations: int | None) -> Ended | None:
     if is_exhausted:
         return _ended(run, "exhausted", f"Run {run.name} is complete. {run.note}")
     message = (
-        f"Run {run.name} is complete with {wanted} generations; "
-        f"`nas resume {_source(run)} --gens N` with more of them goes on."
+        f"Run {run.name} is complete with {_generations(wanted)}; "
+        f"`nas resume {typed(run.folder)} --gens N` with more of them goes on."
     )
     return _ended(run, "finished", message)
 
@@ -232,6 +232,5 @@ def _ended(run: Run, status: EndStatus, message: str) -> Ended:
     )
 
 
-def _source(run: Run) -> str:
-    """What to type for this run."""
-    return run.name if run.folder.parent.resolve() == RUNS.resolve() else str(run.folder)
+def _generations(number: int) -> str:
+    return "1 generation" if number == 1 else f"{number} generations"

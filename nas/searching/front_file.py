@@ -12,18 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
 from nas.store import front, front_hypervolume
-from nas.store.files import write_whole
+from nas.store.files import typed, write_whole
 
 if TYPE_CHECKING:
-    from nas.store import Candidate, Run
+    from collections.abc import Sequence
+
+    from nas.store import Candidate, Run, RunSetup
 
 FRONT_FILE: Final = "front.json"
 
 
-def front_answer(run: Run) -> dict[str, Any]:
-    """The run's front with objectives, hypervolume and counts; the keys are stable."""
+def front_answer(run: Run, members: Sequence[Candidate] | None = None) -> dict[str, Any]:
+    """The run's front with objectives, hypervolume and counts; the keys are stable.
+
+    Args:
+        members: of the front at this moment, where they are known.
+    """
     with run.snapshot():
-        setup, members, counts = run.setup, front(run), run.counts()
+        setup, counts = run.setup, run.counts()
+        members = front(run) if members is None else members
         names = ("proposed", "evaluated", "replayed", "rejected", "failed")
         return {
             "run": run.name,
@@ -35,7 +42,7 @@ def front_answer(run: Run) -> dict[str, Any]:
             "reference_point": [o.reference for o in setup.objectives],
             "hypervolume": front_hypervolume(run, members),
             "counts": {name: getattr(counts, name) for name in names},
-            "members": [_member(member, run) for member in members],
+            "members": [_member(member, setup) for member in members],
             "space": setup.space.name,
             "algorithm": setup.algorithm,
             "ideal_point": [o.ideal for o in setup.objectives],
@@ -58,13 +65,13 @@ def write_front(run: Run) -> Path:
     except OSError as error:
         raise RunError(
             f"{path}: cannot be written ({error.strerror}); the record in {run.folder} is whole, "
-            f"`nas resume {run.name}` goes on once there is space."
+            f"`nas resume {typed(run.folder)}` goes on once there is space."
         ) from error
     return path
 
 
-def _member(member: Candidate, run: Run) -> dict[str, Any]:
-    names = [objective.name for objective in run.setup.objectives]
+def _member(member: Candidate, setup: RunSetup) -> dict[str, Any]:
+    names = [objective.name for objective in setup.objectives]
     return {
         "id": member.digest,
         "objectives": {name: member.objectives[name] for name in names},

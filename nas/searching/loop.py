@@ -18,6 +18,7 @@ from nas.searching.algorithm import Told
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone
 from nas.store import Counts, summarise
+from nas.store.files import typed
 from nas.store.weights import FrontWeights
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Loop:
         if not found:
             raise RunError(
                 f"the evaluator gave {len(self._under_way)} trainings back without a result; "
-                f"`nas resume {self._run.name}` begins them again."
+                f"`nas resume {typed(self._run.folder)}` begins them again."
             )
         for trial, evaluation in found:
             self._take(trial, evaluation)
@@ -167,7 +168,10 @@ class Loop:
             means, _ = summarise([ended[i].metrics for i in sorted(ended)])
             costs = as_costs(self._setup.objectives, {**proposal.costs, **means})
         self._results[number] = Told(number, proposal.genome, proposal.digest, costs)
-        self._weights.learn(str(proposal.key), costs)
+        if any(one.reason == LOST for one in ended.values()):
+            self._weights.expect(str(proposal.key))  # a resumed run trains the rest again
+        else:
+            self._weights.learn(str(proposal.key), costs)
         while len(self._told) in self._results:
             self._told.append(self._results[len(self._told)])
 

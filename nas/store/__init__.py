@@ -9,10 +9,11 @@ everything; nothing is ever unpickled.
     results.py   results and generations, computed           weights.py  of front members
     schema.py    the tables                                  database.py  SQLite
     lock.py      one writer at a time                        machine.py  versions and hardware
-    files.py     a file whole or not at all
+    files.py     a file whole or not at all; a run as it is typed
 """
 
-from nas.store.folder import RUNS, check_name, create_run, find_run, list_runs, split_member
+from nas.store.files import RUNS
+from nas.store.folder import check_name, create_run, find_run, list_runs, split_member
 from nas.store.front import (
     candidates,
     find_candidate,

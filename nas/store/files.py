@@ -1,13 +1,14 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and what a person types for a run's folder."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import uuid
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Final
 
-if TYPE_CHECKING:
-    from pathlib import Path
+RUNS: Final = Path("runs")
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -27,3 +28,9 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         staging.unlink(missing_ok=True)
         raise
+
+
+def typed(folder: Path) -> str:
+    """What a person types for a run: its name where it lies in ``runs``, else its path."""
+    whole = folder.resolve()
+    return shlex.quote(whole.name if whole.parent == RUNS.resolve() else str(folder))

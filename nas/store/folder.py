@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import re
-import shlex
 import shutil
 import uuid
 from itertools import chain, count
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from nas.config import near
 from nas.errors import RunError
 from nas.store import rows
+from nas.store.files import RUNS, typed
 from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from nas.store.records import RunSetup, RunSummary, Session
     from nas.store.writer import Clock
 
-RUNS: Final = Path("runs")
 LATEST: Final = "latest"
 STAGING: Final = ".new-"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -172,10 +171,9 @@ def _names(setup: RunSetup, now: datetime) -> Iterable[str]:
 
 def _taken(root: Path, names: Iterable[str]) -> RunError:
     name = next(iter(names))
-    typed = shlex.join([name] if root == RUNS else [name, "--runs", str(root)])
     return RunError(
-        f"{root / name}: exists already; `nas resume {typed}` goes on with it, or choose another "
-        "name."
+        f"{root / name}: exists already; `nas resume {typed(root / name)}` goes on with it, or "
+        "choose another name."
     )
 
 

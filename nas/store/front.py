@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from nas.errors import RunError
 from nas.objectives import as_costs
 from nas.pareto import knee
+from nas.store.files import typed
 from nas.store.records import Candidate
 from nas.store.results import front_of, scaled_hypervolume
 
@@ -87,7 +88,7 @@ def find_proposal(run: Run, member: str) -> Proposal:
     if not digests:
         raise RunError(
             f"{run.name}/{member}: no genome of this run has a digest that begins so; "
-            f"`nas front {run.name}` lists some."
+            f"`nas front {typed(run.folder)}` lists some."
         )
     more = f" and {len(digests) - MAX_LISTED} more" if len(digests) > MAX_LISTED else ""
     raise RunError(

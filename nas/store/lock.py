@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from nas.errors import RunError
+from nas.store.files import typed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,5 +115,5 @@ def _refusal(folder: Path, holder: dict[str, object]) -> RunError:
     pid, host = holder.get("pid", "unknown"), holder.get("host", "an unknown host")
     return RunError(
         f"run {folder.name!r} is being written by process {pid} on {host}; wait until it ends or "
-        f"stop it with Ctrl-C, then `nas resume {folder.name}`. Reading it is possible meanwhile."
+        f"stop it with Ctrl-C, then `nas resume {typed(folder)}`. Reading it is possible meanwhile."
     )

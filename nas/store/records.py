@@ -134,7 +134,7 @@ class Counts:
     """How many proposals there were and what became of them.
 
     proposed = evaluated + replayed + rejected + those still to be trained. ``evaluated`` counts
-    candidates that are done: all repeats ended, or one failed; ``failed`` counts the latter.
+    candidates all of whose trainings have ended, ``failed`` those of which one has failed.
     """
 
     proposed: int = 0

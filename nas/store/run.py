@@ -152,7 +152,7 @@ class Run(AbstractContextManager["Run"]):
             "(SELECT count(*) FROM proposals WHERE verdict = 'rejected') AS rejected, "
             "(SELECT count(DISTINCT key) FROM trials WHERE status = 'failed') AS failed, "
             "(SELECT count(*) FROM (SELECT key FROM trials GROUP BY key "
-            " HAVING count(*) >= (SELECT repeats FROM run) OR sum(status = 'failed'))) AS evaluated"
+            " HAVING count(*) >= (SELECT repeats FROM run))) AS evaluated"
         )
         return Counts(**found[0])
 

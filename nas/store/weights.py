@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.errors import RunError
 from nas.pareto import dominates
-from nas.store.files import write_whole
+from nas.store.files import typed, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ class FrontWeights:
         except OSError as error:
             raise RunError(
                 f"{path}: cannot be written ({error.strerror}). Check that you may write to the "
-                f"folder and that its disk is not full; `nas resume {self._folder.name}` goes on."
+                f"folder and that its disk is not full; `nas resume {typed(self._folder)}` goes on."
             ) from error
 
     def expect(self, key: str) -> None:

@@ -16,18 +16,24 @@ from nas.canonical import canonicalise, digest
 from nas.compiler import Plan, build_attention, make_plan
 from nas.compiler.interpreter import ReferenceAttention
 from nas.genome import Genome
+from nas.primitives import get
 from nas.surgery.affine import Affine, Body, device_of, weights_of
+from nas.types import infer
 
 
 def check_readers(body: Body, genome: Genome, stream: str, at: int) -> None:
-    """Refuse where another node than ``at`` reads a stream that is about to change.
+    """Refuse where another node than ``at`` reads the numbers of a stream that is about to change.
 
     Raises:
         GenomeError: one does; the message names it.
     """
+    signatures = infer(genome).signatures
     for index in genome.live():
-        node = genome.nodes[index]
-        if index != at and stream in node.inputs:
+        node, primitive = genome.nodes[index], get(genome.nodes[index].op)
+        unread = primitive.unread(primitive.full(node.param_dict()))
+        pairs = zip(node.inputs, signatures[index].inputs, strict=False)
+        read = {ref for ref, port in pairs if port.name not in unread}
+        if index != at and stream in read:
             raise body.refusal(
                 f"{stream} is read by {node.op}_{index} too; expected no other reader of a stream "
                 "that is merged or factored"

@@ -137,7 +137,9 @@ OPERATIONS: Final[Mapping[str, Callable[..., Tensor]]] = {
     "neural_attention_authors": _neural_authors,
     "softmax": _softmax,
     "sigmoid": lambda own, extras, scores: torch.sigmoid(scores),
-    "uniform": lambda own, extras, scores: torch.full_like(scores, 1 / scores.shape[-1]),
+    "uniform": lambda own, extras, keys: torch.full_like(
+        keys[..., :1].expand(-1, -1, -1, keys.shape[2]), 1 / keys.shape[2]
+    ),
     "gelu": lambda own, extras, tokens: F.gelu(tokens),
     "layer_norm": _layer_norm,
     "weighted_sum": _weighted_sum,

@@ -224,6 +224,23 @@ def test_the_panel_fits(replayer: Replayer, clock: Clock, width: int, until: int
         assert any(line.startswith(word) for line in lines)
 
 
+def test_a_mechanism_whose_repeats_ended_before_and_after_a_resumption_can_lead(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder, clock = make_run(tmp_path, repeats=2, generations=1), Clock()
+    start, *told = Replayer(folder, clock).events()
+    whole, resumed = Progress(start, clock), Progress(start, clock)
+    evaluated = [event for event in told if isinstance(event, Evaluated)]
+    early = {(str(e.proposal.key), 0): e.evaluation for e in evaluated if e.repeat == 0}
+    resumed.recall((), early, Counts())
+    for event in evaluated:
+        whole.add(event)
+        if event.repeat == 1:
+            resumed.add(event)
+    assert resumed.leaders == whole.leaders
+    assert best_of(resumed) > 0
+
+
 def test_repeats_count_as_one_candidate(make_run: Callable[..., Path], tmp_path: Path) -> None:
     folder, clock = make_run(tmp_path, repeats=3, generations=1), Clock()
     watched = Panel(console(100), clock)

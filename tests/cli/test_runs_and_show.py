@@ -192,7 +192,7 @@ def test_what_to_type_names_the_folder_of_runs_where_it_is_another(
     nas: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for root, typed in ((Path("runs"), "example"), (Path("my runs"), "example --runs 'my runs'")):
+    for root, typed in ((Path("runs"), "example"), (Path("my runs"), "'my runs/example'")):
         make_run(root, generations=1)
         with pytest.raises(RunError, match=f"`nas resume {typed}` goes on"):
             make_run(root, generations=1)

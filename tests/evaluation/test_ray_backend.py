@@ -91,6 +91,7 @@ def unruly_training(folder: Path) -> Train:
         facts = {
             "accuracy": 0.5,
             "threads": float(torch.get_num_threads()),
+            "niceness": float(os.nice(0)),
             "is_copy": float(columns.flags.owndata or columns.flags.writeable),
         }
         budget = budget_of(trial, task, data)
@@ -147,9 +148,10 @@ def test_a_lost_worker_costs_its_candidate_nothing(outcome):
     assert outcome["is_killed_once"].is_ok
 
 
-def test_worker_has_one_thread_and_shares_the_data(outcome):
+def test_worker_has_one_thread_our_priority_and_shares_the_data(outcome):
     facts = outcome["good0"].metrics
     assert facts["threads"] == 1
+    assert facts["niceness"] == os.nice(0)
     assert not facts["is_copy"]
 
 

@@ -16,10 +16,10 @@ WEIGHTS = ("softmax", "sigmoid", "sigmoid_over_length")
 N = 40
 
 
-def operands(heads: int, groups: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+def operands(heads: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     """Query, key, values, the bias of each key and the slopes, each asking for its gradient."""
     torch.manual_seed(0)
-    shapes = ((2, heads, N, 6), (2, groups, N, 6), (2, groups, N, 5), (2, heads, N, 1))
+    shapes = ((2, heads, N, 6), (2, heads, N, 6), (2, heads, N, 5), (2, heads, N, 1))
     drawn = [torch.randn(shape, dtype=dtype) for shape in shapes]
     return [x.requires_grad_() for x in (*drawn, alibi_slopes(heads, drawn[0]))]
 
@@ -64,7 +64,7 @@ def _explicit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_scores_are_bent_and_sloped_before_the_weights(
     weights: str, kind: str, is_causal: bool
 ) -> None:
-    query, key, values, bias, slopes = leaves = operands(4, 2)
+    query, key, values, bias, slopes = leaves = operands(4)
     given = mask_of(kind)
     seen = torch.ones(N, N, dtype=torch.bool) if given is None else given
     seen = seen.expand(2, 1, N, N)
@@ -73,7 +73,7 @@ def test_scores_are_bent_and_sloped_before_the_weights(
     places = torch.arange(N)
     away = (places[:, None] - places).abs()
     for cap, own_slopes, own_bias in ((None, slopes, None), (2.0, slopes, bias), (2.0, None, None)):
-        scores = 0.4 * query @ key.repeat_interleave(2, 1).mT
+        scores = 0.4 * query @ key.mT
         scores = scores if own_bias is None else scores + own_bias.mT
         scores = scores if cap is None else cap * torch.tanh(scores / cap)
         scores = scores if own_slopes is None else scores - own_slopes.view(-1, 1, 1) * away
@@ -81,7 +81,7 @@ def test_scores_are_bent_and_sloped_before_the_weights(
             whole = scores.masked_fill(~seen, -1e300).softmax(-1)
         else:
             whole = (scores - (count.log() if weights != "sigmoid" else 0.0)).sigmoid()
-        expected = whole.masked_fill(~seen, 0.0) @ values.repeat_interleave(2, 1)
+        expected = whole.masked_fill(~seen, 0.0) @ values
         rest = (query, key, values, given, 0.4, is_causal, own_bias, cap, own_slopes, 0, weights)
         check_same(results(shaped_attention(*rest), leaves), results(expected, leaves))
 
@@ -90,7 +90,7 @@ def test_scores_are_bent_and_sloped_before_the_weights(
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("kind", MASKS)
 def test_slopes_by_the_fused_kernel_are_explicit_attention(kind: str, is_causal: bool) -> None:
-    query, key, values, bias, slopes = leaves = operands(4, 2)
+    query, key, values, bias, slopes = leaves = operands(4)
     mask = mask_of(kind)
     for own_bias in (None, bias):
         rest = (query, key, values, mask, 0.4, is_causal, own_bias)
@@ -101,7 +101,7 @@ def test_slopes_by_the_fused_kernel_are_explicit_attention(kind: str, is_causal:
 
 @pytest.mark.parametrize("start", [0, 7])
 def test_parts_count_from_the_first_key(start: int) -> None:
-    query, key, values, _, slopes = leaves = operands(4, 4)
+    query, key, values, _, slopes = leaves = operands(4)
     whole = shaped_attention(query, key, values, None, 0.4, slopes=slopes)[:, :, start : start + 9]
     some = query[:, :, start : start + 9]
     part = shaped_attention(some, key, values, None, 0.4, slopes=slopes, start=start)
@@ -122,7 +122,7 @@ def test_slopes_alone_take_the_fused_kernel(
     taken: list[bool] = []
     fused = shaped.sloped_attention
     monkeypatch.setattr(shaped, "sloped_attention", lambda *a: taken.append(True) or fused(*a))
-    query, key, values, _, slopes = operands(2, 2, torch.float32)
+    query, key, values, _, slopes = operands(2, torch.float32)
     rest = {name: slopes if name == "slopes" else value for name, value in given.items()}
     shaped_attention(query, key, values, None, **rest)
     assert bool(taken) == is_fused

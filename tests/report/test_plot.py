@@ -106,6 +106,14 @@ def test_three_objectives(facts: RunFacts) -> None:
     assert "also an objective: params" in figure.get_supxlabel()
 
 
+def test_a_cost_goes_across_where_another_metric_is_minimised_too(facts: RunFacts) -> None:
+    accuracy, macs = facts.setup.objectives
+    loss = dataclasses.replace(accuracy, name="log_loss", direction="min", unit="nat")
+    setup = dataclasses.replace(facts.setup, objectives=(accuracy, loss, macs))
+    figure = draw(dataclasses.replace(facts, setup=setup))
+    assert figure.axes[0].get_xlabel().startswith("MACs")
+
+
 def test_another_ending_is_refused() -> None:
     with pytest.raises(RunError, match=r"front\.jpeg.*found the ending '\.jpeg'.*\.png"):
         check_plot(Path("front.jpeg"))

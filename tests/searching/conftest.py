@@ -89,6 +89,7 @@ class Table:
         self.closed = False
         self.calibrated = 0
         self.lost: set[str] = set()
+        self.lost_repeats: set[int] = set()  # by their seeds
         self._left = stop_after
         self._waiting: list[Trial] = []
         self._rng = np.random.default_rng(order)
@@ -119,7 +120,7 @@ class Table:
         number = hashed(trial.key)
         accuracy = 0.1 + 0.8 * (number % 997) / 997 + trial.seed % 1000 / 1e5
         fields = ((), trial.seed, Budget(1, 2, "float32"), 0.0, 0.0, 0, "here")
-        if trial.key in self.lost:
+        if trial.key in self.lost or trial.seed in self.lost_repeats:
             return Evaluation("failed", "worker_lost", {}, *fields, error="it went away")
         if number % 10 == 0:
             return Evaluation("failed", "diverged", {}, *fields, error="the loss is no number")

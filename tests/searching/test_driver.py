@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nas.errors import ConfigError, RunError, SpaceError
-from nas.evaluation.backends import make_evaluator
+from nas.evaluation.backends import Execution, make_evaluator
 from nas.evaluation.local import LocalEvaluator
 from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
@@ -196,7 +196,27 @@ def test_resume_of_a_complete_run_tries_lost_trainings_again(
     assert {key for key, _ in again.trained} == unlucky.lost
     assert heard.events[0].num_recorded == 2 * 8 - len(again.trained)
     assert kit.recorded() == kit.recorded("whole")
-    assert resume_search(folder, make_evaluator=refuse).status == "finished"
+    ended = resume_search(folder, make_evaluator=refuse)
+    assert (ended.status, "complete with 1 generation;" in ended.message) == ("finished", True)
+
+
+def test_resume_after_a_lost_repeat_finds_the_weights_of_the_others(
+    kit: Any, begin: Any, make_table: Any
+) -> None:
+    one = Settings(population=8, generations=1, repeats=2, seed=4)
+    begin(one, name="whole")
+    unlucky = make_table()
+    unlucky.lost_repeats = {
+        e[2] for (_, repeat), e in kit.recorded("whole")["evaluations"].items() if repeat == 1
+    }
+    folder = begin(one, make_evaluator=lambda *_: unlucky).folder
+    with open_run(folder) as run:
+        assert front(run) == ()
+    again = make_table()
+    resume_search(folder, make_evaluator=lambda *_: again)
+    assert {seed for _, seed in again.trained} == unlucky.lost_repeats
+    assert kit.recorded() == kit.recorded("whole")
+    assert kit.recorded()["weights"]
 
 
 def test_resume_of_an_exhausted_run_says_so(kit: Any, begin: Any, table: Any) -> None:
@@ -270,7 +290,7 @@ def test_search_a_space_with_a_fault_makes_no_folder(
 def test_search_same_seed_same_front_on_every_backend(kit: Any, task: Any) -> None:
     settings = Settings(population=8, generations=3, seed=3)
     for name, backend, workers in (("a", "local", 1), ("b", "ray", 1), ("c", "ray", 2)):
-        make = partial(make_evaluator, backend, workers=workers)
+        make = partial(make_evaluator, Execution(backend, workers=workers))
         space = load_space("quickstart")
         run_search(space, task, settings, make_evaluator=make, root=kit.root, name=name)
     a, b, c = (kit.recorded(name) for name in "abc")

@@ -161,7 +161,7 @@ def test_store_a_second_writer_is_refused_in_any_process(new_run: NewRun, sample
     # Neither the refusal nor the reading has dropped the lock.
     refusal = try_to_write(folder)
     assert message in refusal
-    assert "nas resume one" in refusal
+    assert f"`nas resume {folder}`" in refusal
     assert refusal.count("\n") == 1
     writer.close()
     assert try_to_write(folder) == ""

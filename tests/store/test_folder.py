@@ -144,7 +144,7 @@ def test_split_member() -> None:
 
 def test_create_run_a_taken_name_is_one_sentence(new_run: NewRun, tmp_path: Path) -> None:
     new_run("mine")
-    with pytest.raises(RunError, match="mine: exists already; `nas resume mine`"):
+    with pytest.raises(RunError, match=r"mine: exists already; `nas resume .*/mine`"):
         new_run("mine")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mine"]
 

@@ -59,10 +59,11 @@ def test_front_takes_means_and_waits_for_all_repeats(new_run: NewRun, samples: A
     writer.record_proposals(proposals)
     for repeat, accuracy in enumerate((0.1, 0.2, 0.6)):
         writer.record_evaluation(whole.key, repeat, samples.evaluation(accuracy))
+    writer.record_evaluation(broken.key, 2, samples.failure())
+    assert writer.run.counts().evaluated == 1
     for repeat in range(2):
         writer.record_evaluation(partial.key, repeat, samples.evaluation(0.9))
         writer.record_evaluation(broken.key, repeat, samples.evaluation(0.9))
-    writer.record_evaluation(broken.key, 2, samples.failure())
     (member,) = front(writer.run)
     assert member.proposal == whole
     assert member.repeats == 3

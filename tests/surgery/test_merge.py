@@ -82,11 +82,21 @@ def test_both_merged_is_the_formula_of_the_paper_with_the_weights_of_mha() -> No
 
 @pytest.mark.parametrize("what", FORMS)
 @pytest.mark.parametrize("qkv_bias", [False, True])
-@pytest.mark.parametrize("name", ["mha", "gqa", "mqa", "sqa", "rsqa", "lsqa", "uniform"])
+@pytest.mark.parametrize("name", ["mha", "gqa", "mqa", "sqa", "rsqa", "lsqa"])
 def test_merged_forms_equal_the_block(name: str, qkv_bias: bool, what: str) -> None:
     """P1, P2 and P4: any head counts, all biases."""
     block = built(MECHANISMS[name].genome, qkv_bias=qkv_bias)
     assert_same(block, merge(block, what))
+
+
+@pytest.mark.parametrize("qkv_bias", [False, True])
+def test_means_have_messages_and_no_patterns(qkv_bias: bool) -> None:
+    """Equal weights read of a stream how long it is, which no merging changes."""
+    block = built(MECHANISMS["uniform"].genome, qkv_bias=qkv_bias)
+    assert_same(block, merge(block, "messages"))
+    for what in ("patterns", "both"):
+        with pytest.raises(GenomeError, match="nothing scores the pairs"):
+            merge(block, what)
 
 
 @pytest.mark.parametrize("name", ["mha", "gqa", "sqa"])
@@ -370,6 +380,6 @@ def test_large_weights_do_not_hide_that_rows_need_not_sum_to_one(genome: Build) 
     steep = genome(("scaled_dot_product", "kk"), ("softmax_one", [0]), ("weighted_sum", [1, "v"]))
     block = built(steep)
     with torch.no_grad():
-        block.wk.weight.mul_(12.0)  # type: ignore[operator,union-attr]
+        block.wq.weight.mul_(12.0)  # type: ignore[operator,union-attr]
     with pytest.raises(GenomeError, match="sum to one"):
         merge(block, "messages")
