@@ -120,6 +120,6 @@ class Invented:
             peak_memory_bytes=2**28,
             worker="host:1",
             hardware="a CPU",
-            execution="eager",
+            execution="cpu, eager",
             error="the loss is not a number" if fails else None,
         )

@@ -103,7 +103,7 @@ class Evaluation:
         peak_memory_bytes: of the worker.
         worker: who did it: a host and a process id.
         hardware: the processor or GPU that trained.
-        execution: how its steps ran, for people: "eager", "cuda graph", or why not so.
+        execution: how its steps ran, for people: "cpu, eager", "cuda graph", or why not so.
         error: the error text of a failure.
         weights: safetensors of the attention layers, if asked for; kept as a file, not as a row.
     """

@@ -128,7 +128,7 @@ def _trained(history: History) -> list[tuple[str, str]]:
         rows.append(("trained", f"{times}, {first.budget}, {core} of core time"))
         rows.append(("memory", f"{human(first.peak_memory_bytes)}B"))
         # Eagerly is what everybody expects.
-        if first.execution not in ("", "eager", "cpu, eager"):
+        if first.execution not in ("", "cpu, eager"):
             rows.append(("steps", first.execution))
         if len(first.reports) > 1 and objective.is_metric:
             values = [amount(r.metrics[objective.name], objective.unit) for r in first.reports]
