@@ -123,7 +123,7 @@ class Genome:
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "genome") -> Genome:
-        """Read DESIGN's JSON form.
+        """Read the JSON form (docs/formats.md).
 
         Raises:
             GenomeError: unknown key, wrong kind of value, unknown label, a reference to
@@ -149,7 +149,7 @@ class Genome:
         return cls(nodes, projections, placement, visibility)
 
     def to_dict(self) -> dict[str, Any]:
-        """DESIGN's JSON form; what has its default is left out, but never a flag."""
+        """The JSON form; what has its default is left out, but never a flag."""
         graph = [
             {"op": node.op, "inputs": list(node.inputs)}
             | ({"params": dict(node.params)} if node.params else {})

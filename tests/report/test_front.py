@@ -1,4 +1,4 @@
-"""`nas front`: the JSON that DESIGN gives, and a table that says the same."""
+"""`nas front`: the JSON of docs/formats.md, and a table that says the same."""
 
 from __future__ import annotations
 
