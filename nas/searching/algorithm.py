@@ -7,7 +7,7 @@ gives the same proposals wherever and however often it is read: resuming is read
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -15,9 +15,12 @@ import numpy as np
 from nas.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nas.genome import Genome
+    from nas.objectives import Objective
+    from nas.searching.archive import Archive
+    from nas.searching.proposing import Judge
     from nas.variation import Variation
 
 # One number an objective, lower is better; None for a candidate whose training failed.
@@ -56,13 +59,19 @@ class Told:
 
     Attributes:
         number: of the proposal, from 0.
-        costs: None where its training failed.
+        costs: the objectives as measured by this proposal's training; None where it failed.
+        key: the digest resolved at the task's sizes: equal for trainings of one mechanism.
+        counted: costs by name, known before.
+        is_repeat: a known mechanism with another seed; an algorithm may leave it to the archive.
     """
 
     number: int
     genome: Genome
     digest: str
     costs: Costs | None
+    key: str = ""
+    counted: Mapping[str, float] = field(default_factory=dict)
+    is_repeat: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,13 +82,17 @@ class Materials:
         mechanisms: (name, genome), proposed first; samples fill the first generation.
         population: new candidates a generation.
         seed: of every draw; see ``generator``.
+        judge: says what an attempt comes to, and whether it is new.
+        archive: all results so far, and what is believed of them; told before the algorithm is.
     """
 
     operators: Variation
     mechanisms: tuple[tuple[str, Genome], ...]
     population: int
-    num_objectives: int
+    objectives: tuple[Objective, ...]
     seed: int
+    judge: Judge
+    archive: Archive
 
     def generator(self, number: int, purpose: int = PROPOSE) -> np.random.Generator:
         """A generator of a proposal's own: draws for one never shift those for another."""
@@ -124,5 +137,7 @@ ALGORITHMS: Final[Registry[Callable[[Materials], Algorithm]]] = Registry(
         "nas.searching.nsga2",
         "nas.searching.random_search",
         "nas.searching.regularized_evolution",
+        "nas.searching.local_search",
+        "nas.searching.surrogate",
     ),
 )

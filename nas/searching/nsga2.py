@@ -40,7 +40,7 @@ class Nsga2:
 
     def __init__(self, materials: Materials) -> None:
         self._materials = materials
-        width = materials.num_objectives
+        width = len(materials.objectives)
         self._problem = Problem(n_var=1, n_obj=width, n_ieq_constr=1, vtype=object)
         self._survival = RankAndCrowding()
         self._members: Any = Population.empty()
@@ -51,7 +51,10 @@ class Nsga2:
         return [member.get(TOLD) for member in self._members]
 
     def tell(self, told: Sequence[Told]) -> None:
-        """Rank them among the population; the best survive."""
+        """Rank what is new among the population; the best survive."""
+        told = [one for one in told if not one.is_repeat]
+        if not told:
+            return
         pool = Population.merge(self._members, self._population(told))
         self._members = self._survival.do(
             self._problem,
@@ -78,7 +81,7 @@ class Nsga2:
         return winner
 
     def _population(self, told: Sequence[Told]) -> Any:
-        failed = (FAILED_COST,) * self._materials.num_objectives
+        failed = (FAILED_COST,) * len(self._materials.objectives)
         costs = [failed if one.costs is None else one.costs for one in told]
         violation = [[float(one.costs is None)] for one in told]
         return Population.new(

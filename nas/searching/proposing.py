@@ -13,7 +13,9 @@ and tells here too:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 from nas.canonical import canonicalise, digest, resolved_digest
 from nas.compiler import formula
@@ -24,18 +26,41 @@ from nas.store import Proposal
 from nas.validation import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
 
     from nas.costs import Setting
     from nas.genome import Genome
     from nas.searching.algorithm import Algorithm, Materials, Told
+    from nas.store import Verdict
     from nas.validation import Policy
 
 # Attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
+MOST_REMEMBERED: Final = 50_000  # genomes of which it is remembered what they come to
+REPEAT_EVERY: Final = 10  # proposals
+LAST_REPEATS: Final = 0.1  # share of all proposals
 ILLEGAL: Final = "internal error, the policy forbids it: "
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a genome comes to at the task's sizes.
+
+    Attributes:
+        genome: in normal form; as it was where it has none at these sizes.
+        key: digest resolved at the sizes; empty where it is rejected.
+        costs: by name.
+        note: why it is rejected, or nothing.
+        is_new: whether it is legal and the run has not trained it.
+    """
+
+    genome: Genome
+    key: str
+    costs: Mapping[str, float]
+    note: str
+    is_new: bool = False
 
 
 class Judge:
@@ -55,85 +80,107 @@ class Judge:
         self._policy, self._setting = policy, setting
         self._names = tuple(dict.fromkeys([*DEFAULT_COSTS, *costs]))
         self._seen: set[str] = set()
+        self._looked = lru_cache(maxsize=MOST_REMEMBERED)(self._look)
 
     def see(self, key: str) -> None:
         """Know a mechanism, so that it is not new again."""
         self._seen.add(key)
 
+    def look(self, genome: Genome) -> Look:
+        """What a genome comes to; it stays as new as it was."""
+        found = self._looked(genome)
+        return replace(found, is_new=not found.note and found.key not in self._seen)
+
     def judge(self, attempt: Attempt, number: int, index: int) -> Proposal:
         """Judge the attempt of this index for a proposal; a new one is known from now on."""
-        genome = attempt.genome
-        try:
-            genome = canonicalise(genome, self._setting.sizes, is_causal=self._setting.is_causal)
-            judged = self._judged(genome)
-        except NasError as error:
-            judged = _rejected(str(error))
+        seen = self.look(attempt.genome)
+        verdict: Verdict = "rejected" if seen.note else "new" if seen.is_new else "replayed"
+        if seen.is_new:
+            self.see(seen.key)
         return Proposal(
             number=number,
             attempt=index,
-            digest=digest(genome),
-            genome=genome,
+            digest=digest(seen.genome),
+            key=seen.key or None,
+            genome=seen.genome,
+            formula="" if seen.note else formula(seen.genome),
             operator=attempt.operator,
             name=attempt.name,
             parents=attempt.parents,
-            **judged,
+            verdict=verdict,
+            note=seen.note,
+            costs=seen.costs if seen.is_new else {},
         )
 
-    def _judged(self, genome: Genome) -> dict[str, Any]:
-        violations = validate(genome, self._policy)
-        if violations:
-            return _rejected(ILLEGAL + violations[0].message)
-        key = resolved_digest(genome, self._setting.sizes, is_causal=self._setting.is_causal)
-        known = {"key": key, "formula": formula(genome)}
-        if key in self._seen:
-            return known | {"verdict": "replayed"}
-        costs = costs_of(genome, self._setting, self._names)
-        self.see(key)
-        return known | {"verdict": "new", "costs": costs}
-
-
-def _rejected(note: str) -> dict[str, Any]:
-    return {"key": None, "formula": "", "verdict": "rejected", "note": note}
+    def _look(self, genome: Genome) -> Look:
+        sizes, is_causal = self._setting.sizes, self._setting.is_causal
+        try:
+            genome = canonicalise(genome, sizes, is_causal=is_causal)
+            if violations := validate(genome, self._policy):
+                return Look(genome, "", {}, ILLEGAL + violations[0].message)
+            key = resolved_digest(genome, sizes, is_causal=is_causal)
+            return Look(genome, key, costs_of(genome, self._setting, self._names), "")
+        except NasError as error:
+            return Look(genome, "", {}, str(error))
 
 
 class Proposer:
     """Draws proposals in order of their numbers.
 
+    Most are new mechanisms, drawn by the algorithm. Some train a known one with another seed, so
+    that the noise is known and the front does not rest on luck: one in ten, and the last tenth of
+    all, each time the likely member of the front of which one more training tells most.
+
     Args:
         lag: see the module; None for the generational form.
+        total: how many proposals there will be; None repeats nothing.
     """
 
     def __init__(
-        self, algorithm: Algorithm, materials: Materials, judge: Judge, *, lag: int | None = None
+        self,
+        algorithm: Algorithm,
+        materials: Materials,
+        *,
+        lag: int | None = None,
+        total: int | None = None,
     ) -> None:
-        self._algorithm, self._materials, self._judge = algorithm, materials, judge
-        self._lag = lag
+        self._algorithm, self._materials = algorithm, materials
+        self._judge, self._archive = materials.judge, materials.archive
+        self._lag, self._total = lag, total
+        self._asked: list[Proposal] = []
         self._num_told = 0
         self._num_named = 0
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
         """Take over attempts that were made before."""
         for proposal in recorded:
-            self._num_named += proposal.name is not None
+            self._num_named += proposal.name is not None and not proposal.is_repeat
             if proposal.is_new and proposal.key is not None:
                 self._judge.see(proposal.key)
+            if proposal.is_trained:
+                self._asked.append(proposal)
 
     def may_propose(self, number: int, known: int) -> bool:
         """Whether the results of the first ``known`` proposals suffice for proposal ``number``."""
         return known >= self._horizon(number)
 
     def propose(self, number: int, told: Sequence[Told]) -> list[Proposal]:
-        """All attempts for a number; the last one is new, or the space is exhausted.
+        """All attempts for a number; the last one is to be trained, or the space is exhausted.
 
         Args:
             told: results of the proposals from 0 on, as many as are known without a gap.
         """
-        self._tell(told[: self._horizon(number)])
+        horizon = self._horizon(number)
+        self._tell(told[:horizon])
+        self._archive.pending = self._asked[horizon:]
         rng = self._materials.generator(number)
-        attempts: list[Proposal] = []
-        while len(attempts) < MAX_ATTEMPTS and not (attempts and attempts[-1].is_new):
+        repeat = self._repeat(number, rng)
+        attempts: list[Proposal] = [] if repeat is None else [repeat]
+        while len(attempts) < MAX_ATTEMPTS and not (attempts and attempts[-1].is_trained):
             attempt = self._draw(number, rng, len(attempts))
             attempts.append(self._judge.judge(attempt, number, len(attempts)))
+        if attempts[-1].is_trained:
+            self._asked.append(attempts[-1])
         return attempts
 
     def _horizon(self, number: int) -> int:
@@ -147,8 +194,22 @@ class Proposer:
         size = self._materials.population if self._lag is None else 1
         while self._num_told < len(told):
             end = min(self._num_told + size, len(told))
-            self._algorithm.tell(told[self._num_told : end])
+            part = told[self._num_told : end]
+            self._archive.tell(part)
+            self._algorithm.tell(part)
             self._num_told = end
+
+    def _repeat(self, number: int, rng: np.random.Generator) -> Proposal | None:
+        """A known mechanism to train again, where it is time for one."""
+        if self._total is None or not _is_time_to_repeat(number, self._total):
+            return None
+        chosen = self._archive.most_doubtful(rng)
+        if chosen is None:
+            return None
+        first = next(p for p in self._asked if p.key == chosen.key)
+        return replace(
+            first, number=number, attempt=0, operator="repeat", parents=(), verdict="repeated"
+        )
 
     def _draw(self, number: int, rng: np.random.Generator, num_failed: int) -> Attempt:
         materials = self._materials
@@ -159,3 +220,7 @@ class Proposer:
             self._num_named += 1
             return Attempt(genome, "mechanism", name)
         return materials.sample(rng)
+
+
+def _is_time_to_repeat(number: int, total: int) -> bool:
+    return number >= total - round(LAST_REPEATS * total) or number % REPEAT_EVERY == REPEAT_EVERY - 1

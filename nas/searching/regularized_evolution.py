@@ -40,8 +40,8 @@ class RegularizedEvolution:
         self._alive: deque[Told] = deque(maxlen=GENERATIONS_ALIVE * materials.population)
 
     def tell(self, told: Sequence[Told]) -> None:
-        """Let them in; the oldest leave."""
-        self._alive.extend(told)
+        """Let what is new in; the oldest leave."""
+        self._alive.extend(one for one in told if not one.is_repeat)
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Draw a mutant of a tournament's winner."""

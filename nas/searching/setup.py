@@ -18,6 +18,7 @@ from nas.errors import ConfigError, SpaceError
 from nas.mechanisms import mechanism, seeds
 from nas.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
 from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.archive import Archive
 from nas.searching.proposing import Judge, Proposer
 from nas.space import SearchSpace
 from nas.store import Document
@@ -137,16 +138,19 @@ def make_proposer(setup: RunSetup, setting: Setting) -> Proposer:
     """
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
+    costs = (objective.name for objective in setup.objectives if not objective.is_metric)
     materials = Materials(
         operators=Variation(space, policy, setting.is_causal),
         mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, setting.is_causal)),
         population=setup.population,
-        num_objectives=len(setup.objectives),
+        objectives=setup.objectives,
         seed=setup.seed,
+        judge=Judge(policy, setting, costs),
+        archive=Archive(setup.objectives),
     )
     algorithm = ALGORITHMS.get(setup.algorithm)(materials)
-    costs = (objective.name for objective in setup.objectives if not objective.is_metric)
-    return Proposer(algorithm, materials, Judge(policy, setting, costs), lag=setup.lag)
+    total = setup.population * setup.generations
+    return Proposer(algorithm, materials, lag=setup.lag, total=total)
 
 
 def frozen(name: str, model: pydantic.BaseModel) -> Document:

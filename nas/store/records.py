@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nas.genome import Genome
     from nas.objectives import Objective
 
-Verdict: TypeAlias = Literal["new", "replayed", "rejected"]
+Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]
 
 
@@ -105,7 +105,8 @@ class Proposal:
         operator: what made it: "sample", "crossover", "mechanism", ...
         name: of the mechanism, where it is a named one.
         parents: digests of the genomes it was made from.
-        verdict: "new" is trained, "replayed" had its result already, "rejected" is not legal.
+        verdict: "new" is trained, "repeated" a known one trained with another seed; "replayed" had
+            its result already, "rejected" is not legal.
         note: why it was rejected, or nothing.
         costs: by name, of all attention layers at the task's sizes; empty unless new.
     """
@@ -125,8 +126,18 @@ class Proposal:
 
     @property
     def is_new(self) -> bool:
-        """Whether it is to be trained."""
+        """Whether the run trains this mechanism for the first time."""
         return self.verdict == "new"
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether it trains a mechanism that is known, with another seed."""
+        return self.verdict == "repeated"
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is to be trained."""
+        return self.is_new or self.is_repeat
 
 
 @dataclass(frozen=True, slots=True)

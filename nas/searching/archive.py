@@ -1,0 +1,138 @@
+"""Everything that a search has measured, and what is believed of it.
+
+The archive folds results as algorithms do: its state depends on what it was told, in order. Costs
+are known exactly; each metric has a ``Belief``. Estimates stand in for scores wherever mechanisms
+are compared: a mean over unequal numbers of trainings would prefer the one lucky training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from moocore import is_nondominated
+
+from nas.searching.belief import Belief
+from nas.searching.features import features
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from nas.genome import Genome
+    from nas.objectives import Objective
+    from nas.searching.algorithm import Costs, Told
+    from nas.store import Proposal
+
+    Array = NDArray[np.float64]
+
+DRAWS: Final = 200  # of all qualities at once, behind each probability
+FEWEST: Final = 8  # mechanisms known, before anything is believed
+
+
+@dataclass
+class Archive:
+    """What was told, by resolved digest; failures are left out, and never believed in.
+
+    Attributes:
+        objectives: of the run.
+        pending: proposals whose results are not told yet.
+    """
+
+    objectives: Sequence[Objective]
+    pending: list[Proposal] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._first: dict[str, Told] = {}
+        self._bad: set[str] = set()
+        metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
+        self._beliefs = {column: Belief() for column in metrics}
+        self._estimates: tuple[Array, Array] | None = None
+
+    def tell(self, told: Iterable[Told]) -> None:
+        """Learn results; a mechanism one of whose trainings failed is known no more."""
+        for one in told:
+            if one.costs is None:
+                self._bad.add(one.key)
+            else:
+                self._learn(one, one.costs)
+        self._estimates = None
+
+    @property
+    def is_informed(self) -> bool:
+        """Whether enough is known to believe anything."""
+        return bool(self._beliefs) and len(self._first) >= FEWEST
+
+    @property
+    def known(self) -> list[Told]:
+        """The first result of each mechanism that never failed, in order."""
+        return [one for key, one in self._first.items() if key not in self._bad]
+
+    def trainings(self, key: str) -> int:
+        """How many trainings of a mechanism are known."""
+        return max((b.trainings(key) for b in self._beliefs.values()), default=0)
+
+    def estimates(self) -> tuple[Array, Array]:
+        """Of what is ``known``: objectives, lower is better, and their standard errors."""
+        if self._estimates is None:
+            keys = [one.key for one in self.known]
+            means = np.array([one.costs for one in self.known], float)
+            errors = np.zeros_like(means)
+            if self.is_informed:
+                for column, belief in self._beliefs.items():
+                    means[:, column], errors[:, column] = belief.estimate(keys)
+            self._estimates = means, errors
+        return self._estimates
+
+    def predict(self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]) -> tuple[Array, Array]:
+        """The same of mechanisms that were not trained, from genomes and counted costs."""
+        seen = [features(*candidate) for candidate in candidates]
+        means = np.array([self._counted(costs) for _, costs in candidates], float)
+        errors = np.zeros_like(means)
+        for column, belief in self._beliefs.items():
+            means[:, column], errors[:, column] = belief.predict(seen)
+        return means, errors
+
+    def p_non_dominated(self, rng: np.random.Generator) -> Array:
+        """For each that is ``known``, how likely no other one dominates it."""
+        means, _ = self.estimates()
+        if not self.is_informed:
+            return is_nondominated(means).astype(float)
+        keys = [one.key for one in self.known]
+        drawn = np.repeat(means[None], DRAWS, axis=0)
+        for column, belief in self._beliefs.items():
+            drawn[:, :, column] = belief.draws(keys, DRAWS, rng)
+        return np.mean([is_nondominated(rows) for rows in drawn], axis=0)
+
+    def most_doubtful(self, rng: np.random.Generator) -> Told | None:
+        """The likely member of the front of which one more training tells most.
+
+        By the probability of membership, times the variance that the training takes away.
+        """
+        if not self.is_informed:
+            return None
+        _, errors = self.estimates()
+        worth = self.p_non_dominated(rng)
+        gain = np.zeros_like(worth)
+        for column, belief in self._beliefs.items():
+            squared = errors[:, column] ** 2
+            gain += squared**2 / (squared + belief.noise**2) / (belief.noise**2 or 1.0)
+        worth = worth * gain
+        waiting = {proposal.key for proposal in self.pending}
+        known = self.known
+        order = [i for i in np.argsort(-worth, kind="stable") if known[i].key not in waiting]
+        return known[order[0]] if order else None
+
+    def _learn(self, one: Told, costs: Costs) -> None:
+        self._first.setdefault(one.key, one)
+        seen = features(one.genome, one.counted)
+        for column, belief in self._beliefs.items():
+            # Worse than chance is chance: how much worse says nothing.
+            objective = self.objectives[column]
+            worst = objective.as_cost(objective.reference)
+            belief.tell(one.key, seen, min(costs[column], worst))
+
+    def _counted(self, costs: Mapping[str, float]) -> list[float]:
+        return [o.as_cost(costs.get(o.name, 0.0)) for o in self.objectives]

@@ -1,0 +1,176 @@
+"""What is believed of each mechanism's quality, given noisy trainings of some.
+
+A training's score is the mechanism's quality and the noise of its seed. Quality is modelled as a
+Gaussian process over the genome's features (Matérn ½, the rough one), and a part of each
+mechanism's own that no feature tells. So an estimate leans on the mechanism's own trainings, the
+more of them the more, and on what resembles it; what looks best by luck is drawn back. One model
+screens proposals, chooses what to train again, and reports.
+
+Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
+fits the kernel; the noise comes from mechanisms that were trained several times.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.spatial.distance import cdist
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+    Features = Mapping[str, float]
+
+MOST_FITTED: Final = 256  # mechanisms that the kernel is fitted to; estimates rest on all of them
+LEAST_REPEATS: Final = 3  # before which noise is all that features do not tell
+JITTER: Final = 1e-6
+LOG: Final = "log "
+
+
+@dataclass
+class Observed:
+    """A mechanism that was trained: its features, and its scores, one a training."""
+
+    features: Features
+    scores: list[float] = field(default_factory=list)
+
+
+class Belief:
+    """A model of one metric: ``tell`` what was measured, then ask."""
+
+    def __init__(self) -> None:
+        self._observed: dict[str, Observed] = {}
+        self._model: _Model | None = None
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._observed
+
+    def __len__(self) -> int:
+        return len(self._observed)
+
+    def tell(self, key: str, features: Features, score: float) -> None:
+        """Learn the score of one more training of a mechanism."""
+        self._observed.setdefault(key, Observed(features)).scores.append(score)
+        self._model = None
+
+    def trainings(self, key: str) -> int:
+        """How many trainings of a mechanism are known."""
+        return len(self._observed[key].scores) if key in self._observed else 0
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of one training, in the score's unit."""
+        return math.sqrt(self._asked().noise)
+
+    def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
+        """Mean and standard error of the quality of mechanisms that were trained."""
+        mean, covariance = self._asked().posterior(keys)
+        return mean, np.sqrt(np.diag(covariance))
+
+    def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
+        """Mean and standard error of the quality of others, by their features."""
+        return self._asked().predict(candidates)
+
+    def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
+        """Joint draws of the qualities of mechanisms that were trained: (number, keys)."""
+        mean, covariance = self._asked().posterior(keys)
+        found: Array = rng.multivariate_normal(mean, covariance, number, method="cholesky")
+        return found
+
+    def _asked(self) -> _Model:
+        if self._model is None:
+            self._model = _Model(self._observed)
+        return self._model
+
+
+class _Model:
+    """The process, conditioned on what was observed."""
+
+    def __init__(self, observed: Mapping[str, Observed]) -> None:
+        found = list(observed.values())
+        self._rows = {key: row for row, key in enumerate(observed)}
+        self._scale = _log_scales(found)
+        self._names = sorted({name for one in found for name in one.features})
+        self._x = self._matrix(one.features for one in found)
+        means = np.array([math.fsum(one.scores) / len(one.scores) for one in found])
+        self._centre = float(means.mean())
+        counts = np.array([len(one.scores) for one in found], float)
+        noise = _pooled_noise(found)
+        self._length, self._told, rest = _fit(self._x, means, (noise or 0.0) / counts)
+        self.noise = rest if noise is None else noise
+        self._own = rest if noise is not None else 0.0
+        self._prior = self._kernel(self._x, self._x) + self._own * np.eye(len(found))
+        self._factor = cho_factor(self._prior + np.diag(self.noise / counts), lower=True)
+        self._weights = cho_solve(self._factor, means - self._centre)
+
+    def posterior(self, keys: Sequence[str]) -> tuple[Array, Array]:
+        """Mean and covariance of the qualities of mechanisms that were observed."""
+        rows = [self._rows[key] for key in keys]
+        across = self._prior[rows]
+        mean = self._centre + across @ self._weights
+        explained = across @ cho_solve(self._factor, across.T)
+        return mean, self._prior[np.ix_(rows, rows)] - explained
+
+    def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
+        """Mean and standard error for features that were not observed."""
+        unseen = sorted({n for f in candidates for n in f} - set(self._names))
+        x = self._matrix(candidates)
+        # What no trained mechanism has lies on axes of its own.
+        more = np.array([[f.get(name, 0.0) for name in unseen] for f in candidates])
+        apart = (more**2).sum(axis=1, keepdims=True) if unseen else 0.0
+        squared = cdist(x, self._x, "sqeuclidean") + apart
+        across = self._told * np.exp(-np.sqrt(squared) / self._length)
+        mean = self._centre + across @ self._weights
+        explained = (across * cho_solve(self._factor, across.T).T).sum(axis=1)
+        return mean, np.sqrt(np.maximum(self._told + self._own - explained, 0.0))
+
+    def _kernel(self, a: Array, b: Array) -> Array:
+        found: Array = self._told * np.exp(-cdist(a, b) / self._length)
+        return found
+
+    def _matrix(self, rows: Iterable[Features]) -> Array:
+        return np.array(
+            [[f.get(n, 0.0) / self._scale.get(n, 1.0) for n in self._names] for f in rows]
+        )
+
+
+def _log_scales(found: Sequence[Observed]) -> dict[str, float]:
+    """The spread of each logarithm: counts are small numbers as they are."""
+    names = [name for name in found[0].features if name.startswith(LOG)]
+    spreads = {name: float(np.std([one.features[name] for one in found])) for name in names}
+    return {name: spread for name, spread in spreads.items() if spread > 0}
+
+
+def _fit(x: Array, means: Array, noise: Array) -> tuple[float, float, float]:
+    """The kernel's length, the variance that features tell, and the rest, by likelihood."""
+    scale = float(means.std()) or 1.0
+    part = slice(None, None, -(-len(means) // MOST_FITTED))
+    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
+    process = GaussianProcessRegressor(
+        kernel + WhiteKernel(0.3, (1e-3, 3.0)), alpha=noise[part] / scale**2 + JITTER
+    )
+    with warnings.catch_warnings():
+        # A bound that is reached says that there is nothing to tell apart, which is an answer.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        process.fit(x[part], (means - means.mean())[part] / scale)
+    told, length, rest = np.exp(process.kernel_.theta)
+    return float(length), float(told) * scale**2, float(rest) * scale**2
+
+
+def _pooled_noise(found: Sequence[Observed]) -> float | None:
+    """The variance of a training, over mechanisms with several; None until a few are known."""
+    freedom = sum(len(one.scores) - 1 for one in found)
+    if freedom < LEAST_REPEATS:
+        return None
+    return sum(float(np.var(one.scores)) * len(one.scores) for one in found) / freedom
