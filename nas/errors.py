@@ -43,6 +43,10 @@ class RunError(NasError):
     """A run does not exist, is in use, is damaged or contradicts its record."""
 
 
+class TableError(NasError):
+    """A table of trainings cannot be read, or does not hold what was asked for."""
+
+
 class DeviceError(NasError):
     """The hardware that was asked for is not there."""
 
