@@ -22,8 +22,8 @@ import torch
 
 from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import build_attention
-from nas.evaluation.trainer import build_model
 from nas.evaluation.share import Execution
+from nas.evaluation.trainer import build_model
 from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.sources import load_genome

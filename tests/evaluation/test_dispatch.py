@@ -35,8 +35,8 @@ class ScriptedWorker:
 class ScriptedPool:
     """A pool in which a worker that is waited for has always finished.
 
-    Each key in `deadly` says how many times its trial takes the worker with it, each in `hungry` how
-    many times its training runs out of memory; the one named `hog` takes all workers with it.
+    Each key in `deadly` says how many times its trial takes the worker with it, in `hungry` how
+    many times it runs out of memory; the one named `hog` takes all that are at work with it.
     """
 
     hog: str = ""

@@ -122,7 +122,6 @@ def test_database_without_its_sessions_is_read(folder: Path) -> None:
         "UPDATE proposals SET genome = '{}'",
         "UPDATE proposals SET parents = 'x'",
         "UPDATE proposals SET costs = '{}'",
-        "UPDATE proposals SET recorded = 'noon'",
         "UPDATE trials SET metrics = '[1]'",
         "UPDATE trials SET metrics = '{}'",
         "UPDATE trials SET recorded = '2026-03-01T12:00:00'",
