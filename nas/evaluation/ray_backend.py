@@ -93,7 +93,7 @@ class RayEvaluator(Dispatcher):
         train: Train = train_candidate,
     ) -> None:
         limit = execution.time_limit
-        self._is_our_connection = _connect(execution.ray_address, execution.workers)
+        self._is_our_connection = _connect(execution)
         try:
             offer = ray.cluster_resources()
             cores, gpus = int(offer.get("CPU", 0)), int(offer.get("GPU", 0))
@@ -224,8 +224,9 @@ def _is_cuda_sound() -> bool:
     return True
 
 
-def _connect(address: str | None, workers: int | None) -> bool:
+def _connect(execution: Execution) -> bool:
     """Make sure that this process is connected to a cluster; say whether it was not before."""
+    address = execution.ray_address
     if ray.is_initialized():
         found = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", found):
@@ -235,13 +236,14 @@ def _connect(address: str | None, workers: int | None) -> bool:
             )
         return False
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    gpus = torch.cuda.device_count()
+    if address is None:  # Ray would believe any number of cores
+        share_out(execution, cores=os.cpu_count() or 1, gpus=gpus)
     try:
         if address is None:
             # "local" never joins a cluster that happens to run here or that RAY_ADDRESS names.
-            # Ray believes what it is told of cores: more than there are shall be missed.
-            cores = None if workers is None else min(workers, os.cpu_count() or 1)
-            gpus = torch.cuda.device_count()
-            ray.init("local", num_cpus=cores, num_gpus=gpus, include_dashboard=False, **quiet)
+            given = {"num_cpus": execution.workers, "num_gpus": gpus}
+            ray.init("local", include_dashboard=False, **given, **quiet)
         else:
             _probe(address)
             # Our copy of this package goes along: a worker anywhere trains with the code that is

@@ -12,7 +12,7 @@ import pytest
 from nas.errors import DeviceError, RunError
 from nas.evaluation import dispatch
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
-from nas.evaluation.trial import Budget, Evaluation, Reason, Trial
+from nas.evaluation.trial import Budget, Evaluation, Reason, Trial, run_trials
 from tests.evaluation.conftest import MakeTrials
 
 BUDGET = Budget(1, 1, "float32")
@@ -98,13 +98,10 @@ def make_dispatcher(
 
 
 def run(dispatcher: Dispatcher, trials: Sequence[Trial]) -> dict[str, Evaluation]:
-    dispatcher.submit(trials)
     found: dict[str, Evaluation] = {}
-    while answers := dispatcher.wait():
-        for trial, evaluation in answers:
-            assert trial.key not in found
-            assert evaluation.seed == trial.seed
-            found[trial.key] = evaluation
+    for trial, evaluation in run_trials(dispatcher, trials):
+        assert trial.key not in found
+        found[trial.key] = evaluation
     return found
 
 
@@ -133,24 +130,13 @@ def test_most_work_begins_first_and_equals_keep_their_order(trials_named):
     assert pool.submitted == ["b", "d", "c", "a", "e"]
 
 
-def test_trials_can_be_added_while_others_run(trials_named):
-    pool = ScriptedPool()
-    dispatcher = make_dispatcher(pool, workers=2)
-    dispatcher.submit(trials_named("a", "b", "c"))
-    first = dispatcher.wait()
-    dispatcher.submit(trials_named("x", "y"))
-    rest = []
-    while answers := dispatcher.wait():
-        rest += answers
-    assert sorted(trial.key for trial, _ in [*first, *rest]) == ["a", "b", "c", "x", "y"]
-
-
-def test_worker_has_its_next_trial_before_the_caller_has_the_answer(trials_named):
+def test_trials_can_be_added_and_begin_before_the_caller_has_the_answers(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
     dispatcher.submit(trials_named("a", "b"))
     assert [trial.key for trial, _ in dispatcher.wait()] == ["a"]
     assert pool.submitted == ["a", "b"]
+    assert set(run(dispatcher, trials_named("x", "y"))) == {"b", "x", "y"}
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -204,7 +190,7 @@ def test_the_first_worker_that_is_ready_measures_its_speed(trials_named):
 
 def test_close_ends_what_was_begun_and_is_the_end(trials_named):
     pool = ScriptedPool()
-    dispatcher = make_dispatcher(pool, workers=2)
+    dispatcher = make_dispatcher(pool)
     dispatcher.submit(trials_named(*KEYS))
     dispatcher.wait()
     dispatcher.close()
@@ -234,11 +220,6 @@ def test_workers_that_are_silent_as_they_measure_are_one_sentence(monkeypatch):
     pool.wait = wait  # type: ignore[method-assign]
     with pytest.raises(DeviceError, match=r"measure its speed: .* 3 times: no answer within 0 s"):
         make_dispatcher(pool, workers=1).calibrate()
-
-
-def test_start_that_fails_twice_is_tried_again(trials_named):
-    pool = ScriptedPool(bad_starts=2)
-    assert set(run(make_dispatcher(pool, workers=1), trials_named("a"))) == {"a"}
 
 
 def test_start_that_fails_three_times_is_one_sentence(trials_named):
