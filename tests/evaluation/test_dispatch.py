@@ -170,7 +170,7 @@ def test_worker_lost_twice_costs_no_candidate(trials_named):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_what_ran_out_of_memory_is_tried_again_alone(workers: int, trials_named: MakeTrials):
+def test_what_ran_out_of_memory_is_tried_again_alone(workers, trials_named):
     """It was recorded at once, although its neighbours may have held the memory."""
     pool = ScriptedPool(hungry={"c": 1, "k": 2})
     found = reasons(run(make_dispatcher(pool, workers), trials_named(*KEYS)))

@@ -37,7 +37,7 @@ def test_share_out(offer, asked, expected):
 
 
 @pytest.mark.parametrize(("workers", "gpus"), [(n, g) for n in (1, 3, 7, 16) for g in (1, 2, 3)])
-def test_even_share_fits_the_gpus(workers: int, gpus: int) -> None:
+def test_even_share_fits_the_gpus(workers, gpus):
     found = share(64, gpus, workers)
     workers_per_gpu = math.floor(1 / found.gpus)
     assert found.workers == workers

@@ -105,7 +105,7 @@ class Samples:
         return proposals
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def samples() -> Samples:
     return Samples()
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,9 +23,7 @@ from nas.store import (
 NewRun = Callable[..., RunWriter]
 
 
-def test_create_run_names_by_date_space_and_seed(
-    new_run: NewRun, samples: Any, tmp_path: Path
-) -> None:
+def test_create_run_names_by_date_space_and_seed(new_run, samples, tmp_path: Path):
     names = []
     for _ in range(3):
         with create_run(
@@ -36,14 +33,14 @@ def test_create_run_names_by_date_space_and_seed(
     assert names == [f"2026-03-01_quickstart_s3{end}" for end in ("", "_2", "_3")]
 
 
-def test_create_run_keeps_copies_for_people(new_run: NewRun, samples: Any) -> None:
+def test_create_run_keeps_copies_for_people(new_run, samples):
     folder = new_run().run.folder
     setup = samples.setup()
     for kind in ("space", "policy", "task"):
         assert (folder / f"{kind}.yaml").read_text() == getattr(setup, kind).text
 
 
-def test_create_run_makes_a_name_of_any_space(samples: Any, tmp_path: Path) -> None:
+def test_create_run_makes_a_name_of_any_space(samples, tmp_path):
     setup = samples.setup(space=Document.of("my space/../ü", ""))
     with create_run(tmp_path, setup, samples.session, clock=lambda: samples.now) as writer:
         assert writer.run.name == "2026-03-01_my-space_s3"
@@ -51,12 +48,12 @@ def test_create_run_makes_a_name_of_any_space(samples: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["latest", "", "..", "a/b", ".hidden", "a b", "-x", "x" * 101])
-def test_create_run_a_name_that_is_none_is_one_sentence(new_run: NewRun, name: str) -> None:
+def test_create_run_a_name_that_is_none_is_one_sentence(new_run, name):
     with pytest.raises(RunError, match="cannot name a run; expected letters"):
         new_run(name)
 
 
-def test_create_run_where_nothing_can_be_made_is_one_sentence(samples: Any, tmp_path: Path) -> None:
+def test_create_run_where_nothing_can_be_made_is_one_sentence(samples, tmp_path):
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunError, match="runs: no run can be made here"):
         create_run(tmp_path / "runs", samples.setup(), samples.session)
@@ -75,7 +72,7 @@ for _ in range(5):
 """
 
 
-def test_create_run_by_several_processes_at_once(tmp_path: Path) -> None:
+def test_create_run_by_several_processes_at_once(tmp_path):
     command = [sys.executable, "-c", RACE, str(Path(__file__).parent), str(tmp_path)]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     names = [name for racer in racers for name in racer.communicate()[0].split()]
@@ -83,9 +80,7 @@ def test_create_run_by_several_processes_at_once(tmp_path: Path) -> None:
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
 
 
-def test_list_runs_by_activity_with_what_cannot_be_read(
-    new_run: NewRun, samples: Any, tmp_path: Path
-) -> None:
+def test_list_runs_by_activity_with_what_cannot_be_read(new_run, samples, tmp_path: Path):
     first, second = new_run("first"), new_run("second")
     first.close()
     samples.fill(second, [(0.5, 1.0), (0.4, 2.0)])
@@ -105,9 +100,7 @@ def test_list_runs_by_activity_with_what_cannot_be_read(
     assert find_run("latest", tmp_path / "runs").name == "first"
 
 
-def test_find_run_by_name_path_or_file(
-    new_run: NewRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_find_run_by_name_path_or_file(new_run, tmp_path, monkeypatch: pytest.MonkeyPatch):
     folder = new_run("one").run.folder
     assert find_run("one", tmp_path / "runs") == folder
     assert find_run(str(folder), tmp_path / "elsewhere") == folder
@@ -118,9 +111,7 @@ def test_find_run_by_name_path_or_file(
 
 
 @pytest.mark.parametrize("source", ["", "on", "nowhere/at/all", "x" * 5000, "a\0b"])
-def test_find_run_that_is_not_there_is_one_sentence(
-    new_run: NewRun, tmp_path: Path, source: str
-) -> None:
+def test_find_run_that_is_not_there_is_one_sentence(new_run, tmp_path, source: str):
     new_run("one")
     match = r"there is no such run in .*the last ones: one"
     with pytest.raises(RunError, match=match) as caught:
@@ -128,13 +119,13 @@ def test_find_run_that_is_not_there_is_one_sentence(
     assert len(str(caught.value)) < 500
 
 
-def test_find_run_names_the_near_one(new_run: NewRun, tmp_path: Path) -> None:
+def test_find_run_names_the_near_one(new_run, tmp_path):
     new_run("2026-03-01_quickstart_s3")
     with pytest.raises(RunError, match="did you mean '2026-03-01_quickstart_s3'"):
         find_run("2026-03-01_quickstart_s4", tmp_path / "runs")
 
 
-def test_split_member() -> None:
+def test_split_member():
     assert split_member("latest/best") == ("latest", "best")
     assert split_member("/some/where/run/0a1b") == ("/some/where/run", "0a1b")
     for source in ("latest", "latest/", "/best", ""):
@@ -142,14 +133,14 @@ def test_split_member() -> None:
             split_member(source)
 
 
-def test_create_run_a_taken_name_is_one_sentence(new_run: NewRun, tmp_path: Path) -> None:
+def test_create_run_a_taken_name_is_one_sentence(new_run, tmp_path):
     new_run("mine")
     with pytest.raises(RunError, match=r"mine: exists already; `nas resume .*/mine`"):
         new_run("mine")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["mine"]
 
 
-def test_find_run_latest_of_none_is_one_sentence(tmp_path: Path) -> None:
+def test_find_run_latest_of_none_is_one_sentence(tmp_path):
     assert list_runs(tmp_path / "nowhere") == ([], [])
     with pytest.raises(RunError, match="holds no run yet; `nas search` makes one"):
         find_run("latest", tmp_path)

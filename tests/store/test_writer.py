@@ -21,7 +21,7 @@ from nas.store.weights import FrontWeights
 NewRun = Callable[..., RunWriter]
 
 
-def test_writer_setup_and_session_read_back(new_run: NewRun, samples: Any) -> None:
+def test_writer_setup_and_session_read_back(new_run, samples):
     writer = new_run()
     with open_run(writer.run.folder) as run:
         assert run.setup == samples.setup()
@@ -32,7 +32,7 @@ def test_writer_setup_and_session_read_back(new_run: NewRun, samples: Any) -> No
     assert session.pid > 0
 
 
-def test_writer_proposals_read_back_in_order(new_run: NewRun, samples: Any) -> None:
+def test_writer_proposals_read_back_in_order(new_run, samples):
     writer = new_run()
     proposals = [
         samples.proposal(0, operator="mechanism", name="mha"),
@@ -45,7 +45,7 @@ def test_writer_proposals_read_back_in_order(new_run: NewRun, samples: Any) -> N
     assert writer.run.is_exhausted
 
 
-def test_writer_proposals_are_recorded_all_or_none(new_run: NewRun, samples: Any) -> None:
+def test_writer_proposals_are_recorded_all_or_none(new_run, samples):
     writer = new_run()
     twice = samples.proposal(1, key=samples.proposal(0).key)
     with pytest.raises(sqlite3.IntegrityError):
@@ -53,7 +53,7 @@ def test_writer_proposals_are_recorded_all_or_none(new_run: NewRun, samples: Any
     assert writer.run.proposals() == ()
 
 
-def test_writer_evaluation_reads_back_exactly(new_run: NewRun, samples: Any) -> None:
+def test_writer_evaluation_reads_back_exactly(new_run, samples):
     writer = new_run()
     proposal = samples.proposal(0)
     writer.record_proposals([proposal])
@@ -67,7 +67,7 @@ def test_writer_evaluation_reads_back_exactly(new_run: NewRun, samples: Any) -> 
 
 
 @pytest.mark.parametrize("reason", REASONS)
-def test_writer_failure_reads_back_exactly(new_run: NewRun, samples: Any, reason: str) -> None:
+def test_writer_failure_reads_back_exactly(new_run, samples, reason):
     writer = new_run()
     proposal = samples.proposal(0)
     writer.record_proposals([proposal])
@@ -78,7 +78,7 @@ def test_writer_failure_reads_back_exactly(new_run: NewRun, samples: Any, reason
     assert repr(writer.run.evaluation(proposal.key)) == repr(failure)
 
 
-def test_writer_text_that_is_no_unicode_is_kept_readable(new_run: NewRun, samples: Any) -> None:
+def test_writer_text_that_is_no_unicode_is_kept_readable(new_run, samples):
     writer = new_run()
     proposal = samples.proposal(0)
     writer.record_proposals([proposal])
@@ -88,9 +88,7 @@ def test_writer_text_that_is_no_unicode_is_kept_readable(new_run: NewRun, sample
     assert evaluation.error == "no file \\udcff\0'; --"
 
 
-def test_writer_only_a_lost_worker_gives_way_to_another_result(
-    new_run: NewRun, samples: Any
-) -> None:
+def test_writer_only_a_lost_worker_gives_way_to_another_result(new_run, samples: Any):
     writer = new_run()
     lost, failed = proposals = [samples.proposal(i) for i in range(2)]
     writer.record_proposals(proposals)
@@ -104,7 +102,7 @@ def test_writer_only_a_lost_worker_gives_way_to_another_result(
     assert (counts.evaluated, counts.failed) == (2, 1)
 
 
-def test_run_generations_follow_from_the_record(new_run: NewRun, samples: Any) -> None:
+def test_run_generations_follow_from_the_record(new_run, samples):
     writer = new_run(population=2, generations=3)
     proposals = [samples.proposal(i, costs={"macs": 1000.0 * (1 + i % 2)}) for i in range(5)]
     again = samples.proposal(1, 1, digest="f" * 16, verdict="replayed", key="0" * 16, costs={})
@@ -128,7 +126,7 @@ def test_run_generations_follow_from_the_record(new_run: NewRun, samples: Any) -
     assert (third.counts.evaluated, third.hypervolume) == (1, pytest.approx(0.25))
 
 
-def test_fold_log_makes_a_killed_writers_run_one_file(new_run: NewRun, samples: Any) -> None:
+def test_fold_log_makes_a_killed_writers_run_one_file(new_run, samples):
     writer = new_run()
     samples.fill(writer, [(0.5, 10.0)])
     folder = writer.run.folder
@@ -144,7 +142,7 @@ def test_fold_log_makes_a_killed_writers_run_one_file(new_run: NewRun, samples: 
         assert (run.status, run.counts().evaluated) == ("finished", 1)
 
 
-def test_weights_are_kept_and_dropped_by_key(new_run: NewRun, samples: Any) -> None:
+def test_weights_are_kept_and_dropped_by_key(new_run, samples):
     folder = new_run().run.folder
     weights = FrontWeights(folder)
     weights.tidy()
@@ -162,7 +160,7 @@ def test_weights_are_kept_and_dropped_by_key(new_run: NewRun, samples: Any) -> N
             weights_path(folder, key)
 
 
-def test_writer_status_follows_the_run(new_run: NewRun, samples: Any) -> None:
+def test_writer_status_follows_the_run(new_run, samples):
     writer = new_run()
     folder = writer.run.folder
     writer.close()
@@ -178,14 +176,14 @@ def test_writer_status_follows_the_run(new_run: NewRun, samples: Any) -> None:
         assert len(run.sessions()) == 2
 
 
-def test_writer_more_generations_can_be_asked_for(new_run: NewRun) -> None:
+def test_writer_more_generations_can_be_asked_for(new_run):
     writer = new_run()
     writer.raise_generations(5)
     writer.raise_generations(1)
     assert writer.run.setup.generations == 5
 
 
-def test_writer_is_durable_and_a_closed_run_is_one_file(new_run: NewRun) -> None:
+def test_writer_is_durable_and_a_closed_run_is_one_file(new_run):
     writer = new_run()
     (mode,) = writer._database.query("PRAGMA journal_mode")
     (level,) = writer._database.query("PRAGMA synchronous")
@@ -196,7 +194,7 @@ def test_writer_is_durable_and_a_closed_run_is_one_file(new_run: NewRun) -> None
     assert names == copies | {"lock", "run.sqlite"}
 
 
-def test_writer_a_run_is_explained_by_its_readme(new_run: NewRun, samples: Any) -> None:
+def test_writer_a_run_is_explained_by_its_readme(new_run, samples):
     readme = Path(__file__).parents[2] / "runs" / "README.md"
     statements = re.findall(r"```sql\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
     assert len(statements) >= 4
@@ -227,7 +225,7 @@ writer.close()
 """
 
 
-def test_writer_a_full_disk_is_one_sentence(new_run: NewRun) -> None:
+def test_writer_a_full_disk_is_one_sentence(new_run):
     with new_run() as writer:
         folder = writer.run.folder
     done = subprocess.run(
@@ -240,7 +238,7 @@ def test_writer_a_full_disk_is_one_sentence(new_run: NewRun) -> None:
         assert run.status == "stopped"
 
 
-def test_this_session_names_versions_and_hardware() -> None:
+def test_this_session_names_versions_and_hardware():
     session = this_session("nas search", workers=3)
     assert (session.command, session.workers) == ("nas search", 3)
     assert {"python", "torch"} <= session.versions.keys()
