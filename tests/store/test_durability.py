@@ -125,8 +125,7 @@ def test_store_reads_while_another_process_writes(new_run, samples):
     assert counts[-1] > counts[0]
 
 
-def test_store_a_snapshot_is_of_one_moment(new_run, samples):
-    writer = new_run()
+def test_store_a_snapshot_is_of_one_moment(writer, samples):
     samples.fill(writer, [(0.5, 1.0)])
     with open_run(writer.run.folder) as run, run.snapshot():
         assert run.counts().proposed == 1
@@ -134,8 +133,7 @@ def test_store_a_snapshot_is_of_one_moment(new_run, samples):
         assert run.counts().proposed == 1
 
 
-def test_store_a_second_writer_is_refused_in_any_process(new_run, samples):
-    writer = new_run()
+def test_store_a_second_writer_is_refused_in_any_process(writer, samples):
     folder = writer.run.folder
     message = f"run 'one' is being written by process {os.getpid()} on "
     with pytest.raises(RunError, match=message):
