@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import socket
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from importlib import metadata
+from typing import TYPE_CHECKING, Final
 
 from nas.errors import RunError
+from nas.processor import processor_name
 from nas.store import lock, rows
 from nas.store.database import Database
-from nas.store.run import DATABASE_FILE, Run
+from nas.store.records import Session
+from nas.store.run import DATABASE_FILE, Run, database_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
-    from nas.store.records import Proposal, RunSetup, Session
+    from nas.store.records import Proposal, RunSetup
 
     Clock = Callable[[], datetime]
+
+# What can change a front: the rest of the environment cannot.
+LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
 
 
 def utc_now() -> datetime:
@@ -123,6 +130,15 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         )
 
 
+def this_session(command: str, *, workers: int = 1) -> Session:
+    """Describe this process, without an import; what a training ran on is in its evaluation."""
+    versions = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return Session(command, versions, processor_name(), workers)
+
+
 def open_writer(folder: Path, session: Session, *, clock: Clock = utc_now) -> RunWriter:
     """Open an existing run to go on with it.
 
@@ -130,9 +146,7 @@ def open_writer(folder: Path, session: Session, *, clock: Clock = utc_now) -> Ru
         RunError: there is no run, another process writes it, the folder is not writable, or the
             database is damaged, foreign, or of another schema.
     """
-    path = folder / DATABASE_FILE
-    if not path.is_file():
-        raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
+    path = database_file(folder)
     with contextlib.ExitStack() as on_error:
         held = lock.acquire(folder)
         on_error.callback(held.release)

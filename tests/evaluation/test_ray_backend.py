@@ -18,9 +18,10 @@ import pytest
 import ray  # noqa: TID251 - the cluster that these tests share
 import torch
 
-from nas.errors import DeviceError, RunError
+from nas.errors import DeviceError
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.share import Execution
 from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Evaluator, Stop, Trial, run_trials
 from nas.mechanisms import mechanism
@@ -52,8 +53,8 @@ def unruly(
     cluster: str, task: Task, data: Data, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RayEvaluator]:
     train = unruly_training(tmp_path_factory.mktemp("unruly"))
-    limits = {"workers": 2, "gpus_per_worker": 0, "time_limit": 1.0, "grace": GRACE}
-    with closing(RayEvaluator(task, data, train=train, **limits)) as evaluator:
+    asked = Execution(workers=2, gpus_per_worker=0, time_limit=1.0)
+    with closing(RayEvaluator(task, data, asked, train=train, grace=GRACE)) as evaluator:
         yield evaluator
 
 
@@ -163,11 +164,10 @@ def test_results_depend_on_neither_workers_nor_backend(cluster, task, data):
     trials[1] = replace(trials[1], stops=(Stop(1, "accuracy", 2.0),))
     found = []
     for workers in (1, 2):
-        with closing(RayEvaluator(task, data, workers=workers, gpus_per_worker=0)) as evaluator:
+        asked = Execution(workers=workers, gpus_per_worker=0)
+        with closing(RayEvaluator(task, data, asked)) as evaluator:
             assert evaluator.workers == workers
             found.append(results(evaluator, trials))
-    with pytest.raises(RunError, match="was closed"):
-        evaluator.wait()
     assert found[0] == found[1] == results(LocalEvaluator(task, data), trials)
 
 
@@ -183,15 +183,15 @@ def results(evaluator: Evaluator, trials: list[Trial]) -> dict[str, Any]:
 
 def test_more_workers_than_the_cluster_has_is_one_sentence(cluster, task, data):
     with pytest.raises(DeviceError, match="9 workers need 9 processor cores"):
-        RayEvaluator(task, data, workers=9)
+        RayEvaluator(task, data, Execution(workers=9))
     with pytest.raises(DeviceError, match=r"3 workers with 0\.5 of a GPU each do not fit"):
-        RayEvaluator(task, data, workers=3, gpus_per_worker=0.5)
+        RayEvaluator(task, data, Execution(workers=3, gpus_per_worker=0.5))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_gpu_that_torch_cannot_use_is_no_candidates_fault(cluster, task, data, trials_named):
     with (
-        closing(RayEvaluator(task, data, workers=2)) as evaluator,
+        closing(RayEvaluator(task, data, Execution(workers=2))) as evaluator,
         pytest.raises(DeviceError, match=r"torch sees no GPU on .*, where Ray counts one"),
     ):
         list(run_trials(evaluator, trials_named("a", "b", "c")))
@@ -199,13 +199,14 @@ def test_gpu_that_torch_cannot_use_is_no_candidates_fault(cluster, task, data, t
 
 def test_second_cluster_is_refused(cluster, task, data):
     with pytest.raises(DeviceError, match=r"connected to the Ray cluster at .* already"):
-        RayEvaluator(task, data, ray_address="127.0.0.1:1")
+        RayEvaluator(task, data, Execution(ray_address="127.0.0.1:1"))
 
 
 SCRIPT = """
 import os, sys, time
 from contextlib import closing
 from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.share import Execution
 from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.errors import NasError
 from nas.mechanisms import mechanism
@@ -227,8 +228,8 @@ def train(trial, task, data, **limits):
 def main(address, keys):
     task = load_task("recall", overrides={"train_examples": 1})
     trials = [Trial(key, mechanism("mha").genome, 0) for key in keys]
-    asked = dict(workers=1, gpus_per_worker=0, ray_address=address, train=train)
-    with closing(RayEvaluator(task, task.load(), **asked)) as evaluator:
+    asked = Execution(workers=1, gpus_per_worker=0, ray_address=address)
+    with closing(RayEvaluator(task, task.load(), asked, train=train)) as evaluator:
         for trial, evaluation in run_trials(evaluator, trials):
             assert evaluation.is_ok, evaluation
 

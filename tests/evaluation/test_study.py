@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nas.evaluation.study import mean_and_error, study
-from nas.evaluation.trial import Budget, Evaluation, training_seed
+from nas.evaluation.study import study
+from nas.evaluation.trial import Budget, Evaluation, mean_and_error, training_seed
 from nas.mechanisms import mechanism
 from nas.tasks import load_task
 

@@ -46,13 +46,13 @@ def make_evaluation(**changes: Any) -> Evaluation:
     return Evaluation(**{**fields, **changes})
 
 
-def test_evaluation_round_trips_through_json() -> None:
+def test_evaluation_round_trips_through_json():
     evaluation = make_evaluation()
     text = json.dumps(evaluation.to_dict(), allow_nan=False)
     assert Evaluation.from_dict(json.loads(text)) == evaluation
 
 
-def test_weights_travel_beside_the_record() -> None:
+def test_weights_travel_beside_the_record():
     evaluation = make_evaluation(weights=b"many")
     assert pickle.loads(pickle.dumps(evaluation)).weights == b"many"
     assert "weights" not in evaluation.to_dict()
@@ -60,7 +60,7 @@ def test_weights_travel_beside_the_record() -> None:
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_evaluation_of_a_diverged_training_is_valid_json(loss: float) -> None:
+def test_evaluation_of_a_diverged_training_is_valid_json(loss):
     evaluation = make_evaluation(
         status="failed",
         reason="diverged",
@@ -73,7 +73,7 @@ def test_evaluation_of_a_diverged_training_is_valid_json(loss: float) -> None:
 
 
 @pytest.mark.parametrize("reason", REASONS)
-def test_evaluation_keeps_each_reason(reason: str) -> None:
+def test_evaluation_keeps_each_reason(reason):
     evaluation = make_evaluation(status="failed", reason=reason, metrics={}, error="it broke")
     assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
     assert not evaluation.is_ok
@@ -90,7 +90,7 @@ def test_evaluation_keeps_each_reason(reason: str) -> None:
         {"metrics": {"accuracy": math.nan}},
     ],
 )
-def test_evaluation_contradictions_are_refused(changes: dict[str, Any]) -> None:
+def test_evaluation_contradictions_are_refused(changes):
     with pytest.raises(ValueError, match=r"status|reason|metrics"):
         make_evaluation(**changes)
     with pytest.raises(RunError, match="no evaluation record"):
@@ -101,7 +101,7 @@ def test_evaluation_contradictions_are_refused(changes: dict[str, Any]) -> None:
     "changes",
     [{"extra": 1}, {"reports": [[1, 2]]}, {"reports": 3}, {"metrics": [1]}, {"budget": "long"}],
 )
-def test_evaluation_malformed_data_is_one_sentence(changes: dict[str, Any]) -> None:
+def test_evaluation_malformed_data_is_one_sentence(changes):
     data = make_evaluation().to_dict()
     with pytest.raises(RunError, match="no evaluation record"):
         Evaluation.from_dict({**data, **changes})
@@ -110,14 +110,14 @@ def test_evaluation_malformed_data_is_one_sentence(changes: dict[str, Any]) -> N
         Evaluation.from_dict(data)
 
 
-def test_evaluation_travels_to_another_process() -> None:
+def test_evaluation_travels_to_another_process():
     evaluation = make_evaluation()
     assert pickle.loads(pickle.dumps(evaluation)) == evaluation
     with pytest.raises(dataclasses.FrozenInstanceError):
         evaluation.seed = 1  # type: ignore[misc]
 
 
-def test_a_stopped_training_is_neither_ok_nor_failed() -> None:
+def test_a_stopped_training_is_neither_ok_nor_failed():
     stopped = make_evaluation(status="stopped", reports=(report(1),))
     assert not stopped.is_ok
     assert Evaluation.from_dict(stopped.to_dict()) == stopped
@@ -133,16 +133,16 @@ def test_a_stopped_training_is_neither_ok_nor_failed() -> None:
         (Stop(2, "log_loss", 2.0, "min"), False),
     ],
 )
-def test_stop_ends_after_a_report_that_is_too_bad(stop: Stop, ends: bool) -> None:
+def test_stop_ends_after_a_report_that_is_too_bad(stop, ends):
     assert stop.applies(report(2, accuracy=0.3, log_loss=2.0)) is ends
 
 
-def test_budget_is_said_in_words() -> None:
+def test_budget_is_said_in_words():
     assert str(Budget(1, 64, "float32")) == "1 epoch x 64 examples, float32"
     assert str(Budget(3, 2880, "bfloat16")) == "3 epochs x 2880 examples, bfloat16"
 
 
-def test_run_trials_gives_all_that_come() -> None:
+def test_run_trials_gives_all_that_come():
     class Pairs:
         """Answers two at a time."""
 
@@ -157,14 +157,14 @@ def test_run_trials_gives_all_that_come() -> None:
     assert [trial for trial, _ in run_trials(Pairs(), trials)] == trials  # type: ignore[arg-type]
 
 
-def test_training_seed_is_pinned_and_depends_on_each_part() -> None:
+def test_training_seed_is_pinned_and_depends_on_each_part():
     assert training_seed(0, "0123456789abcdef", 0) == 1804502978
     seeds = {training_seed(n, key, i) for n in range(5) for key in "abcde" for i in range(5)}
     assert len(seeds) == 125
     assert all(0 <= seed < 2**31 for seed in seeds)
 
 
-def test_what_reads_trials_imports_no_torch() -> None:
+def test_what_reads_trials_imports_no_torch():
     code = (
         "import nas.evaluation.trial, nas.evaluation.journal, nas.evaluation.backends, nas.tasks, "
         "sys; sys.exit('torch' in sys.modules)"

@@ -105,7 +105,7 @@ class Samples:
         return proposals
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def samples() -> Samples:
     return Samples()
 
@@ -123,3 +123,9 @@ def new_run(tmp_path: Path) -> Iterator[Callable[..., RunWriter]]:
     yield make
     for writer in writers:
         writer.close()
+
+
+@pytest.fixture
+def writer(new_run: Callable[..., RunWriter]) -> RunWriter:
+    """A new run's, called "one"."""
+    return new_run()
