@@ -73,7 +73,8 @@ class Progress:
         if len(ended) == self.setup.repeats and all(e.is_ok for e in ended.values()):
             means, errors = summarise([e.metrics for e in ended.values()])
             objectives = {**event.proposal.costs, **means}
-            self._consider(Candidate(event.proposal, objectives, errors, len(ended)))
+            found = Candidate(event.proposal, objectives, errors, means, len(ended), None)
+            self._consider(found)
 
     def end_generation(self, event: GenerationDone) -> None:
         """A generation is complete."""

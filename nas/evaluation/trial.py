@@ -61,6 +61,7 @@ class Trial:
         key: the genome's digest resolved at the task's sizes: what replay goes by.
         genome: in normal form, already validated.
         seed: the training seed, from `training_seed`.
+        repeat: the how-manieth training of its genome, from 0.
         epochs: of the task's, how many to train; None for all of them. The schedule is always that
             of all, so that a longer trial begins as a shorter one.
         stops: rules that may end it earlier.
@@ -71,6 +72,7 @@ class Trial:
     key: str
     genome: Genome
     seed: int
+    repeat: int = 0
     epochs: int | None = None
     stops: tuple[Stop, ...] = ()
     work: float = 0.0

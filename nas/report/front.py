@@ -111,7 +111,7 @@ def next_commands(facts: RunFacts, label: str) -> list[Column]:
 
 
 def _column(members: Sequence[Candidate], name: str, unit: str, rank: int) -> Column:
-    cells = (amount(m.objectives[name], unit, m.standard_errors.get(name)) for m in members)
+    cells = (amount(m.objectives[name], unit, m.errors.get(name)) for m in members)
     return Column(header(name, unit), tuple(cells), "right", rank=rank)
 
 

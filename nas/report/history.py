@@ -63,7 +63,7 @@ class History:
         return {
             "run": self.run,
             **{name: entries[0][name] for name in own},
-            "standard_errors": dict(found.standard_errors) if found else None,
+            "standard_errors": dict(found.errors) if found else None,
             "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],
             "lineage": entries,
         }
@@ -145,4 +145,4 @@ def _maker(proposal: Proposal) -> str:
 
 
 def _value(found: Candidate, name: str, unit: str) -> str:
-    return amount(found.objectives[name], unit, found.standard_errors.get(name))
+    return amount(found.objectives[name], unit, found.errors.get(name))

@@ -273,7 +273,7 @@ class _Picture:
 
     def _error(self, candidate: Candidate) -> float:
         """Half the length of a candidate's error bar."""
-        return _scale(self.up) * candidate.standard_errors.get(self.up.name, 0.0)
+        return _scale(self.up) * candidate.errors.get(self.up.name, 0.0)
 
 
 def _ring(width: float, height: float) -> Iterator[tuple[float, float, float]]:

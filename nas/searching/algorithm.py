@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nas.objectives import Objective
     from nas.searching.archive import Archive
     from nas.searching.proposing import Judge
+    from nas.store.records import Proposal
     from nas.variation import Variation
 
 # One number an objective, lower is better; None for a candidate whose training failed.
@@ -59,8 +60,8 @@ class Told:
 
     Attributes:
         number: of the proposal, from 0.
-        costs: the objectives as measured by this proposal's training; None where it failed.
         key: the digest resolved at the task's sizes: equal for trainings of one mechanism.
+        costs: the objectives as measured by this proposal's training; None where it failed.
         counted: costs by name, known before.
         is_repeat: a known mechanism with another seed; an algorithm may leave it to the archive.
     """
@@ -68,10 +69,23 @@ class Told:
     number: int
     genome: Genome
     digest: str
+    key: str
     costs: Costs | None
-    key: str = ""
     counted: Mapping[str, float] = field(default_factory=dict)
     is_repeat: bool = False
+
+    @classmethod
+    def of(cls, proposal: Proposal, costs: Costs | None) -> Told:
+        """The result of a proposal that was trained."""
+        return cls(
+            number=proposal.number,
+            genome=proposal.genome,
+            digest=proposal.digest,
+            key=str(proposal.key),
+            costs=costs,
+            counted=proposal.costs,
+            is_repeat=proposal.is_repeat,
+        )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from moocore import is_nondominated
 
 from nas.searching.belief import Belief
 from nas.searching.features import features
+from nas.store.records import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -86,7 +87,9 @@ class Archive:
             self._estimates = means, errors
         return self._estimates
 
-    def predict(self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]) -> tuple[Array, Array]:
+    def predict(
+        self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
+    ) -> tuple[Array, Array]:
         """The same of mechanisms that were not trained, from genomes and counted costs."""
         seen = [features(*candidate) for candidate in candidates]
         means = np.array([self._counted(costs) for _, costs in candidates], float)
@@ -99,12 +102,13 @@ class Archive:
         """For each that is ``known``, how likely no other one dominates it."""
         means, _ = self.estimates()
         if not self.is_informed:
-            return is_nondominated(means).astype(float)
+            return _non_dominated(means).astype(float)
         keys = [one.key for one in self.known]
         drawn = np.repeat(means[None], DRAWS, axis=0)
         for column, belief in self._beliefs.items():
             drawn[:, :, column] = belief.draws(keys, DRAWS, rng)
-        return np.mean([is_nondominated(rows) for rows in drawn], axis=0)
+        found: Array = np.mean([_non_dominated(rows) for rows in drawn], axis=0)
+        return found
 
     def most_doubtful(self, rng: np.random.Generator) -> Told | None:
         """The likely member of the front of which one more training tells most.
@@ -136,3 +140,37 @@ class Archive:
 
     def _counted(self, costs: Mapping[str, float]) -> list[float]:
         return [o.as_cost(costs.get(o.name, 0.0)) for o in self.objectives]
+
+
+def believe(objectives: Sequence[Objective], told: Sequence[Told]) -> list[Estimate]:
+    """What follows from these results: an estimate of every mechanism that never failed."""
+    archive = Archive(objectives)
+    archive.tell(told)
+    known = archive.known
+    if not known:
+        return []
+    means, errors = archive.estimates()
+    members = _non_dominated(means)
+    p = archive.p_non_dominated(np.random.default_rng(len(told)))
+    return [
+        Estimate(
+            key=one.key,
+            means={
+                o.name: o.as_cost(v) for o, v in zip(objectives, means[i].tolist(), strict=True)
+            },
+            errors={
+                o.name: error
+                for o, error in zip(objectives, errors[i].tolist(), strict=True)
+                if o.is_metric and error > 0
+            },
+            p=float(p[i]),
+            is_member=bool(members[i]),
+        )
+        for i, one in enumerate(known)
+    ]
+
+
+def _non_dominated(rows: Array) -> NDArray[np.bool_]:
+    """Which rows no other one dominates; equal rows stay together."""
+    found: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
+    return found

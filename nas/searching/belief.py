@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -111,15 +109,15 @@ class _Model:
         self.noise = rest if noise is None else noise
         self._own = rest if noise is not None else 0.0
         self._prior = self._kernel(self._x, self._x) + self._own * np.eye(len(found))
-        self._factor = cho_factor(self._prior + np.diag(self.noise / counts), lower=True)
-        self._weights = cho_solve(self._factor, means - self._centre)
+        self._scores = self._prior + np.diag(self.noise / counts + JITTER * self._told)
+        self._weights = np.linalg.solve(self._scores, means - self._centre)
 
     def posterior(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Mean and covariance of the qualities of mechanisms that were observed."""
         rows = [self._rows[key] for key in keys]
         across = self._prior[rows]
         mean = self._centre + across @ self._weights
-        explained = across @ cho_solve(self._factor, across.T)
+        explained = across @ np.linalg.solve(self._scores, across.T)
         return mean, self._prior[np.ix_(rows, rows)] - explained
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
@@ -129,20 +127,25 @@ class _Model:
         # What no trained mechanism has lies on axes of its own.
         more = np.array([[f.get(name, 0.0) for name in unseen] for f in candidates])
         apart = (more**2).sum(axis=1, keepdims=True) if unseen else 0.0
-        squared = cdist(x, self._x, "sqeuclidean") + apart
+        squared = _squared_distances(x, self._x) + apart
         across = self._told * np.exp(-np.sqrt(squared) / self._length)
         mean = self._centre + across @ self._weights
-        explained = (across * cho_solve(self._factor, across.T).T).sum(axis=1)
+        explained = (across * np.linalg.solve(self._scores, across.T).T).sum(axis=1)
         return mean, np.sqrt(np.maximum(self._told + self._own - explained, 0.0))
 
     def _kernel(self, a: Array, b: Array) -> Array:
-        found: Array = self._told * np.exp(-cdist(a, b) / self._length)
+        found: Array = self._told * np.exp(-np.sqrt(_squared_distances(a, b)) / self._length)
         return found
 
     def _matrix(self, rows: Iterable[Features]) -> Array:
         return np.array(
             [[f.get(n, 0.0) / self._scale.get(n, 1.0) for n in self._names] for f in rows]
         )
+
+
+def _squared_distances(a: Array, b: Array) -> Array:
+    found: Array = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
+    return np.maximum(found, 0.0)
 
 
 def _log_scales(found: Sequence[Observed]) -> dict[str, float]:

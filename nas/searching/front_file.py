@@ -31,7 +31,7 @@ def front_answer(run: Run, members: Sequence[Candidate] | None = None) -> dict[s
     with run.snapshot():
         setup, counts = run.setup, run.counts()
         members = front(run) if members is None else members
-        names = ("proposed", "evaluated", "replayed", "rejected", "failed")
+        names = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")
         return {
             "run": run.name,
             "task": setup.task.name,
@@ -77,6 +77,8 @@ def _member(member: Candidate, setup: RunSetup) -> dict[str, Any]:
         "objectives": {name: member.objectives[name] for name in names},
         "genome": member.proposal.genome.to_dict(),
         "formula": member.proposal.formula,
-        "standard_errors": {n: member.standard_errors[n] for n in names if member.standard_errors},
-        "repeats": member.repeats,
+        "standard_errors": {n: member.errors[n] for n in names if n in member.errors},
+        "scores": {n: member.scores[n] for n in names if n in member.scores},
+        "repeats": member.trainings,
+        "p_non_dominated": member.p,
     }

@@ -8,6 +8,7 @@ are known. What is proposed never depends on the number of workers, nor on who f
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -15,19 +16,25 @@ from nas.errors import RunError, SpaceExhausted
 from nas.evaluation.trial import Budget, Evaluation, Trial, training_seed
 from nas.objectives import as_costs
 from nas.searching.algorithm import Told
+from nas.searching.archive import believe
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone
 from nas.store import Counts, summarise
 from nas.store.files import typed
+from nas.store.results import scaled_hypervolume
 from nas.store.weights import FrontWeights
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nas.evaluation.trial import Evaluator
     from nas.searching.listener import Listener
     from nas.searching.proposing import Proposer
     from nas.store import Proposal, RunWriter
+    from nas.store.records import Estimate
 
 LOST: Final = "worker_lost"
+LIKELY: Final = 0.01  # probability of membership from which on weights are kept
 
 
 class Loop:
@@ -40,14 +47,17 @@ class Loop:
         self._setup = setup = writer.run.setup
         self._proposer, self._evaluator, self._listener = proposer, evaluator, listener
         self._is_trained = any(objective.is_metric for objective in setup.objectives)
-        self._new: list[Proposal] = []
-        self._ended: list[dict[int, Evaluation]] = []  # of each new proposal, by repeat
+        self._asked: list[Proposal] = []  # by number; what is to be trained
+        self._repeats: list[range] = []  # of its mechanism, that each of them asks for
+        self._trainings: Counter[str] = Counter()  # asked for, of each mechanism
+        self._ended: list[dict[int, Evaluation]] = []  # of each of them, by repeat
         self._results: dict[int, Told] = {}
         self._told: list[Told] = []  # the results up to the first that is not known yet
-        self._under_way: dict[tuple[str, int], tuple[int, int]] = {}
+        self._under_way: dict[tuple[str, int], int] = {}  # numbers, by key and repeat
         self._num_generations = 0
         self._is_exhausted = False
         self._weights = FrontWeights(writer.run.folder)
+        self._is_stale = False  # something of a recorded generation was trained again
 
     def run(self) -> bool:
         """Do all that the setup asks for and the record lacks.
@@ -61,10 +71,12 @@ class Loop:
         """
         self._read()
         self._end_generations(is_replayed=True)
-        self._submit(self._new)
+        self._submit(range(len(self._asked)))
         while self._propose() or self._under_way:
             self._wait()
-        if not self._new:
+        if self._is_stale:
+            self._record_generation(self._num_generations - 1)
+        if not self._asked:
             raise self._nothing()
         return self._is_exhausted
 
@@ -73,52 +85,58 @@ class Loop:
         recorded = self._run.proposals()
         self._proposer.follow(recorded)
         for number, group in groupby(recorded, key=lambda proposal: proposal.number):
-            if number != len(self._new) or self._is_exhausted:
+            if number != len(self._asked) or self._is_exhausted:
                 raise RunError(
-                    f"{self._run.folder}: its record lacks proposal {len(self._new)}; "
+                    f"{self._run.folder}: its record lacks proposal {len(self._asked)}; "
                     "restore the database from a copy."
                 )
             self._add(list(group)[-1])
-        numbers = {proposal.key: proposal.number for proposal in self._new}
-        for (key, repeat), evaluation in self._run.evaluations().items():
-            if evaluation.reason != LOST and key in numbers:
-                self._learn(numbers[key], repeat, evaluation)
-        self._weights.tidy()
+        trained = self._run.evaluations()
+        for number, proposal in enumerate(self._asked):
+            for repeat in self._repeats[number]:
+                evaluation = trained.get((str(proposal.key), repeat))
+                if evaluation is not None and evaluation.reason != LOST:
+                    self._learn(number, repeat, evaluation)
+        self._believe(self._run.estimates())
 
     def _propose(self) -> bool:
         """Record and submit all proposals whose time has come; whether there were any."""
         attempts: list[Proposal] = []
-        first = len(self._new)
+        first = len(self._asked)
         total = self._setup.generations * self._setup.population
         while (
-            len(self._new) < total
+            len(self._asked) < total
             and not self._is_exhausted
-            and self._proposer.may_propose(len(self._new), len(self._told))
+            and self._proposer.may_propose(len(self._asked), len(self._told))
         ):
-            attempts += self._proposer.propose(len(self._new), self._told)
+            attempts += self._proposer.propose(len(self._asked), self._told)
             self._add(attempts[-1])
         if attempts:
             self._writer.record_proposals(attempts)
-            self._submit(self._new[first:])
+            self._submit(range(first, len(self._asked)))
             self._end_generations()
-        return len(self._new) > first
+        return len(self._asked) > first
 
     def _add(self, last: Proposal) -> None:
-        """Take the last attempt for a number: it is new, or the space is exhausted."""
-        self._is_exhausted = not last.is_new
-        if last.is_new:
-            self._new.append(last)
+        """Take the last attempt for a number: it is to be trained, or the space is exhausted."""
+        self._is_exhausted = not last.is_trained
+        if last.is_trained:
+            first = self._trainings[str(last.key)]
+            repeats = range(first, first + (1 if last.is_repeat else self._setup.repeats))
+            self._trainings[str(last.key)] = repeats.stop
+            self._asked.append(last)
+            self._repeats.append(repeats)
             self._ended.append({})
 
-    def _submit(self, proposals: list[Proposal]) -> None:
-        """Begin the trainings that they lack."""
+    def _submit(self, numbers: range) -> None:
+        """Begin the trainings that these proposals lack."""
         trials = []
-        for proposal in proposals:
-            for repeat in range(self._setup.repeats):
-                if repeat not in self._ended[proposal.number]:
-                    trial = self._trial(proposal, repeat)
+        for number in numbers:
+            for repeat in self._repeats[number]:
+                if repeat not in self._ended[number]:
+                    trial = self._trial(self._asked[number], repeat)
                     trials.append(trial)
-                    self._under_way[trial.key, trial.seed] = proposal.number, repeat
+                    self._under_way[trial.key, trial.repeat] = number
         if self._is_trained:
             self._evaluator.submit(trials)
             return
@@ -139,8 +157,8 @@ class Loop:
 
     def _take(self, trial: Trial, evaluation: Evaluation) -> None:
         """Record a training that ended, before anything else is done with it."""
-        number, repeat = self._under_way.pop((trial.key, trial.seed))
-        proposal = self._new[number]
+        number = self._under_way.pop((trial.key, trial.repeat))
+        proposal = self._asked[number]
         names = {objective.name for objective in self._setup.objectives}
         missing = names - proposal.costs.keys() - evaluation.metrics.keys()
         if evaluation.is_ok and missing:
@@ -149,52 +167,68 @@ class Loop:
                 "which the run optimises; expected its score to give all of its metrics."
             )
         self._weights.keep(trial.key, evaluation)
-        self._writer.record_evaluation(trial.key, repeat, evaluation)
-        self._learn(number, repeat, evaluation)
-        self._weights.tidy()
+        self._writer.record_evaluation(trial.key, trial.repeat, evaluation)
+        self._learn(number, trial.repeat, evaluation)
         generation = number // self._setup.population
-        self._listener.on_evaluation(Evaluated(generation, proposal, repeat, evaluation))
+        self._is_stale |= generation < self._num_generations
+        self._listener.on_evaluation(Evaluated(generation, proposal, trial.repeat, evaluation))
         self._end_generations()
 
     def _learn(self, number: int, repeat: int, evaluation: Evaluation) -> None:
-        """Know a training's end; with a candidate's last one its result, with that maybe more."""
-        ended, proposal = self._ended[number], self._new[number]
+        """Know a training's end; with a proposal's last one its result, with that maybe more."""
+        ended, proposal = self._ended[number], self._asked[number]
         ended[repeat] = evaluation
-        if len(ended) < self._setup.repeats:
-            self._weights.expect(str(proposal.key))
+        if len(ended) < len(self._repeats[number]):
             return
         costs = None
         if all(one.is_ok for one in ended.values()):
             means, _ = summarise([ended[i].metrics for i in sorted(ended)])
             costs = as_costs(self._setup.objectives, {**proposal.costs, **means})
-        self._results[number] = Told(number, proposal.genome, proposal.digest, costs)
-        if any(one.reason == LOST for one in ended.values()):
-            self._weights.expect(str(proposal.key))  # a resumed run trains the rest again
-        else:
-            self._weights.learn(str(proposal.key), costs)
+        self._results[number] = Told.of(proposal, costs)
         while len(self._told) in self._results:
             self._told.append(self._results[len(self._told)])
 
     def _end_generations(self, *, is_replayed: bool = False) -> None:
-        """Tell the listener which generations have become complete, and write the front."""
+        """Record what is believed after generations that are complete, and tell the listener."""
         size, known = self._setup.population, len(self._told)
-        is_over = self._is_exhausted and known == len(self._new)
+        is_over = self._is_exhausted and known == len(self._asked)
         done = -(-known // size) if is_over else known // size
         if done == self._num_generations:
             return
+        num_recorded = len(self._run.generations())
+        for number in range(num_recorded, done):
+            self._record_generation(number)
         found = self._run.generations()
         if not is_replayed:
             write_front(self._run)
         for number in range(self._num_generations, done):
             counts = sum((g.counts for g in found[: number + 1]), start=Counts())
-            self._listener.on_generation(GenerationDone(found[number], counts, is_replayed))
+            is_old = number < num_recorded
+            self._listener.on_generation(GenerationDone(found[number], counts, is_old))
         self._num_generations = done
+
+    def _record_generation(self, number: int) -> None:
+        """Believe what follows from the results up to this generation's end, and record it."""
+        objectives = self._setup.objectives
+        estimates = believe(objectives, self._told[: (number + 1) * self._setup.population])
+        front = [estimate.means for estimate in estimates if estimate.is_member]
+        first = objectives[0]
+        best = min((means[first.name] for means in front), key=first.as_cost, default=None)
+        volume = scaled_hypervolume(objectives, front)
+        self._writer.record_generation(number, estimates, volume, best)
+        self._believe(estimates)
+
+    def _believe(self, estimates: Iterable[Estimate]) -> None:
+        """Keep the weights of what may be in the front, and of what nothing is believed of yet."""
+        unlikely = {e.key for e in estimates if not e.is_member and e.p < LIKELY}
+        self._weights.tidy({str(p.key) for p in self._asked} - unlikely)
 
     def _trial(self, proposal: Proposal, repeat: int) -> Trial:
         return Trial(
             key=str(proposal.key),
             genome=proposal.genome,
             seed=training_seed(self._setup.seed, str(proposal.key), repeat),
+            repeat=repeat,
             work=proposal.costs.get("time_ms", proposal.costs.get("macs", 0.0)),
             keeps_weights=repeat == 0 and self._is_trained,
         )

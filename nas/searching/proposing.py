@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nas.costs import Setting
     from nas.genome import Genome
     from nas.searching.algorithm import Algorithm, Materials, Told
-    from nas.store import Verdict
+    from nas.store.records import Verdict
     from nas.validation import Policy
 
 # Attempts in a row without a new mechanism after which a space counts as exhausted.
@@ -223,4 +223,6 @@ class Proposer:
 
 
 def _is_time_to_repeat(number: int, total: int) -> bool:
-    return number >= total - round(LAST_REPEATS * total) or number % REPEAT_EVERY == REPEAT_EVERY - 1
+    return (
+        number >= total - round(LAST_REPEATS * total) or number % REPEAT_EVERY == REPEAT_EVERY - 1
+    )

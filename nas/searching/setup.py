@@ -149,7 +149,8 @@ def make_proposer(setup: RunSetup, setting: Setting) -> Proposer:
         archive=Archive(setup.objectives),
     )
     algorithm = ALGORITHMS.get(setup.algorithm)(materials)
-    total = setup.population * setup.generations
+    # Where each mechanism is trained several times, the noise is known.
+    total = setup.population * setup.generations if setup.repeats == 1 else None
     return Proposer(algorithm, materials, lag=setup.lag, total=total)
 
 

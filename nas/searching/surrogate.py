@@ -52,7 +52,7 @@ class Surrogate:
         drawn = evolution.propose(rng, num_failed)
         if not self._archive.is_informed or rng.random() < UNSCREENED:
             return drawn
-        pool = {}
+        pool: dict[str, tuple[Attempt, tuple[Genome, Mapping[str, float]]]] = {}
         for _ in range(POOL):
             seen = self._materials.judge.look(drawn.genome)
             if seen.is_new:
@@ -60,8 +60,9 @@ class Surrogate:
             drawn = evolution.propose(rng, num_failed)
         if not pool:
             return drawn
-        attempts, candidates = zip(*pool.values(), strict=True)
-        return attempts[int(np.argmax(self._gains(candidates)))]
+        gains = self._gains([candidate for _, candidate in pool.values()])
+        chosen, _ = list(pool.values())[int(np.argmax(gains))]
+        return chosen
 
     def _parents(self) -> Nsga2:
         """NSGA-II whose population is the best of all that is known, by estimates."""
@@ -82,7 +83,8 @@ class Surrogate:
         front = (self._expected() - ideal) / span
         points = np.array(POINTS)[:, None, None]
         rows = ((means - ideal) + points * errors) / span
-        return np.mean([[_gain(front, row) for row in part] for part in rows], axis=0)
+        gains: Array = np.mean([[_gain(front, row) for row in part] for part in rows], axis=0)
+        return gains
 
     def _expected(self) -> Array:
         """What is known, and what is under way as it is believed to end."""

@@ -127,6 +127,10 @@ def _named(run: Run, name: str) -> Candidate:
 def _candidates(run: Run, found: Iterable[Result]) -> Iterator[Candidate]:
     """Those of the results that are of candidates."""
     for one in found:
-        if one.objectives is not None and (proposal := run.proposal(key=one.key)):
-            repeats = len(one.statuses)
-            yield Candidate(proposal, one.objectives, one.standard_errors, repeats)
+        if one.scores is None or one.objectives is None:
+            continue
+        proposal, estimate = run.proposal(key=one.key), one.estimate
+        if proposal is not None:
+            errors = estimate.errors if estimate else one.errors
+            p = estimate.p if estimate else None
+            yield Candidate(proposal, one.objectives, errors, one.scores, one.trainings, p)

@@ -144,12 +144,14 @@ class Proposal:
 class Counts:
     """How many proposals there were and what became of them.
 
-    proposed = evaluated + replayed + rejected + those still to be trained. ``evaluated`` counts
-    candidates all of whose trainings have ended, ``failed`` those of which one has failed.
+    proposed = evaluated + repeated + replayed + rejected + those still to be trained. ``evaluated``
+    counts mechanisms whose first trainings have ended, ``repeated`` further trainings of one,
+    ``failed`` mechanisms of which a training failed.
     """
 
     proposed: int = 0
     evaluated: int = 0
+    repeated: int = 0
     replayed: int = 0
     rejected: int = 0
     failed: int = 0
@@ -160,19 +162,42 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A trained mechanism all of whose repeats ended well.
+class Estimate:
+    """What was believed of a mechanism when a generation had ended.
 
     Attributes:
-        objectives: by name: means of metrics over the repeats, and costs.
-        standard_errors: of the means, by name; empty with a single repeat.
-        repeats: how many trainings the means are over.
+        means: of each objective, by name, in its unit.
+        errors: their standard errors, by name; nothing for costs, which are known.
+        p: how likely nothing that was trained dominates it.
+        is_member: whether no other one's means dominate its own.
+    """
+
+    key: str
+    means: Mapping[str, float]
+    errors: Mapping[str, float]
+    p: float
+    is_member: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A trained mechanism all of whose trainings ended well.
+
+    Attributes:
+        objectives: by name: metrics as believed, or as measured where nothing is believed yet;
+            and costs.
+        errors: of the metrics, by name.
+        scores: metrics as measured, by name: means over its trainings.
+        trainings: how many the scores are means over.
+        p: how likely nothing that was trained dominates it; None until a generation has ended.
     """
 
     proposal: Proposal
     objectives: Mapping[str, float]
-    standard_errors: Mapping[str, float]
-    repeats: int
+    errors: Mapping[str, float]
+    scores: Mapping[str, float]
+    trainings: int
+    p: float | None
 
     @property
     def digest(self) -> str:
@@ -182,15 +207,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """How a run stood after a generation: computed from the record when it is read.
+    """How a run stood after a generation.
 
     Attributes:
         number: counts from 0.
         finished: when its last evaluation was recorded.
-        hypervolume: of the run's front so far.
-        best: of the first objective so far, in its unit; None while nothing has ended well.
+        hypervolume: of the run's front, by estimates.
+        best: of the first objective, by estimates, in its unit; None while nothing ended well.
         counts: of this generation alone.
-        front: digests of the run's front so far, best first objective first.
+        front: digests of the run's front, best first objective first.
     """
 
     number: int

@@ -15,13 +15,13 @@ from typing import Any
 from nas.evaluation.trial import Evaluation
 from nas.genome import Genome
 from nas.objectives import Objective
-from nas.store.records import Document, PastSession, Proposal, RunSetup, Session
+from nas.store.records import Document, Estimate, PastSession, Proposal, RunSetup, Session
 
 Row = dict[str, Any]
 DOCUMENTS = ("space", "policy", "task")
 
 
-def to_row(record: RunSetup | Session | Proposal | Evaluation) -> Row:
+def to_row(record: RunSetup | Session | Proposal | Estimate | Evaluation) -> Row:
     """The columns that a record fills."""
     if isinstance(record, Evaluation):
         return {name: _cell(value) for name, value in record.to_dict().items()}
@@ -73,6 +73,12 @@ def evaluation_from_row(row: Row) -> Evaluation:
     for name in ("metrics", "reports", "budget"):
         data[name] = json.loads(row[name])
     return Evaluation.from_dict(data)
+
+
+def estimate_from_row(row: Row) -> Estimate:
+    """Read a row of ``estimates``."""
+    means, errors = numbers(row["means"]), numbers(row["errors"])
+    return Estimate(row["key"], means, errors, row["p"], bool(row["is_member"]))
 
 
 def numbers(column: str) -> dict[str, float]:

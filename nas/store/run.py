@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 from nas.errors import NasError, RunError
 from nas.store import lock, rows
 from nas.store.database import Database
-from nas.store.records import Counts, RunStatus, RunSummary
-from nas.store.results import Result, front_of, generations_of, result_of, scaled_hypervolume
+from nas.store.records import Counts, Generation, RunStatus, RunSummary
+from nas.store.results import Result, front_of, result_of, scaled_hypervolume
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
-    from nas.store.records import Generation, PastSession, Proposal, RunSetup
+    from nas.store.records import Estimate, PastSession, Proposal, RunSetup
 
 DATABASE_FILE: Final = "run.sqlite"
 
@@ -72,7 +72,7 @@ class Run(AbstractContextManager["Run"]):
         last = self._database.query(
             "SELECT verdict FROM proposals ORDER BY number DESC, attempt DESC LIMIT 1"
         )
-        return bool(last) and last[0]["verdict"] != "new"
+        return bool(last) and last[0]["verdict"] not in {"new", "repeated"}
 
     def sessions(self) -> tuple[PastSession, ...]:
         """The processes that wrote the run, in order; none if one was killed before it began."""
@@ -114,7 +114,7 @@ class Run(AbstractContextManager["Run"]):
     def results(self) -> tuple[Result, ...]:
         """What is known of each new proposal, in order; quicker than ``evaluations``."""
         with self.snapshot():
-            read = partial(result_of, self.setup)
+            read = partial(result_of, self.setup, {e.key: e for e in self.estimates()})
             found = self._database.query(
                 "SELECT p.number, p.digest, p.key, p.costs, t.status, t.metrics, t.recorded "
                 "FROM proposals AS p LEFT JOIN trials AS t ON t.key = p.key "
@@ -123,29 +123,56 @@ class Run(AbstractContextManager["Run"]):
         groups = groupby(found, key=lambda row: row["number"])
         return tuple(self._read(read, list(group)) for _, group in groups)
 
+    def estimates(self) -> tuple[Estimate, ...]:
+        """What was believed of all mechanisms when the last generation had ended."""
+        return self._all(
+            rows.estimate_from_row,
+            "SELECT * FROM estimates WHERE generation = (SELECT max(number) FROM generations) "
+            "ORDER BY key",
+        )
+
     def generations(self) -> tuple[Generation, ...]:
         """The generations that are complete, in order."""
         with self.snapshot():
-            found = self._database.query(
-                "SELECT number / (SELECT population FROM run) AS generation, count(*) AS proposed, "
-                "sum(verdict = 'replayed') AS replayed, sum(verdict = 'rejected') AS rejected "
-                "FROM proposals GROUP BY 1"
+            found = self._database.query("SELECT * FROM generations ORDER BY number")
+            counts = self._counts_by_generation()
+            objective = self.setup.objectives[0]
+            fronts: dict[int, list[tuple[float, int, str]]] = {row["number"]: [] for row in found}
+            for row in self._database.query(
+                "SELECT e.generation, e.means, p.number, p.digest FROM estimates AS e "
+                "JOIN proposals AS p ON p.key = e.key AND p.verdict = 'new' WHERE e.is_member"
+            ):
+                value = self._read(rows.numbers, row["means"])[objective.name]
+                place = objective.as_cost(value), row["number"], row["digest"]
+                fronts[row["generation"]].append(place)
+            return tuple(
+                Generation(
+                    number=row["number"],
+                    finished=self._read(rows.to_datetime, row["finished"]),
+                    hypervolume=row["hypervolume"],
+                    best=row["best"],
+                    counts=counts[row["number"]],
+                    front=tuple(digest for *_, digest in sorted(fronts[row["number"]])),
+                )
+                for row in found
             )
-            counts = {row.pop("generation"): Counts(**row) for row in found}
-            results, is_exhausted = self.results(), self.is_exhausted
-            return generations_of(self.setup, results, counts, is_exhausted=is_exhausted)
 
     def counts(self) -> Counts:
         """What became of all proposals so far."""
+        return sum(self._counts_by_generation().values(), start=Counts())
+
+    def _counts_by_generation(self) -> dict[int, Counts]:
         found = self._database.query(
-            "SELECT (SELECT count(*) FROM proposals) AS proposed, "
-            "(SELECT count(*) FROM proposals WHERE verdict = 'replayed') AS replayed, "
-            "(SELECT count(*) FROM proposals WHERE verdict = 'rejected') AS rejected, "
-            "(SELECT count(DISTINCT key) FROM trials WHERE status = 'failed') AS failed, "
-            "(SELECT count(*) FROM (SELECT key FROM trials GROUP BY key "
-            " HAVING count(*) >= (SELECT repeats FROM run))) AS evaluated"
+            "WITH ended AS (SELECT key, count(*) AS trainings, max(status = 'failed') AS failed "
+            "FROM trials GROUP BY key) "
+            "SELECT number / (SELECT population FROM run) AS generation, count(*) AS proposed, "
+            "sum(verdict = 'new' AND ifnull(trainings, 0) >= (SELECT repeats FROM run)) "
+            "AS evaluated, sum(verdict = 'repeated') AS repeated, "
+            "sum(verdict = 'replayed') AS replayed, sum(verdict = 'rejected') AS rejected, "
+            "sum(verdict = 'new' AND ifnull(failed, 0)) AS failed "
+            "FROM proposals LEFT JOIN ended USING (key) GROUP BY 1"
         )
-        return Counts(**found[0])
+        return {row.pop("generation"): Counts(**row) for row in found}
 
     def summary(self) -> RunSummary:
         """One line about the run; best and hypervolume are those of all results so far."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 APPLICATION_ID: Final = 0x6E61731A  # "nas" and the end-of-text sign: marks the file as ours.
-VERSION: Final = 3
+VERSION: Final = 4
 
 TABLES: Final = (
     """CREATE TABLE run (  -- one row: all that decides what the run finds, and how it stands
@@ -43,7 +43,7 @@ TABLES: Final = (
     versions TEXT NOT NULL          -- JSON: {"nas": ..., "torch": ..., "python": ...}
 ) STRICT""",
     """CREATE TABLE proposals (  -- every genome that was drawn; generation: number / population
-    number INTEGER NOT NULL CHECK (number >= 0),  -- drawn to be the how-manieth new mechanism
+    number INTEGER NOT NULL CHECK (number >= 0),  -- drawn to be the how-manieth training
     attempt INTEGER NOT NULL CHECK (attempt >= 0),  -- counts the draws for that number
     digest TEXT NOT NULL,           -- of the normal form
     key TEXT,                       -- digest resolved at the task's sizes
@@ -52,11 +52,11 @@ TABLES: Final = (
     operator TEXT NOT NULL,         -- what made it
     name TEXT,                      -- of the mechanism, where it is a named one
     parents TEXT NOT NULL,          -- JSON: [digest, ...]
-    verdict TEXT NOT NULL CHECK (verdict IN ('new', 'replayed', 'rejected')),
+    verdict TEXT NOT NULL CHECK (verdict IN ('new', 'repeated', 'replayed', 'rejected')),
     note TEXT NOT NULL DEFAULT '',
     costs TEXT NOT NULL,            -- JSON: {name: value}, of all attention layers
     recorded TEXT NOT NULL,
-    CHECK (verdict != 'new' OR key IS NOT NULL),
+    CHECK (verdict NOT IN ('new', 'repeated') OR key IS NOT NULL),
     PRIMARY KEY (number, attempt)
 ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX proposals_by_digest ON proposals (digest)",
@@ -79,5 +79,20 @@ TABLES: Final = (
     error TEXT,
     recorded TEXT NOT NULL,
     PRIMARY KEY (key, repeat)
+) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE generations (  -- how the run stood when all of a generation was trained
+    number INTEGER PRIMARY KEY CHECK (number >= 0),
+    hypervolume REAL NOT NULL,
+    best REAL,                      -- of the first objective, by estimates
+    finished TEXT NOT NULL
+) STRICT""",
+    """CREATE TABLE estimates (  -- what was believed then; of past generations the front alone
+    generation INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    means TEXT NOT NULL,            -- JSON: {objective: value}
+    errors TEXT NOT NULL,           -- JSON: {metric: standard error}
+    p REAL NOT NULL,                -- how likely nothing that was trained dominates it
+    is_member INTEGER NOT NULL CHECK (is_member IN (0, 1)),
+    PRIMARY KEY (generation, key)
 ) STRICT, WITHOUT ROWID""",
 )

@@ -12,10 +12,10 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from nas.errors import RunError
-from nas.pareto import dominates
 from nas.store.files import typed, write_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
@@ -36,12 +36,10 @@ def weights_path(folder: Path, key: str) -> Path:
 
 
 class FrontWeights:
-    """The files in a run's folder, kept while a candidate is in the front or may come to it."""
+    """The files in a run's folder, kept while a candidate may be in the front."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._front: dict[str, tuple[float, ...]] = {}
-        self._expected: set[str] = set()
 
     def keep(self, key: str, evaluation: Evaluation) -> None:
         """Write what a training brought along; to be called before it is recorded.
@@ -61,22 +59,10 @@ class FrontWeights:
                 f"folder and that its disk is not full; `nas resume {typed(self._folder)}` goes on."
             ) from error
 
-    def expect(self, key: str) -> None:
-        """Know that some of a candidate's trainings have ended, and others have not."""
-        self._expected.add(key)
-
-    def learn(self, key: str, costs: tuple[float, ...] | None) -> None:
-        """Know a candidate's result; None if a training failed."""
-        self._expected.discard(key)
-        if costs is None or any(dominates(known, costs) for known in self._front.values()):
-            return
-        self._front = {k: c for k, c in self._front.items() if not dominates(costs, c)}
-        self._front[key] = costs
-
-    def tidy(self) -> None:
-        """Remove the files of all others."""
-        wanted = {f"{key}{SUFFIX}" for key in {*self._front, *self._expected}}
+    def tidy(self, wanted: Iterable[str]) -> None:
+        """Remove the files of all keys but these."""
+        names = {f"{key}{SUFFIX}" for key in wanted}
         for path in (self._folder / WEIGHTS).glob("*"):
-            if path.name not in wanted:
+            if path.name not in names:
                 with contextlib.suppress(OSError):
                     path.unlink()

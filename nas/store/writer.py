@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
-    from nas.store.records import Proposal, RunSetup
+    from nas.store.records import Estimate, Proposal, RunSetup
 
     Clock = Callable[[], datetime]
 
@@ -75,6 +75,25 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 repeat=repeat,
             )
             self._database.insert("trials", row)
+
+    def record_generation(
+        self, number: int, estimates: Iterable[Estimate], hypervolume: float, best: float | None
+    ) -> None:
+        """Record how the run stands after a generation: all or none.
+
+        Of the generations before, what was believed of the front alone is kept.
+        """
+        now = rows.from_datetime(self._clock())
+        row = {"number": number, "hypervolume": hypervolume, "best": best, "finished": now}
+        with self._database.transaction():
+            self._database.execute("DELETE FROM generations WHERE number = :number", number=number)
+            self._database.execute(
+                "DELETE FROM estimates WHERE NOT is_member OR generation = :number", number=number
+            )
+            self._database.insert("generations", row)
+            for estimate in estimates:
+                found = rows.to_row(estimate) | {"generation": number}
+                self._database.insert("estimates", found)
 
     def raise_generations(self, generations: int) -> None:
         """Ask for more generations than the run was begun with; fewer changes nothing."""

@@ -146,8 +146,7 @@ def _to_dict(table: Table) -> dict[str, Any]:
         "mechanisms": [genome.to_dict() for genome in table.mechanisms.values()],
         "keys": list(table.mechanisms),
         "trainings": [
-            [_row(one, metrics) for one in table.trainings.get(key, ())]
-            for key in table.mechanisms
+            [_row(one, metrics) for one in table.trainings.get(key, ())] for key in table.mechanisms
         ],
     }
 

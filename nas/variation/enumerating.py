@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 from nas.algebra import is_constant
 from nas.canonical import canonicalise, resolved_digest
-from nas.genome import Visibility
+from nas.genome import Genome, Projections, Visibility
 from nas.types import infer
 from nas.validation import validate
 from nas.variation.draft import Draft
 from nas.variation.grammar import Grammar
 from nas.variation.growing import changed
 from nas.variation.projecting import FIELDS
-from nas.genome import Genome, Projections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +67,7 @@ def _surroundings(space: SearchSpace) -> Iterator[tuple[Projections, str, Visibi
 
 
 def _grown(draft: Draft, goal: Goal, budget: int, space: SearchSpace) -> Iterator[Partial]:
-    """Every way to meet a goal with at most ``budget`` new nodes: the nodes then, and what meets it."""
+    """Every way to meet a goal with at most ``budget`` new nodes: all nodes, and what meets it."""
     before = tuple(draft.vertices)
     for stream in draft.grammar.leaves(goal):
         yield before, stream

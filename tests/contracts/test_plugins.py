@@ -166,12 +166,14 @@ def test_algorithm_proposes_and_learns() -> None:
             return a, "crossed"
 
     make = joined(ALGORITHMS, "algorithm", "hill-climbing")
-    algorithm = make(Materials(Counting(), (), population=2, num_objectives=2, seed=0))
+    algorithm = make(Materials(Counting(), (), 2, (), 0, judge=None, archive=None))
     rng = np.random.default_rng
     assert algorithm.propose(rng(0), 0) == Attempt(mechanism("mha").genome, "sample")
     good, bad = mechanism("qana").genome, mechanism("sqa").genome
-    algorithm.tell([Told(0, bad, "bad", (-0.1, 900.0)), Told(1, good, "good", (-0.9, 100.0))])
-    algorithm.tell([Told(2, bad, "failed", None)])
+    algorithm.tell(
+        [Told(0, bad, "bad", "bad", (-0.1, 900.0)), Told(1, good, "good", "good", (-0.9, 100.0))]
+    )
+    algorithm.tell([Told(2, bad, "failed", "failed", None)])
     wanted = Attempt(good, "mutated 1", parents=("good",))
     assert [algorithm.propose(rng(seed), 0) for seed in range(5)] == [wanted] * 5
     assert algorithm.propose(rng(0), 6).operator == "sample"

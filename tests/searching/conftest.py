@@ -17,6 +17,7 @@ from nas.genome import ModelSizes
 from nas.mechanisms import seeds
 from nas.objectives import Objective
 from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.archive import Archive
 from nas.searching.front_file import front_answer
 from nas.searching.listener import Listener
 from nas.searching.loop import Loop
@@ -172,19 +173,27 @@ class Kit:
         return Judge(self.policy, Setting(sizes, False, False, {}), ())
 
     def materials(
-        self, seed: int = 0, population: int = 10, space: SearchSpace = SPACE, width: int = 2
+        self,
+        seed: int = 0,
+        population: int = 10,
+        space: SearchSpace = SPACE,
+        objectives: tuple[Objective, ...] = (ACCURACY, MACS),
     ) -> Materials:
         return Materials(
             operators=Variation(space, self.policy),
             mechanisms=tuple((m.name, m.genome) for m in seeds(space, self.policy)),
             population=population,
-            num_objectives=width,
+            objectives=objectives,
             seed=seed,
+            judge=self.judge(),
+            archive=Archive(objectives),
         )
 
-    def proposer(self, name: str, lag: int | None = None, **changes: Any) -> Proposer:
+    def proposer(
+        self, name: str, lag: int | None = None, total: int | None = None, **changes: Any
+    ) -> Proposer:
         materials = self.materials(**changes)
-        return Proposer(ALGORITHMS.get(name)(materials), materials, self.judge(), lag=lag)
+        return Proposer(ALGORITHMS.get(name)(materials), materials, lag=lag, total=total)
 
     def create(
         self,

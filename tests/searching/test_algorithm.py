@@ -11,7 +11,7 @@ from nas.searching.algorithm import ALGORITHMS, Costs, Told
 from nas.searching.proposing import Proposer
 from nas.store import Proposal
 
-NAMES = ("nsga2", "random", "regularized-evolution")
+NAMES = ("nsga2", "random", "regularized-evolution", "local-search", "surrogate")
 every_algorithm = pytest.mark.parametrize("name", NAMES)
 both_forms = pytest.mark.parametrize("lag", [None, 4])
 
@@ -31,7 +31,7 @@ def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]
     while len(drawn) < count:
         if not proposer.may_propose(len(drawn), len(told)):
             last = drawn[len(told)][-1]
-            told.append(Told(last.number, last.genome, last.digest, costs_of(last, width)))
+            told.append(Told.of(last, costs_of(last, width)))
             continue
         drawn.append(proposer.propose(len(drawn), told))
     return drawn
@@ -79,9 +79,7 @@ def test_algorithm_made_and_told_alike_proposes_alike(kit: Any, name: str, lag: 
 @both_forms
 def test_algorithm_follows_the_record_from_any_point(kit: Any, name: str, lag: int | None) -> None:
     drawn = drive(kit.proposer(name, lag), 45)
-    told = [
-        Told(p.number, p.genome, p.digest, costs_of(p)) for attempts in drawn for p in attempts[-1:]
-    ]
+    told = [Told.of(p, costs_of(p)) for attempts in drawn for p in attempts[-1:]]
     for begin in (1, 10, 27, 44):
         again = kit.proposer(name, lag)
         again.follow(p for attempts in drawn[:begin] for p in attempts)
@@ -95,13 +93,14 @@ def test_algorithm_goes_on_when_every_training_failed(kit: Any, name: str) -> No
     for number in range(40):
         last = proposer.propose(number, told[: number - number % 10])[-1]
         assert last.is_new
-        told.append(Told(number, last.genome, last.digest, None))
+        told.append(Told.of(last, None))
 
 
 @every_algorithm
 @pytest.mark.parametrize("width", [1, 4])
 def test_algorithm_takes_any_number_of_objectives(kit: Any, name: str, width: int) -> None:
-    assert len(new_ones(drive(kit.proposer(name, width=width), 40, width))) == 40
+    objectives = (kit.accuracy, kit.macs, kit.log_loss, kit.params)[:width]
+    assert len(new_ones(drive(kit.proposer(name, objectives=objectives), 40, width))) == 40
 
 
 @every_algorithm
@@ -118,6 +117,8 @@ def test_algorithm_names_parents_whose_results_were_told(
 
 
 def test_algorithm_an_unknown_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"did you mean 'nsga2'\?.*random, regularized-evolution"):
+    with pytest.raises(
+        ConfigError, match=r"did you mean 'nsga2'\?.*random, regularized-evolution, local"
+    ):
         ALGORITHMS.get("nsga3")
-    assert ALGORITHMS.names()[:3] == ("nsga2", "random", "regularized-evolution")
+    assert set(NAMES) <= set(ALGORITHMS.names())

@@ -16,7 +16,10 @@ MHA = mechanism("mha").genome
 
 
 def told(first: int, *costs: Costs | None) -> list[Told]:
-    return [Told(first + i, MHA, f"{first + i:016x}", one) for i, one in enumerate(costs)]
+    return [
+        Told(first + i, MHA, f"{first + i:016x}", f"{first + i:016x}", one)
+        for i, one in enumerate(costs)
+    ]
 
 
 def numbers(algorithm: Nsga2) -> set[int]:
@@ -29,7 +32,7 @@ def test_nsga2_keeps_the_whole_front_and_drops_the_dominated(
     kit: Any, size: int, width: int
 ) -> None:
     """Of a population of 30 the front never fills it; told one by one or as generations."""
-    algorithm = Nsga2(kit.materials(population=30, width=width))
+    algorithm = Nsga2(kit.materials(population=30, objectives=width))
     rows = [tuple(row) for row in np.random.default_rng(0).random((60, width)).tolist()]
     for first in range(0, 60, size):
         algorithm.tell(told(first, *rows[first : first + size]))
