@@ -44,6 +44,22 @@ class Observed:
     scores: list[float] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """A length in the space of features, and variances in the score's unit squared.
+
+    Attributes:
+        told: of what features tell.
+        own: of what is the mechanism's own.
+        noise: of one training.
+    """
+
+    length: float
+    told: float
+    own: float
+    noise: float
+
+
 class Belief:
     """A model of one metric: ``tell`` what was measured, then ask."""
 
@@ -66,10 +82,23 @@ class Belief:
         """How many trainings of a mechanism are known."""
         return len(self._observed[key].scores) if key in self._observed else 0
 
+    def scores(self, key: str) -> list[float]:
+        """The scores of a mechanism's trainings."""
+        return list(self._observed[key].scores)
+
+    def features(self, key: str) -> Features:
+        """What was told of a mechanism."""
+        return self._observed[key].features
+
+    @property
+    def kernel(self) -> Kernel:
+        """What was fitted."""
+        return self._asked().kernel
+
     @property
     def noise(self) -> float:
         """The standard deviation of one training, in the score's unit."""
-        return math.sqrt(self._asked().noise)
+        return math.sqrt(self.kernel.noise)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Mean and standard error of the quality of mechanisms that were trained."""
@@ -104,12 +133,9 @@ class _Model:
         means = np.array([math.fsum(one.scores) / len(one.scores) for one in found])
         self._centre = float(means.mean())
         counts = np.array([len(one.scores) for one in found], float)
-        noise = _pooled_noise(found)
-        self._length, self._told, rest = _fit(self._x, means, (noise or 0.0) / counts)
-        self.noise = rest if noise is None else noise
-        self._own = rest if noise is not None else 0.0
-        self._prior = self._kernel(self._x, self._x) + self._own * np.eye(len(found))
-        self._scores = self._prior + np.diag(self.noise / counts + JITTER * self._told)
+        self.kernel = kernel = _fit(self._x, means, counts, _pooled_noise(found))
+        self._prior = self._covariance(self._x, self._x) + kernel.own * np.eye(len(found))
+        self._scores = self._prior + np.diag(kernel.noise / counts + JITTER * kernel.told)
         self._weights = np.linalg.solve(self._scores, means - self._centre)
 
     def posterior(self, keys: Sequence[str]) -> tuple[Array, Array]:
@@ -128,13 +154,14 @@ class _Model:
         more = np.array([[f.get(name, 0.0) for name in unseen] for f in candidates])
         apart = (more**2).sum(axis=1, keepdims=True) if unseen else 0.0
         squared = _squared_distances(x, self._x) + apart
-        across = self._told * np.exp(-np.sqrt(squared) / self._length)
+        across = self.kernel.told * np.exp(-np.sqrt(squared) / self.kernel.length)
         mean = self._centre + across @ self._weights
         explained = (across * np.linalg.solve(self._scores, across.T).T).sum(axis=1)
-        return mean, np.sqrt(np.maximum(self._told + self._own - explained, 0.0))
+        return mean, np.sqrt(np.maximum(self.kernel.told + self.kernel.own - explained, 0.0))
 
-    def _kernel(self, a: Array, b: Array) -> Array:
-        found: Array = self._told * np.exp(-np.sqrt(_squared_distances(a, b)) / self._length)
+    def _covariance(self, a: Array, b: Array) -> Array:
+        distances = np.sqrt(_squared_distances(a, b))
+        found: Array = self.kernel.told * np.exp(-distances / self.kernel.length)
         return found
 
     def _matrix(self, rows: Iterable[Features]) -> Array:
@@ -155,20 +182,20 @@ def _log_scales(found: Sequence[Observed]) -> dict[str, float]:
     return {name: spread for name, spread in spreads.items() if spread > 0}
 
 
-def _fit(x: Array, means: Array, noise: Array) -> tuple[float, float, float]:
-    """The kernel's length, the variance that features tell, and the rest, by likelihood."""
+def _fit(x: Array, means: Array, counts: Array, noise: float | None) -> Kernel:
+    """The kernel of greatest likelihood; while the noise is not known, it is all the rest."""
     scale = float(means.std()) or 1.0
     part = slice(None, None, -(-len(means) // MOST_FITTED))
-    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
-    process = GaussianProcessRegressor(
-        kernel + WhiteKernel(0.3, (1e-3, 3.0)), alpha=noise[part] / scale**2 + JITTER
-    )
+    known = (noise or 0.0) / counts / scale**2 + JITTER
+    shape = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
+    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (1e-3, 3.0)), alpha=known[part])
     with warnings.catch_warnings():
         # A bound that is reached says that there is nothing to tell apart, which is an answer.
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(x[part], (means - means.mean())[part] / scale)
-    told, length, rest = np.exp(process.kernel_.theta)
-    return float(length), float(told) * scale**2, float(rest) * scale**2
+    told, length, rest = (float(value) for value in np.exp(process.kernel_.theta))
+    told, rest = told * scale**2, rest * scale**2
+    return Kernel(length, told, 0.0, rest) if noise is None else Kernel(length, told, rest, noise)
 
 
 def _pooled_noise(found: Sequence[Observed]) -> float | None:

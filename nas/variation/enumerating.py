@@ -74,8 +74,8 @@ def _grown(draft: Draft, goal: Goal, budget: int, space: SearchSpace) -> Iterato
     for index in range(len(before)):
         if draft.fits(index, goal):
             yield before, index
-    for production in draft.grammar.productions(goal):
-        if production.size <= budget:
+    if budget > 0:  # a production's own size counts a node that is read twice as two
+        for production in draft.grammar.productions(goal):
             yield from _with_node(draft, production, budget, space)
 
 

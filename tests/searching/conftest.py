@@ -16,7 +16,7 @@ from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
 from nas.mechanisms import seeds
 from nas.objectives import Objective
-from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.algorithm import ALGORITHMS, Materials, Told
 from nas.searching.archive import Archive
 from nas.searching.front_file import front_answer
 from nas.searching.listener import Listener
@@ -24,7 +24,16 @@ from nas.searching.loop import Loop
 from nas.searching.proposing import Judge, Proposer
 from nas.searching.setup import Settings, frozen_space, make_proposer
 from nas.space import SearchSpace
-from nas.store import Document, RunSetup, RunWriter, Session, create_run, open_run, open_writer
+from nas.store import (
+    Document,
+    Proposal,
+    RunSetup,
+    RunWriter,
+    Session,
+    create_run,
+    open_run,
+    open_writer,
+)
 from nas.tasks import Data, Task, load_task
 from nas.validation import Policy, load_policy
 from nas.variation import Variation
@@ -194,6 +203,12 @@ class Kit:
     ) -> Proposer:
         materials = self.materials(**changes)
         return Proposer(ALGORITHMS.get(name)(materials), materials, lag=lag, total=total)
+
+    def proposal_of(self, told: Told) -> Proposal:
+        """A proposal that asks for the same mechanism."""
+        where = {"number": told.number, "attempt": 0, "digest": told.digest, "key": told.key}
+        made = {"operator": "sample", "name": None, "parents": (), "verdict": "new"}
+        return Proposal(**where, **made, genome=told.genome, formula="", costs=told.counted)
 
     def create(
         self,

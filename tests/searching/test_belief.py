@@ -1,0 +1,147 @@
+"""What is believed: against the plainest formula, and against truths that were drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nas.mechanisms import MECHANISMS, mechanism
+from nas.searching.algorithm import Told
+from nas.searching.archive import Archive, believe
+from nas.searching.belief import Belief
+from nas.searching.features import features
+
+NOISE = 0.01
+
+
+def told_of(seed: int, repeats: int = 1, count: int = 80) -> tuple[Belief, dict[str, float]]:
+    """A belief told of noisy scores, and the truth: smooth in three features, with parts apart."""
+    rng = np.random.default_rng(seed)
+    belief, truth = Belief(), {}
+    for i in range(count):
+        x = {f"f{j}": float(rng.integers(3)) for j in range(3)} | {"log macs": float(rng.random())}
+        key = f"{i:04x}"
+        truth[key] = 0.3 + 0.04 * np.sin(sum(x.values())) + 0.01 * rng.standard_normal()
+        for _ in range(repeats if i % 5 else 3):
+            belief.tell(key, x, truth[key] + NOISE * rng.standard_normal())
+    return belief, truth
+
+
+def test_estimates_cover_the_truth_as_often_as_they_say() -> None:
+    inside, closer, noises = [], [], []
+    for seed in range(12):
+        belief, truth = told_of(seed)
+        means, errors = belief.estimate(list(truth))
+        true = np.array(list(truth.values()))
+        inside += list(np.abs(means - true) <= 1.2816 * errors)  # 80 % of a normal distribution
+        raw = np.array([np.mean(belief.scores(key)) for key in truth])
+        closer.append(np.mean((means - true) ** 2) / np.mean((raw - true) ** 2))
+        noises.append(belief.noise)
+    assert 0.72 <= np.mean(inside) <= 0.88
+    assert np.mean(closer) < 0.8
+    assert np.mean(noises) == pytest.approx(NOISE, rel=0.2)
+
+
+def test_the_best_is_drawn_back_from_its_luck() -> None:
+    lucky, believed = [], []
+    for seed in range(12):
+        belief, truth = told_of(seed)
+        raw = {key: float(np.mean(belief.scores(key))) for key in truth}
+        best = max(raw, key=raw.__getitem__)
+        lucky.append(raw[best] - truth[best])
+        means, _ = belief.estimate([best])
+        believed.append(means[0] - truth[best])
+    assert np.mean(lucky) > 0.005
+    assert abs(np.mean(believed)) < 0.5 * np.mean(lucky)
+
+
+def test_more_trainings_of_a_mechanism_make_its_error_smaller() -> None:
+    belief, truth = told_of(0)
+    key = next(k for k in truth if belief.trainings(k) == 1)
+    _, before = belief.estimate([key])
+    for _ in range(8):
+        belief.tell(key, belief.features(key), truth[key])
+    _, after = belief.estimate([key])
+    assert after < 0.6 * before
+    assert belief.trainings(key) == 9
+
+
+def test_estimates_are_those_of_the_plain_formula() -> None:
+    belief, truth = told_of(3, count=20)
+    keys = list(truth)
+    kernel = belief.kernel
+    x = [belief.features(key) for key in keys]
+    names = sorted(x[0])
+    spread = np.std([row["log macs"] for row in x])
+    rows = np.array([[r[n] / (spread if n == "log macs" else 1.0) for n in names] for r in x])
+    apart = np.sqrt(((rows[:, None] - rows[None]) ** 2).sum(-1))
+    prior = kernel.told * np.exp(-apart / kernel.length) + kernel.own * np.eye(20)
+    counts = np.array([belief.trainings(key) for key in keys])
+    scores = np.array([np.mean(belief.scores(key)) for key in keys])
+    gain = prior @ np.linalg.inv(prior + np.diag(kernel.noise / counts))
+    wanted = scores.mean() + gain @ (scores - scores.mean())
+    means, errors = belief.estimate(keys)
+    np.testing.assert_allclose(means, wanted, atol=1e-6)
+    np.testing.assert_allclose(errors**2, np.diag(prior - gain @ prior), atol=1e-7)
+    draws = belief.draws(keys, 4000, np.random.default_rng(0))
+    np.testing.assert_allclose(draws.mean(0), means, atol=6 * errors.max() / 4000**0.5)
+    np.testing.assert_allclose(draws.std(0), errors, rtol=0.1)
+
+
+def test_what_is_unlike_all_that_was_trained_is_uncertain() -> None:
+    belief, truth = told_of(1)
+    known = belief.features(next(iter(truth)))
+    means, errors = belief.predict([known, {**known, "never seen": 5.0}])
+    assert errors[1] > 1.2 * errors[0]
+    assert abs(means[1] - 0.3) < abs(means[0] - 0.3) + 0.02
+
+
+def test_features_count_what_a_genome_is_made_of() -> None:
+    found = features(mechanism("mha").genome, {"macs": 0.0, "params": np.e - 1})
+    assert found["softmax"] == found["q > scaled_dot_product.0"] == found["has_wq=True"] == 1
+    assert found["softmax > weighted_sum.0"] == 1
+    assert (found["log macs"], found["log params"]) == (0.0, pytest.approx(1.0))
+
+
+def results(kit: Any, values: list[float | None]) -> list[Told]:
+    genomes = [mechanism(name).genome for name in list(MECHANISMS)[: len(values)]]
+    return [
+        Told(i, genomes[i], f"{i:04x}", f"{i:04x}", None if v is None else (-v, 1e5 - 1e3 * i), {})
+        for i, v in enumerate(values)
+    ]
+
+
+def test_archive_forgets_what_failed_and_believes_nothing_of_few(kit: Any) -> None:
+    archive = Archive((kit.accuracy, kit.macs))
+    archive.tell(results(kit, [0.3, None, 0.5]))
+    assert [one.key for one in archive.known] == ["0000", "0002"]
+    means, errors = archive.estimates()
+    assert means[:, 0].tolist() == [-0.3, -0.5]
+    assert not errors.any()
+    again = results(kit, [0.3, None, 0.5])[2]
+    archive.tell([Told(3, again.genome, again.digest, again.key, None, {}, is_repeat=True)])
+    assert [one.key for one in archive.known] == ["0000"]
+
+
+def test_scores_worse_than_chance_count_as_chance(kit: Any) -> None:
+    values = [0.3, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.02, 0.37]
+    found = {e.key: e for e in believe((kit.accuracy, kit.macs), results(kit, values))}
+    clipped = results(kit, [max(v, 0.1) for v in values])
+    again = {e.key: e for e in believe((kit.accuracy, kit.macs), clipped)}
+    assert found["0008"].means == again["0008"].means
+
+
+def test_the_doubtful_are_trained_again_and_not_twice_at_once(kit: Any) -> None:
+    rng = np.random.default_rng(0)
+    archive = Archive((kit.accuracy, kit.macs))
+    archive.tell(results(kit, [0.3 + 0.01 * float(rng.random()) for _ in range(10)]))
+    first = archive.most_doubtful(np.random.default_rng(0))
+    assert first is not None
+    (p,) = (e.p for e in believe(archive.objectives, archive.known) if e.key == first.key)
+    assert p > 0.1
+    archive.pending = [kit.proposal_of(first)]
+    second = archive.most_doubtful(np.random.default_rng(0))
+    assert second is not None
+    assert second.key != first.key
