@@ -9,10 +9,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from nas.genome import Genome
+from nas.mechanisms import MECHANISMS
 from nas.surgery import swap_attention
 from nas.surgery.core import AttentionCore
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def qana(**params: Any) -> Genome:
+    """Standard attention with QANA's score."""
+    graph = MECHANISMS["qana"].genome.to_dict()
+    graph["graph_def"][0]["params"] = params
+    return Genome.from_dict(graph)
 
 
 def swapped(model: nn.Module, **options: Any) -> nn.Module:
