@@ -168,6 +168,16 @@ def test_graphed_steps_do_not_capture_what_waits_for_a_result(digits):
     assert "aten._local_scalar_dense.default is not permitted" in steps.execution
 
 
+def test_a_step_bounds_the_common_norm_of_its_gradients(digits):
+    norms = []
+    for clip in (None, 0.1):
+        work = learn_for(digits, clip=clip)
+        work(torch.arange(SIZE))
+        norms.append(nn.utils.get_total_norm([p.grad for p in work.model.parameters()]).item())
+    assert norms[0] > 0.2
+    assert norms[1] == pytest.approx(0.1, rel=1e-4)
+
+
 def test_a_recording_repeats_the_numbers_of_its_capture(digits):
     """What makes it a test of graphs: torch's own optimiser would go on at its first rate."""
     trained = []
