@@ -38,16 +38,6 @@ def trunk(model):
     return {k: v for k, v in model.state_dict().items() if ".attention." not in k}
 
 
-@pytest.mark.parametrize("depth", [1, 3])
-def test_model_gives_logits_and_gradients(depth):
-    model = build(depth=depth)
-    logits = model(cut(5, torch.float32))
-    assert logits.shape == (5, 7)
-    assert len(model.attentions()) == depth
-    logits.sum().backward()
-    assert all(p.grad is not None for p in model.parameters())
-
-
 def test_model_computes_what_its_docstring_says():
     model = build(depth=1, activation="relu", final_norm=False).double().eval()
     images = torch.randn(2, 3, 8, 8, dtype=torch.float64)

@@ -18,7 +18,7 @@ from nas.tasks.layers import Dropout
 from nas.timing.design import designs
 from nas.training.optimizers import CapturableAdamW, ScheduledAdamW, schedule_of
 from nas.training.snapshot import Snapshot, reason_of
-from nas.training.stepping import Pace, Steps, graphs_on
+from nas.training.stepping import Steps, graphs_on, wait_on
 from nas.training.steps import EvalStep, TrainStep
 from tests.training.recording import Recording
 
@@ -278,8 +278,6 @@ def test_reason_of_is_the_first_error_of_a_chain():
     assert reason_of(KeyError()) == "KeyError: "
 
 
-def test_a_processor_has_no_graphs_and_keeps_no_pace():
+def test_a_processor_has_no_graphs_and_is_not_waited_for():
     assert graphs_on(CPU) is None
-    pace = Pace(CPU)
-    pace()
-    assert not pace._ends
+    wait_on(CPU)
