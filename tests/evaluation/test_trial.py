@@ -10,28 +10,7 @@ import pytest
 
 from nas.errors import RunError
 from nas.evaluation.trial import REASONS, Budget, Evaluation, Report, Stop, training_seed
-
-
-def report(epoch=1, **metrics):
-    return Report(epoch, 2.25, metrics or {"accuracy": 0.125}, 0.5 * epoch)
-
-
-def make_evaluation(**changes):
-    fields = {
-        "status": "ok",
-        "reason": None,
-        "metrics": {"accuracy": 0.1 + 0.2, "log_loss": 1.5},
-        "reports": (report(1), report(2)),
-        "seed": 7,
-        "budget": Budget(2, 64, "float32"),
-        "wall_seconds": 1.5,
-        "core_seconds": 1.25,
-        "peak_memory_bytes": 2**33,
-        "worker": "host:12",
-        "hardware": "a processor",
-        "execution": "cuda graph",
-    }
-    return Evaluation(**{**fields, **changes})
+from tests.evaluation.conftest import make_evaluation
 
 
 def through_json(evaluation):
@@ -43,7 +22,8 @@ def through_json(evaluation):
     "changes",
     [
         {},
-        {"status": "stopped", "reports": (report(1),)},
+        {"status": "stopped", "reports": ()},
+        {"metrics": {"accuracy": 0.1 + 0.2, "log_loss": 1.5}, "wall_seconds": 1 / 3},
         *({"status": "failed", "reason": reason, "error": "it broke"} for reason in REASONS),
     ],
 )
@@ -51,7 +31,7 @@ def test_evaluation_survives_json_and_processes(changes):
     evaluation = make_evaluation(**changes)
     assert through_json(evaluation) == evaluation
     assert pickle.loads(pickle.dumps(evaluation)) == evaluation
-    assert evaluation.is_ok == (not changes)
+    assert evaluation.is_ok == ("status" not in changes)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
@@ -111,7 +91,7 @@ def test_evaluation_malformed_data_is_one_sentence(changes):
     ],
 )
 def test_stop_ends_after_a_report_that_is_too_bad(stop, ends):
-    assert stop.applies(report(2, accuracy=0.3, log_loss=2.0)) is ends
+    assert stop.applies(Report(2, 2.25, {"accuracy": 0.3, "log_loss": 2.0}, 1.0)) is ends
 
 
 def test_budget_is_said_in_words():
