@@ -28,7 +28,8 @@ def unruly_training(trial, task, data, **limits):
         task = task.model_copy(update={"learning_rate": 1e30})
     if trial.key == "slow":
         task = task.model_copy(update={"epochs": 1000})
-    return train_candidate(trial, task, data, **limits)
+        return train_candidate(trial, task, data, **limits)
+    return train_candidate(trial, task, data, device=limits["device"])
 
 
 def test_local_failures_stay_with_their_candidates(task, data, trials_named):
@@ -42,7 +43,7 @@ def test_local_failures_stay_with_their_candidates(task, data, trials_named):
         "slow": "time_limit",
         "b": None,
     }
-    evaluator = LocalEvaluator(task, data, time_limit=2.0, train=unruly_training)
+    evaluator = LocalEvaluator(task, data, time_limit=0.5, train=unruly_training)
     answers = list(run_trials(evaluator, trials_named(*expected)))
     evaluator.close()
     assert [(trial.key, found.reason) for trial, found in answers] == list(expected.items())
