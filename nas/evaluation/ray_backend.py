@@ -201,6 +201,8 @@ class _Worker:
         is_worn = len(CudaGraphs.broken) > _MOST_BROKEN
         is_worn = is_worn or (evaluation.status == "failed" and not _is_cuda_sound())
         self._is_broken = self._share.gpus > 0 and is_worn
+        if 0 < self._share.gpus < 1 and not is_worn:
+            torch.cuda.empty_cache()  # a neighbour may need what this process has freed
         return evaluation
 
     def _prepare_gpu(self) -> None:

@@ -53,7 +53,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
         """Record proposals with all their attempts: all or none."""
-        now = rows.from_datetime(self._clock())
+        now = self._now()
         with self._database.transaction():
             for proposal in proposals:
                 self._database.insert("proposals", rows.to_row(proposal) | {"recorded": now})
@@ -66,7 +66,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             repeat: each is recorded once; but a worker's loss gives way to what came after it.
         """
         row = rows.to_row(evaluation)
-        row |= {"key": key, "repeat": repeat, "recorded": rows.from_datetime(self._clock())}
+        row |= {"key": key, "repeat": repeat, "recorded": self._now()}
         with self._database.transaction():
             self._database.execute(
                 "DELETE FROM trials WHERE key = :key AND repeat = :repeat "
@@ -103,7 +103,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     def finish(self, note: str = "") -> None:
         """Mark the run as done; ``note`` says why where it is not by its last generation."""
-        self._set_status("finished", note, rows.from_datetime(self._clock()))
+        self._set_status("finished", note, self._now())
         self._is_finished = True
 
     def close(self) -> None:
@@ -126,10 +126,13 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def begin_session(self, session: Session) -> None:
         """Write down which process writes from now on."""
         who = {"pid": os.getpid(), "host": socket.gethostname()}
-        row = rows.to_row(session) | who | {"started": rows.from_datetime(self._clock())}
+        row = rows.to_row(session) | who | {"started": self._now()}
         with self._database.transaction():
             self._database.insert("sessions", row)
             self._set_status("running", "", None)
+
+    def _now(self) -> str:
+        return rows.from_datetime(self._clock())
 
     def _end_session(self) -> None:
         with self._database.transaction():
@@ -137,7 +140,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 self._set_status("stopped", "", None)
             self._database.execute(
                 "UPDATE sessions SET ended = :now WHERE id = (SELECT max(id) FROM sessions)",
-                now=rows.from_datetime(self._clock()),
+                now=self._now(),
             )
 
     def _set_status(self, status: str, note: str, finished: str | None) -> None:

@@ -126,7 +126,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(run, journaled, path, tri
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + left, hard))
     try:
         with (
-            pytest.raises(RunError, match="cannot be read or written .*File too large"),
+            pytest.raises(RunError, match=r"cannot be read or written .*File too large"),
             closing(journaled()) as evaluator,
         ):
             list(run_trials(evaluator, trials))
