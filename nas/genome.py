@@ -102,15 +102,6 @@ class Visibility:
     window: int | None = None
     global_tokens: int = 0
 
-    def allowed_pairs(self, tokens: int) -> int:
-        """How many of the tokens² pairs may be seen, without a causal mask."""
-        if self.window is None:
-            return tokens**2
-        reached = min(self.global_tokens, tokens)
-        rest = tokens - reached
-        reach = min(self.window // 2, rest)
-        return reached * (tokens + rest) + rest * (2 * reach + 1) - reach * (reach + 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Genome:

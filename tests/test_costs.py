@@ -8,16 +8,11 @@ import pytest
 import torch
 
 from nas.compiler import make_plan
-from nas.costs import (
-    Setting,
-    attention_cost,
-    computed_pairs,
-    costs_of,
-    kv_cache_bytes_per_token,
-)
+from nas.costs import Setting, attention_cost, costs_of, kv_cache_bytes_per_token
 from nas.errors import ConfigError, GenomeError, NasError
 from nas.genome import ModelSizes, Visibility
 from nas.kernels.windows import window_blocks
+from nas.macs import computed_pairs
 from nas.mechanisms import MECHANISMS
 from nas.primitives import REGISTRY, Role, primitive
 from nas.sources import load_genome
@@ -183,11 +178,11 @@ def test_a_projection_that_no_score_reads_is_cut() -> None:
 @pytest.mark.parametrize("tokens", [40, 129, 300, 1000])
 def test_windows_count_the_pairs_of_their_blocks(seen: Visibility, tokens: int) -> None:
     plan = make_plan(replace(MECHANISMS["mha"].genome, visibility=seen))
-    x = torch.zeros(1, tokens, 1)
-    blocks = window_blocks(x, None, None, False, seen.window or 0, seen.global_tokens)
-    places = torch.arange(tokens)
-    pairs = sum(len(places[rows]) * len(places[keys]) for rows, keys, _ in blocks)
-    assert computed_pairs(plan, tokens) == pairs
+    x, places = torch.zeros(1, tokens, 1), torch.arange(tokens)
+    for is_causal in (False, True):
+        blocks = window_blocks(x, None, None, is_causal, seen.window or 0, seen.global_tokens)
+        pairs = sum(len(places[rows]) * len(places[keys]) for rows, keys, _ in blocks)
+        assert computed_pairs(plan, tokens, is_causal) == pairs
     cost = attention_cost(plan.genome, dim=64, heads=8, tokens=tokens)
     form = make_plan(plan.genome, ModelSizes(64, 8, 1, tokens))
     assert cost.attention_macs == 2 * 64 * computed_pairs(form, tokens)
@@ -203,7 +198,7 @@ def test_long_windows_are_counted_without_a_mask_of_their_length() -> None:
 
 
 def cache_bytes(genome: Genome, tokens: int) -> float:
-    return kv_cache_bytes_per_token(make_plan(genome), 64, 8, tokens)
+    return kv_cache_bytes_per_token(make_plan(genome), ModelSizes(64, 8, 1, tokens))
 
 
 def test_a_window_holds_its_tokens_and_a_state_does_not_grow(genome: Build) -> None:

@@ -21,9 +21,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nas.canonical import canonicalise, digest
 from nas.compiler import build_attention, make_plan
-from nas.costs import attention_cost, closed_form_macs, computed_macs, computed_pairs, dense_plan
+from nas.costs import Setting, attention_cost, costs_of, dense_plan
 from nas.counting import ELEMENTWISE, count_operations, count_parameters
 from nas.genome import Genome, ModelSizes, Node, Visibility
+from nas.macs import closed_form_macs, computed_macs, computed_pairs
 from nas.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.validation import load_policy
@@ -106,20 +107,20 @@ def check(genome: Genome, sizes: ModelSizes) -> None:
     plan = make_plan(genome, sizes)
     counts = count_operations(dense_plan(plan), dim, heads, tokens)
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
-    assert macs == closed_form_macs(dense_plan(plan), dim, heads, tokens), genome
+    assert macs == closed_form_macs(dense_plan(plan), sizes), genome
     assert counts["addcmul"] == _units(plan, sizes, tokens**2), genome
     check_compiled(plan, sizes)
 
 
-def check_compiled(plan: Plan, sizes: ModelSizes) -> None:
+def check_compiled(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> None:
     """Torch's count of the compiled module, and what its costs say."""
     dim, heads, _, tokens = sizes
     block = build_attention(plan.genome, dim, heads).eval()
     assert sum(p.numel() for p in block.parameters()) == count_parameters(plan, dim, heads)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        block(torch.zeros(1, tokens, dim))
-    units = _units(plan, sizes, computed_pairs(plan, tokens))
-    said = computed_macs(plan, dim, heads, tokens).all
+        block(torch.zeros(1, tokens, dim), is_causal=is_causal)
+    units = _units(plan, sizes, computed_pairs(plan, tokens, is_causal))
+    said = computed_macs(plan, sizes, is_causal).all
     assert counter.get_total_flops() == 2 * (said - units), plan.genome
 
 
@@ -156,9 +157,20 @@ LONG: Final = (
 
 
 @pytest.mark.parametrize("genome", LONG, ids=lambda g: f"{g.nodes[0].op}-{g.nodes[-2].op}")
-def test_long_sequences_cost_what_runs(genome: Genome) -> None:
+@pytest.mark.parametrize(("tokens", "is_causal"), [(200, False), (200, True), (300, True)])
+def test_long_sequences_cost_what_runs(genome: Genome, tokens: int, is_causal: bool) -> None:
+    sizes = ModelSizes(64, 8, 1, tokens)
+    plan = make_plan(genome, sizes)
+    if not (is_causal and plan.unsafe):
+        check_compiled(plan, sizes, is_causal)
+
+
+def test_the_cost_of_a_search_knows_whether_calls_are_causal() -> None:
+    """Causal linear attention over few tokens goes by pairs, which sums would undercut."""
     sizes = ModelSizes(64, 8, 1, 200)
-    check_compiled(make_plan(genome, sizes), sizes)
+    free, causal = (costs_of(LONG[0], Setting(sizes, False, c, {}))["macs"] for c in (False, True))
+    assert free == 4 * 200 * 64**2 + 2 * 200 * 64 * 8
+    assert causal == 4 * 200 * 64**2 + 2 * 200**2 * 64
 
 
 def test_linear_attention_and_means_cost_what_is_linear_in_the_length() -> None:
