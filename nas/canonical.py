@@ -91,11 +91,7 @@ def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
 
 
 def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
-    def named(ref: Ref) -> Ref:
-        return names.get(ref, ref) if isinstance(ref, str) else ref
-
-    nodes = (replace(n, inputs=tuple(named(r) for r in n.inputs)) for n in genome.nodes)
-    return replace(genome, nodes=tuple(nodes))
+    return replace(genome, nodes=tuple(node.renamed(names) for node in genome.nodes))
 
 
 def _named(genome: Genome) -> list[tuple[str, list[str], str]]:

@@ -54,6 +54,14 @@ class Node:
         """The parameters as a mapping; those not named have the primitive's defaults."""
         return dict(self.params)
 
+    def reading(self, slot: int, *refs: Ref) -> Node:
+        """The node with other operands, or none, in place of one."""
+        return replace(self, inputs=(*self.inputs[:slot], *refs, *self.inputs[slot + 1 :]))
+
+    def renamed(self, names: Mapping[Any, Ref]) -> Node:
+        """The node with operands named anew, as far as there are names for them."""
+        return replace(self, inputs=tuple(names.get(ref, ref) for ref in self.inputs))
+
 
 @dataclass(frozen=True, slots=True)
 class Projections:
@@ -190,18 +198,22 @@ class Genome:
         """The genome with other operands at one node."""
         return self.with_node(index, replace(self.nodes[index], inputs=inputs))
 
+    def bypassing(self, index: int, ref: Ref) -> Genome:
+        """The genome in which those who read a node read ``ref`` instead."""
+        return replace(self, nodes=tuple(node.renamed({index: ref}) for node in self.nodes))
+
+    def pruned(self) -> Genome:
+        """The genome without nodes that do not reach the output."""
+        place = {old: new for new, old in enumerate(self.live())}
+        return replace(self, nodes=tuple(self.nodes[old].renamed(place) for old in place))
+
     def live(self) -> tuple[int, ...]:
         """Indices of the nodes that reach the output, ascending."""
-        if not self.nodes:
-            return ()
-        alive = [False] * len(self.nodes)
-        alive[-1] = True
+        alive: set[Ref] = {len(self.nodes) - 1}
         for index in range(len(self.nodes) - 1, -1, -1):
-            if alive[index]:
-                for ref in self.nodes[index].inputs:
-                    if isinstance(ref, int):
-                        alive[ref] = True
-        return tuple(i for i, is_alive in enumerate(alive) if is_alive)
+            if index in alive:
+                alive.update(self.nodes[index].inputs)
+        return tuple(index for index in range(len(self.nodes)) if index in alive)
 
 
 class ModelSizes(NamedTuple):

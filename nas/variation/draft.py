@@ -154,11 +154,5 @@ class Draft:
 
     def genome(self, projections: Projections, placement: str, visibility: Visibility) -> Genome:
         """The genome of what reaches the last vertex."""
-        kept = sorted(self.ancestors(len(self.vertices) - 1))
-        place = {old: new for new, old in enumerate(kept)}
-        nodes = []
-        for old in kept:
-            vertex = self.vertices[old]
-            inputs = tuple(place[r] if isinstance(r, int) else r for r in vertex.inputs)
-            nodes.append(Node(vertex.reading.op, inputs, vertex.params))
-        return Genome(tuple(nodes), projections, placement, visibility)
+        nodes = tuple(Node(v.reading.op, tuple(v.inputs), v.params) for v in self.vertices)
+        return Genome(nodes, projections, placement, visibility).pruned()
