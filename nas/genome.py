@@ -331,25 +331,26 @@ def _projections(data: Any, where: str) -> Projections:
     return Projections(**keys)
 
 
-def check_visibility(name: str, value: Any, where: str) -> None:
+def check_visibility(name: str, value: Any) -> None:
     """Refuse what a field of the visibility cannot be.
 
     Raises:
-        GenomeError: the value; the range is in the message.
+        ValueError: the value; the range is in the message.
     """
     is_whole = isinstance(value, int) and not isinstance(value, bool)
-    least = 1 if name == "window" else 0
-    if (value is None and name == "window") or (is_whole and least <= value <= MAX_WINDOW):
-        return
-    null = " or null" if name == "window" else ""
-    raise GenomeError(
-        f"{where}, {name}: found {describe(value)}; expected a whole number from {least} to "
-        f"{MAX_WINDOW}{null}."
-    )
+    least, null = (1, " or null") if name == "window" else (0, "")
+    if not (is_whole and least <= value <= MAX_WINDOW) and not (null and value is None):
+        raise ValueError(
+            f"{name}: found {describe(value)}; expected a whole number from {least} to "
+            f"{MAX_WINDOW}{null}."
+        )
 
 
 def _visibility(data: Any, where: str) -> Visibility:
     keys = _mapping(data, where, {f.name for f in fields(Visibility)})
     for name, value in keys.items():
-        check_visibility(name, value, where)
+        try:
+            check_visibility(name, value)
+        except ValueError as error:
+            raise GenomeError(f"{where}, {error}") from None
     return Visibility(**keys)

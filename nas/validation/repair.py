@@ -75,7 +75,7 @@ def _searched(genome: Genome, policy: Policy) -> Genome | None:
 def _problems(genome: Genome, policy: Policy) -> int:
     """How much is wrong, types included."""
     found = len(validate(genome, policy))
-    return found if policy.types else found + len(infer(genome).problems)
+    return found if policy.file.types else found + len(infer(genome).problems)
 
 
 def _rebuilt(genome: Genome) -> Iterator[Genome]:
@@ -109,10 +109,11 @@ def _operations(arity: int) -> list[str]:
 def _inserted(genome: Genome) -> Iterator[Genome]:
     """A new node with one operand on each edge, or one with two behind the output."""
     for index, node in enumerate(genome.nodes):
+        moved = {place: place + 1 for place in range(index, len(genome.nodes))}
+        later = [reader.renamed(moved) for reader in genome.nodes[index + 1 :]]
         for slot, ref in enumerate(node.inputs):
             for op in _operations(1):
-                reader, *later = (_shift(n, index) for n in genome.nodes[index:])
-                nodes = (Node(op, (ref,)), reader.reading(slot, index), *later)
+                nodes = (Node(op, (ref,)), node.reading(slot, index), *later)
                 yield replace(genome, nodes=(*genome.nodes[:index], *nodes))
     last = len(genome.nodes) - 1
     for op in _operations(2):
@@ -170,9 +171,3 @@ def _relabelled(genome: Genome) -> Iterator[Genome]:
 
 def _refs(index: int) -> list[Ref]:
     return [*STREAMS[::-1], *range(index)]
-
-
-def _shift(node: Node, start: int) -> Node:
-    """The node after an insertion before ``start``."""
-    inputs = tuple(r + 1 if isinstance(r, int) and r >= start else r for r in node.inputs)
-    return replace(node, inputs=inputs)

@@ -20,7 +20,7 @@ from nas.validation import Policy
 from nas.variation import projecting
 from nas.variation.draft import Draft
 from nas.variation.grammar import Grammar
-from nas.variation.growing import grow
+from nas.variation.growing import grow, pick
 from nas.variation.mutation import GRAPH_OPERATORS, graft
 
 TRIES: Final = 50
@@ -126,7 +126,7 @@ class Variation:
             changed = projecting.change(genome.projections, self.space, rng)
             child = replace(genome, projections=changed)
             return kind, None if infer(child).problems else child
-        name = list(GRAPH_OPERATORS)[int(rng.integers(len(GRAPH_OPERATORS)))]
+        name = pick(list(GRAPH_OPERATORS), rng)
         draft = GRAPH_OPERATORS[name](Draft.of(genome, self.grammar), self.space, rng)
         around = genome.projections, genome.placement, genome.visibility
         return name, None if draft is None else draft.genome(*around)
@@ -141,7 +141,7 @@ class Variation:
             goal = host.edge_goal(reader, slot, goals)
             fitting = [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]
             if fitting:
-                at = fitting[int(rng.integers(len(fitting)))]
+                at = pick(fitting, rng)
                 grafted = graft(host, donor, (reader, slot), at)
                 return grafted.genome(a.projections, a.placement, a.visibility)
         return None
@@ -163,7 +163,4 @@ class Variation:
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)
 
     def _placement(self, rng: np.random.Generator) -> str:
-        return self.space.placement[int(rng.integers(len(self.space.placement)))]
-
-
-__all__ = ["Draft", "Grammar", "Variation"]
+        return pick(self.space.placement, rng)
