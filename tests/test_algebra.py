@@ -20,9 +20,7 @@ from nas.variation import Variation
 from tests.twins import are_twins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 SIZES: Final = ModelSizes(32, 8, 2, 9)
 SPACES: Final = ("attention_v1", "attention_v2", "quickstart")

@@ -8,11 +8,8 @@ from nas.errors import GenomeError
 from nas.types import MEET, infer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nas.genome import Genome
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 

@@ -182,12 +182,6 @@ def test_linear_attention_and_means_cost_what_is_linear_in_the_length() -> None:
     assert mean.params == 2 * dim**2 + dim
 
 
-def test_windows_that_must_see_all_tokens_cost_all_pairs() -> None:
-    dim, n = 64, 2048
-    cost = attention_cost(LONG[4], dim=dim, heads=4, tokens=n)
-    assert cost.attention_macs == 2 * n**2 * dim
-
-
 def test_the_way_of_computing_changes_no_parameter() -> None:
     dim, heads, _, tokens = SIZES[0]
     for genome in (*EXAMPLES, *genomes()[::100]):

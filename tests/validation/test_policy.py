@@ -8,12 +8,9 @@ from nas.errors import ConfigError, PolicyError
 from nas.validation import load_policy, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from nas.genome import Genome
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 RULE = "{name: r, to: output, from: input, match: '.* aggregate'}"
 
@@ -94,9 +91,7 @@ def test_a_name_is_one_plain_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["score_normalize_aggregate", "two_stage"])
-def test_changes_of_scores_may_read_keys_and_places(
-    genome: Callable[..., Genome], policy: str
-) -> None:
+def test_changes_of_scores_may_read_keys_and_places(genome: Build, policy: str) -> None:
     found = genome(
         ("scaled_dot_product", "qk"),
         ("key_bias", [0, "k"]),

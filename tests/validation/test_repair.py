@@ -11,11 +11,8 @@ from nas.types import infer
 from nas.validation import load_policy, nearest_legal, repair, validate, with_repairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nas.validation import Policy, Violation
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 OURS = load_policy("score_normalize_aggregate")
 PUBLISHED = load_policy("published_2025")
