@@ -10,25 +10,21 @@ is told here by name, and counted by what the mechanisms say of themselves.
 from __future__ import annotations
 
 from functools import cache
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pytest
 import torch
 from jaxtyping import config
 from torch.utils.flop_counter import FlopCounterMode
 
-from nas.canonical import canonicalise, digest
+from nas.canonical import canonicalise
 from nas.compiler import build_attention, make_plan
 from nas.costs import Setting, attention_cost, costs_of, dense_plan
 from nas.counting import ELEMENTWISE, count_operations, count_parameters
 from nas.genome import Genome, ModelSizes, Node, Visibility
 from nas.macs import closed_form_macs, computed_macs, computed_pairs
 from nas.mechanisms import MECHANISMS
-from nas.space import load_space
-from nas.validation import load_policy
-from nas.variation import Variation
+from tests.samples import samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,25 +55,8 @@ def _unchecked_shapes() -> Iterator[None]:
 
 @cache
 def genomes() -> tuple[Genome, ...]:
-    """Distinct samples of both spaces, each mutated twice."""
-    found: dict[str, Genome] = {}
-    for number, name in enumerate(SPACES, start=1):
-        found |= islice(_unseen(name, found), number * EACH - len(found))
-    assert len(found) == EACH * len(SPACES)
-    return tuple(found.values())
-
-
-def _unseen(name: str, known: dict[str, Genome]) -> Iterator[tuple[str, Genome]]:
-    space = load_space(name)
-    variation = Variation(space, load_policy(space.policy))
-    rng = np.random.default_rng(3)
-    seen = set(known)
-    while True:
-        genome = variation.mutate(variation.sample(rng), rng, 2)[0]
-        key = digest(genome)
-        if key not in seen:
-            seen.add(key)
-            yield key, genome
+    """Distinct samples of both spaces, about a thousand."""
+    return tuple(dict.fromkeys(genome for name in SPACES for genome in samples(name, EACH)))
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
