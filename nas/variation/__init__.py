@@ -48,13 +48,11 @@ class Variation:
         """A genome of the space, from the smallest to the largest it allows."""
         least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
         for _ in range(TRIES):
-            draft = Draft(self.grammar)
-            budget = int(rng.integers(least, most + 1))
+            draft, budget = Draft(self.grammar), int(rng.integers(least, most + 1))
             grow(draft, self.grammar.start, budget, self.space, rng)
             projections, placement = projecting.draw(self.space, rng), self._placement(rng)
             visibility = projecting.draw_visibility(self.space, rng)
-            drawn = draft.genome(projections, placement, visibility)
-            genome = self._fitted(drawn, rng)
+            genome = self._fitted(draft.genome(projections, placement, visibility), rng)
             if genome is not None:
                 return genome
         raise SpaceError(
@@ -83,14 +81,10 @@ class Variation:
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
-        visibility = a.visibility
-        if self.space.visibility and rng.random() < 0.5:
-            visibility = b.visibility
+        seen = b.visibility if self.space.visibility and rng.random() < 0.5 else a.visibility
         for graph, name in ((grafted, "crossover"), (a, "crossover_projections")):
             if graph is not None:
-                drawn = replace(
-                    graph, projections=mixed, placement=placement, visibility=visibility
-                )
+                drawn = replace(graph, projections=mixed, placement=placement, visibility=seen)
                 child = self._fitted(drawn, rng)
                 if child is not None:
                     return child, name
