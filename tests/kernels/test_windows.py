@@ -20,8 +20,6 @@ from tests.compiler.test_compiler import both, random_genomes, values_and_gradie
 if TYPE_CHECKING:
     Build = Callable[..., Genome]
 
-CASES = [(n, w, g) for n in (1, 2, 7, 12) for w in (1, 2, 3, 6, 11, 30) for g in (0, 1, 3, 20)]
-
 
 def windowed(genome: Genome, window: int, global_tokens: int = 0) -> Genome:
     return replace(genome, visibility=Visibility(window, global_tokens))
@@ -30,16 +28,6 @@ def windowed(genome: Genome, window: int, global_tokens: int = 0) -> Genome:
 def mask(n: int, window: int, global_tokens: int, is_causal: bool = False) -> Tensor:
     places = torch.arange(n)
     return in_window(places, places, window, global_tokens, is_causal)
-
-
-@pytest.mark.parametrize(("n", "window", "global_tokens"), CASES)
-def test_the_closed_form_counts_the_masks_own_sum(n: int, window: int, global_tokens: int) -> None:
-    allowed = Visibility(window, global_tokens).allowed_pairs(n)
-    assert allowed == int(mask(n, window, global_tokens).sum())
-
-
-def test_without_a_window_all_pairs_are_allowed() -> None:
-    assert Visibility(None, 3).allowed_pairs(9) == 81
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
