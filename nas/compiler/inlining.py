@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.compiler.text import LINE
 from nas.errors import GenomeError
+from nas.primitives.shapes import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from nas.compiler.plan import Step
 
 _SHAPED: Final = re.compile(r'\b(?:Float|Bool|Int|Shaped)\[Tensor, "[^"]*"\]')
+_NAMED: Final = re.compile(rf"(?:(?<=: )|(?<=-> )|(?<=\[))(?:{'|'.join(PLAIN)})(?=[,):]| = )")
 _UNTYPED: Final = re.compile(r"(?<=\w): Any(?=[,)])")
 _SIGNATURE: Final = re.compile(r"^( *def \w+)\(\n([^()]*?)\n *\)( -> [^\n]*:)$", re.MULTILINE)
 # Names that the written file imports from torch itself.
@@ -88,18 +90,14 @@ def _visit(
     order[name] = source
 
 
+@cache
 def source_of(item: Any) -> str:
     """The source of a class or function, without decorators and shapes."""
-    return _read(item)
-
-
-@cache
-def _read(item: Any) -> str:
     text = textwrap.dedent(inspect.getsource(item))
     tree = ast.parse(text).body[0]
     lines = text.splitlines()[tree.lineno - 1 :]  # a definition begins below its decorators
-    shaped = _UNTYPED.sub("", _SHAPED.sub("Tensor", "\n".join(lines))).rstrip() + "\n"
-    return _SIGNATURE.sub(_on_one_line, shaped)
+    plain = _NAMED.sub(lambda name: PLAIN[name[0]], _SHAPED.sub("Tensor", "\n".join(lines)))
+    return _SIGNATURE.sub(_on_one_line, _UNTYPED.sub("", plain).rstrip() + "\n")
 
 
 def _on_one_line(signature: re.Match[str]) -> str:

@@ -16,17 +16,13 @@ from nas.compiler.inlining import assigned, source_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import nn
-
     from nas.genome import ParamValue
 
 _UNKNOWN: Final = object()
 _NOT_FOR_READERS: Final = ("Args:", "Raises:", "MACs ")
 
 
-def specialised(
-    module: type[nn.Module], params: Mapping[str, ParamValue]
-) -> tuple[str, frozenset[str]]:
+def specialised(module: Any, params: Mapping[str, ParamValue]) -> tuple[str, frozenset[str]]:
     """The source of a class for these parameters, and those that its constructor still takes."""
     source = source_of(module)
     lines: list[str | None] = list(source.splitlines())

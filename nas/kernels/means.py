@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from nas.kernels.runtime import past_keys, repeat_heads, with_bias
 from nas.kernels.windows import by_rows
+from nas.primitives.shapes import Mask, Query, Sums, Tokens, Values
 
 
-def visible_mean(
-    values: Float[Tensor, "b h k v"],
-    mask: Bool[Tensor, "..."] | None,
-    queries: int,
-    is_causal: bool = False,
-) -> Float[Tensor, "b h q v"]:
+def visible_mean(values: Values, mask: Mask, queries: int, is_causal: bool = False) -> Sums:
     """The mean of the values that each query sees; zeros where it sees none.
 
     Args:
@@ -39,14 +35,14 @@ def visible_mean(
 
 
 def linear_attention(
-    query: Float[Tensor, "b h q w"],
+    query: Query,
     key: Float[Tensor, "b g k w"],
     values: Float[Tensor, "b s k v"],
-    mask: Bool[Tensor, "..."] | None,
+    mask: Mask,
     scale: float = 1.0,
     is_causal: bool = False,
     bias: Float[Tensor, "b t k 1"] | None = None,
-) -> Float[Tensor, "b h q v"]:
+) -> Sums:
     """(scale query·key^T + bias^T)·values / n over the n visible keys, by the faster of two ways.
 
     Sums over keys first, query·(key^T·values), cost n w v in place of n² (w + v): Katharopoulos
@@ -84,11 +80,8 @@ def linear_attention(
 
 
 def sum_of_visible(
-    query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
-    mask: Bool[Tensor, "..."] | None,
-) -> Float[Tensor, "b h q v"]:
+    query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"], mask: Mask
+) -> Sums:
     """Linear attention by its pairs."""
     keys = key.shape[2]
     scores = query @ repeat_heads(key, query.shape[1]).transpose(-2, -1)
@@ -100,10 +93,8 @@ def sum_of_visible(
 
 
 def sum_of_all(
-    query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
-) -> Float[Tensor, "b h q v"]:
+    query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"]
+) -> Sums:
     """query·(key^T·values); heads that share keys and values share their product."""
     groups = max(key.shape[1], values.shape[1])
     sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
@@ -111,10 +102,7 @@ def sum_of_all(
 
 
 def sums_so_far(
-    query: Float[Tensor, "b h n w"],
-    key: Float[Tensor, "b g n w"],
-    values: Float[Tensor, "b s n v"],
-    size: int = 128,
+    query: Tokens, key: Float[Tensor, "b g n w"], values: Float[Tensor, "b s n v"], size: int = 128
 ) -> Float[Tensor, "b h n v"]:
     """query_i·(the sum of key_j^T values_j over j <= i), in chunks of ``size`` tokens.
 

@@ -10,14 +10,13 @@ from torch.nn import functional as F
 from nas.kernels import faster
 from nas.kernels.threshold import fast_threshold_weights
 from nas.primitives.masks import hide
+from nas.primitives.shapes import Mask, Scores
 from nas.primitives.softmax import Softmax, masked_softmax
 from nas.primitives.threshold import Entmax15, Sparsemax
 from nas.primitives.topk import TopkFilter, TopkSoftmax
 
 
-def add_mask(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
-) -> Float[Tensor, "b h q k"]:
+def add_mask(scores: Scores, mask: Mask) -> Scores:
     """The scores, with -inf at the keys that the mask hides.
 
     Filling scores, forward and backward, takes longer than their softmax; what is added is as small
@@ -32,9 +31,7 @@ def mask_bias(mask: Bool[Tensor, "..."], scores: Float[Tensor, "..."]) -> Float[
     return nothing.masked_fill(~mask, -torch.inf)
 
 
-def fast_softmax(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
-) -> Float[Tensor, "b h q k"]:
+def fast_softmax(scores: Scores, mask: Mask) -> Scores:
     """``masked_softmax`` of scores that are finite, but for float16's, which may be infinite."""
     if mask is None or scores.dtype == torch.float16:
         return masked_softmax(scores, mask, False)
@@ -43,16 +40,14 @@ def fast_softmax(
     return torch.softmax(add_mask(scores, mask | ~seen), dim=-1) * seen.to(scores.dtype)
 
 
-def fast_keep_largest(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, count: int
-) -> Float[Tensor, "b h q k"]:
+def fast_keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
     """``keep_largest`` without a sort of whole rows."""
     hidden = hide(scores, mask)
     largest = hidden.detach().topk(min(count, scores.shape[-1]), dim=-1).values
     return hidden.masked_fill(hidden < largest[..., -1:], -torch.inf)
 
 
-def softmax_of_largest(scores: Float[Tensor, "b h q k"], count: int) -> Float[Tensor, "b h q k"]:
+def softmax_of_largest(scores: Scores, count: int) -> Scores:
     """Softmax over the ``count`` largest scores of each row, of which one is above -inf.
 
     What excludes the others is added, in a third of the time of a comparison and a filling.
@@ -71,9 +66,7 @@ def softmax_of_largest(scores: Float[Tensor, "b h q k"], count: int) -> Float[Te
 class FastSoftmax(Softmax):
     """Softmax that adds its mask."""
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return super().forward(scores, mask) if self.filtered else fast_softmax(scores, mask)
 
 
@@ -81,9 +74,7 @@ class FastSoftmax(Softmax):
 class FastTopkSoftmax(TopkSoftmax):
     """Softmax of the largest scores, that adds what excludes the others."""
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         if self.filtered or scores.dtype == torch.float16:
             return masked_softmax(fast_keep_largest(scores, mask, self.k), mask, filtered=True)
         if mask is None:
@@ -96,9 +87,7 @@ class FastTopkSoftmax(TopkSoftmax):
 class FastTopkFilter(TopkFilter):
     """The filter of the largest scores, without a sort."""
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return fast_keep_largest(scores, mask, self.k)
 
 
@@ -106,9 +95,7 @@ class FastTopkFilter(TopkFilter):
 class FastSparsemax(Sparsemax):
     """Sparsemax by Newton's steps where that is faster."""
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return fast_threshold_weights(scores, mask, 1)
 
 
@@ -116,7 +103,5 @@ class FastSparsemax(Sparsemax):
 class FastEntmax15(Entmax15):
     """1.5-entmax by Newton's steps where that is faster."""
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return fast_threshold_weights(scores, mask, 2)

@@ -19,6 +19,7 @@ from torch import Tensor
 from nas.kernels.pieces import is_recorded, pieces
 from nas.primitives.hidden_units import sum_units
 from nas.primitives.neural_attention_authors import sum_layers
+from nas.primitives.shapes import Scores
 
 if TYPE_CHECKING:
     from typing import Any
@@ -30,7 +31,7 @@ def fast_sum_units(
     weight: Float[Tensor, "..."],
     shift: Float[Tensor, "..."],
     activation: str,
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """``sum_units``, by pieces where that is faster or units are too many to keep."""
     # Few pairs cost more calls than memory; and units of tanh take longer to compute again.
     pairs = left[..., 0].numel() * right.shape[2]
@@ -61,7 +62,7 @@ def sum_pairs(
     out: Float[Tensor, "b h q m"],
     shift: Float[Tensor, "b h q 1"],
     activation: str,
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """sum_m out_im act(bias_im + rows_im·keys_j) + shift_i; without rows act(bias_im + keys_jm)."""
     kind = torch.promote_types(bias.dtype, torch.promote_types(out.dtype, shift.dtype))
     own = None if rows is None else _wide(rows).movedim(3, 0).flatten(1, 2).contiguous()
@@ -181,7 +182,7 @@ def fast_sum_layers(
     bias: Float[Tensor, "g"],
     third: Float[Tensor, "1 g"],
     shift: Float[Tensor, "1"],
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """``sum_layers``, by pieces where that is faster or layers are too many to keep."""
     numbers = left.numel() * right.shape[2]
     if not goes_by_pieces(left, numbers, numbers >= 2**19):

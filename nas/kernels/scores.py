@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
 from torch import Tensor
 
 from nas.kernels import faster
@@ -11,15 +10,14 @@ from nas.primitives.additive_attention_score import AdditiveAttentionScore
 from nas.primitives.neural_attention import NeuralAttention
 from nas.primitives.neural_attention_authors import NeuralAttentionAuthors
 from nas.primitives.qana import Qana
+from nas.primitives.shapes import Key, Query, Scores
 
 
 @faster
 class FastAdditiveAttentionScore(AdditiveAttentionScore):
     """Additive scores, by pieces where units are too many to keep."""
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         return fast_sum_units(*self.units(query, key), "tanh")
 
 
@@ -27,9 +25,7 @@ class FastAdditiveAttentionScore(AdditiveAttentionScore):
 class FastNeuralAttention(NeuralAttention):
     """Neural Attention, unit by unit in cache where that is faster."""
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         return fast_sum_units(*self.units(query, key), self.activation)
 
 
@@ -37,9 +33,7 @@ class FastNeuralAttention(NeuralAttention):
 class FastNeuralAttentionAuthors(NeuralAttentionAuthors):
     """Both layers of a piece of the pairs in cache."""
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         layers = self.second.weight, self.second.bias, self.third.weight, self.third.bias
         return fast_sum_layers(*self.halves(query, key), *layers)
 
@@ -48,12 +42,7 @@ class FastNeuralAttentionAuthors(NeuralAttentionAuthors):
 class FastQana(Qana):
     """QANA, unit by unit in cache where that is faster."""
 
-    def score(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        units: tuple[Tensor, ...],
-    ) -> Float[Tensor, "b h q k"]:
+    def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
         rows, keys = units[0], key.shape[2]
         numbers = 2 * units[1].numel() * keys
         # Wide keys cost more multiplications than memory; few pairs, calls.

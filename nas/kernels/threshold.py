@@ -12,20 +12,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from nas.kernels.pieces import is_recorded, pieces
 from nas.primitives.masks import hide
+from nas.primitives.shapes import Mask, Scores
 from nas.primitives.threshold import threshold_weights
 
 if TYPE_CHECKING:
     from typing import Any
 
 
-def fast_threshold_weights(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, power: int
-) -> Float[Tensor, "b h q k"]:
+def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
     """``threshold_weights`` without a sort where that is faster."""
     # Newton's steps end by a look at their result, for which a GPU would have to wait; and one
     # image's few rows cost more calls than a sort.
@@ -41,9 +40,7 @@ class Threshold(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: "Any", scores: Float[Tensor, "b h q k"], power: int
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(ctx: "Any", scores: Scores, power: int) -> Scores:
         planes = scores.flatten(0, 1)
         weights = torch.empty_like(planes, memory_format=torch.contiguous_format)
         for at in pieces(planes):
@@ -54,7 +51,7 @@ class Threshold(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: "Any", gradient: Float[Tensor, "b h q k"]) -> tuple[Tensor, None]:
+    def backward(ctx: "Any", gradient: Scores) -> tuple[Tensor, None]:
         (weights,) = ctx.saved_tensors
         above = gradient.flatten(0, 1)
         found = torch.empty_like(weights)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.hidden_units import sum_units
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -41,14 +41,10 @@ class AdditiveAttentionScore(nn.Module):
         self.key_map = nn.Linear(width, width, bias=False)
         self.out = nn.Linear(width, 1, bias=False)
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         return sum_units(*self.units(query, key), "tanh")
 
-    def units(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The two halves of the hidden layer, and what sums its units."""
         weight = self.out.weight.squeeze(0)
         return self.query_map(query), self.key_map(key), weight, weight.new_zeros(())

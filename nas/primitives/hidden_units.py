@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.primitives.shapes import Scores
+
 
 def sum_units(
     left: Float[Tensor, "b h q m"],
@@ -17,7 +19,7 @@ def sum_units(
     weight: Float[Tensor, "..."],
     shift: Float[Tensor, "..."],
     activation: str,
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """Scores of a hidden layer over pairs, one unit at a time: no (b, h, q, k, m) tensor exists."""
     queries = left.unsqueeze(-2).unbind(-1)
     # Keys unit by unit in memory: the innermost loop then runs over neighbours.

@@ -25,12 +25,12 @@ n² d.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
 from nas.primitives.hidden_units import split_linear, sum_units
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -122,14 +122,10 @@ class NeuralAttention(nn.Module):
         bound = fan**-0.5
         return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         return sum_units(*self.units(query, key), self.activation)
 
-    def units(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The two halves of the hidden layer, and what sums its units."""
         if self.is_reduced:
             query = split_linear(query, self.query_weight, self.query_bias)

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Integer
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -43,7 +44,7 @@ def sum_layers(
     bias: Float[Tensor, "g"],
     third: Float[Tensor, "1 g"],
     shift: Float[Tensor, "1"],
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """Scores of pairs by two hidden layers, of which the first is split between query and key."""
     hidden = F.relu(left.unsqueeze(3) + right.unsqueeze(2))
     return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)
@@ -98,15 +99,11 @@ class NeuralAttentionAuthors(nn.Module):
             self.second.weight[0].abs_()
             self.second.bias[0].abs_()
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         layers = self.second.weight, self.second.bias, self.third.weight, self.third.bias
         return sum_layers(*self.halves(query, key), *layers)
 
-    def halves(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> tuple[Tensor, Tensor]:
+    def halves(self, query: Query, key: Key) -> tuple[Tensor, Tensor]:
         """The first layer, before its activation: the query's part and the key's."""
         query_part, key_part = self.first.weight.chunk(2, dim=1)
         left = F.linear(self.query_map(query), query_part, self.first.bias)

@@ -11,12 +11,12 @@ ended.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
 from nas.primitives.hidden_units import activate
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -117,9 +117,7 @@ class NeuralAttentionPerPosition(nn.Module):
         bound = fan**-0.5
         return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         rows, columns, built = query.shape[2], key.shape[2], self.out_bias.shape[0]
         if max(rows, columns) > built:
             raise ValueError(

@@ -38,6 +38,7 @@ from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
 from nas.primitives.hidden_units import activate
 from nas.primitives.rotary import rotate
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -176,13 +177,7 @@ class Qana(nn.Module):
                 for tensor in self.tail.parameters():
                     tensor.view(self.heads, sum(self.parts), -1)[:, kept:] = 0.0
 
-    def forward(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        x: Float[Tensor, "b q d"],
-        start: int = 0,
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key, x: Float[Tensor, "b q d"], start: int = 0) -> Scores:
         units = self.units(x)
         if self.rope:
             query, key, units = self.turned(query, key, units, start)
@@ -207,12 +202,7 @@ class Qana(nn.Module):
             rows = rows @ self.basis.unsqueeze(1)
         return rows, out, bias, shift
 
-    def score(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        units: tuple[Tensor, ...],
-    ) -> Float[Tensor, "b h q k"]:
+    def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
         """The scores of keys by queries and their networks, all rotated where they are to be."""
         seen, rows, out, bias, shift = self.gated(key, units)
         # One product for all hidden units: (b, h, q * l, w) against the keys.
@@ -223,7 +213,7 @@ class Qana(nn.Module):
             return scores
         return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
-    def gated(self, key: Float[Tensor, "b h k w"], units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def gated(self, key: Key, units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """What the networks see of the keys; the networks, scaled, with alpha in their output."""
         rows, out, bias, shift = units
         if self.scale != 1.0:

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, map_macs, primitive
+from nas.primitives.shapes import Tokens
 
 
 @primitive(
@@ -27,7 +28,7 @@ class Linear(nn.Module):
         super().__init__()
         self.linear = nn.Linear(width, width)
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return self.linear(tokens)
 
 
@@ -49,7 +50,7 @@ class GatedValue(nn.Module):
         super().__init__()
         self.gate = nn.Linear(width, width)
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return tokens * torch.sigmoid(self.gate(tokens))
 
 
@@ -76,8 +77,6 @@ class OutputGate(nn.Module):
         self.heads = heads
         self.gate = nn.Linear(dim, heads * width, bias=bias)
 
-    def forward(
-        self, tokens: Float[Tensor, "b h n w"], x: Float[Tensor, "b n d"]
-    ) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"]) -> Tokens:
         gate = self.gate(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return tokens * torch.sigmoid(gate)

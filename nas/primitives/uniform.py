@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.genome import LABELS
 from nas.primitives.base import Params, Role, primitive
 from nas.primitives.domains import Choice
+from nas.primitives.shapes import Mask, Scores
 
 
 def _least_heads(params: Params) -> str:
@@ -45,11 +46,8 @@ class Uniform(nn.Module):
         self.label = heads
 
     def forward(
-        self,
-        operand: Float[Tensor, "b h k _"],
-        x: Float[Tensor, "b q d"],
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "b h q k"]:
+        self, operand: Float[Tensor, "b h k _"], x: Float[Tensor, "b q d"], mask: Mask = None
+    ) -> Scores:
         # Scores have as many rows as keys; tokens of the keys may be more than the queries.
         shape = (*operand.shape[:2], x.shape[1], operand.shape[2])
         if mask is None:
