@@ -23,7 +23,7 @@ def visible_mean(values: Values, mask: Mask, queries: int, is_causal: bool = Fal
     # In float32 at least: sums over the text outgrow what 16 bits can tell apart.
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
     if mask is not None and mask.shape[-2] != 1:
-        seen = (mask & past_keys(values, values) if is_causal else mask).to(exact.dtype)
+        seen = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
         seen = seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)
         return seen.to(values.dtype) @ values
     kept = torch.ones_like(exact[:1, :1, :, :1]) if mask is None else mask.mT.to(exact.dtype)
@@ -68,7 +68,7 @@ def linear_attention(
         count = kept.sum(dim=-2, keepdim=True).clamp(min=1)
         return sum_of_all(query, key, values / count.to(values.dtype))
     if is_causal:
-        mask = past_keys(query, key) if mask is None else mask & past_keys(query, key)
+        mask = past_keys(query, key, mask)
 
     def attend(
         query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, start: int

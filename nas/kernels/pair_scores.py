@@ -16,10 +16,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nas.kernels import faster
 from nas.kernels.pieces import is_recorded, pieces
+from nas.primitives.additive_attention_score import AdditiveAttentionScore
 from nas.primitives.hidden_units import sum_units
-from nas.primitives.neural_attention_authors import sum_layers
-from nas.primitives.shapes import Scores
+from nas.primitives.neural_attention import NeuralAttention
+from nas.primitives.neural_attention_authors import NeuralAttentionAuthors, sum_layers
+from nas.primitives.qana import Qana
+from nas.primitives.shapes import Key, Query, Scores
 
 if TYPE_CHECKING:
     from typing import Any
@@ -241,3 +245,44 @@ def hidden_layers(
     """The hidden layers of a piece."""
     hidden = (left + right).clamp_min_(0.0).flatten(1)
     return hidden, torch.addmm(bias, second, hidden).clamp_min_(0.0)
+
+
+@faster
+class FastAdditiveAttentionScore(AdditiveAttentionScore):
+    """Additive scores, by pieces where units are too many to keep."""
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        return fast_sum_units(*self.units(query, key), "tanh")
+
+
+@faster
+class FastNeuralAttention(NeuralAttention):
+    """Neural Attention, unit by unit in cache where that is faster."""
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        return fast_sum_units(*self.units(query, key), self.activation)
+
+
+@faster
+class FastNeuralAttentionAuthors(NeuralAttentionAuthors):
+    """Both layers of a piece of the pairs in cache."""
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        layers = self.second.weight, self.second.bias, self.third.weight, self.third.bias
+        return fast_sum_layers(*self.halves(query, key), *layers)
+
+
+@faster
+class FastQana(Qana):
+    """QANA, unit by unit in cache where that is faster."""
+
+    def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
+        rows, keys = units[0], key.shape[2]
+        numbers = 2 * units[1].numel() * keys
+        # Wide keys cost more multiplications than memory; few pairs, calls.
+        is_faster = keys >= 4 * rows.shape[-1] and numbers >= 2**20
+        if not goes_by_pieces(key, numbers, is_faster):
+            return super().score(query, key, units)
+        seen, rows, out, bias, shift = self.gated(key, units)
+        scores = sum_pairs(bias, seen, rows, out, shift, self.activation)
+        return scores + (query * self.skip_scale) @ key.mT if self.skip else scores

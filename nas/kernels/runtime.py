@@ -84,7 +84,7 @@ def dot_product_attention(
         bias: what each key adds to its score for every query.
     """
     if is_causal and mask is not None:
-        mask, is_causal = mask & past_keys(query, key), False
+        mask, is_causal = past_keys(query, key, mask), False
     keys, width = key.shape[2:]
     is_even = width == values.shape[-1]
     if is_fused(query, keys, max(width, values.shape[-1]), is_even):
@@ -117,10 +117,13 @@ def is_in_16_bits(x: Tensor) -> bool:
     return is_short or torch.is_autocast_enabled(x.device.type)
 
 
-def past_keys(query: Query, key: Float[Tensor, "b g k w"]) -> Bool[Tensor, "q k"]:
-    """The causal mask."""
+def past_keys(
+    query: Query, key: Float[Tensor, "b g k w"], mask: Mask = None
+) -> Bool[Tensor, "..."]:
+    """The causal mask, and what another one hides."""
     shape = (query.shape[2], key.shape[2])
-    return torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    return past if mask is None else mask & past
 
 
 def fused_attention(

@@ -7,7 +7,7 @@ seen; a curve over the products may not. Such scores are computed some queries a
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from nas.kernels.normalisers import add_mask, fast_softmax
@@ -58,7 +58,7 @@ def shaped_attention(
             scores = scores + penalty.to(scores.dtype)
         return pair_weights(scores, mask, weights) @ values
 
-    mask = with_past(mask, query, key) if is_causal else mask
+    mask = past_keys(query, key, mask) if is_causal else mask
     query = query * scale if scale != 1.0 else query
     # What is kept of a pair: the score, its changes and its weight.
     found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=4)
@@ -92,7 +92,7 @@ def sloped_attention(
     query = query * scale
     if is_causal:
         query, key = with_places(query, key, slopes)
-        past = None if mask is None else with_past(mask, query, key)
+        past = None if mask is None else past_keys(query, key, mask)
         return fused_attention(query, key, values, past, 1.0, past is None, bias)
 
     def attend(
@@ -107,12 +107,6 @@ def sloped_attention(
     planes = 4 if slopes.requires_grad else 1
     found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=planes)
     return found
-
-
-def with_past(mask: Mask, query: Query, key: Key) -> Bool[Tensor, "..."]:
-    """A mask that hides later keys as well."""
-    past = past_keys(query, key)
-    return past if mask is None else mask & past
 
 
 def pair_weights(scores: Scores, mask: Mask, weights: str) -> Scores:

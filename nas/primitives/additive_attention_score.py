@@ -14,10 +14,6 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return sizes.heads * (sizes.both * w**2 + sizes.pairs * w)
 
 
-def _passes(sizes: Sizes, params: Params) -> int:
-    return 2 * sizes.width
-
-
 @primitive(
     "additive_attention_score",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -25,7 +21,7 @@ def _passes(sizes: Sizes, params: Params) -> int:
     notation="vᵀtanh(W₁{query} + W₂{key})",
     source="Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
     macs=_macs,
-    passes=_passes,
+    passes=lambda sizes, params: 2 * sizes.width,
 )
 class AdditiveAttentionScore(nn.Module):
     """A hidden tanh layer over the query and the key, as wide as they are, without biases.

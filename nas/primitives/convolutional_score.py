@@ -14,17 +14,13 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return sizes.heads * (2 * n * w * 3 + sizes.pairs * w)
 
 
-def _never_safe(params: Params) -> bool:
-    return False
-
-
 @primitive(
     "convolutional_score",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
     role=Role.SCORE,
     notation="conv({query})·conv({key})ᵀ",
     source="Evolving Attention, section 2.1",
-    is_causal_safe=_never_safe,
+    is_causal_safe=lambda params: False,
     macs=_macs,
 )
 class ConvolutionalScore(nn.Module):

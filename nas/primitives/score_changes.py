@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.primitives.base import Role, primitive
 from nas.primitives.domains import Real
 from nas.primitives.shapes import Key, Query, Scores
 
@@ -59,17 +59,13 @@ class Softcap(nn.Module):
         return bounded.masked_fill(scores == -torch.inf, -torch.inf)
 
 
-def _macs(sizes: Sizes, params: Params) -> int:
-    return sizes.heads * sizes.tokens * sizes.width
-
-
 @primitive(
     "key_bias",
     "scores: scores[h], key: tokens[h,w] -> scores[h]",
     role=Role.SCORE,  # tokens enter here: a path from them to weights passes a score
     notation="({scores} + u·{key}ᵀ/√d)",
     source="Dai et al. 2019 (Transformer-XL), section 3.3, term (c)",
-    macs=_macs,
+    macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width,
 )
 class KeyBias(nn.Module):
     """Adds what each key says for itself, whatever the query: a learned linear function per head.

@@ -5,18 +5,10 @@ from __future__ import annotations
 from torch import nn
 from torch.nn import functional as F
 
-from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.primitives.base import Role, primitive
 from nas.primitives.domains import Flag, Integer
 from nas.primitives.masks import drop_padding
 from nas.primitives.shapes import Mask, Tokens
-
-
-def _macs(sizes: Sizes, params: Params) -> int:
-    return sizes.heads * sizes.tokens * sizes.width * int(params["kernel"])
-
-
-def _is_causal(params: Params) -> bool:
-    return bool(params["causal"])
 
 
 # POSITION, not TRANSFORM: what a token becomes depends on who stands beside it.
@@ -27,8 +19,8 @@ def _is_causal(params: Params) -> bool:
     notation="conv_{kernel}({tokens})",
     source="So et al. 2021 (Primer), section 4.2",
     parameters={"kernel": Integer(default=3, low=2, high=64), "causal": Flag(default=True)},
-    is_causal_safe=_is_causal,
-    macs=_macs,
+    is_causal_safe=lambda params: params["causal"],
+    macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width * params["kernel"],
 )
 class ShortConv(nn.Module):
     """Every feature of every head is mixed with the same feature of a few neighbours.

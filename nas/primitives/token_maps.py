@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.primitives.base import Params, Role, Sizes, map_macs, primitive
+from nas.primitives.base import Role, map_macs, primitive
 from nas.primitives.shapes import Tokens
 
 
@@ -54,17 +54,13 @@ class GatedValue(nn.Module):
         return tokens * torch.sigmoid(self.gate(tokens))
 
 
-def _gate_macs(sizes: Sizes, params: Params) -> int:
-    return sizes.tokens * sizes.dim * sizes.heads * sizes.width
-
-
 @primitive(
     "output_gate",
     "tokens: tokens[h,w] -> tokens[h,w]",
     role=Role.GATE,
     notation="{tokens} ⊙ σ(W x)",
     source="Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
-    macs=_gate_macs,
+    macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
 )
 class OutputGate(nn.Module):
     """Features of every head scaled by a gate projected from the block's input.

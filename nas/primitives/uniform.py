@@ -6,17 +6,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.genome import LABELS
-from nas.primitives.base import Params, Role, primitive
+from nas.primitives.base import Role, primitive
 from nas.primitives.domains import Choice
 from nas.primitives.shapes import Mask, Scores
-
-
-def _least_heads(params: Params) -> str:
-    return str(params["heads"])
-
-
-def _unread(params: Params) -> tuple[str, ...]:
-    return ("scores", "key")
 
 
 @primitive(
@@ -28,8 +20,8 @@ def _unread(params: Params) -> tuple[str, ...]:
     source="control: a mean over the keys",
     parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
     derived=("heads",),
-    unread=_unread,
-    least_heads=_least_heads,
+    unread=lambda params: ("scores", "key"),
+    least_heads=lambda params: params["heads"],
 )
 class Uniform(nn.Module):
     """The mean of the visible keys' values: a mechanism that does not attend.

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nas.kernels.normalisers import Threshold, fast_threshold_weights
 from nas.kernels.pieces import PIECE
-from nas.kernels.threshold import Threshold, fast_threshold_weights
 from nas.primitives.masks import hide
 from nas.primitives.threshold import threshold_weights
 
