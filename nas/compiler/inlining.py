@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _SHAPED: Final = re.compile(r'\b(?:Float|Bool|Int|Shaped)\[Tensor, "[^"]*"\]')
-_NAMED: Final = re.compile(rf"(?:(?<=: )|(?<=-> )|(?<=\[))(?:{'|'.join(PLAIN)})(?=[,):]| = )")
+_NAMED: Final = re.compile(
+    rf"(?:(?<=: )|(?<=-> )|(?<=\[)|(?<=, )(?=\w+\]))(?:{'|'.join(PLAIN)})(?=[,):\]\n]| = )"
+)
 _UNTYPED: Final = re.compile(r"(?<=\w): Any(?=[,)])")
 _SIGNATURE: Final = re.compile(r"^( *def \w+)\(\n([^()]*?)\n *\)( -> [^\n]*:)$", re.MULTILINE)
 # Names that the written file imports from torch itself.

@@ -12,7 +12,12 @@ from nas.kernels.windows import by_rows
 from nas.primitives.shapes import Mask, Query, Sums, Tokens, Values
 
 
-def visible_mean(values: Values, mask: Mask, queries: int, is_causal: bool = False) -> Sums:
+def visible_mean(
+    values: Values,
+    mask: Mask,
+    queries: int,
+    is_causal: bool = False,
+) -> Sums:
     """The mean of the values that each query sees; zeros where it sees none.
 
     Args:

@@ -56,7 +56,7 @@ SPARSE = {
     )
     for power in (1, 2)
 }
-NETWORKS = pytest.mark.parametrize("kind", KINDS)
+NETWORKS = pytest.mark.parametrize("kind", list(KINDS))
 KINDS |= SPARSE
 EVERY = pytest.mark.parametrize("kind", KINDS)
 LENGTHS = {"q": (BATCH, HEADS, QUERIES), "k": (BATCH, HEADS, KEYS)}
