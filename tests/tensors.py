@@ -39,7 +39,9 @@ def with_gradients(out: Tensor, leaves: Iterable[Tensor]) -> list[Tensor]:
     """A result and the gradients of a weighted sum of it; zero where it does not depend on one."""
     above = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
     weighted = torch.where(out.isfinite(), out, 0.0) * above
-    gradients = torch.autograd.grad(weighted.sum(), list(leaves), allow_unused=True)
+    gradients = torch.autograd.grad(
+        weighted.sum(), list(leaves), allow_unused=True, retain_graph=True
+    )
     return [out, *(torch.zeros(()) if g is None else g for g in gradients)]
 
 
