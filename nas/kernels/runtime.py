@@ -58,7 +58,11 @@ def squared_length(x: Tokens) -> Float[Tensor, "b h n 1"]:
     return exact.square().sum(dim=-1, keepdim=True)
 
 
-def with_silent_key(key: Key, values: Values, mask: Mask) -> tuple[Tensor, ...]:
+def with_silent_key(
+    key: Key,
+    values: Values,
+    mask: Mask,
+) -> tuple[Tensor, Tensor, Mask]:
     """Keys, values and mask with a key of zeros in front, which every query sees.
 
     Softmax over them is softmax_one over the others: one more exp(0) in its denominator.
