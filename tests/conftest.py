@@ -24,9 +24,7 @@ install_import_hook(
         "nas.kernels.means",
         "nas.kernels.shaped",
         "nas.kernels.normalisers",
-        "nas.kernels.scores",
         "nas.kernels.pair_scores",
-        "nas.kernels.threshold",
         "nas.kernels.pieces",
         *(
             f"nas.primitives.{p.stem}"
