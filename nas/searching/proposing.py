@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 # Attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
 MOST_REMEMBERED: Final = 50_000  # genomes of which it is remembered what they come to
-REPEAT_EVERY: Final = 10  # proposals
-LAST_REPEATS: Final = 0.1  # share of all proposals
+REPEAT_EVERY: Final = 6  # proposals, of which one trains what is known
 ILLEGAL: Final = "internal error, the policy forbids it: "
 
 
@@ -128,12 +127,12 @@ class Proposer:
     """Draws proposals in order of their numbers.
 
     Most are new mechanisms, drawn by the algorithm. Some train a known one with another seed, so
-    that the noise is known and the front does not rest on luck: one in ten, and the last tenth of
-    all, each time the likely member of the front of which one more training tells most.
+    that the noise is known and the front does not rest on luck: one in ``REPEAT_EVERY``, each time
+    the likely member of the front of which one more training tells most.
 
     Args:
         lag: see the module; None for the generational form.
-        total: how many proposals there will be; None repeats nothing.
+        repeats: whether any are trained again.
     """
 
     def __init__(
@@ -142,11 +141,11 @@ class Proposer:
         materials: Materials,
         *,
         lag: int | None = None,
-        total: int | None = None,
+        repeats: bool = False,
     ) -> None:
         self._algorithm, self._materials = algorithm, materials
         self._judge, self._archive = materials.judge, materials.archive
-        self._lag, self._total = lag, total
+        self._lag, self._repeats = lag, repeats
         self._asked: list[Proposal] = []
         self._num_told = 0
         self._num_named = 0
@@ -201,7 +200,7 @@ class Proposer:
 
     def _repeat(self, number: int, rng: np.random.Generator) -> Proposal | None:
         """A known mechanism to train again, where it is time for one."""
-        if self._total is None or not _is_time_to_repeat(number, self._total):
+        if not self._repeats or number % REPEAT_EVERY != REPEAT_EVERY - 1:
             return None
         chosen = self._archive.most_doubtful(rng)
         if chosen is None:
@@ -220,9 +219,3 @@ class Proposer:
             self._num_named += 1
             return Attempt(genome, "mechanism", name)
         return materials.sample(rng)
-
-
-def _is_time_to_repeat(number: int, total: int) -> bool:
-    return (
-        number >= total - round(LAST_REPEATS * total) or number % REPEAT_EVERY == REPEAT_EVERY - 1
-    )

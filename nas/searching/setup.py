@@ -149,9 +149,8 @@ def make_proposer(setup: RunSetup, setting: Setting) -> Proposer:
         archive=Archive(setup.objectives),
     )
     algorithm = ALGORITHMS.get(setup.algorithm)(materials)
-    # Where each mechanism is trained several times, the noise is known.
-    total = setup.population * setup.generations if setup.repeats == 1 else None
-    return Proposer(algorithm, materials, lag=setup.lag, total=total)
+    # Where each mechanism is trained several times, its noise is known.
+    return Proposer(algorithm, materials, lag=setup.lag, repeats=setup.repeats == 1)
 
 
 def frozen(name: str, model: pydantic.BaseModel) -> Document:

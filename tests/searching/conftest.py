@@ -199,10 +199,10 @@ class Kit:
         )
 
     def proposer(
-        self, name: str, lag: int | None = None, total: int | None = None, **changes: Any
+        self, name: str, lag: int | None = None, repeats: bool = False, **changes: Any
     ) -> Proposer:
         materials = self.materials(**changes)
-        return Proposer(ALGORITHMS.get(name)(materials), materials, lag=lag, total=total)
+        return Proposer(ALGORITHMS.get(name)(materials), materials, lag=lag, repeats=repeats)
 
     def proposal_of(self, told: Told) -> Proposal:
         """A proposal that asks for the same mechanism."""

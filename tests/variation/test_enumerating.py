@@ -66,8 +66,8 @@ def test_a_chain_and_its_flags_are_counted_by_hand() -> None:
     chain = {"scaled_dot_product": {}, "softmax": {}, "weighted_sum": {}}
     fields = {"name": "chain", "nodes": {"max": 3}, "primitives": chain, "projections": flags}
     found = dict(enumerate_space(SearchSpace.model_validate(fields), POLICY, SIZES))
-    # The values are v, by the policy. Queries and keys change names freely, so that (k, q) is (q, k)
-    # and (k, k) is (q, q); v is told from them by the values.
+    # The values are v, by the policy. Queries and keys may change names: (k, q) is (q, k), and
+    # (k, k) is (q, q); v is told from them by the values.
     scores = [("q", "k"), ("q", "q"), ("q", "v"), ("v", "q"), ("v", "v")]
     assert len(found) == len(list(product(scores, flags["has_wv"], flags["has_wo"])))
     assert resolved_digest(mechanism("mha").genome, SIZES) in found
