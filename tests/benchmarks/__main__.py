@@ -1,21 +1,18 @@
 """Measure what docs/benchmarks.md quotes. Nothing here passes or fails; it prints tables.
 
     python -m tests.benchmarks validator            genomes judged, varied, named a second
-    python -m tests.benchmarks driver               a search without its trainings, a candidate
-    python -m tests.benchmarks dispatch             what Ray adds to a training
     python -m tests.benchmarks kernels              each mechanism against its naive form
     python -m tests.benchmarks memory               peak memory of 4,096 tokens
-    python -m tests.benchmarks additive             additive scores by the ways to write them
     python -m tests.benchmarks timing               predicted times against measured ones
     python -m tests.benchmarks sqa                  Sparse Query Attention's claim, on one thread
     python -m tests.benchmarks evaluation           our training against plain PyTorch
-    python -m tests.benchmarks trainings            core-seconds of a training, mha and uniform
     python -m tests.benchmarks search               core-seconds a mechanism of a whole search
+    python -m tests.benchmarks versions             the same of two versions, in turn
     python -m tests.benchmarks published            the published evaluation, 30 genomes in turn
     python -m tests.benchmarks gpu                  training and long sequences on a CUDA device
     python -m tests.benchmarks --data imagefolder:PATH --history FILE       all of them
 
-Evaluation, trainings, search, published and gpu train on the images that ``--data`` names. Shared
+Evaluation, search, versions, published and gpu train on the images that ``--data`` names. Shared
 machines are noisy: what is compared takes turns, processor time counts, and of it the fastest
 round. A table at the end has every figure with its spread; ``--history`` appends them to a file, a
 line of JSON for each benchmark.
@@ -33,9 +30,6 @@ from typing import Final
 import torch
 
 from nas.processor import processor_name
-from tests.benchmarks.additive import additive
-from tests.benchmarks.dispatch import dispatch
-from tests.benchmarks.driver import driver
 from tests.benchmarks.evaluation import evaluation
 from tests.benchmarks.figures import Figure, print_table, remember
 from tests.benchmarks.gpu import gpu
@@ -45,21 +39,18 @@ from tests.benchmarks.published import published
 from tests.benchmarks.search import search
 from tests.benchmarks.sqa import sqa
 from tests.benchmarks.timing import timing
-from tests.benchmarks.trainings import trainings
 from tests.benchmarks.validator import validator
+from tests.benchmarks.versions import versions
 
 BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], list[Figure]]]] = {
     "validator": validator,
-    "driver": driver,
-    "dispatch": dispatch,
     "kernels": kernels,
     "memory": memory,
-    "additive": additive,
     "timing": timing,
     "sqa": sqa,
     "evaluation": evaluation,
-    "trainings": trainings,
     "search": search,
+    "versions": versions,
     "published": published,
     "gpu": gpu,
 }
@@ -88,15 +79,16 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--data", default="cifar10", help="as for `nas evaluate`")
-    parser.add_argument("--seeds", type=int, default=5, help="of evaluation and trainings")
-    parser.add_argument(
-        "--rounds", type=int, default=15, help="of kernels, additive, timing and sqa"
-    )
+    parser.add_argument("--seeds", type=int, default=5, help="of evaluation")
+    parser.add_argument("--rounds", type=int, default=15, help="of kernels, timing, sqa and gpu")
     parser.add_argument(
         "--genome", action="append", default=[], metavar="SOURCE", help="one more for gpu"
     )
     parser.add_argument(
         "--published", type=Path, metavar="FOLDER", help="a copy of the published code"
+    )
+    parser.add_argument(
+        "--before", type=Path, metavar="FOLDER", help="a checkout of another version, for versions"
     )
     parser.add_argument("--history", type=Path, metavar="FILE", help="append figures to this file")
     options = parser.parse_args()
