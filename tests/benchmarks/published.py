@@ -24,9 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import torch
-from PIL import Image
 
 from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import make_plan
@@ -36,6 +34,7 @@ from nas.evaluation.trial import Trial, training_seed
 from nas.genome import Genome
 from nas.tasks import load_task
 from tests.benchmarks.figures import TIMES, Figure
+from tests.benchmarks.plain import PerImage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,20 +180,10 @@ class Theirs:
 def _serving(data: Data) -> Any:
     """What stands for torchvision's class: the same images, one by one."""
 
-    class Images(torch.utils.data.Dataset[Any]):
-        def __init__(self, root: str, train: bool, download: bool, transform: Any) -> None:
-            columns = data.train if train else data.validation
-            self.images = np.ascontiguousarray(columns["images"].transpose(0, 2, 3, 1))
-            self.targets = columns["labels"]
-            self.transform = transform
+    def images(root: str, train: bool, download: bool, transform: Any) -> PerImage:
+        return PerImage(data, "train" if train else "validation", transform)
 
-        def __len__(self) -> int:
-            return len(self.images)
-
-        def __getitem__(self, index: int) -> Any:
-            return self.transform(Image.fromarray(self.images[index])), int(self.targets[index])
-
-    return Images
+    return images
 
 
 def _core_seconds() -> float:
