@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nas.errors import ConfigError, ExportError, ViolationError
-from nas.evaluation.backends import Execution, make_evaluator
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.share import Execution
 from nas.store import RUNS, find_run, open_run
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def search(
         runs: the folder that the run's folder goes into.
         listener: hears what happens; see ``nas.searching.listener``.
         command: what a person typed, for the record.
-        execution: who trains, and on what: fields of ``nas.evaluation.backends.Execution``, such
+        execution: who trains, and on what: fields of ``nas.evaluation.share.Execution``, such
             as ``backend="local"``, ``workers`` or ``time_limit``, which is half an hour by default.
 
     Raises:

@@ -27,6 +27,7 @@ from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import build_attention
 from nas.errors import NasError
 from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.share import Execution
 from nas.evaluation.trainer import build_model
 from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
 from nas.mechanisms import MECHANISMS, mechanism
@@ -139,7 +140,8 @@ def candidates(
 
 def _shared(task: Task, data: Data, workers: int) -> Evaluator:
     """Workers that have one GPU together."""
-    return RayEvaluator(task, data, workers=workers, gpus_per_worker=1 / workers)
+    shared = Execution(workers=workers, gpus_per_worker=1 / workers)
+    return RayEvaluator(task, data, shared)
 
 
 def _trials(task: Task, count: int, seed: int) -> list[Trial]:
