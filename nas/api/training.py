@@ -204,7 +204,8 @@ def _execution(options: Executing) -> Execution:
     Raises:
         ConfigError: a number is not above 0.
     """
-    chosen = Execution(**{"time_limit": TIME_LIMIT, **options})
+    given: Executing = {"time_limit": TIME_LIMIT, **options}
+    chosen = Execution(**given)
     for name in ("workers", "time_limit", "start_seconds"):
         value = getattr(chosen, name)
         if value is not None and not value > 0:  # NaN is not above 0 either
