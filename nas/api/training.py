@@ -182,8 +182,7 @@ def _trainings(
             evaluator = JournaledEvaluator(evaluator, Path(record), task, data)
         named = [(source.text, source.genome) for source in sources]
         for found in study(named, task, evaluator, repeats=seeds, seed=seed):
-            name, repeat, result = found.name, found.repeat, found.evaluation
-            yield Training(name, found.digest, repeat, result, costs[name], metric)
+            yield Training(**vars(found), costs=costs[found.name], metric=metric)
     finally:
         evaluator.close()
 

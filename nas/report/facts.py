@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
+from os.path import commonprefix
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -123,8 +125,8 @@ def gather(run: Run) -> RunFacts:
 
 def id_length(digests: Sequence[str]) -> int:
     """How many characters tell sorted digests apart; at least 8."""
-    shared = max(map(_shared, digests, digests[1:]), default=0)
-    return max(ID_LENGTH, shared + 1)
+    shared = (len(commonprefix(neighbours)) for neighbours in pairwise(digests))
+    return max(ID_LENGTH, 1 + max(shared, default=0))
 
 
 def task_and_data(setup: RunSetup) -> str:
@@ -203,8 +205,3 @@ def _titles(setup: RunSetup, members: Sequence[Candidate]) -> dict[str, tuple[st
     for title, member in named_members(setup.objectives, members).items():
         found[member.digest] = (*found.get(member.digest, ()), title)
     return found
-
-
-def _shared(a: str, b: str) -> int:
-    """Length of the beginning that two digests share."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))

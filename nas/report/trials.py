@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.evaluation.study import mean_and_error
+from nas.evaluation.study import Result, mean_and_error
 from nas.report.table import Column, say, say_table
 from nas.report.text import last_line
 from nas.report.units import FRACTION, amount, header, quantity
@@ -15,27 +15,20 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nas.evaluation.trial import Evaluation
     from nas.objectives import Metric
 
 COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
 
 
 @dataclass(frozen=True)
-class Training:
-    """One training of one mechanism, and what it gave.
+class Training(Result):
+    """One training of one mechanism, and what it gave; its name is the SOURCE as given.
 
     Attributes:
-        name: the SOURCE as given.
-        repeat: the how-many-eth training of it, from 0.
         costs: of all attention layers, by name.
         metric: the task's first, by which mechanisms are compared.
     """
 
-    name: str
-    digest: str
-    repeat: int
-    evaluation: Evaluation
     costs: Mapping[str, float]
     metric: Metric
 
