@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from itertools import pairwise
-from os.path import commonprefix
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -124,9 +122,11 @@ def gather(run: Run) -> RunFacts:
 
 
 def id_length(digests: Sequence[str]) -> int:
-    """How many characters tell sorted digests apart; at least 8."""
-    shared = (len(commonprefix(neighbours)) for neighbours in pairwise(digests))
-    return max(ID_LENGTH, 1 + max(shared, default=0))
+    """How many characters tell digests apart; at least 8."""
+    length = ID_LENGTH
+    while len({digest[:length] for digest in digests}) < len({*digests}):
+        length += 1
+    return length
 
 
 def task_and_data(setup: RunSetup) -> str:
