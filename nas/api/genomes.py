@@ -114,16 +114,17 @@ def export(
     check_target(path, written.suffix)
     found = resolve(source)
     task = found.task()
-    sizes = (dim or (task.width if task else 64), heads or (task.heads if task else 4))
-    kept = _kept_weights(found, task, sizes, layer) if weights else None
+    dim = dim if dim is not None else task.width if task else 64
+    heads = heads if heads is not None else task.heads if task else 4
+    kept = _kept_weights(found, task, dim, heads, layer) if weights else None
     bias = bool(task and task.qkv_bias)
-    content = written(found.genome, *sizes, _origin(found), qkv_bias=bias, is_fast=fast)
+    content = written(found.genome, dim, heads, _origin(found), qkv_bias=bias, is_fast=fast)
     write_export(content, path)
     target = path.with_suffix(".safetensors") if kept else None
     if kept and target:
         export_weights(kept, layer, found.genome, target)
-    remarks = compiler.make_plan(found.genome).remarks(sizes[1])
-    return Exported(path, *sizes, target, tuple(f"{remark}." for remark in remarks))
+    remarks = compiler.make_plan(found.genome).remarks(heads)
+    return Exported(path, dim, heads, target, tuple(f"{remark}." for remark in remarks))
 
 
 def list_objectives() -> dict[str, str]:
@@ -137,17 +138,17 @@ def list_mechanisms() -> dict[str, str]:
     return {name: found.about for name, found in MECHANISMS.items()}
 
 
-def _kept_weights(source: Source, task: Task | None, sizes: tuple[int, int], layer: int) -> Path:
+def _kept_weights(source: Source, task: Task | None, dim: int, heads: int, layer: int) -> Path:
     """The file in which a run keeps the weights of a member of its front."""
     if task is None or source.run is None or source.digest is None:
         raise ExportError(
             f"{source.text}: has no trained weights; expected a member of a run, such as "
             "latest/best."
         )
-    if sizes != (task.width, task.heads):
+    if (dim, heads) != (task.width, task.heads):
         raise ExportError(
-            f"the weights were trained at dim {task.width} and heads {task.heads}, not {sizes[0]} "
-            f"and {sizes[1]}; leave dim and heads out."
+            f"the weights were trained at dim {task.width} and heads {task.heads}, not {dim} "
+            f"and {heads}; leave dim and heads out."
         )
     own = layers_with_mechanism(source.genome.placement, task.depth)
     if layer not in own:

@@ -156,11 +156,11 @@ def evaluate(
     """
     check_count("seeds", seeds)
     rules, given = load_policy(policy), _execution(execution)
-    resolved = [resolve(source, Path(runs)) for source in dict.fromkeys(sources)]
-    for one in resolved:
+    resolved = {one.text: one for one in (resolve(source, Path(runs)) for source in sources)}
+    for one in resolved.values():
         _check_legal(one, rules)
     chosen = load_task(task, data=data, overrides=overrides)
-    return _trainings(resolved, chosen, given, seeds, seed, record)
+    return _trainings([*resolved.values()], chosen, given, seeds, seed, record)
 
 
 def _trainings(

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 from nas.cli.console import output
 from nas.cli.progress import Progress
-from nas.report.facts import task_and_data
-from nas.report.table import Column, cut, line_width, named_values, say, table_lines
+from nas.report.facts import run_line
+from nas.report.table import Column, cut, named_values, say, table_lines
 from nas.report.text import plural, printable
 from nas.report.units import duration, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderResult
 
     from nas.cli.progress import Clock
     from nas.objectives import Objective
@@ -45,7 +45,7 @@ def display(console: Console | None = None, clock: Clock = time.monotonic) -> It
         return
     from rich.live import Live
 
-    panel = Panel(console, clock)
+    panel = Panel(clock)
     with Live(panel, console=console, refresh_per_second=FRAMES_PER_SECOND, transient=True):
         yield panel
 
@@ -53,27 +53,21 @@ def display(console: Console | None = None, clock: Clock = time.monotonic) -> It
 class Panel(Progress):
     """The display of a terminal; rich asks for it several times a second."""
 
-    def __init__(self, console: Console, clock: Clock) -> None:
-        super().__init__(clock)
-        self._console = console
-
-    def __rich__(self) -> RenderableType:
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         """The panel as it is now; none of its lines is wider than the terminal."""
-        from rich.console import Group
         from rich.text import Text
 
         if self.started is None:
-            return Text("preparing ...", "dim")
-        width = line_width(self._console) or 80
+            yield Text("preparing ...", "dim")
+            return
+        width = options.max_width
         length = min(width, MAX_BAR)
         filled = int(self.done / max(1, self.done + self.to_go) * length)
-        return Group(
-            Text(cut(printable(headline(self.started)), width), "bold"),
-            Text.assemble(("━" * filled, "green"), ("─" * (length - filled), "dim")),
-            *table_lines(_numbers(self), width),
-            Text(),
-            *table_lines(_results(self), width),
-        )
+        yield Text(cut(printable(headline(self.started)), width), "bold")
+        yield Text.assemble(("━" * filled, "green"), ("─" * (length - filled), "dim"))
+        yield from table_lines(_numbers(self), width)
+        yield Text()
+        yield from table_lines(_results(self), width)
 
 
 class Lines(Progress):
@@ -108,11 +102,7 @@ class Lines(Progress):
 
 def headline(started: Started) -> str:
     """What is searched, in one line."""
-    setup = started.setup
-    return (
-        f"run {started.run} · space {setup.space.name} · task {task_and_data(setup)} · "
-        f"seed {setup.seed} · {setup.algorithm} · {plural(started.workers, 'worker')}"
-    )
+    return run_line(started.run, started.setup, plural(started.workers, "worker"))
 
 
 def generation_line(progress: Progress) -> str:

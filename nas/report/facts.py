@@ -143,11 +143,14 @@ def task_and_data(setup: RunSetup) -> str:
 def headline(facts: RunFacts) -> str:
     """Which run this is and how it stands, in one line."""
     summary = facts.summary
-    return (
-        f"run {summary.name} · space {summary.space} · task {task_and_data(facts.setup)} · "
-        f"seed {summary.seed} · {summary.algorithm} · {summary.status}, "
-        f"{summary.generations_done} of {plural(summary.generations, 'generation')}"
-    )
+    done = f"{summary.generations_done} of {plural(summary.generations, 'generation')}"
+    return run_line(summary.name, facts.setup, f"{summary.status}, {done}")
+
+
+def run_line(name: str, setup: RunSetup, state: str) -> str:
+    """A run's name, what it searches and how, and a word on its state."""
+    what = f"run {name} · space {setup.space.name} · task {task_and_data(setup)}"
+    return f"{what} · seed {setup.seed} · {setup.algorithm} · {state}"
 
 
 def tally(facts: RunFacts) -> list[tuple[str, str]]:

@@ -224,12 +224,10 @@ def _title(objective: Objective) -> str:
 
 
 def _caption(facts: RunFacts, across: Objective, up: Objective) -> str:
-    setup, summary = facts.setup, facts.summary
+    setup = facts.setup
     parts = [
-        f"space {summary.space}",
-        f"task {task_and_data(setup)}",
-        f"seed {summary.seed}",
-        f"{plural(summary.counts.evaluated, 'mechanism')} evaluated",
+        f"seed {setup.seed}",
+        f"{plural(facts.summary.counts.evaluated, 'mechanism')} evaluated",
         f"hypervolume {facts.hypervolume:.4f}",
     ]
     if setup.repeats > 1:

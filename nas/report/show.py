@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nas.canonical import digest
@@ -57,10 +57,11 @@ def examine(
         raise ViolationError(
             f"{source.text}: {error} `nas validate {source.text}` says more.", error.violations
         ) from None
-    own, task = Sizes(), source.task()
+    sizes, task = Sizes(), source.task()
     if task is not None:
-        own = Sizes(task.sizes.dim, task.sizes.heads, task.sizes.tokens, task.qkv_bias)
-    sizes = Sizes(dim or own.dim, heads or own.heads, tokens or own.tokens, own.qkv_bias)
+        sizes = Sizes(task.sizes.dim, task.sizes.heads, task.sizes.tokens, task.qkv_bias)
+    given: dict[str, Any] = {"dim": dim, "heads": heads, "tokens": tokens}
+    sizes = replace(sizes, **{name: size for name, size in given.items() if size is not None})
     name, priced = digest(source.genome), price(plan.genome, sizes)
     code = None
     if priced.cost is not None:

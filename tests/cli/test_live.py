@@ -160,7 +160,7 @@ def test_rate_and_time_left(replayer: Replayer, clock: Clock) -> None:
 
 def test_before_the_first_result_there_is_no_rate(replayer: Replayer, clock: Clock) -> None:
     terminal = Printed(100)
-    panel = Panel(terminal.console, clock)
+    panel = Panel(clock)
     replayer.tell(panel, until=1)
     assert panel.per_minute is None
     assert panel.seconds_left is None
@@ -172,7 +172,7 @@ def test_before_the_first_result_there_is_no_rate(replayer: Replayer, clock: Clo
 @pytest.mark.parametrize("until", [1, 2, 20, None])
 def test_the_panel_fits(replayer: Replayer, clock: Clock, width: int, until: int | None) -> None:
     terminal = Printed(width)
-    panel = Panel(terminal.console, clock)
+    panel = Panel(clock)
     terminal.console.print(panel)
     replayer.tell(panel, until=until)
     terminal.console.print(panel)
