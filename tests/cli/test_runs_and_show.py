@@ -14,7 +14,7 @@ from nas.errors import RunError
 from nas.mechanisms import MECHANISMS
 from nas.objectives import Objective
 from nas.store import Document, RunSetup, create_run, open_run
-from tests.recorded_run import MACS
+from tests.recorded_run import ACCURACY, MACS
 
 
 def test_front_of_the_latest_run_by_default_of_others_by_name_or_path(
@@ -126,12 +126,10 @@ def test_mechanisms_explains_one(nas: Any, name: str) -> None:
     assert answer["costs"]["macs"] > 0
 
 
-def test_members_by_name_where_nothing_is_a_cost(
-    nas: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_members_by_name_where_nothing_is_a_cost(nas: Any, make_run: Any, tmp_path: Path) -> None:
     """With a second metric, which is minimised, in place of the multiply-adds."""
-    monkeypatch.setattr("tests.recorded_run.MACS", replace(MACS, is_metric=True))
-    folder = make_run(tmp_path, generations=1)
+    objectives = (ACCURACY, replace(MACS, is_metric=True))
+    folder = make_run(tmp_path, generations=1, objectives=objectives)
     result = nas("show", f"{folder}/cheapest")
     assert (result.status, result.out) == (2, "")
     assert "no cost among its objectives, so none is cheapest; expected one of best" in result.err
@@ -143,8 +141,7 @@ def test_members_by_name_where_nothing_is_a_metric(
     nas: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = Objective("params", "min", "count", "learned numbers", 0.0, 1e5, is_metric=False)
-    monkeypatch.setattr("tests.recorded_run.ACCURACY", params)
-    folder = make_run(tmp_path / "runs", generations=1)
+    folder = make_run(tmp_path / "runs", generations=1, objectives=(params, MACS))
     monkeypatch.chdir(tmp_path)
     best, cheapest = (
         json.loads(nas("show", f"{folder}/{name}", "--json").out) for name in ("best", "cheapest")

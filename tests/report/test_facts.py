@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +9,10 @@ from typing import Any
 
 import pytest
 
-from nas.objectives import Objective, as_costs
 from nas.pareto import dominates
 from nas.report.facts import RunFacts, headline, id_length, session_seconds, tally
 from nas.report.units import duration
-from nas.store import find_proposal, front, named_members, open_run
-
-PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
+from nas.store import find_proposal, front, open_run
 
 
 def test_facts_agree_with_the_store(facts: RunFacts, recorded_run: Path) -> None:
@@ -48,24 +44,6 @@ def test_named_mechanisms_and_who_beats_them(facts: RunFacts) -> None:
         for name, other in facts.named:
             is_beaten = dominates(facts.costs(member), facts.costs(other))
             assert all((part in beaten) == is_beaten for part in name.split(" = "))
-
-
-def test_best_and_cheapest_whatever_the_objectives(facts: RunFacts) -> None:
-    accuracy, macs = facts.setup.objectives
-
-    def named(*objectives: Objective) -> dict[str, Any]:
-        members = sorted(facts.members, key=lambda m: as_costs(objectives, m.objectives))
-        return named_members(objectives, members)
-
-    least = min(facts.members, key=lambda m: m.objectives["macs"])
-    turned = named(macs, accuracy)
-    assert turned["best"] is turned["cheapest"] is least
-    loss = dataclasses.replace(macs, is_metric=True)  # as a metric that is minimised
-    assert named(loss, accuracy).keys() == {"best", "knee"}
-    assert named(loss, accuracy)["best"] is least
-    costs = named(PARAMS, macs)  # no metric
-    assert costs["best"] is costs["cheapest"]
-    assert costs["best"].objectives["params"] == min(m.objectives["params"] for m in facts.members)
 
 
 def test_id_length_tells_all_digests_apart() -> None:

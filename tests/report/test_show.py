@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nas.costs import attention_cost
-from nas.errors import RunError, ViolationError
+from nas.errors import ViolationError
 from nas.genome import Genome
 from nas.mechanisms import MECHANISMS
 from nas.report.show import Shown, examine, show, show_answer
@@ -123,8 +123,3 @@ def test_a_failed_member_says_why(recorded_run: Path) -> None:
         proposal = next(p for p in run.proposals() if p.key == key)
     printed = text(examine(resolve(f"{recorded_run}/{proposal.digest}")))
     assert "diverged: the loss is not a number" in printed.text
-
-
-def test_a_run_that_does_not_exist() -> None:
-    with pytest.raises(RunError, match="no such run"):
-        resolve("nowhere/best")
