@@ -10,8 +10,9 @@ from nas.canonical import canonicalise
 from nas.compiler import make_plan
 from nas.costs import costs_of
 from nas.errors import ConfigError, ViolationError
-from nas.evaluation.backends import Execution, make_evaluator
+from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
+from nas.evaluation.share import Execution
 from nas.evaluation.study import study
 from nas.report.trials import Training
 from nas.searching.driver import resume_search, run_search
@@ -77,7 +78,7 @@ def search(
         runs: the folder that the run's folder goes into.
         listener: hears what happens; see ``nas.searching.listener``.
         command: what a person typed, for the record.
-        execution: who trains, and on what: fields of ``nas.evaluation.backends.Execution``, such
+        execution: who trains, and on what: fields of ``nas.evaluation.share.Execution``, such
             as ``backend="local"``, ``workers`` or ``time_limit``, which is half an hour by default.
 
     Raises:

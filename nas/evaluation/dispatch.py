@@ -3,8 +3,8 @@
 The rules are here, free of any library; a `Pool` is what carries them out (`ray_backend` has one).
 A worker has one trial at a time. One that hangs is ended, and its trial has failed. A lost one is
 replaced, and its trial is tried again, alone, before it is recorded as failed: most losses are the
-machine's, or a neighbour's that takes all memory. Nothing here depends on which worker does what,
-or on who finishes first.
+machine's, or a neighbour's that takes all memory. So is a trial that ran out of memory beside
+others. Nothing here depends on which worker does what, or on who finishes first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from nas.errors import DeviceError
+from nas.errors import DeviceError, RunError
 from nas.evaluation.trial import Evaluation
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Pool(Protocol):
 
 
 class Dispatcher:
-    """Runs trials on the workers of a pool.
+    """An `Evaluator` that runs trials on the workers of a pool.
 
     Args:
         pool: where the workers come from; they start at once.
@@ -88,23 +88,33 @@ class Dispatcher:
         workers: int,
         budget: Callable[[Trial], Budget],
         *,
-        patience: float = math.inf,
+        patience: float,
         start_seconds: float,
     ) -> None:
+        self.workers = workers
         self._pool, self._budget = pool, budget
         self._patience, self._start_seconds = patience, start_seconds
-        self._slots = [_Slot() for _ in range(workers)]
         self._pending: list[_Ticket] = []
         self._submitted = self._failed_starts = 0
         self._has_started = False
         self._last_ready = time.monotonic()
-        self._fill_slots()
+        self._slots = [_Slot(*pool.start()) for _ in range(workers)]
+
+    def calibrate(self) -> Mapping[str, Any]:
+        """Have the first worker that is ready measure its speed; only while no trial is under way.
+
+        Raises:
+            DeviceError: no worker starts, or all that were asked are lost or hang.
+        """
+        self._queue(None, 0.0)
+        ((_, measured),) = self._answers()
+        found: Mapping[str, Any] = measured
+        return found
 
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queue trials, those with most work first, and give free workers theirs."""
         for trial in trials:
             self._queue(trial, trial.work)
-        self._fill_slots()
         self._assign()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
@@ -115,25 +125,15 @@ class Dispatcher:
         """
         return [(ticket.trial, answer) for ticket, answer in self._answers() if ticket.trial]
 
-    def calibrate(self) -> Mapping[str, Any]:
-        """Have the first worker that is ready measure its speed; only while no trial is under way.
-
-        Raises:
-            DeviceError: no worker starts, or all that were asked are lost.
-        """
-        self._queue(None, 0.0)
-        self._fill_slots()
-        ((_, measured),) = self._answers()
-        found: Mapping[str, Any] = measured
-        return found
-
-    def stop(self) -> None:
+    def close(self) -> None:
         """End all workers; what they were doing is forgotten, and what waits."""
-        self._pending.clear()
         for slot in self._slots:
-            self._end(slot)
+            self._pool.kill(slot.worker)
+        self._slots, self._pending = [], []
 
     def _queue(self, trial: Trial | None, work: float) -> None:
+        if not self._slots:
+            raise RunError("this evaluator was closed; expected a new one.")
         heapq.heappush(self._pending, _Ticket(0, (-work, self._submitted), trial))
         self._submitted += 1
 
@@ -180,16 +180,22 @@ class Dispatcher:
 
     def _attend(self, slot: _Slot, has_answer: bool) -> list[_Answer]:
         """See to a worker that has answered, or should have."""
-        if slot.ticket is None:
+        ticket = slot.ticket
+        if ticket is None:
             self._welcome(slot, has_answer)
             return []
+        if not has_answer:
+            return self._give_up(slot, ticket)
         try:
-            if not has_answer:
-                return self._give_up(slot, slot.ticket)
             answer = self._pool.get(slot.awaited)
         except WorkerLostError as error:
-            return self._lose(slot, slot.ticket, error)
-        ticket, slot.ticket, slot.awaited = slot.ticket, None, None
+            return self._lose(slot, ticket, error)
+        slot.ticket = slot.awaited = None
+        is_short = isinstance(answer, Evaluation) and answer.reason == "out_of_memory"
+        if is_short and not ticket.losses and self.workers > 1:
+            # Its neighbours may have held the memory: it counts as lost, once, and so runs alone.
+            self._try_again(ticket)
+            return []
         return [(ticket, answer)]
 
     def _welcome(self, slot: _Slot, has_answer: bool) -> None:
@@ -218,7 +224,7 @@ class Dispatcher:
         """End a worker that hangs; its trial has failed, a measurement is another one's."""
         if ticket.trial is None:
             text = f"no answer within {CALIBRATION_SECONDS:g} s"
-            raise WorkerLostError("worker_lost", text)
+            return self._lose(slot, ticket, WorkerLostError("worker_lost", text))
         text = f"no answer within {self._patience:g} s, so its worker was ended"
         return self._fail(slot, ticket, "time_limit", text)
 
@@ -227,40 +233,32 @@ class Dispatcher:
 
         Who was to blame cannot be seen: the worker may have died of another's memory.
         """
-        ticket.losses += 1
-        if ticket.losses == MAX_LOSSES:
+        if ticket.losses + 1 == MAX_LOSSES:
             text = f"its worker was lost, {MAX_LOSSES} times: {error}"
             return self._fail(slot, ticket, error.reason, text)
-        heapq.heappush(self._pending, ticket)
         self._replace(slot)
+        self._try_again(ticket)
         return []
+
+    def _try_again(self, ticket: _Ticket) -> None:
+        ticket.losses += 1
+        heapq.heappush(self._pending, ticket)
 
     def _fail(self, slot: _Slot, ticket: _Ticket, reason: Reason, text: str) -> list[_Answer]:
         """Record the failure of what a worker was training, and replace the worker."""
-        seconds, trial = time.monotonic() - slot.since, ticket.trial
         self._replace(slot)
-        if trial is None:
+        if ticket.trial is None:
             raise DeviceError(f"no worker could measure its speed: {text}.")
-        budget = self._budget(trial)
-        return [(ticket, Evaluation.failure(trial, budget, reason, text, slot.name, seconds))]
-
-    def _fill_slots(self) -> None:
-        for slot in self._slots:
-            if slot.worker is None:
-                slot.worker, slot.awaited = self._pool.start()
+        budget, seconds = self._budget(ticket.trial), time.monotonic() - slot.since
+        failure = Evaluation.failure(ticket.trial, budget, reason, text, slot.name, seconds)
+        return [(ticket, failure)]
 
     def _replace(self, slot: _Slot) -> None:
         """End a slot's worker and start a new one in its place."""
-        self._end(slot)
-        self._fill_slots()
-
-    def _end(self, slot: _Slot) -> None:
-        if slot.worker is not None:
-            self._pool.kill(slot.worker)
+        self._pool.kill(slot.worker)
         if slot.is_ready:
             self._last_ready = time.monotonic()
-        slot.worker = slot.awaited = slot.ticket = None
-        slot.is_ready = False
+        self._slots[self._slots.index(slot)] = _Slot(*self._pool.start())
 
 
 @dataclass(slots=True, order=True)
@@ -268,7 +266,7 @@ class _Ticket:
     """A trial on its way through the workers, in the order in which they are handed out.
 
     Attributes:
-        losses: workers that it took with it.
+        losses: how many times it was begun in vain.
         trial: None asks a worker to measure its speed.
     """
 
@@ -282,21 +280,20 @@ _Answer = tuple[_Ticket, Any]
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A worker's place: who sits there, and what it does.
+    """A worker, and what it does.
 
     Attributes:
-        worker: None if there is none.
-        is_ready: it has started.
         awaited: the reference to what comes next from it: its name, then answers; None where it
             has nothing to do.
-        name: host and process id.
+        is_ready: it has started.
+        name: host and process id, once it has started.
         since: when it was given its trial; monotonic clock, s.
         ticket: what it trains.
     """
 
-    worker: Any = None
+    worker: Any
+    awaited: Any
     is_ready: bool = False
-    awaited: Any = None
     name: str = ""
     since: float = 0.0
     ticket: _Ticket | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
@@ -93,7 +93,8 @@ class JournaledEvaluator:
 
     def close(self) -> None:
         """Let go of the workers and of the file."""
-        self._file.close()
+        with suppress(OSError):  # of what could not be written, and was said when it was tried
+            self._file.close()
         self._evaluator.close()
 
     def _append(self, trial: Trial, evaluation: Evaluation) -> None:
@@ -115,7 +116,7 @@ class JournaledEvaluator:
         text = self._file.read()
         lines = text.splitlines()
         # A process that was killed in the middle of a line: that training is lost, the rest is not.
-        is_torn = bool(lines) and not text.endswith("\n") and lines[-1].startswith(_BEGINNING)
+        is_torn = bool(lines) and not text.endswith("\n") and _is_beginning(lines[-1])
         for number, line in enumerate(lines[:-1] if is_torn else lines, 1):
             entry, evaluation = self._entry(line, number)
             is_here = all(entry.get(name) == value for name, value in self._place.items())
@@ -128,20 +129,21 @@ class JournaledEvaluator:
     def _entry(self, line: str, number: int) -> tuple[dict[str, Any], Evaluation]:
         try:
             entry = json.loads(line)
-            evaluation = Evaluation.from_dict(entry["evaluation"])
-            is_ours = isinstance(entry["mechanism"], str)
-            is_ours = is_ours and isinstance(entry.get("epochs"), int | None)
+            if isinstance(entry["mechanism"], str) and isinstance(entry.get("epochs"), int | None):
+                return entry, Evaluation.from_dict(entry["evaluation"])
         except (ValueError, TypeError, KeyError, RecursionError, RunError):
-            is_ours = False
-        if not is_ours:
-            raise RunError(
-                f"{self._path}, line {number}: holds no training; expected a file that "
-                "`nas evaluate --record` wrote."
-            )
-        return entry, evaluation
+            pass
+        raise RunError(
+            f"{self._path}, line {number}: holds no training; expected a file that "
+            "`nas evaluate --record` wrote."
+        )
 
     def _unusable(self, error: Exception) -> RunError:
         return RunError(f"{self._path}: cannot be read or written ({error}).")
+
+
+def _is_beginning(line: str) -> bool:
+    return line.startswith(_BEGINNING) or _BEGINNING.startswith(line)
 
 
 def _key(trial: Trial) -> tuple[str, int, int | None]:

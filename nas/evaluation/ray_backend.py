@@ -34,9 +34,9 @@ import ray
 import ray.exceptions
 import torch
 
-from nas.errors import DeviceError, NasError, RunError
+from nas.errors import DeviceError, NasError
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
-from nas.evaluation.share import check_counts, share_out
+from nas.evaluation.share import share_out
 from nas.evaluation.trainer import (
     budget_of,
     calibrate_for,
@@ -50,7 +50,7 @@ from nas.training.stepping import CudaGraphs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from nas.evaluation.share import Share
+    from nas.evaluation.share import Execution, Share
     from nas.evaluation.trainer import Train
     from nas.evaluation.trial import Evaluation, Trial
     from nas.tasks import Data, Task
@@ -69,19 +69,17 @@ _IF_REFUSED: Final = (
 _THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-class RayEvaluator:
+class RayEvaluator(Dispatcher):
     """An `Evaluator` whose workers are Ray actors.
 
     Args:
         data: put into the object store once.
-        workers, gpus_per_worker, time_limit, start_seconds: see `nas.evaluation.backends`.
-        ray_address: a cluster to join, as "host:port" or "auto"; None starts one on this machine,
-            or uses the one that this process is connected to already.
+        execution: what was asked for; without an address the evaluator uses the cluster that this
+            process is connected to already, if any.
         grace: seconds beyond the time limit after which a worker that did not answer is ended.
         train: the training function.
 
     Raises:
-        ConfigError: a count that means nothing.
         DeviceError: the cluster cannot be reached, or lacks what was asked for.
     """
 
@@ -89,80 +87,38 @@ class RayEvaluator:
         self,
         task: Task,
         data: Data,
+        execution: Execution,
         *,
-        workers: int | None = None,
-        gpus_per_worker: float | None = None,
-        ray_address: str | None = None,
-        time_limit: float | None = None,
         grace: float = 30.0,
-        start_seconds: float = 300.0,
         train: Train = train_candidate,
     ) -> None:
-        check_counts(workers, gpus_per_worker)
-        self._is_open = True
-        self._is_our_connection = _connect(ray_address, workers)
+        limit = execution.time_limit
+        self._is_our_connection = _connect(execution)
         try:
             offer = ray.cluster_resources()
-            self._share = share_out(
-                cores=int(offer.get("CPU", 0)),
-                gpus=int(offer.get("GPU", 0)),
-                workers=workers,
-                gpus_per_worker=gpus_per_worker,
-                place=f"the Ray cluster at {ray_address}" if ray_address else "this machine",
-            )
-            self._dispatcher = Dispatcher(
-                _ActorPool(self._share, (task, ray.put(data), train, self._share, time_limit)),
-                self._share.workers,
+            cores, gpus = int(offer.get("CPU", 0)), int(offer.get("GPU", 0))
+            share = share_out(execution, cores=cores, gpus=gpus)
+            super().__init__(
+                _ActorPool(share, (task, ray.put(data), train, share, limit)),
+                share.workers,
                 lambda trial: budget_of(trial, task, data),
-                patience=math.inf if time_limit is None else time_limit + grace,
-                start_seconds=start_seconds,
+                patience=math.inf if limit is None else limit + grace,
+                start_seconds=execution.start_seconds,
             )
         except BaseException:
             self._disconnect()
             raise
 
-    @property
-    def workers(self) -> int:
-        """How many trainings run at once."""
-        return self._share.workers
-
-    def calibrate(self) -> Mapping[str, Any]:
-        """Measure at the first worker that is ready, while the others have nothing to do yet.
-
-        Raises:
-            DeviceError: no worker starts, or those that measure are lost or hang.
-        """
-        self._check_open()
-        return self._dispatcher.calibrate()
-
-    def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials; the one with most work begins first."""
-        self._check_open()
-        self._dispatcher.submit(trials)
-
-    def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Wait until trials are done, and give all that are; empty where none is under way.
-
-        Raises:
-            DeviceError: no worker starts, or none starts any more.
-        """
-        self._check_open()
-        return self._dispatcher.wait()
-
     def close(self) -> None:
         """End the workers, drop the data and leave the cluster, or end it if it is ours."""
-        if self._is_open:
-            self._dispatcher.stop()
-            del self._dispatcher
+        if self._slots:
+            super().close()
+            del self._pool
             self._disconnect()
 
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise RunError("this evaluator was closed; expected a new one.")
-
     def _disconnect(self) -> None:
-        self._is_open = False
         if self._is_our_connection:
+            self._is_our_connection = False
             ray.shutdown()
 
 
@@ -245,6 +201,8 @@ class _Worker:
         is_worn = len(CudaGraphs.broken) > _MOST_BROKEN
         is_worn = is_worn or (evaluation.status == "failed" and not _is_cuda_sound())
         self._is_broken = self._share.gpus > 0 and is_worn
+        if 0 < self._share.gpus < 1 and not is_worn:
+            torch.cuda.empty_cache()  # a neighbour may need what this process has freed
         return evaluation
 
     def _prepare_gpu(self) -> None:
@@ -268,8 +226,9 @@ def _is_cuda_sound() -> bool:
     return True
 
 
-def _connect(address: str | None, workers: int | None) -> bool:
+def _connect(execution: Execution) -> bool:
     """Make sure that this process is connected to a cluster; say whether it was not before."""
+    address = execution.ray_address
     if ray.is_initialized():
         found = ray.get_runtime_context().gcs_address
         if address not in (None, "auto", found):
@@ -279,11 +238,14 @@ def _connect(address: str | None, workers: int | None) -> bool:
             )
         return False
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    gpus = torch.cuda.device_count()
+    if address is None:  # Ray would believe any number of cores
+        share_out(execution, cores=os.cpu_count() or 1, gpus=gpus)
     try:
         if address is None:
             # "local" never joins a cluster that happens to run here or that RAY_ADDRESS names.
-            gpus = torch.cuda.device_count()
-            ray.init("local", num_cpus=workers, num_gpus=gpus, include_dashboard=False, **quiet)
+            given = {"num_cpus": execution.workers, "num_gpus": gpus}
+            ray.init("local", include_dashboard=False, **given, **quiet)
         else:
             _probe(address)
             # Our copy of this package goes along: a worker anywhere trains with the code that is

@@ -1,8 +1,10 @@
-"""Share out the machine: how many workers there are, and how much of a GPU each one has.
+"""Who trains, and on what: what a person asked for, and the share of the machine that a worker has.
 
-Every worker has one processor core. Pure arithmetic over what a cluster offers and what a person
-asked for, so that every sentence about hardware that is not there is written once.
+Every worker has one processor core. Pure arithmetic over what a cluster offers and what was asked
+for, so that every sentence about hardware that is not there is written once.
 """
+
+from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -18,10 +20,45 @@ _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 
 @dataclass(frozen=True, slots=True)
+class Execution:
+    """Who trains, and on what; it changes no result.
+
+    Attributes:
+        backend: "ray" or "local".
+        workers: trainings at once; None for one a processor core.
+        gpus_per_worker: GPUs of a worker, fractions allowed; None uses what there is; 0 is none.
+        ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this
+            machine.
+        time_limit: seconds that one training may take; None for no limit.
+        start_seconds: how long to wait for a cluster that has no worker for us.
+
+    Raises:
+        ConfigError: a count that means nothing on any machine.
+    """
+
+    backend: str = "ray"
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+    ray_address: str | None = None
+    time_limit: float | None = None
+    start_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"workers: found {self.workers}, expected 1 or more.")
+        gpus = self.gpus_per_worker or 0.0
+        if not 0 <= gpus <= 1 or (gpus and gpus * _GRAIN < 1):
+            raise ConfigError(
+                f"gpus-per-worker: found {gpus:g}, expected 0, a fraction of one GPU such as 0.25, "
+                "or 1: a training uses one GPU."
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """What each of `workers` workers gets, besides its one core.
 
-    Args:
+    Attributes:
         workers: how many trainings run at once, >= 1.
         gpus: GPUs of one worker; a fraction below 1 is shared, 0 trains on the processor.
     """
@@ -35,42 +72,18 @@ class Share:
         return "cuda" if self.gpus else "cpu"
 
 
-def check_counts(workers: int | None, gpus_per_worker: float | None) -> None:
-    """Refuse counts that mean nothing on any machine.
+def share_out(execution: Execution, *, cores: int, gpus: int) -> Share:
+    """Say how many workers there are and what each one gets of the cores and GPUs on offer.
+
+    By default there is a worker for every core, or `WORKERS_PER_GPU` for each GPU, which they share
+    evenly.
 
     Raises:
-        ConfigError: fewer workers than one, or a share of a GPU that is negative, not finite, or
-            more than the one GPU that a training can use.
-    """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers: found {workers}, expected 1 or more.")
-    if gpus_per_worker is None:
-        return
-    is_share = 0 <= gpus_per_worker <= 1
-    if not is_share or (gpus_per_worker and gpus_per_worker * _GRAIN < 1):
-        raise ConfigError(
-            f"gpus-per-worker: found {gpus_per_worker:g}, expected 0, a fraction of one GPU such "
-            "as 0.25, or 1: a training uses one GPU."
-        )
-
-
-def share_out(
-    *, cores: int, gpus: int, workers: int | None, gpus_per_worker: float | None, place: str
-) -> Share:
-    """Say how many workers there are and what each one gets.
-
-    Args:
-        cores: processor cores on offer.
-        gpus: GPUs on offer.
-        workers: as asked for; None takes every core, or `WORKERS_PER_GPU` for each GPU.
-        gpus_per_worker: as asked for; None shares the GPUs, if there are any, evenly.
-        place: what offers this, for the error sentences, for example "this machine".
-
-    Raises:
-        ConfigError: see `check_counts`.
         DeviceError: there are too few cores or GPUs for what was asked.
     """
-    check_counts(workers, gpus_per_worker)
+    workers, gpus_per_worker = execution.workers, execution.gpus_per_worker
+    address = execution.ray_address
+    place = f"the Ray cluster at {address}" if address else "this machine"
     if cores < 1:
         raise DeviceError(f"{place} has no processor core, and each worker needs one.")
     if workers is not None and workers > cores:
@@ -85,10 +98,9 @@ def share_out(
         return Share(workers or cores, 0.0)
     fitting = gpus * math.floor(1 / gpus_per_worker)
     if fitting < (workers or 1):
-        asked = f"{workers} workers with" if workers and workers > 1 else "workers with"
-        asked += f" {gpus_per_worker:g}"
+        asked = f"{workers} workers" if workers and workers > 1 else "workers"
         raise DeviceError(
-            f"{asked} of a GPU each do not fit: {place} "
+            f"{asked} with {gpus_per_worker:g} of a GPU each do not fit: {place} "
             f"has {gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller "
             "share, or for 0 GPUs a worker to train on processor cores."
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 from nas.canonical import canonicalise, digest, resolved_digest
@@ -45,26 +44,21 @@ def study(
     Raises:
         GenomeError: a mechanism does not exist at the task's sizes.
     """
-    trials: dict[tuple[str, int], Trial] = {}
-    meaning: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    given = []
     setting = Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
-    for name, given in mechanisms:
-        genome = canonicalise(given, task.sizes, is_causal=task.is_causal)
-        key = resolved_digest(genome, task.sizes, is_causal=task.is_causal)
-        work = costs_of(genome, setting, ["macs"])["macs"]
-        for repeat in range(repeats):
-            own = training_seed(seed, "study", repeat)
+    for name, genome in mechanisms:
+        own = canonicalise(genome, task.sizes, is_causal=task.is_causal)
+        key = resolved_digest(own, task.sizes, is_causal=task.is_causal)
+        given.append((name, own, key, costs_of(own, setting, ["macs"])["macs"]))
+    trials: list[Trial] = []
+    wanted: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
+    for repeat in range(repeats):
+        own_seed = training_seed(seed, "study", repeat)
+        for name, genome, key, work in given:
             # Two names of one mechanism at this size are trained once and reported twice.
-            trials.setdefault((key, repeat), Trial(key, genome, own, work=work))
-            meaning.setdefault((key, repeat), []).append((name, digest(genome)))
-    repeat_of = {training_seed(seed, "study", repeat): repeat for repeat in range(repeats)}
-    ordered = sorted(trials.items(), key=lambda entry: entry[0][1])  # stable: repeat by repeat
-    for trial, evaluation in run_trials(evaluator, [trial for _, trial in ordered]):
-        repeat = repeat_of[trial.seed]
-        for name, own_digest in meaning[trial.key, repeat]:
+            if (key, own_seed) not in wanted:
+                trials.append(Trial(key, genome, own_seed, work=work))
+            wanted.setdefault((key, own_seed), []).append((name, digest(genome), repeat))
+    for trial, evaluation in run_trials(evaluator, trials):
+        for name, own_digest, repeat in wanted[trial.key, trial.seed]:
             yield Result(name, own_digest, repeat, evaluation)
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean and its standard error; None where a single value has none."""
-    return mean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else None

@@ -1,9 +1,7 @@
 """A trial and its outcome: what was asked of a training, what it reported, how it ended.
 
-A `Trial` asks for one training of one genome under one seed and budget; an `Evaluation` is its
-answer, good or bad. Both are plain frozen values without torch: they travel to workers and back,
-and through `to_dict` and `from_dict` into the run database. An `Evaluator` turns one into the
-other.
+An `Evaluator` turns a `Trial` into an `Evaluation`, good or bad. Both are plain frozen values
+without torch: they travel to workers and back, and an evaluation to files and run databases.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import asdict, dataclass, field
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from nas.errors import RunError
@@ -124,9 +123,11 @@ class Evaluation:
     weights: bytes | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        fault = _fault(self)
-        if fault is not None:
-            raise ValueError(fault)
+        reasons = REASONS if self.status == "failed" else (None,)
+        if self.status not in STATUSES or self.reason not in reasons:
+            raise ValueError(f"the status {self.status!r} with the reason {self.reason!r}")
+        if self.is_ok and not all(map(math.isfinite, self.metrics.values())):
+            raise ValueError(f"an ok training with the metrics {dict(self.metrics)!r}")
 
     @classmethod
     def failure(
@@ -216,18 +217,10 @@ def training_seed(run_seed: int, key: str, repeat: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-def _fault(evaluation: Evaluation) -> str | None:
-    """What no evaluation can be."""
-    status, reason = evaluation.status, evaluation.reason
-    if status not in STATUSES:
-        return f"status {status!r} is none of {', '.join(STATUSES)}"
-    if status == "failed":
-        return None if reason in REASONS else f"reason {reason!r} of a failed training"
-    if reason is not None:
-        return f"a training that is {status} with the reason {reason!r}"
-    if status == "ok" and not all(map(math.isfinite, evaluation.metrics.values())):
-        return f"an ok training with the metrics {dict(evaluation.metrics)!r}"
-    return None
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and standard error (the sample's deviation, n - 1, over the root of n), if n > 1."""
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return fmean(values), error
 
 
 def _report(data: Mapping[str, Any]) -> Report:

@@ -9,15 +9,13 @@ Another package adds one under the entry point group ``nas.exports``:
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import ExportError
 from nas.registry import Registry
+from nas.store.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,21 +69,10 @@ def write_export(content: str | bytes, path: Path) -> None:
     Raises:
         ExportError: the place cannot be written.
     """
-    data = content.encode() if isinstance(content, str) else content
-    partial: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A name that nobody knows before, of a file that did not exist.
-        handle, name = tempfile.mkstemp(prefix=".nas-", suffix=".partial", dir=path.parent)
-        partial = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        partial.chmod(0o644)  # for all to read, as other files are
-        partial.replace(path)
+        write_whole(path, content.encode() if isinstance(content, str) else content)
     except (OSError, ValueError) as error:
-        if partial is not None:
-            with contextlib.suppress(OSError):
-                partial.unlink()
         raise _refused(path, error) from None
 
 

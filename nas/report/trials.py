@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.evaluation.study import Result, mean_and_error
+from nas.evaluation.study import Result
+from nas.evaluation.trial import mean_and_error
 from nas.report.table import Column, say, say_table
 from nas.report.text import last_line
 from nas.report.units import FRACTION, amount, header, quantity

@@ -8,8 +8,7 @@ everything; nothing is ever unpickled.
     front.py     candidates, front, members, lineage         folder.py  making and finding runs
     results.py   results and generations, computed           weights.py  of front members
     schema.py    the tables                                  database.py  SQLite
-    lock.py      one writer at a time                        machine.py  versions and hardware
-    files.py     a file whole or not at all; a run as it is typed
+    lock.py      one writer at a time                        files.py  a file whole or not at all
 """
 
 from nas.store.files import RUNS
@@ -23,7 +22,6 @@ from nas.store.front import (
     lineage,
     named_members,
 )
-from nas.store.machine import this_session
 from nas.store.records import (
     Candidate,
     Counts,
@@ -37,7 +35,7 @@ from nas.store.records import (
 from nas.store.results import summarise
 from nas.store.run import Run, open_run
 from nas.store.weights import weights_path
-from nas.store.writer import RunWriter, fold_log, open_writer
+from nas.store.writer import RunWriter, fold_log, open_writer, this_session
 
 __all__ = [
     "RUNS",

@@ -81,7 +81,7 @@ def find_proposal(run: Run, member: str) -> Proposal:
             f"(0-9, a-f) or one of {', '.join(NAMED_MEMBERS)}."
         )
     with run.snapshot():
-        digests = run.digests(prefix)
+        digests = [digest for digest in run.digests() if digest.startswith(prefix)]
         proposal = run.proposal(digests[0]) if len(digests) == 1 else None
     if proposal is not None:
         return proposal
@@ -128,4 +128,5 @@ def _candidates(run: Run, found: Iterable[Result]) -> Iterator[Candidate]:
     """Those of the results that are of candidates."""
     for one in found:
         if one.objectives is not None and (proposal := run.proposal(key=one.key)):
-            yield Candidate(proposal, one.objectives, one.standard_errors, one.ended)
+            repeats = len(one.statuses)
+            yield Candidate(proposal, one.objectives, one.standard_errors, repeats)

@@ -175,7 +175,7 @@ class Generation:
 
     Attributes:
         number: counts from 0.
-        started, finished: when its first proposal and its last evaluation were recorded.
+        finished: when its last evaluation was recorded.
         hypervolume: of the run's front so far.
         best: of the first objective so far, in its unit; None while nothing has ended well.
         counts: of this generation alone.
@@ -183,7 +183,6 @@ class Generation:
     """
 
     number: int
-    started: datetime
     finished: datetime
     hypervolume: float
     best: float | None

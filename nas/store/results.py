@@ -7,12 +7,11 @@ and ended well: one lucky seed of several is no result.
 
 from __future__ import annotations
 
-import math
-import statistics
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from nas.evaluation.trial import mean_and_error
 from nas.objectives import as_costs
 from nas.pareto import hypervolume, non_dominated, normalise
 from nas.store import rows
@@ -32,24 +31,19 @@ class Result:
 
     Attributes:
         number, digest, key: of the proposal.
-        ended: how many of its trainings have ended.
-        has_failed: whether one of them failed.
-        is_done: whether all have ended.
+        statuses: of its trainings that have ended.
         objectives: means of metrics over the repeats, and costs; None unless all ended well.
         standard_errors: of the means; empty with a single repeat.
-        proposed, finished: when it and its last training so far were recorded.
+        recorded: when its last training was, once all have ended; else None.
     """
 
     number: int
     digest: str
     key: str
-    ended: int
-    has_failed: bool
-    is_done: bool
+    statuses: tuple[str, ...]
     objectives: Mapping[str, float] | None
     standard_errors: Mapping[str, float]
-    proposed: datetime
-    finished: datetime
+    recorded: datetime | None
 
 
 def result_of(setup: RunSetup, trained: Sequence[rows.Row]) -> Result:
@@ -59,45 +53,29 @@ def result_of(setup: RunSetup, trained: Sequence[rows.Row]) -> Result:
         ValueError: it lacks one of the run's objectives.
     """
     first, ended = trained[0], [row for row in trained if row["status"] is not None]
+    statuses = tuple(row["status"] for row in ended)
     is_done = len(ended) >= setup.repeats
     objectives: dict[str, float] | None = None
     errors: dict[str, float] = {}
-    if is_done and all(row["status"] == "ok" for row in ended):
+    if is_done and set(statuses) == {"ok"}:
         costs = rows.numbers(first["costs"])
         means, errors = summarise([rows.numbers(row["metrics"]) for row in ended])
         objectives = {**costs, **means}
         errors |= dict.fromkeys(costs, 0.0) if setup.repeats > 1 else {}
         if lacking := {objective.name for objective in setup.objectives} - objectives.keys():
             raise ValueError(f"{first['digest']} lacks {sorted(lacking)}")
-    proposed = rows.to_datetime(first["proposed"])
-    return Result(
-        number=first["number"],
-        digest=first["digest"],
-        key=first["key"],
-        ended=len(ended),
-        has_failed=any(row["status"] == "failed" for row in ended),
-        is_done=is_done,
-        objectives=objectives,
-        standard_errors=errors,
-        proposed=proposed,
-        finished=max([proposed, *(rows.to_datetime(row["recorded"]) for row in ended)]),
-    )
+    recorded = max(rows.to_datetime(row["recorded"]) for row in ended) if is_done else None
+    number, digest, key = first["number"], first["digest"], first["key"]
+    return Result(number, digest, key, statuses, objectives, errors, recorded)
 
 
 def summarise(
     repeats: Sequence[Mapping[str, float]],
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Mean and standard error of each metric over the repeats of one candidate.
-
-    The standard error is the sample's deviation (n - 1) over the root of n; with one repeat there
-    is none.
-    """
-    columns = {name: [values[name] for values in repeats] for name in repeats[0]}
-    means = {name: math.fsum(column) / len(column) for name, column in columns.items()}
-    if len(repeats) == 1:
-        return means, {}
-    root = math.sqrt(len(repeats))
-    return means, {name: statistics.stdev(column) / root for name, column in columns.items()}
+    """Mean and standard error of each metric over a candidate's repeats; one alone has no error."""
+    found = {name: mean_and_error([values[name] for values in repeats]) for name in repeats[0]}
+    means = {name: mean for name, (mean, _) in found.items()}
+    return means, {name: error for name, (_, error) in found.items() if error is not None}
 
 
 def scaled_hypervolume(
@@ -137,15 +115,15 @@ def generations_of(
     for number, group in groupby(results, key=lambda r: r.number // setup.population):
         members = list(group)
         is_full = len(members) == setup.population or is_exhausted
-        if number != len(found) or not is_full or not all(r.is_done for r in members):
+        ends = [r.recorded for r in members if r.recorded is not None]
+        if number != len(found) or not is_full or len(ends) < len(members):
             break
         front = front_of(setup.objectives, [*front, *members])
         values = [member.objectives for member in front if member.objectives is not None]
-        num_failed = sum(member.has_failed for member in members)
+        num_failed = sum("failed" in member.statuses for member in members)
         generation = Generation(
             number=number,
-            started=members[0].proposed,
-            finished=max(member.finished for member in members),
+            finished=max(ends),
             hypervolume=scaled_hypervolume(setup.objectives, values),
             best=values[0][setup.objectives[0].name] if values else None,
             counts=proposed[number] + Counts(evaluated=len(members), failed=num_failed),

@@ -19,8 +19,6 @@ from nas.store.records import Document, PastSession, Proposal, RunSetup, Session
 
 Row = dict[str, Any]
 DOCUMENTS = ("space", "policy", "task")
-PLAIN = ("seed", "algorithm", "population", "generations", "lag", "repeats")
-COUNTED = ("population", "generations", "repeats")
 
 
 def to_row(record: RunSetup | Session | Proposal | Evaluation) -> Row:
@@ -39,16 +37,16 @@ def to_row(record: RunSetup | Session | Proposal | Evaluation) -> Row:
 
 def setup_from_row(row: Row) -> RunSetup:
     """Read a row of ``run``."""
-    documents: Row = {
-        kind: Document(*(row[f"{kind}_{field.name}"] for field in fields(Document)))
-        for kind in DOCUMENTS
-    }
-    objectives = tuple(_objective(item) for item in json.loads(row["objectives"]))
-    plain = {name: row[name] for name in PLAIN}
-    if not objectives or min(plain[name] for name in COUNTED) < 1 or plain["seed"] < 0:
-        raise ValueError(f"no objectives, or a number is too small in {plain}")
-    calibration = dict(json.loads(row["calibration"]))
-    return RunSetup(**plain, **documents, objectives=objectives, calibration=calibration)
+    values: Row = {field.name: row.get(field.name) for field in fields(RunSetup)}
+    for kind in DOCUMENTS:
+        values[kind] = Document(*(row[f"{kind}_{field.name}"] for field in fields(Document)))
+    values["objectives"] = tuple(_objective(item) for item in json.loads(row["objectives"]))
+    values["calibration"] = dict(json.loads(row["calibration"]))
+    setup = RunSetup(**values)
+    least = min(setup.population, setup.generations, setup.repeats)
+    if not setup.objectives or least < 1 or setup.seed < 0:
+        raise ValueError("no objectives, or a number that is too small")
+    return setup
 
 
 def session_from_row(row: Row) -> PastSession:

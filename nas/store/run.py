@@ -78,14 +78,10 @@ class Run(AbstractContextManager["Run"]):
         """The processes that wrote the run, in order; none if one was killed before it began."""
         return self._all(rows.session_from_row, "SELECT * FROM sessions ORDER BY id")
 
-    def proposals(self, generation: int | None = None) -> tuple[Proposal, ...]:
-        """All attempts in order, of one generation or of the run."""
-        return self._all(
-            rows.proposal_from_row,
-            "SELECT * FROM proposals WHERE :generation IS NULL "
-            "OR number / (SELECT population FROM run) = :generation ORDER BY number, attempt",
-            generation=generation,
-        )
+    def proposals(self) -> tuple[Proposal, ...]:
+        """All attempts in order."""
+        statement = "SELECT * FROM proposals ORDER BY number, attempt"
+        return self._all(rows.proposal_from_row, statement)
 
     def proposal(self, digest: str | None = None, *, key: str | None = None) -> Proposal | None:
         """Of a genome the proposal that was trained, else the first; of a key the trained one."""
@@ -98,13 +94,9 @@ class Run(AbstractContextManager["Run"]):
         )
         return found[0] if found else None
 
-    def digests(self, prefix: str = "") -> tuple[str, ...]:
-        """The digests proposed that begin with ``prefix`` (hexadecimal), sorted."""
-        found = self._database.query(
-            "SELECT DISTINCT digest FROM proposals WHERE digest GLOB :prefix || '*' "
-            "ORDER BY digest",
-            prefix=prefix,
-        )
+    def digests(self) -> tuple[str, ...]:
+        """All digests proposed, each once, sorted."""
+        found = self._database.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
         return tuple(row["digest"] for row in found)
 
     def evaluation(self, key: str, repeat: int = 0) -> Evaluation | None:
@@ -115,18 +107,17 @@ class Run(AbstractContextManager["Run"]):
 
     def evaluations(self) -> dict[tuple[str, int], Evaluation]:
         """Every training that ended, by resolved digest and repeat, both ascending."""
-        found = self._database.query("SELECT * FROM trials ORDER BY key, repeat")
-        return {
-            (row["key"], row["repeat"]): self._read(rows.evaluation_from_row, row) for row in found
-        }
+        rows_found = self._database.query("SELECT * FROM trials ORDER BY key, repeat")
+        read = partial(self._read, rows.evaluation_from_row)
+        return {(row["key"], row["repeat"]): read(row) for row in rows_found}
 
     def results(self) -> tuple[Result, ...]:
         """What is known of each new proposal, in order; quicker than ``evaluations``."""
         with self.snapshot():
             read = partial(result_of, self.setup)
             found = self._database.query(
-                "SELECT p.number, p.digest, p.key, p.costs, p.recorded AS proposed, t.status, "
-                "t.metrics, t.recorded FROM proposals AS p LEFT JOIN trials AS t ON t.key = p.key "
+                "SELECT p.number, p.digest, p.key, p.costs, t.status, t.metrics, t.recorded "
+                "FROM proposals AS p LEFT JOIN trials AS t ON t.key = p.key "
                 "WHERE p.verdict = 'new' ORDER BY p.number, t.repeat"
             )
         groups = groupby(found, key=lambda row: row["number"])
@@ -225,10 +216,15 @@ def open_run(folder: Path) -> Run:
     Raises:
         RunError: there is no run, or its database is damaged, foreign or of a later nas.
     """
+    return Run(folder, Database.open_to_read(database_file(folder)))
+
+
+def database_file(folder: Path) -> Path:
+    """A run's database; RunError where there is none."""
     path = folder / DATABASE_FILE
     if not path.is_file():
         raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
-    return Run(folder, Database.open_to_read(path))
+    return path
 
 
 def _status(found: str) -> RunStatus:

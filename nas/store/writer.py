@@ -8,24 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import socket
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from importlib import metadata
+from typing import TYPE_CHECKING, Final
 
 from nas.errors import RunError
+from nas.processor import processor_name
 from nas.store import lock, rows
 from nas.store.database import Database
-from nas.store.run import DATABASE_FILE, Run
+from nas.store.records import Session
+from nas.store.run import DATABASE_FILE, Run, database_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
-    from nas.store.records import Proposal, RunSetup, Session
+    from nas.store.records import Proposal, RunSetup
 
     Clock = Callable[[], datetime]
+
+# What can change a front: the rest of the environment cannot.
+LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
 
 
 def utc_now() -> datetime:
@@ -46,7 +53,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
         """Record proposals with all their attempts: all or none."""
-        now = rows.from_datetime(self._clock())
+        now = self._now()
         with self._database.transaction():
             for proposal in proposals:
                 self._database.insert("proposals", rows.to_row(proposal) | {"recorded": now})
@@ -59,7 +66,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             repeat: each is recorded once; but a worker's loss gives way to what came after it.
         """
         row = rows.to_row(evaluation)
-        row |= {"key": key, "repeat": repeat, "recorded": rows.from_datetime(self._clock())}
+        row |= {"key": key, "repeat": repeat, "recorded": self._now()}
         with self._database.transaction():
             self._database.execute(
                 "DELETE FROM trials WHERE key = :key AND repeat = :repeat "
@@ -77,7 +84,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     def finish(self, note: str = "") -> None:
         """Mark the run as done; ``note`` says why where it is not by its last generation."""
-        self._set_status("finished", note, rows.from_datetime(self._clock()))
+        self._set_status("finished", note, self._now())
         self._is_finished = True
 
     def close(self) -> None:
@@ -100,10 +107,13 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def begin_session(self, session: Session) -> None:
         """Write down which process writes from now on."""
         who = {"pid": os.getpid(), "host": socket.gethostname()}
-        row = rows.to_row(session) | who | {"started": rows.from_datetime(self._clock())}
+        row = rows.to_row(session) | who | {"started": self._now()}
         with self._database.transaction():
             self._database.insert("sessions", row)
             self._set_status("running", "", None)
+
+    def _now(self) -> str:
+        return rows.from_datetime(self._clock())
 
     def _end_session(self) -> None:
         with self._database.transaction():
@@ -111,7 +121,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 self._set_status("stopped", "", None)
             self._database.execute(
                 "UPDATE sessions SET ended = :now WHERE id = (SELECT max(id) FROM sessions)",
-                now=rows.from_datetime(self._clock()),
+                now=self._now(),
             )
 
     def _set_status(self, status: str, note: str, finished: str | None) -> None:
@@ -123,6 +133,15 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         )
 
 
+def this_session(command: str, *, workers: int = 1) -> Session:
+    """Describe this process, without an import; what a training ran on is in its evaluation."""
+    versions = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return Session(command, versions, processor_name(), workers)
+
+
 def open_writer(folder: Path, session: Session, *, clock: Clock = utc_now) -> RunWriter:
     """Open an existing run to go on with it.
 
@@ -130,9 +149,7 @@ def open_writer(folder: Path, session: Session, *, clock: Clock = utc_now) -> Ru
         RunError: there is no run, another process writes it, the folder is not writable, or the
             database is damaged, foreign, or of another schema.
     """
-    path = folder / DATABASE_FILE
-    if not path.is_file():
-        raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
+    path = database_file(folder)
     with contextlib.ExitStack() as on_error:
         held = lock.acquire(folder)
         on_error.callback(held.release)

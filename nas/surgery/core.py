@@ -46,22 +46,6 @@ class HostSizes:
     is_rotated: bool = False
 
 
-@dataclass(frozen=True)
-class _Call:
-    """One step of the plan by names alone, so that a core can be copied and pickled.
-
-    Attributes:
-        weights: which operand holds weights, of a step that aggregates values with them.
-    """
-
-    module: str
-    result: str
-    operands: tuple[str, ...]
-    extras: tuple[str, ...]
-    normalises: bool
-    weights: int | None
-
-
 class AttentionCore(nn.Module):
     """A mechanism on projected streams.
 
@@ -73,14 +57,18 @@ class AttentionCore(nn.Module):
 
     def __init__(self, genome: Genome, sizes: HostSizes) -> None:
         super().__init__()
-        plan = make_plan(genome)
-        _check_projections(plan)
-        self.genome, self.sizes = plan.genome, sizes
-        self.calls = tuple(_call(step) for step in plan.steps)
-        # Their queries hold rows of their own, which must turn as the host turned the keys.
-        self.turned = {s.module for s in plan.steps if sizes.is_rotated and _has_rows(s)}
-        for step in plan.steps:
+        self.plan = make_plan(genome)
+        _check_projections(self.plan)
+        self.genome, self.sizes = self.plan.genome, sizes
+        for step in self.plan.steps:
             self.add_module(step.module, _build(step, sizes))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"plan": None}  # it holds functions, which no file can
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.plan = make_plan(self.genome)
 
     def forward(
         self,
@@ -113,26 +101,28 @@ class AttentionCore(nn.Module):
         extras = {"x": x, "mask": mask}
         values: dict[str, Any] = {"q": q, "k": repeat_heads(k, heads), "v": repeat_heads(v, heads)}
         weights = None
-        for call in self.calls:
-            operands = [values[name] for name in call.operands]
-            if call.normalises:
+        for step in self.plan.steps:
+            operands = [values[operand.variable] for operand in step.operands]
+            if step.role is Role.NORMALIZE:
                 operands = [_adjusted(scores, bias, softcap) for scores in operands]
-            if call.weights is not None:
-                weights = F.dropout(operands[call.weights], dropout, self.training)
-                operands[call.weights] = weights
-            values[call.result] = self._run(call, operands, extras, rotate)
-        return values[self.calls[-1].result], weights
+            if (index := _weights_of(step)) is not None:
+                weights = F.dropout(operands[index], dropout, self.training)
+                operands[index] = weights
+            values[step.variable] = self._run(step, operands, extras, rotate)
+        return values[self.plan.steps[-1].variable], weights
 
     def _run(
-        self, call: _Call, operands: list[Tensor], extras: dict[str, Any], rotate: Rotate | None
+        self, step: Step, operands: list[Tensor], extras: dict[str, Any], rotate: Rotate | None
     ) -> Tensor:
-        module: Any = self.get_submodule(call.module)
-        if call.module in self.turned:
+        module: Any = self.get_submodule(step.module)
+        if self.sizes.is_rotated and _has_rows(step):
+            # Their queries hold rows of their own, which must turn as the host turned the keys.
             assert rotate is not None, "a host that rotates says how"
             rows, *rest = module.units(extras["x"])
             units = (_rotated(rows, rotate), *rest)
             return cast("Tensor", module.score(*operands, units))
-        return cast("Tensor", module(*operands, **{name: extras[name] for name in call.extras}))
+        wanted = {name: extras[name] for name in step.primitive.extras}
+        return cast("Tensor", module(*operands, **wanted))
 
     def extra_repr(self) -> str:
         """The sizes, for ``print(model)``."""
@@ -174,16 +164,11 @@ def _rotated(rows: Float[Tensor, "b h n l w"], rotate: Rotate) -> Float[Tensor, 
     return rotate(aside.flatten(1, 2)).view(aside.shape).transpose(2, 3)
 
 
-def _call(step: Step) -> _Call:
-    weighted = [i for i, o in enumerate(step.operands) if o.port.kind is Kind.WEIGHTS]
-    return _Call(
-        step.module,
-        step.variable,
-        tuple(operand.variable for operand in step.operands),
-        step.primitive.extras,
-        normalises=step.role is Role.NORMALIZE,
-        weights=weighted[0] if weighted and step.role is Role.AGGREGATE else None,
-    )
+def _weights_of(step: Step) -> int | None:
+    """Which operand holds weights, of a step that aggregates values with them."""
+    kinds = [operand.port.kind for operand in step.operands]
+    is_weighted = step.role is Role.AGGREGATE and Kind.WEIGHTS in kinds
+    return kinds.index(Kind.WEIGHTS) if is_weighted else None
 
 
 def _build(step: Step, sizes: HostSizes) -> nn.Module:

@@ -18,9 +18,7 @@ from torch import Tensor, nn
 
 from nas.compiler.plan import Step
 from nas.genome import LABELS, key_width
-from nas.surgery.affine import Affine, Body
-from nas.surgery.probe import sums_to_one
-from nas.surgery.rebuild import check_readers, rebuild
+from nas.surgery.body import Affine, Body, agree, check_readers
 from nas.types import MODEL
 
 
@@ -55,10 +53,11 @@ def factor(block: nn.Module, rank: int) -> nn.Module:
         )
     label = _label(body, rank, score is not None)
     if score is not None:
-        block = _queries_and_keys(body, score, rank, label)
+        eps = torch.finfo(next(block.parameters()).dtype).eps
+        body = _queries_and_keys(body, score, rank, label, eps)
     if aggregate is not None:
-        block = _values_and_outputs(Body.of(block, "factor"))
-    return block
+        body = _values_and_outputs(body, body.plan.steps[-1])
+    return body.as_block(block)
 
 
 def _label(body: Body, rank: int, has_patterns: bool) -> str:
@@ -78,47 +77,41 @@ def _label(body: Body, rank: int, has_patterns: bool) -> str:
 
 def _patterns_of(body: Body) -> Step | None:
     """The score that matches patterns against whole tokens, if there is one."""
+    has_projection = body.genome.projections.has_projection
     for step in body.plan.steps:
         if step.primitive.name == "scaled_dot_product" and step.width == MODEL:
-            query, key = (_stream_of(body, operand.ref) for operand in step.operands)
-            if query == (True, MODEL) and key == (False, MODEL) and step.operands[0].ref == "q":
+            query, key = (operand.ref for operand in step.operands)
+            is_raw = isinstance(key, str) and not has_projection(key)
+            if query == "q" and has_projection("q") and is_raw:
                 return step
     return None
 
 
 def _messages_of(body: Body) -> Step | None:
     """The aggregation whose values are the output's messages, if there is one."""
-    step, projections = body.plan.steps[-1], body.plan.genome.projections
+    step, projections = body.plan.steps[-1], body.genome.projections
     if projections.has_wo or projections.merge != "sum" or step.primitive.name != "weighted_sum":
         return None
-    return step if _stream_of(body, step.operands[1].ref) == (True, MODEL) else None
+    values = step.operands[1]
+    is_whole = projections.has_wv and values.type.width == MODEL
+    return step if values.ref == "v" and is_whole else None
 
 
-def _stream_of(body: Body, ref: object) -> tuple[bool, str | None] | None:
-    """Whether a stream is projected, and its width; None for a node."""
-    found = (s for s in body.plan.streams if s.name == ref)
-    return next(((s.is_projected, s.type.width) for s in found), None)
-
-
-def _queries_and_keys(body: Body, score: Step, rank: int, label: str) -> nn.Module:
+def _queries_and_keys(body: Body, score: Step, rank: int, label: str, eps: float) -> Body:
     body.score()  # a second score would read other queries and keys
-    old = body.plan.genome
-    rows = body.scale(score) * rank**0.5 * _rows(body.stream("q"))
-    groups = _groups(body, rows)
+    old, patterns = body.genome, body.stream("q")
+    # W^P of each head with the bias as its last row.
+    rows = torch.cat((patterns.weight.mT, patterns.bias.unsqueeze(1)), dim=1)
+    rows = body.scale(score) * rank**0.5 * rows
+    groups = _groups(body, rows, eps)
     kv_heads = old.projections.kv_heads if groups else old.projections.q_heads
     projections = replace(old.projections, has_wk=True, kv_heads=kv_heads, qk_dim=label)
     genome = replace(old, projections=projections).with_inputs(score.index, "q", "k")
-    for stream in ("q", "k"):
-        check_readers(body, genome, stream, score.index)
+    check_readers(body, genome, score.index, "q", "k")
     left, right = _halves(_stacked(rows, groups or len(rows)), rank)
     left = left.reshape(*rows.shape[:2], rank)
     keys = Affine(right, right.new_zeros(right.shape[:2]))
-    return rebuild(body, genome, {"q": Affine(left[:, :-1].mT, left[:, -1]), "k": keys})
-
-
-def _rows(patterns: Affine) -> Float[Tensor, "h e d"]:
-    """W^P of each head with the bias as its last row, e = d + 1."""
-    return torch.cat((patterns.weight.mT, patterns.bias.unsqueeze(1)), dim=1)
+    return body.rebuilt(genome, {"q": Affine(left[:, :-1].mT, left[:, -1]), "k": keys})
 
 
 def _stacked(rows: Float[Tensor, "h e d"], groups: int) -> Float[Tensor, "g f d"]:
@@ -126,38 +119,37 @@ def _stacked(rows: Float[Tensor, "h e d"], groups: int) -> Float[Tensor, "g f d"
     return rows.reshape(groups, -1, rows.shape[-1])
 
 
-def _groups(body: Body, rows: Float[Tensor, "h e d"]) -> int | None:
+def _groups(body: Body, rows: Float[Tensor, "h e d"], eps: float) -> int | None:
     """How many heads keys have under the genome's ``kv_heads``; None if they need the queries'.
 
-    That is where the values do not say ``kv_heads``, or where the patterns that would share keys
-    have not the rank of one head together.
+    That is where no values say ``kv_heads``, or where the patterns that would share keys have not,
+    in the precision ``eps``, the rank of one head together.
     """
-    projections, heads = body.plan.genome.projections, len(rows)
-    if _stream_of(body, "v") is None or not projections.has_wv:
+    values = (s.type for s in body.plan.streams if s.name == "v" and s.is_projected)
+    groups = next((found.head_count(body.heads) for found in values), None)
+    if groups is None:
         return None
-    groups = body.plan.output._replace(heads=projections.kv_heads).head_count(body.heads)
-    if groups >= heads:
-        return heads  # and repeated, where the values have more heads than the patterns
+    if groups >= len(rows):
+        return len(rows)  # and repeated, where the values have more heads than the patterns
     stack = _stacked(rows, groups)
-    tolerance = torch.finfo(next(body.block.parameters()).dtype).eps * max(stack.shape[1:])
-    ranks = torch.linalg.matrix_rank(stack, rtol=tolerance)
+    ranks = torch.linalg.matrix_rank(stack, rtol=eps * max(stack.shape[1:]))
     return groups if int(ranks.max()) <= body.dim // body.heads else None
 
 
-def _values_and_outputs(body: Body) -> nn.Module:
-    old = body.plan.genome
-    aggregate = body.plan.steps[-1]
-    check_readers(body, old, "v", aggregate.index)
-    messages, count = body.stream("v"), body.count(aggregate)
-    moves = sums_to_one(body)
-    bias = messages.repeat(count).bias.sum(dim=0) if moves else messages.bias.new_zeros(body.dim)
-    kept = torch.zeros_like(messages.bias) if moves else messages.bias
+def _values_and_outputs(body: Body, aggregate: Step) -> Body:
+    old, messages, count = body.genome, body.stream("v"), body.count(aggregate)
+    check_readers(body, old, aggregate.index, "v")
+    kept, moved = messages.bias, messages.bias.new_zeros(body.dim)
+    bare = body.rebuilt(old, {"v": Affine(messages.weight, torch.zeros_like(kept))})
+    constant = messages.repeat(count).bias.sum(dim=0)
+    if agree(body, lambda x, mask: bare(x, mask) + constant, body.dim):
+        kept, moved = torch.zeros_like(kept), constant
     columns = torch.cat((messages.weight, kept.unsqueeze(2)), dim=2)  # (h, d, d + 1)
     left, right = _halves(columns, body.dim // body.heads)
     values = Affine(right[:, :, :-1], right[:, :, -1])
     output = left.repeat_interleave(count // len(left), dim=0).transpose(0, 1).flatten(1)
     projections = replace(old.projections, has_wo=True, merge="concat")
-    return rebuild(body, replace(old, projections=projections), {"v": values}, (output, bias))
+    return body.rebuilt(replace(old, projections=projections), {"v": values}, (output, moved))
 
 
 def _halves(

@@ -175,7 +175,6 @@ def _dim(module: nn.Module) -> int:
 
 def point_to_us(module: nn.Module, core: nn.Module) -> None:
     """Let the module attend by a core, by a config of its own; the model's is not touched."""
-    table_of(module).register(NAME, attend)
     host: Any = module
     host.core, host.host_config, host.config = core, host.config, copy.copy(host.config)
     # The public attribute would also rename the attention of shared configs below this one.
@@ -184,8 +183,8 @@ def point_to_us(module: nn.Module, core: nn.Module) -> None:
 
 def hand_over(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Keep the block's tokens, and the rotation of their positions, until it attends."""
-    if NAME not in (table := table_of(module)):
-        table.register(NAME, attend)  # a model that was unpickled in a new process
+    # Each time: the model may have been unpickled in a new process.
+    forward_of(module).__globals__[TABLE].register(NAME, attend)
     given = dict(zip(arguments_of(module), args, strict=False)) | kwargs
     host: Any = module
     host.nas_given = (given["hidden_states"], given.get("position_embeddings"))
@@ -268,8 +267,3 @@ def arguments_of(module: nn.Module) -> tuple[str, ...]:
     code = forward_of(module).__code__
     names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount]
     return names
-
-
-def table_of(module: nn.Module) -> Any:
-    """The AttentionInterface that the module asks."""
-    return forward_of(module).__globals__[TABLE]

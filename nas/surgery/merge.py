@@ -22,9 +22,7 @@ from nas.compiler.plan import Step
 from nas.config import describe, near
 from nas.errors import ConfigError
 from nas.genome import Genome, Ref
-from nas.surgery.affine import Affine, Body, device_of, weights_of
-from nas.surgery.probe import ignores_shifts, sums_to_one
-from nas.surgery.rebuild import check_readers, rebuild
+from nas.surgery.body import Affine, Body, agree, check_readers
 
 WHAT: Final = ("patterns", "messages", "both")
 
@@ -54,35 +52,38 @@ def merge(block: nn.Module, what: str = "both") -> nn.Module:
             f"merge, what: found {describe(what)}; expected one of {', '.join(WHAT)}"
             f"{near(what, WHAT)}."
         )
+    body = Body.of(block, "merge")
     if what in ("patterns", "both"):
-        block = _patterns(Body.of(block, "merge, patterns"))
+        body = _patterns(body)
     if what in ("messages", "both"):
-        block = _messages(Body.of(block, "merge, messages"))
-    return block
+        body = _messages(body)
+    return body.as_block(block)
 
 
-def _patterns(body: Body) -> nn.Module:
+def _patterns(body: Body) -> Body:
+    body.where = "merge, patterns"
     score = body.score()
-    refs = [operand.ref for operand in score.operands]
-    query = body.affine(refs[0], "queries").repeat(body.count(score))
-    key = body.affine(refs[1], "keys").repeat(body.count(score))
-    if bool(key.bias.any()) and not ignores_shifts(body, score):
+    query, key = (
+        body.affine(operand.ref, role).repeat(body.count(score))
+        for operand, role in zip(score.operands, ("queries", "keys"), strict=True)
+    )
+    # Scores of whole tokens are scaled by the width of a head, those of the block by its own.
+    factor = body.scale(score) * (body.dim // body.heads) ** 0.5
+    patterns = query.then(factor * key.weight.mT)
+    merged = body.rebuilt(_with_patterns(body, score), {"q": patterns})
+    if bool(key.bias.any()) and not agree(body, merged, body.dim):
         raise body.refusal(
             "the keys have a bias, which adds a number to all scores of a query, and the weights "
             "change with it; expected keys without bias, or a normaliser like softmax"
         )
-    genome = _with_patterns(body, score)
-    # Scores of whole tokens are scaled by the width of a head, those of the block by its own.
-    factor = body.scale(score) * (body.dim // body.heads) ** 0.5
-    return rebuild(body, genome, {"q": query.then(factor * key.weight.mT)})
+    return merged
 
 
 def _with_patterns(body: Body, score: Step) -> Genome:
     """The genome with q as patterns and k as whole tokens."""
-    old = body.plan.genome
+    old = body.genome
     edited = old.with_inputs(score.index, "q", "k")
-    for stream in ("q", "k"):
-        check_readers(body, edited, stream, score.index)
+    check_readers(body, edited, score.index, "q", "k")
     changes: dict[str, Any] = {"has_wq": True, "has_wk": False, "raw": "shared"}
     reads_v = any("v" in edited.nodes[index].inputs for index in edited.live())
     if reads_v and not old.projections.has_wv and old.projections.raw == "slice":
@@ -97,25 +98,26 @@ def _with_patterns(body: Body, score: Step) -> Genome:
     return replace(edited, projections=projections)
 
 
-def _messages(body: Body) -> nn.Module:
+def _messages(body: Body) -> Body:
+    body.where = "merge, messages"
     aggregate, after = _aggregation(body)
     count = body.count(aggregate)
     values = body.affine(aggregate.operands[1].ref, "values").repeat(count)
     constant = torch.zeros_like(values.bias)
     for step in after:
-        weight, bias = weights_of(body.block.get_submodule(f"{step.module}.linear"))
+        weight, bias = body.linear(f"{step.module}.linear")
         values, constant = values.then(weight), constant @ weight.mT + bias
     weight, bias = _output(body, count)
     values = values.then(weight)
     rest = bias + torch.einsum("hdw,hw->d", weight, constant)
-    if bool(rest.any()):
-        if not sums_to_one(body):
-            raise body.refusal(
-                "the output has a bias, which messages carry only where the weights of a query sum "
-                "to one, and here they do not; expected no bias, or a normaliser like softmax"
-            )
-        values = Affine(values.weight, values.bias + rest / count)
-    return rebuild(body, _with_messages(body, aggregate), {"v": values})
+    messages = Affine(values.weight, values.bias + rest / count)
+    merged = body.rebuilt(_with_messages(body, aggregate), {"v": messages})
+    if bool(rest.any()) and not agree(body, merged, body.dim):
+        raise body.refusal(
+            "the output has a bias, which messages carry only where the weights of a query sum "
+            "to one, and here they do not; expected no bias, or a normaliser like softmax"
+        )
+    return merged
 
 
 def _aggregation(body: Body) -> tuple[Step, list[Step]]:
@@ -135,18 +137,19 @@ def _aggregation(body: Body) -> tuple[Step, list[Step]]:
 
 def _output(body: Body, count: int) -> tuple[Float[Tensor, "h d w"], Float[Tensor, " d"]]:
     """What maps each head's features to the output, and the bias; identities without W_O."""
-    whole = torch.eye(body.dim, dtype=torch.float64, device=device_of(body.block))
-    weight, bias = whole, whole.new_zeros(body.dim)
-    if body.plan.genome.projections.has_wo:
-        weight, bias = weights_of(body.block.get_submodule("wo"))
-    if body.plan.genome.projections.merge == "sum":
+    projections = body.genome.projections
+    weight = torch.eye(body.dim, dtype=torch.float64)
+    bias = weight.new_zeros(body.dim)
+    if projections.has_wo:
+        weight, bias = body.linear("wo")
+    if projections.merge == "sum":
         return weight.expand(count, -1, -1), bias
     return weight.reshape(body.dim, count, -1).transpose(0, 1), bias
 
 
 def _with_messages(body: Body, aggregate: Step) -> Genome:
     """The genome with v as messages, summed over the heads and put out as they are."""
-    old, index = body.plan.genome, aggregate.index
+    old, index = body.genome, aggregate.index
     nodes = old.nodes[: index + 1]
     if not old.projections.has_wv:
         # Who reads the token itself as v has another name for it, where there is one.
@@ -158,5 +161,5 @@ def _with_messages(body: Body, aggregate: Step) -> Genome:
     )
     genome = replace(old, nodes=nodes, projections=projections)
     genome = genome.with_inputs(index, nodes[index].inputs[0], "v")
-    check_readers(body, genome, "v", index)
+    check_readers(body, genome, index, "v")
     return genome

@@ -7,10 +7,9 @@ without a mask, more keys than queries among them. No list of names is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -68,11 +67,27 @@ def difference(genome: Genome) -> float:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(_SEED)
         core = AttentionCore(genome, _PROBE).double().eval()
+        cases = [(keys, is_seen) for keys in (5, 7, _many(genome)) for is_seen in (True, False)]
         try:
-            apart = (core(**case)[0] - _softmax(**case) for case in _cases(_many(genome)))
-            return max(float(found.abs().max()) for found in apart)
+            return max(_apart(core, *case) for case in cases)
         except (RuntimeError, TypeError, ValueError):  # a graph that needs as many keys as queries
             return math.inf
+
+
+def _apart(core: AttentionCore, keys: int, is_seen: bool) -> float:
+    """The difference for 5 queries and so many keys, all of them seen or some."""
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(2, *shape, dtype=torch.float64)
+
+    q, x = draw(_PROBE.heads, 5, _PROBE.width), draw(5, _PROBE.dim)
+    k, v = (draw(_PROBE.kv_heads, keys, _PROBE.width) for _ in range(2))
+    mask = None
+    if not is_seen:
+        mask = torch.rand(2, 1, 5, keys) < 0.7
+        mask[..., 0] = True
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+    return float((core(q, k, v, x, mask)[0] - expected).abs().max())
 
 
 @lru_cache(maxsize=8)
@@ -106,27 +121,3 @@ def _many(genome: Genome) -> int:
     counts = [v for node in genome.nodes for v in node.param_dict().values() if type(v) is int]
     defaults = [d.default for n in genome.nodes for d in get(n.op).parameters.values()]
     return 8 + max([*counts, *(v for v in defaults if type(v) is int)], default=0)
-
-
-def _cases(many: int) -> Iterator[dict[str, Any]]:
-    """Streams of 5 queries and 5, 7 or many keys, seen whole or through a mask."""
-    batch, queries, sizes = 2, 5, _PROBE
-    for keys in (5, 7, many):
-
-        def draw(heads: int, tokens: int) -> Tensor:
-            return torch.randn(batch, heads, tokens, sizes.width, dtype=torch.float64)
-
-        streams = {
-            "q": draw(sizes.heads, queries),
-            "k": draw(sizes.kv_heads, keys),
-            "v": draw(sizes.kv_heads, keys),
-            "x": torch.randn(batch, queries, sizes.dim, dtype=torch.float64),
-        }
-        yield streams | {"mask": None}
-        mask = torch.rand(batch, 1, queries, keys) < 0.7
-        mask[..., 0] = True
-        yield streams | {"mask": mask}
-
-
-def _softmax(q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)

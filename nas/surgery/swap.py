@@ -25,9 +25,7 @@ from nas.errors import NasError
 from nas.genome import Genome, layers_with_mechanism
 from nas.sources import load_genome
 from nas.surgery.core import AttentionCore, HostSizes
-from nas.surgery.hosts import CORE, Host
-from nas.surgery.hosts_timm import TimmHost
-from nas.surgery.hosts_torch import TorchHost
+from nas.surgery.hosts import CORE, Host, TimmHost, TorchHost
 from nas.surgery.hosts_transformers import TransformersHost
 from nas.surgery.preserving import check_preserving, starting_at
 

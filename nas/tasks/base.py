@@ -146,9 +146,11 @@ class Task(Frozen):
         """How many training examples an epoch has."""
         return data.count("train")
 
-    @abstractmethod
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """The training examples of an epoch (from 1), as indices in order."""
+        """The training examples of an epoch (from 1), as indices in order: here all, shuffled."""
+        import torch
+
+        return torch.randperm(self.epoch_size(data), generator=rng)
 
     @abstractmethod
     def judged(self, data: Data, epoch: int) -> int:

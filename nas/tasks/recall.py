@@ -107,10 +107,7 @@ class RecallTask(Classification):
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
         """The epoch's own sequences, shuffled."""
-        import torch
-
-        size = self.epoch_size(data)
-        return (epoch - 1) * size + torch.randperm(size, generator=rng)
+        return (epoch - 1) * self.epoch_size(data) + super().order(data, epoch, rng)
 
     def judged(self, data: Data, epoch: int) -> int:
         """All validation sequences judge the last epoch, ``curve_examples`` the others."""

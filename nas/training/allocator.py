@@ -8,6 +8,7 @@ itself does on a GPU. Only glibc can be told; elsewhere nothing changes.
 from __future__ import annotations
 
 import ctypes
+import resource
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -43,8 +44,7 @@ def _told() -> Any:
 def _resident_bytes() -> int:
     """What this process holds of the machine's memory; 0 where the system does not say."""
     try:
-        text = Path("/proc/self/status").read_text(encoding="utf-8")
+        _, pages, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
     except OSError:
         return 0
-    found = (line.split()[1] for line in text.splitlines() if line.startswith("VmRSS:"))
-    return 1024 * int(next(found, "0"))
+    return int(pages) * resource.getpagesize()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -100,7 +100,8 @@ class Meter:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         else:
-            _reset_peak()
+            with suppress(OSError):  # Linux alone lets it start anew, for the next candidate
+                Path("/proc/self/clear_refs").write_text("5")
         self._wall, self._core = time.monotonic(), time.process_time()
 
     @property
@@ -120,11 +121,3 @@ class Meter:
             return int(torch.cuda.max_memory_allocated(self.device))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def _reset_peak() -> None:
-    """Let the peak start anew, where Linux allows it: a worker trains many candidates."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return

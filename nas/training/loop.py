@@ -15,7 +15,7 @@ import torch
 from nas.training.hardware import resolve_precision
 from nas.training.optimizers import make_optimizer
 from nas.training.report import Report
-from nas.training.stepping import Pace, Steps
+from nas.training.stepping import STEPS_AHEAD, Steps, wait_on
 from nas.training.steps import EvalStep, TrainStep
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ class Training:
         judged = JUDGED_AT_ONCE if device.type == "cpu" else JUDGED_AT_ONCE_ON_GPU
         self._training = Steps(self._learn, task.batch_size, graphs)
         self._judging = Steps(self._judge, judged, graphs)
-        self._pace = Pace(device)
 
     @property
     def execution(self) -> str:
@@ -99,10 +98,11 @@ class Training:
     def _repeat(self, steps: Steps, chosen: Tensor) -> None:
         """Do the work with all chosen examples."""
         steps.work.model.train(steps.work.is_training)
-        for batch in torch.split(chosen.to(self._device), steps.size):
+        for number, batch in enumerate(torch.split(chosen.to(self._device), steps.size), 1):
             self._check_time()
             steps(batch)
-            self._pace()
+            if number % STEPS_AHEAD == 0:
+                wait_on(self._device)
 
     def _check_time(self) -> None:
         if self._time_limit is not None and self._meter.elapsed > self._time_limit:

@@ -3,8 +3,7 @@
     m = b m + (1 - b) g,  v = c v + (1 - c) g²
     w = w (1 - r d) - r / (1 - b^t) · m / (sqrt(v / (1 - c^t)) + 1e-8)
 
-(Loshchilov & Hutter 2019, algorithm 2.) Where the task has a ``clip``, gradients are scaled first
-so that their common norm is at most that. The decay d is the task's, or zero for vectors where it
+(Loshchilov & Hutter 2019, algorithm 2.) The decay d is the task's, or zero for vectors where it
 spares those; c is the task's ``beta2``. The one-cycle schedule moves the rate r and, against it,
 the momentum b. A CUDA graph repeats the numbers that it was captured with, and torch's fused AdamW
 takes b as a number; so on a GPU the whole schedule lies on the device, and a count that the graph
@@ -55,7 +54,6 @@ class ScheduledAdamW:
     """torch's fused AdamW, whose numbers change on the host."""
 
     def __init__(self, weights: Sequence[nn.Parameter], task: Task, steps: int) -> None:
-        self._weights, self._clip = list(weights), task.clip
         by_decay: dict[float, list[nn.Parameter]] = {}
         for weight in weights:
             by_decay.setdefault(decay_of(weight, task), []).append(weight)
@@ -70,13 +68,8 @@ class ScheduledAdamW:
         """None that could be brought back: part of it are numbers, and the rest comes later."""
         return ()
 
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        self._inner.zero_grad()
-
     def step(self) -> None:
         """Make one step."""
-        _clip(self._weights, self._clip)
         self._inner.step()
         self._next()
 
@@ -92,7 +85,7 @@ class CapturableAdamW:
     def __init__(self, weights: Sequence[nn.Parameter], task: Task, schedule: Tensor) -> None:
         self._weights = [weight for weight in weights if weight.requires_grad]
         self._decays = [decay_of(weight, task) for weight in self._weights]
-        self._schedule, self._beta2, self._clip = schedule, task.beta2, task.clip
+        self._schedule, self._beta2 = schedule, task.beta2
         self._count = torch.zeros(1, dtype=torch.int64, device=schedule.device)
         # Made here, not at the first step: what a graph makes, it makes again at each replay.
         self._first = [torch.zeros_like(weight) for weight in self._weights]
@@ -103,15 +96,9 @@ class CapturableAdamW:
         """The count of steps and the moments."""
         return (self._count, *self._first, *self._second)
 
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        for weight in self._weights:
-            weight.grad = None
-
     @torch.no_grad()
     def step(self) -> None:
         """Make one step; weights without a gradient stay as they are."""
-        _clip(self._weights, self._clip)
         # A short training has fewer steps than a graph is warmed up with.
         row = self._count.clamp(max=len(self._schedule) - 1)
         rate, momentum = self._schedule.index_select(0, row).unbind(1)
@@ -163,12 +150,6 @@ def schedule_of(task: Task, steps: int) -> Tensor:
         inner.step()  # changes nothing without a gradient; torch warns where it is left out
         following()
     return torch.tensor(rows, dtype=torch.float64)
-
-
-def _clip(weights: Sequence[nn.Parameter], most: float | None) -> None:
-    """Scale gradients so that their common norm is at most that."""
-    if most is not None:
-        nn.utils.clip_grad_norm_(weights, most, foreach=True)
 
 
 def _scheduled(optimizer: torch.optim.Optimizer, task: Task, steps: int) -> Callable[[], None]:

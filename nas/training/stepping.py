@@ -20,7 +20,6 @@ results, and the reason is kept.
 from __future__ import annotations
 
 import gc
-from collections import deque
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 WARM_UPS: Final = 3
 STEPS_AHEAD: Final = 64
-"""How far the host may be before a GPU: enough that the GPU never waits."""
+"""How far the host may be before a GPU; without a bound, a limit on time is looked at too early."""
 
 
 def graphs_on(device: torch.device) -> CudaGraphs | None:
@@ -138,25 +137,12 @@ class CudaGraphs:
         return graph.replay
 
 
-class Pace:
-    """Keeps the host a bounded number of steps before a GPU, which never waits for that.
-
-    Without it a whole epoch is asked for at once, and a limit on time is looked at too early.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._ends: deque[torch.cuda.Event] = deque()
-
-    def __call__(self) -> None:
-        """Note the end of a step; wait for the one that is too far back."""
-        if self._device.type != "cuda":
-            return
+def wait_on(device: torch.device) -> None:
+    """Let a GPU come to the end of what it was asked for, without keeping a core busy."""
+    if device.type == "cuda":
         end = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        end.record(torch.cuda.current_stream(self._device))
-        self._ends.append(end)
-        if len(self._ends) > STEPS_AHEAD:
-            self._ends.popleft().synchronize()
+        end.record(torch.cuda.current_stream(device))
+        end.synchronize()
 
 
 @cache

@@ -63,8 +63,10 @@ class TrainStep:
             _check_finite(loss.item())
         self._sums[0] += total.detach()
         self._sums[1] += targets
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
         torch.autograd.backward(loss)
+        if self.task.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip, foreach=True)
         self.optimizer.step()
 
     def mean_loss(self) -> float:

@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.share import Execution
 from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.mechanisms import mechanism
 from nas.tasks import Data, Task, load_task
@@ -30,7 +31,7 @@ def dispatch(options: argparse.Namespace) -> list[Figure]:
     task = load_task("published-proxy", data="digits")
     data = task.load()
     start = time.perf_counter()
-    with closing(RayEvaluator(task, data, workers=WORKERS, train=nothing)) as evaluator:
+    with closing(RayEvaluator(task, data, Execution(workers=WORKERS), train=nothing)) as evaluator:
         rounds = list(_rounds(evaluator, start))
     ready, *taken = rounds
     between = fastest("between trials", [1e3 * t * WORKERS / TRIALS for t in taken], "ms")

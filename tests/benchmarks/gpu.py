@@ -22,6 +22,7 @@ import torch
 
 from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import build_attention
+from nas.evaluation.share import Execution
 from nas.evaluation.trainer import build_model
 from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
 from nas.mechanisms import MECHANISMS, mechanism
@@ -137,7 +138,8 @@ def _shared(task: Task, data: Data, workers: int) -> Evaluator:
     """Workers that have one GPU together."""
     from nas.evaluation.ray_backend import RayEvaluator
 
-    return RayEvaluator(task, data, workers=workers, gpus_per_worker=1 / workers)
+    shared = Execution(workers=workers, gpus_per_worker=1 / workers)
+    return RayEvaluator(task, data, shared)
 
 
 def _trials(task: Task, count: int, seed: int) -> list[Trial]:

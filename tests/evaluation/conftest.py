@@ -1,16 +1,36 @@
-"""A task that is trained in a blink, its data, and trials of standard attention."""
+"""A task that is trained in a blink, its data, trials of standard attention, and an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from nas.evaluation.trial import Trial
+from nas.evaluation.trial import Budget, Evaluation, Report, Trial
 from nas.mechanisms import mechanism
 from nas.tasks import Data, Task, load_task
 
 MakeTrials = Callable[..., list[Trial]]
+
+
+def make_evaluation(**changes: Any) -> Evaluation:
+    """A training that went well; everything not said has a default."""
+    fields: dict[str, Any] = {
+        "status": "ok",
+        "reason": None,
+        "metrics": {"accuracy": 0.5},
+        "reports": (Report(1, 2.25, {"accuracy": 0.125}, 0.5), Report(2, 1.75, {}, 1.25)),
+        "seed": 7,
+        "budget": Budget(2, 64, "float32"),
+        "wall_seconds": 1.5,
+        "core_seconds": 1.25,
+        "peak_memory_bytes": 2**33,
+        "worker": "host:12",
+        "hardware": "a CPU",
+        "execution": "cuda graph",
+    }
+    return Evaluation(**{**fields, **changes})
 
 
 @pytest.fixture(scope="package")

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from nas.errors import DeviceError
+from nas.errors import DeviceError, RunError
 from nas.evaluation import dispatch
 from nas.evaluation.dispatch import Dispatcher, WorkerLostError
-from nas.evaluation.trial import Budget, Evaluation, Trial
+from nas.evaluation.trial import Budget, Evaluation, Reason, Trial, run_trials
+from tests.evaluation.conftest import MakeTrials
 
 BUDGET = Budget(1, 1, "float32")
 
@@ -34,12 +35,13 @@ class ScriptedWorker:
 class ScriptedPool:
     """A pool in which a worker that is waited for has always finished.
 
-    Each key in `deadly` says how many times its trial takes the worker with it; the one named
-    `hog` takes all that are at work with it.
+    Each key in `deadly` says how many times its trial takes the worker with it, in `hungry` how
+    many times it runs out of memory; the one named `hog` takes all that are at work with it.
     """
 
     hog: str = ""
     deadly: dict[str, int] = field(default_factory=dict)
+    hungry: dict[str, int] = field(default_factory=dict)
     bad_starts: int = 0
     is_silent: bool = False
     workers: list[ScriptedWorker] = field(default_factory=list)
@@ -76,7 +78,9 @@ class ScriptedPool:
             raise WorkerLostError("out_of_memory" if key == "big" else "worker_lost", "gone")
         if ref.trial is None:
             return {"unit": 1.0}
-        return Evaluation.failure(ref.trial, BUDGET, "error", "done", "", 0.0)
+        self.hungry[key] = self.hungry.get(key, 0) - 1
+        reason: Reason = "out_of_memory" if self.hungry[key] >= 0 else "error"
+        return Evaluation.failure(ref.trial, BUDGET, reason, "done", "", 0.0)
 
     def kill(self, worker: ScriptedWorker) -> None:
         worker.is_dead = True
@@ -94,13 +98,10 @@ def make_dispatcher(
 
 
 def run(dispatcher: Dispatcher, trials: Sequence[Trial]) -> dict[str, Evaluation]:
-    dispatcher.submit(trials)
     found: dict[str, Evaluation] = {}
-    while answers := dispatcher.wait():
-        for trial, evaluation in answers:
-            assert trial.key not in found
-            assert evaluation.seed == trial.seed
-            found[trial.key] = evaluation
+    for trial, evaluation in run_trials(dispatcher, trials):
+        assert trial.key not in found
+        found[trial.key] = evaluation
     return found
 
 
@@ -129,24 +130,13 @@ def test_most_work_begins_first_and_equals_keep_their_order(trials_named):
     assert pool.submitted == ["b", "d", "c", "a", "e"]
 
 
-def test_trials_can_be_added_while_others_run(trials_named):
-    pool = ScriptedPool()
-    dispatcher = make_dispatcher(pool, workers=2)
-    dispatcher.submit(trials_named("a", "b", "c"))
-    first = dispatcher.wait()
-    dispatcher.submit(trials_named("x", "y"))
-    rest = []
-    while answers := dispatcher.wait():
-        rest += answers
-    assert sorted(trial.key for trial, _ in [*first, *rest]) == ["a", "b", "c", "x", "y"]
-
-
-def test_worker_has_its_next_trial_before_the_caller_has_the_answer(trials_named):
+def test_trials_can_be_added_and_begin_before_the_caller_has_the_answers(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
     dispatcher.submit(trials_named("a", "b"))
     assert [trial.key for trial, _ in dispatcher.wait()] == ["a"]
     assert pool.submitted == ["a", "b"]
+    assert set(run(dispatcher, trials_named("x", "y"))) == {"b", "x", "y"}
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -179,20 +169,37 @@ def test_worker_lost_twice_costs_no_candidate(trials_named):
     assert len(pool.workers) == 5
 
 
-def test_stop_ends_what_was_begun_and_more_can_be_asked_for(trials_named):
-    pool = ScriptedPool()
-    dispatcher = make_dispatcher(pool, workers=2)
-    dispatcher.submit(trials_named(*KEYS))
-    dispatcher.wait()
-    dispatcher.stop()
-    assert all(worker.is_dead for worker in pool.workers)
-    assert set(run(dispatcher, trials_named("z"))) == {"z"}
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_what_ran_out_of_memory_is_tried_again_alone(workers, trials_named):
+    """It was recorded at once, although its neighbours may have held the memory."""
+    pool = ScriptedPool(hungry={"c": 1, "k": 2})
+    found = reasons(run(make_dispatcher(pool, workers), trials_named(*KEYS)))
+    short = {key for key, reason in found.items() if reason == "out_of_memory"}
+    assert short == ({"c", "k"} if workers == 1 else {"k"})
+    if workers > 1:
+        assert [pool.submitted.count(key) for key in "ckt"] == [2, 2, 1]
+        assert sorted(pool.submitted[-2:]) == ["c", "k"]
+    assert len(pool.workers) == workers
 
 
 def test_the_first_worker_that_is_ready_measures_its_speed(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(bad_starts=2))
     assert dispatcher.calibrate() == {"unit": 1.0}
     assert set(run(dispatcher, trials_named("a", "b"))) == {"a", "b"}
+
+
+def test_close_ends_what_was_begun_and_is_the_end(trials_named):
+    pool = ScriptedPool()
+    dispatcher = make_dispatcher(pool)
+    dispatcher.submit(trials_named(*KEYS))
+    dispatcher.wait()
+    dispatcher.close()
+    dispatcher.close()
+    assert all(worker.is_dead for worker in pool.workers)
+    assert dispatcher.wait() == []
+    for use in (dispatcher.calibrate, lambda: dispatcher.submit(trials_named("z"))):
+        with pytest.raises(RunError, match="was closed"):
+            use()
 
 
 def test_a_worker_that_is_lost_as_it_measures_is_replaced():
@@ -213,11 +220,6 @@ def test_workers_that_are_silent_as_they_measure_are_one_sentence(monkeypatch):
     pool.wait = wait  # type: ignore[method-assign]
     with pytest.raises(DeviceError, match=r"measure its speed: .* 3 times: no answer within 0 s"):
         make_dispatcher(pool, workers=1).calibrate()
-
-
-def test_start_that_fails_twice_is_tried_again(trials_named):
-    pool = ScriptedPool(bad_starts=2)
-    assert set(run(make_dispatcher(pool, workers=1), trials_named("a"))) == {"a"}
 
 
 def test_start_that_fails_three_times_is_one_sentence(trials_named):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from nas.errors import DeviceError
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trainer import train_candidate, worker_name
-from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
-from nas.tasks import Data, Task
+from nas.evaluation.trial import Budget, run_trials
 
 
-def unruly_training(trial: Trial, task: Task, data: Data, **limits: Any) -> Evaluation:
-    faults: dict[str, BaseException] = {
+def unruly_training(trial, task, data, **limits):
+    faults = {
         "memory": MemoryError("no room"),
         "exception": LookupError("broken"),
         "recursion": RecursionError("too deep"),
@@ -30,16 +28,12 @@ def unruly_training(trial: Trial, task: Task, data: Data, **limits: Any) -> Eval
         task = task.model_copy(update={"learning_rate": 1e30})
     if trial.key == "slow":
         task = task.model_copy(update={"epochs": 1000})
-    return train_candidate(trial, task, data, **limits)
+        return train_candidate(trial, task, data, **limits)
+    return train_candidate(trial, task, data, device=limits["device"])
 
 
 def test_local_failures_stay_with_their_candidates(task, data, trials_named):
-    evaluator = LocalEvaluator(task, data, time_limit=2.0, train=unruly_training)
-    trials = trials_named("a", "memory", "exception", "exit", "diverged", "recursion", "slow", "b")
-    answers = list(run_trials(evaluator, trials))
-    evaluator.close()
-    assert [trial for trial, _ in answers] == trials
-    assert {trial.key: evaluation.reason for trial, evaluation in answers} == {
+    expected = {
         "a": None,
         "memory": "out_of_memory",
         "exception": "error",
@@ -49,7 +43,11 @@ def test_local_failures_stay_with_their_candidates(task, data, trials_named):
         "slow": "time_limit",
         "b": None,
     }
-    caught = {trial.key: evaluation for trial, evaluation in answers}["exception"]
+    evaluator = LocalEvaluator(task, data, time_limit=0.5, train=unruly_training)
+    answers = list(run_trials(evaluator, trials_named(*expected)))
+    evaluator.close()
+    assert [(trial.key, found.reason) for trial, found in answers] == list(expected.items())
+    caught = answers[2][1]
     assert caught.error == "LookupError: broken"
     assert caught.worker == worker_name()
     assert caught.budget == Budget(1, 64, "auto")
@@ -69,27 +67,20 @@ def test_local_lets_pass_what_is_no_candidates_fault(task, data, trials_named, k
 
 
 def test_local_trains_one_a_wait_and_takes_more_meanwhile(task, data, trials_named):
-    begun: list[str] = []
-
-    def train(trial: Trial, task: Task, data: Data, **limits: Any) -> Evaluation:
-        begun.append(trial.key)
-        return unruly_training(trial, task, data, **limits)
-
-    evaluator = LocalEvaluator(task, data, train=train)
-    assert evaluator.wait() == []
+    evaluator = LocalEvaluator(task, data, train=unruly_training)
+    answers = [evaluator.wait()]
     evaluator.submit(trials_named("exit", "memory"))
-    evaluator.wait()
-    assert begun == ["exit"]
+    answers.append(evaluator.wait())
     evaluator.submit(trials_named("recursion", "exception"))
-    evaluator.wait()
-    evaluator.wait()
-    assert begun == ["exit", "memory", "recursion"]
+    answers += [evaluator.wait(), evaluator.wait()]
     evaluator.close()
-    assert evaluator.wait() == []
+    answers.append(evaluator.wait())
+    keys = [[trial.key for trial, _ in found] for found in answers]
+    assert keys == [[], ["exit"], ["memory"], ["recursion"], []]
 
 
 def test_calibration_is_asked_for_as_trainings_run(task, data, monkeypatch):
-    timing: Any = ModuleType("nas.timing")
+    timing = ModuleType("nas.timing")
     timing.calibrate = lambda sizes, **options: {"sizes": list(sizes), **options}
     monkeypatch.setitem(sys.modules, "nas.timing", timing)
     exact = task.model_copy(update={"precision": "float32"})

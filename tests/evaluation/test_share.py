@@ -5,12 +5,12 @@ import math
 import pytest
 
 from nas.errors import ConfigError, DeviceError
-from nas.evaluation.share import Share, share_out
+from nas.evaluation.share import Execution, Share, share_out
 
 
 def share(cores, gpus, workers=None, gpus_per_worker=None):
-    asked = {"workers": workers, "gpus_per_worker": gpus_per_worker, "place": "this machine"}
-    return share_out(cores=cores, gpus=gpus, **asked)
+    asked = Execution(workers=workers, gpus_per_worker=gpus_per_worker)
+    return share_out(asked, cores=cores, gpus=gpus)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_share_out(offer, asked, expected):
 
 
 @pytest.mark.parametrize(("workers", "gpus"), [(n, g) for n in (1, 3, 7, 16) for g in (1, 2, 3)])
-def test_even_share_fits_the_gpus(workers: int, gpus: int) -> None:
+def test_even_share_fits_the_gpus(workers, gpus):
     found = share(64, gpus, workers)
     workers_per_gpu = math.floor(1 / found.gpus)
     assert found.workers == workers
@@ -59,7 +59,7 @@ def test_even_share_fits_the_gpus(workers: int, gpus: int) -> None:
 )
 def test_counts_without_meaning_are_refused(asked, words):
     with pytest.raises(ConfigError, match=words):
-        share(8, 4, *asked)
+        Execution(workers=asked[0], gpus_per_worker=asked[1])
 
 
 @pytest.mark.parametrize(

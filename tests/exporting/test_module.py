@@ -4,7 +4,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +16,6 @@ from nas.compiler.inlining import inlined
 from nas.errors import ConfigError, ExportError, GenomeError
 from nas.exporting import (
     EXPORTS,
-    ExportFormat,
     Origin,
     check_target,
     export_module,
@@ -30,9 +29,6 @@ from nas.space import load_space
 from nas.validation import load_policy
 from nas.variation import Variation
 
-if TYPE_CHECKING:
-    from nas.genome import Genome
-
 
 def loaded(text: str) -> dict[str, Any]:
     """Execute an exported file as an import would, without its self-test."""
@@ -43,10 +39,13 @@ def loaded(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_fast", [False, True])
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_mechanisms_export_exactly(name: str, is_fast: bool) -> None:
-    """The self-test, which compares with the interpreter; weights' names; imports; brevity."""
+def test_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: bool) -> None:
+    """The self-test against the interpreter; the genome, weights' names, imports and brevity."""
     genome = MECHANISMS[name].genome
-    text = export_module(genome, 32, 4, Origin("a test"), is_fast=is_fast)
+    text = export_module(genome, 32, 4, Origin("Genome:", "a", "b"), is_fast=is_fast)
+    path = tmp_path / "exported.py"
+    path.write_text(text.replace("import torch\n", "raise SystemExit\n"))  # it is not run
+    assert genome_of_export(path) == canonicalise(genome)
     nodes = list(ast.walk(ast.parse(text)))
     imported = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
     imported += [str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)]
@@ -161,16 +160,6 @@ def test_nothing_is_written_through_a_planted_link(tmp_path: Path) -> None:
     assert (folder / "out.py").stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("is_fast", [False, True])
-@pytest.mark.parametrize("name", ["mha", "champion_2025", "flex_sqa", "qana"])
-def test_a_file_gives_its_genome_back(tmp_path: Path, name: str, is_fast: bool) -> None:
-    genome = canonicalise(MECHANISMS[name].genome)
-    text = export_module(genome, 32, 4, Origin("Genome:", "a", "b"), is_fast=is_fast)
-    path = tmp_path / "exported.py"
-    write_export(text.replace("import torch\n", "raise SystemExit\n"), path)  # it is not run
-    assert genome_of_export(path) == genome
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "x = 1", '"""\nGenome:\n{', '"""a\nGenome:\n[1]\n"""', '"""a\nGenome:\n' + "[" * 9999],
@@ -188,20 +177,12 @@ def test_other_files_hold_no_genome(tmp_path: Path, text: str) -> None:
         genome_of_export(path)
 
 
-def test_formats_have_names_and_more_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    genome = MECHANISMS["mha"].genome
+def test_formats_have_names() -> None:
     for name in ("module", "py"):
         found = EXPORTS.get(name)
         assert found.suffix == ".py"
-        assert found(genome, 16, 2, Origin("x")) == export_module(genome, 16, 2, Origin("x"))
-    monkeypatch.setattr(EXPORTS, "_members", dict(EXPORTS._members))
-
-    @EXPORTS.register("digest")
-    @ExportFormat.of(".txt")
-    def write(genome: Genome, *given: object, **options: object) -> bytes:
-        return digest(genome).encode()
-
-    assert EXPORTS.get("digest")(genome, 16, 2, Origin("x")) == digest(genome).encode()
+        given = (MECHANISMS["mha"].genome, 16, 2, Origin("x"))
+        assert found(*given) == export_module(*given)
     with pytest.raises(ConfigError, match="did you mean 'module'"):
         EXPORTS.get("modul")
 

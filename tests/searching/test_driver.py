@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from nas.errors import ConfigError, RunError, SpaceError
-from nas.evaluation.backends import Execution, make_evaluator
+from nas.evaluation.backends import make_evaluator
 from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.share import Execution
 from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
 from nas.searching.front_file import FRONT_FILE

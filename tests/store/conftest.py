@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from nas.evaluation.trial import Budget, Evaluation, Report
+from nas.evaluation.trial import Evaluation
 from nas.genome import Genome
 from nas.objectives import Objective
 from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
+from tests.evaluation.conftest import make_evaluation
 
 ACCURACY = Objective("accuracy", "max", "fraction", "share got right", 1.0, 0.1, is_metric=True)
 MACS = Objective("macs", "min", "MAC", "multiply-adds", 0.0, 2000.0, is_metric=False)
@@ -73,23 +74,7 @@ class Samples:
         return dataclasses.replace(proposal, **changes)
 
     def evaluation(self, accuracy: float = 0.5, **changes: Any) -> Evaluation:
-        evaluation = Evaluation(
-            status="ok",
-            reason=None,
-            metrics={"accuracy": accuracy},
-            reports=(
-                Report(1, 2.25, {"accuracy": 0.125}, 0.5),
-                Report(2, 1.75, {"accuracy": accuracy}, 1.25),
-            ),
-            seed=7,
-            budget=Budget(2, 64, "float32"),
-            wall_seconds=1.5,
-            core_seconds=1.25,
-            peak_memory_bytes=2**33,
-            worker="host:12",
-            hardware="a CPU",
-        )
-        return dataclasses.replace(evaluation, **changes)
+        return make_evaluation(**{"metrics": {"accuracy": accuracy}, **changes})
 
     def failure(self, reason: str = "diverged", **changes: Any) -> Evaluation:
         fields: dict[str, Any] = {"status": "failed", "reason": reason, "metrics": {}}
@@ -105,7 +90,7 @@ class Samples:
         return proposals
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def samples() -> Samples:
     return Samples()
 
@@ -123,3 +108,9 @@ def new_run(tmp_path: Path) -> Iterator[Callable[..., RunWriter]]:
     yield make
     for writer in writers:
         writer.close()
+
+
+@pytest.fixture
+def writer(new_run: Callable[..., RunWriter]) -> RunWriter:
+    """A new run's, called "one"."""
+    return new_run()

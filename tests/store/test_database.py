@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import shutil
 import sqlite3  # noqa: TID251 - to damage a file as no code of ours would
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nas.errors import RunError
-from nas.store import RunWriter, front, open_run, open_writer
-
-NewRun = Callable[..., RunWriter]
+from nas.store import create_run, front, open_run, open_writer
 
 
-@pytest.fixture
-def folder(new_run: NewRun, samples: Any) -> Path:
+@pytest.fixture(scope="module")
+def whole(samples, tmp_path_factory):
     """A closed run of some pages."""
-    with new_run() as writer:
+    with create_run(tmp_path_factory.mktemp("runs"), samples.setup(), samples.session) as writer:
         samples.fill(writer, [(i / 100, float(i)) for i in range(100)])
         return writer.run.folder
 
 
-def change(folder: Path, *statements: str) -> None:
+@pytest.fixture
+def folder(whole, tmp_path):
+    """A copy of it to damage."""
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+def change(folder, *statements):
     with closing(sqlite3.connect(folder / "run.sqlite", isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
 
 
-def refusals(folder: Path, samples: Any) -> list[str]:
+def refusals(folder, samples):
     """What reading and writing say."""
     messages = []
     for use in (lambda: open_run(folder), lambda: open_writer(folder, samples.session)):
@@ -43,7 +44,7 @@ def refusals(folder: Path, samples: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("content", [b"", b"name: quickstart\n" * 500, bytes(8192)])
-def test_database_that_is_none_is_one_sentence(folder: Path, samples: Any, content: bytes) -> None:
+def test_database_that_is_none_is_one_sentence(folder, samples, content):
     (folder / "run.sqlite").write_bytes(content)
     for message in refusals(folder, samples):
         assert "run.sqlite: is " in message
@@ -51,9 +52,7 @@ def test_database_that_is_none_is_one_sentence(folder: Path, samples: Any, conte
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.9, 0.99])
-def test_database_that_was_cut_off_is_one_sentence(
-    folder: Path, samples: Any, share: float
-) -> None:
+def test_database_that_was_cut_off_is_one_sentence(folder, samples, share):
     path = folder / "run.sqlite"
     with path.open("r+b") as file:
         file.truncate(int(path.stat().st_size * share))
@@ -61,16 +60,15 @@ def test_database_that_was_cut_off_is_one_sentence(
         assert "run.sqlite: is damaged or no run database" in message
 
 
-def test_database_overwritten_in_the_middle_is_one_sentence(folder: Path, samples: Any) -> None:
-    path = folder / "run.sqlite"
-    with path.open("r+b") as file:
+def test_database_overwritten_in_the_middle_is_one_sentence(folder, samples):
+    with (folder / "run.sqlite").open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * 8192)
     for message in refusals(folder, samples):
         assert "damaged" in message
 
 
-def test_database_of_another_program_is_left_alone(folder: Path, samples: Any) -> None:
+def test_database_of_another_program_is_left_alone(folder, samples):
     (folder / "run.sqlite").unlink()
     change(folder, "CREATE TABLE bookmarks (url TEXT)")
     before = (folder / "run.sqlite").read_bytes()
@@ -79,19 +77,8 @@ def test_database_of_another_program_is_left_alone(folder: Path, samples: Any) -
     assert (folder / "run.sqlite").read_bytes() == before
 
 
-def test_database_missing_a_table_is_one_sentence(folder: Path) -> None:
-    change(folder, "DROP TABLE trials")
-    with (
-        open_run(folder) as run,
-        pytest.raises(RunError, match=r"is damaged or no run database .no such table"),
-    ):
-        front(run)
-
-
 @pytest.mark.parametrize("change_to", ["population = 0", "status = 'lost'", "repeats = -1"])
-def test_database_with_a_value_that_cannot_be_is_one_sentence(
-    folder: Path, samples: Any, change_to: str
-) -> None:
+def test_database_with_a_value_that_cannot_be_is_one_sentence(folder, samples, change_to):
     change(folder, "PRAGMA ignore_check_constraints = ON", f"UPDATE run SET {change_to}")
     with pytest.raises(RunError, match="is damaged"):
         open_writer(folder, samples.session)
@@ -100,63 +87,53 @@ def test_database_with_a_value_that_cannot_be_is_one_sentence(
         run.summary()
 
 
-def test_database_text_that_is_no_text_is_one_sentence(folder: Path) -> None:
-    change(folder, "UPDATE run SET started = CAST(x'ff' AS TEXT)")
-    with open_run(folder) as run, pytest.raises(RunError, match="is damaged"):
-        run.summary()
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DROP TABLE trials", r"is damaged or no run database .no such table"),
+        ("UPDATE run SET started = CAST(x'ff' AS TEXT)", "is damaged"),
+        ("UPDATE run SET started = 'noon'", "record that cannot be read"),
+        ("UPDATE sessions SET started = '0000-99-99'", "record that cannot be read"),
+        ("UPDATE sessions SET versions = '[]'", "record that cannot be read"),
+        ("UPDATE proposals SET genome = '{'", "record that cannot be read"),
+        ("UPDATE proposals SET genome = '{}'", "record that cannot be read"),
+        ("UPDATE proposals SET parents = 'x'", "record that cannot be read"),
+        ("UPDATE proposals SET costs = '{}'", "record that cannot be read"),
+        ("UPDATE trials SET metrics = '[1]'", "record that cannot be read"),
+        ("UPDATE trials SET metrics = '{}'", "record that cannot be read"),
+        ("UPDATE trials SET recorded = '2026-03-01T12:00:00'", "record that cannot be read"),
+        ("UPDATE run SET objectives = '[{}]'", "record that cannot be read"),
+        ("UPDATE run SET objectives = '[]'", "record that cannot be read"),
+        ("UPDATE run SET calibration = '7'", "record that cannot be read"),
+    ],
+)
+def test_database_with_a_spoilt_record_is_one_sentence(folder, statement, words):
+    change(folder, statement)
+
+    def read_all():
+        for read in (run.summary, run.proposals, run.generations, run.evaluations):
+            read()
+
+    with open_run(folder) as run, pytest.raises(RunError, match=words):
+        read_all()
 
 
-def test_database_without_its_sessions_is_read(folder: Path) -> None:
+def test_database_without_its_sessions_is_read(folder):
     change(folder, "DELETE FROM sessions")
     with open_run(folder) as run:
         assert run.summary().active == run.started
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE run SET started = 'noon'",
-        "UPDATE sessions SET started = '0000-99-99'",
-        "UPDATE sessions SET versions = '[]'",
-        "UPDATE proposals SET genome = '{'",
-        "UPDATE proposals SET genome = '{}'",
-        "UPDATE proposals SET parents = 'x'",
-        "UPDATE proposals SET costs = '{}'",
-        "UPDATE proposals SET recorded = 'noon'",
-        "UPDATE trials SET metrics = '[1]'",
-        "UPDATE trials SET metrics = '{}'",
-        "UPDATE trials SET recorded = '2026-03-01T12:00:00'",
-        "UPDATE run SET objectives = '[{}]'",
-        "UPDATE run SET objectives = '[]'",
-        "UPDATE run SET calibration = '7'",
-    ],
-)
-def test_database_with_a_spoilt_record_is_one_sentence(folder: Path, statement: str) -> None:
-    change(folder, statement)
-
-    def read_all() -> None:
-        for read in (run.summary, run.proposals, run.generations, run.evaluations):
-            read()
-
-    with open_run(folder) as run, pytest.raises(RunError, match="record that cannot be read"):
-        read_all()
-
-
-def test_database_with_a_strange_path_opens(folder: Path, tmp_path: Path) -> None:
-    strange = tmp_path / "50% a?b#c ü"
-    shutil.copytree(folder, strange)
+def test_database_is_read_at_a_strange_path_without_a_trace(whole, tmp_path):
+    strange = shutil.copytree(whole, tmp_path / "50% a?b#c ü")
+    before = {path: path.read_bytes() for path in strange.iterdir()}
     with open_run(strange) as run:
         assert run.counts().proposed == 100
-
-
-def test_run_reads_without_leaving_a_trace(folder: Path) -> None:
-    before = {path: path.read_bytes() for path in folder.iterdir()}
-    with open_run(folder) as run:
         front(run)
-    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert {path: path.read_bytes() for path in strange.iterdir()} == before
 
 
-def test_open_run_of_no_run_is_one_sentence(tmp_path: Path, samples: Any) -> None:
+def test_open_run_of_no_run_is_one_sentence(tmp_path, samples):
     for message in refusals(tmp_path, samples):
         assert "is no run folder; expected one that holds run.sqlite" in message
 
@@ -165,9 +142,7 @@ def test_open_run_of_no_run_is_one_sentence(tmp_path: Path, samples: Any) -> Non
     ("version", "whose", "what"),
     [(99, "a later nas", "Update nas"), (2, "an older nas", "Use the nas that wrote it")],
 )
-def test_database_of_another_schema_is_refused(
-    folder: Path, samples: Any, version: int, whose: str, what: str
-) -> None:
+def test_database_of_another_schema_is_refused(folder, samples, version, whose, what):
     change(folder, f"PRAGMA user_version = {version}")
     for message in refusals(folder, samples):
         assert f"schema {version} of {whose}; this one reads schema 3 alone. {what}" in message

@@ -8,17 +8,11 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nas.errors import RunError
-from nas.store import RunWriter, front, open_run, open_writer
-
-NewRun = Callable[..., RunWriter]
+from nas.store import front, open_run, open_writer
 
 # Goes on with the run: what is not evaluated yet is, and reported when the store says it is.
 WRITE = """
@@ -47,8 +41,6 @@ try:
 except RunError as error:
     sys.exit(str(error))
 """
-
-
 FORK = """
 import os, signal, sys, time
 from pathlib import Path
@@ -64,26 +56,18 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager
-def started(code: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def started(code, folder):
     """A process that runs code and has said its first word."""
     command = [sys.executable, "-c", code, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == "open\n"
             yield process
         finally:
             process.kill()
 
 
-def kill(process: subprocess.Popen[str]) -> list[str]:
-    """Kill -9 and give the complete lines that it had written."""
-    process.kill()
-    output, _ = process.communicate()
-    return [line for line in output.splitlines(keepends=True) if line.endswith("\n")]
-
-
-def try_to_write(folder: Path) -> str:
+def try_to_write(folder):
     """What another process is told that opens the run to write; nothing if it may."""
     command = [sys.executable, "-c", TRY, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -91,26 +75,27 @@ def try_to_write(folder: Path) -> str:
     return done.stderr
 
 
-def test_store_kill_9_loses_nothing_that_was_reported(new_run: NewRun, samples: Any) -> None:
+def test_store_kill_9_loses_nothing_that_was_reported(new_run, samples):
     with new_run() as writer:
         writer.record_proposals([samples.proposal(i) for i in range(10_000)])
         folder = writer.run.folder
     moments, reported = random.Random(0), set()
     for _ in range(6):
         with started(WRITE, folder) as process:
-            time.sleep(moments.uniform(0.0, 0.25))
-            reported |= {line.strip() for line in kill(process)}
+            reported |= {process.stdout.readline() for _ in range(moments.randrange(1, 40))}
+            process.kill()
+            reported |= {line for line in process.stdout if line.endswith("\n")}
         with open_run(folder) as run:
             assert run.status == "stopped"
             assert run.sessions()[-1].ended is None
-            recorded = {key for key, _ in run.evaluations()}
+            recorded = {f"{key}\n" for key, _ in run.evaluations()}
         assert reported <= recorded
         # At most the one in flight at each kill was recorded without being reported.
         assert len(recorded) <= len(reported) + 6
-    assert len(reported) > 100
+    assert len(reported) > 6
 
 
-def test_store_an_orphan_of_a_killed_writer_is_no_obstacle(new_run: NewRun, samples: Any) -> None:
+def test_store_an_orphan_of_a_killed_writer_is_no_obstacle(new_run, samples):
     with new_run() as writer:
         folder = writer.run.folder
     command = [sys.executable, "-c", FORK, str(folder)]
@@ -122,13 +107,12 @@ def test_store_an_orphan_of_a_killed_writer_is_no_obstacle(new_run: NewRun, samp
         os.kill(int(done.stdout), signal.SIGKILL)
 
 
-def test_store_reads_while_another_process_writes(new_run: NewRun, samples: Any) -> None:
+def test_store_reads_while_another_process_writes(new_run, samples):
     with new_run() as writer:
         writer.record_proposals([samples.proposal(i) for i in range(10_000)])
         folder = writer.run.folder
     counts = []
     with started(WRITE, folder) as process:
-        assert process.stdout is not None
         for _ in range(20):
             reported = process.stdout.readline().strip()
             with open_run(folder) as run:
@@ -141,8 +125,7 @@ def test_store_reads_while_another_process_writes(new_run: NewRun, samples: Any)
     assert counts[-1] > counts[0]
 
 
-def test_store_a_snapshot_is_of_one_moment(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_store_a_snapshot_is_of_one_moment(writer, samples):
     samples.fill(writer, [(0.5, 1.0)])
     with open_run(writer.run.folder) as run, run.snapshot():
         assert run.counts().proposed == 1
@@ -150,8 +133,7 @@ def test_store_a_snapshot_is_of_one_moment(new_run: NewRun, samples: Any) -> Non
         assert run.counts().proposed == 1
 
 
-def test_store_a_second_writer_is_refused_in_any_process(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_store_a_second_writer_is_refused_in_any_process(writer, samples):
     folder = writer.run.folder
     message = f"run 'one' is being written by process {os.getpid()} on "
     with pytest.raises(RunError, match=message):

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from nas.errors import RunError
 from nas.store import (
-    Proposal,
-    RunWriter,
     candidates,
     find_candidate,
     find_proposal,
@@ -21,11 +17,8 @@ from nas.store import (
     lineage,
 )
 
-NewRun = Callable[..., RunWriter]
 
-
-def test_front_is_the_non_dominated_best_accuracy_first(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_front_is_the_non_dominated_best_accuracy_first(writer, samples):
     values = [(0.5, 900.0), (0.3, 100.0), (0.4, 950.0), (0.7, 1500.0), (0.3, 100.0)]
     proposals = samples.fill(writer, values)
     members = front(writer.run)
@@ -35,14 +28,7 @@ def test_front_is_the_non_dominated_best_accuracy_first(new_run: NewRun, samples
     assert [c.proposal for c in candidates(writer.run)] == proposals
 
 
-def test_front_of_a_new_run_is_empty(new_run: NewRun) -> None:
-    writer = new_run()
-    assert front(writer.run) == ()
-    assert front_hypervolume(writer.run, ()) == 0.0
-
-
-def test_front_leaves_out_every_failure(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_front_leaves_out_every_failure(writer, samples):
     (good,) = samples.fill(writer, [(0.2, 1000.0)])
     bad = samples.proposal(1)
     writer.record_proposals([bad, samples.proposal(2)])
@@ -53,7 +39,7 @@ def test_front_leaves_out_every_failure(new_run: NewRun, samples: Any) -> None:
     assert find_candidate(writer.run, bad.digest) is None
 
 
-def test_front_takes_means_and_waits_for_all_repeats(new_run: NewRun, samples: Any) -> None:
+def test_front_takes_means_and_waits_for_all_repeats(new_run, samples):
     writer = new_run(repeats=3)
     whole, partial, broken = proposals = [samples.proposal(i) for i in range(3)]
     writer.record_proposals(proposals)
@@ -76,8 +62,7 @@ def test_front_takes_means_and_waits_for_all_repeats(new_run: NewRun, samples: A
     assert (counts.proposed, counts.evaluated, counts.failed) == (3, 2, 1)
 
 
-def test_front_replayed_proposals_count_but_are_no_members(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_front_replayed_proposals_count_but_are_no_members(writer, samples):
     (first,) = samples.fill(writer, [(0.5, 10.0)])
     replayed = samples.proposal(1, digest="f" * 16, key=first.key, verdict="replayed", costs={})
     rejected = samples.proposal(1, 1, key=None, verdict="rejected", costs={})
@@ -91,17 +76,17 @@ def test_front_replayed_proposals_count_but_are_no_members(new_run: NewRun, samp
     assert found.objectives["accuracy"] == 0.5
 
 
-def test_front_hypervolume_is_a_share_of_the_box(new_run: NewRun, samples: Any) -> None:
+def test_front_hypervolume_is_a_share_of_the_box(new_run, samples):
     writer = new_run()  # between accuracy 0.1 and 1, MACs 2000 and 0
     samples.fill(writer, [(0.55, 1000.0)])
     assert front_hypervolume(writer.run, front(writer.run)) == pytest.approx(0.25)
     outside = new_run(name="two")
+    assert front_hypervolume(outside.run, front(outside.run)) == 0.0
     samples.fill(outside, [(0.05, 1000.0), (0.5, 3000.0)])
     assert front_hypervolume(outside.run, front(outside.run)) == 0.0
 
 
-def test_find_proposal_best_knee_cheapest(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_find_proposal_best_knee_cheapest(writer, samples):
     best, knee, cheapest, _ = samples.fill(
         writer, [(0.6, 1900.0), (0.55, 400.0), (0.2, 100.0), (0.1, 500.0)]
     )
@@ -109,9 +94,7 @@ def test_find_proposal_best_knee_cheapest(new_run: NewRun, samples: Any) -> None
     assert found == [best, knee, cheapest]
 
 
-def test_find_proposal_cheapest_without_a_cost_is_one_sentence(
-    new_run: NewRun, samples: Any
-) -> None:
+def test_find_proposal_cheapest_without_a_cost_is_one_sentence(new_run, samples):
     writer = new_run(objectives=(samples.accuracy,))
     samples.fill(writer, [(0.5, 1.0)])
     assert find_proposal(writer.run, "knee") == find_proposal(writer.run, "best")
@@ -120,13 +103,12 @@ def test_find_proposal_cheapest_without_a_cost_is_one_sentence(
 
 
 @pytest.mark.parametrize("name", ["best", "knee", "cheapest"])
-def test_find_proposal_in_an_empty_run_is_one_sentence(new_run: NewRun, name: str) -> None:
+def test_find_proposal_in_an_empty_run_is_one_sentence(new_run, name):
     with pytest.raises(RunError, match=f"'one' has no candidate yet .* none is {name}"):
         find_proposal(new_run().run, name)
 
 
-def test_find_proposal_by_the_beginning_of_a_digest(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_find_proposal_by_the_beginning_of_a_digest(writer, samples):
     first = samples.proposal(0, digest="abc1" + "0" * 12)
     second = samples.proposal(1, digest="abc2" + "0" * 12)
     writer.record_proposals([first, second])
@@ -138,23 +120,18 @@ def test_find_proposal_by_the_beginning_of_a_digest(new_run: NewRun, samples: An
     with pytest.raises(RunError) as caught:
         find_proposal(writer.run, "abc")
     assert f"one/abc: 2 digests begin so: {first.digest}, {second.digest}." in str(caught.value)
-
-
-def test_find_proposal_lists_only_some_of_many(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
-    writer.record_proposals([samples.proposal(i, digest=f"a{i:015d}") for i in range(20)])
+    writer.record_proposals([samples.proposal(i, digest=f"b{i:015d}") for i in range(2, 22)])
     with pytest.raises(RunError, match=r"20 digests .* and 12 more"):
-        find_proposal(writer.run, "a")
+        find_proposal(writer.run, "b")
 
 
 @pytest.mark.parametrize("member", ["", "zebra", "bst", "a*", "%", "'; DROP TABLE run"])
-def test_find_proposal_of_no_digest_is_one_sentence(new_run: NewRun, member: str) -> None:
+def test_find_proposal_of_no_digest_is_one_sentence(new_run, member):
     with pytest.raises(RunError, match=r"names no member; expected .* best, knee, cheapest"):
         find_proposal(new_run().run, member)
 
 
-def test_find_proposal_prefers_the_one_that_was_trained(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_find_proposal_prefers_the_one_that_was_trained(writer, samples):
     digest = "a" * 16
     rejected = samples.proposal(0, digest=digest, key=None, verdict="rejected")
     trained = samples.proposal(1, digest=digest)
@@ -162,13 +139,10 @@ def test_find_proposal_prefers_the_one_that_was_trained(new_run: NewRun, samples
     assert find_proposal(writer.run, "aa") == trained
 
 
-def test_lineage_holds_each_ancestor_once(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_lineage_holds_each_ancestor_once(writer, samples):
 
-    def child(number: int, *parents: Proposal) -> Proposal:
-        names = tuple(parent.digest for parent in parents)
-        proposal: Proposal = samples.proposal(number, parents=names)
-        return proposal
+    def child(number, *parents):
+        return samples.proposal(number, parents=tuple(parent.digest for parent in parents))
 
     a, b = child(0), child(1)
     c = child(2, a, b)

@@ -21,7 +21,7 @@ def ask(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_lock_is_seen_by_this_process_and_by_others(tmp_path: Path) -> None:
+def test_lock_is_seen_by_this_process_and_by_others(tmp_path):
     assert not lock.is_held(tmp_path)
     held = lock.acquire(tmp_path)
     assert lock.is_held(tmp_path)
@@ -32,7 +32,7 @@ def test_lock_is_seen_by_this_process_and_by_others(tmp_path: Path) -> None:
     assert ask(tmp_path) == "False"
 
 
-def test_lock_is_one_whatever_the_folder_is_called(tmp_path: Path) -> None:
+def test_lock_is_one_whatever_the_folder_is_called(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "run")
     held = lock.acquire(tmp_path / "run")
@@ -41,13 +41,13 @@ def test_lock_is_one_whatever_the_folder_is_called(tmp_path: Path) -> None:
     held.release()
 
 
-def test_lock_of_a_crash_is_taken_over_whatever_it_holds(tmp_path: Path) -> None:
+def test_lock_of_a_crash_is_taken_over_whatever_it_holds(tmp_path):
     (tmp_path / lock.LOCK_FILE).write_bytes(b'{"pid": 1, "host": "elsewhere"}\xff' * 50)
     held = lock.acquire(tmp_path)
     assert ask(tmp_path) == "True"
     held.release()
 
 
-def test_lock_in_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_lock_in_a_folder_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(RunError, match="cannot be locked for writing"):
         lock.acquire(tmp_path / "nowhere")

@@ -7,22 +7,17 @@ import re
 import sqlite3  # noqa: TID251 - this is how a person without the project reads a run
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nas.errors import RunError
 from nas.evaluation.trial import REASONS, Report
-from nas.store import RunWriter, fold_log, open_run, open_writer, this_session, weights_path
+from nas.store import fold_log, open_run, open_writer, this_session, weights_path
 from nas.store.weights import FrontWeights
 
-NewRun = Callable[..., RunWriter]
 
-
-def test_writer_setup_and_session_read_back(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_writer_setup_and_session_read_back(writer, samples):
     with open_run(writer.run.folder) as run:
         assert run.setup == samples.setup()
         assert run.status == "running"
@@ -32,8 +27,7 @@ def test_writer_setup_and_session_read_back(new_run: NewRun, samples: Any) -> No
     assert session.pid > 0
 
 
-def test_writer_proposals_read_back_in_order(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_writer_proposals_read_back_in_order(writer, samples):
     proposals = [
         samples.proposal(0, operator="mechanism", name="mha"),
         samples.proposal(1, verdict="rejected", key=None, note="no normalize", costs={}),
@@ -42,70 +36,52 @@ def test_writer_proposals_read_back_in_order(new_run: NewRun, samples: Any) -> N
     ]
     writer.record_proposals(reversed(proposals))
     assert writer.run.proposals() == tuple(proposals)
-    assert writer.run.proposals(generation=1) == (proposals[3],)
     assert writer.run.is_exhausted
 
 
-def test_writer_proposals_are_recorded_all_or_none(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_writer_proposals_are_recorded_all_or_none(writer, samples):
     twice = samples.proposal(1, key=samples.proposal(0).key)
     with pytest.raises(sqlite3.IntegrityError):
         writer.record_proposals([samples.proposal(0), twice])
     assert writer.run.proposals() == ()
 
 
-def test_writer_evaluation_reads_back_exactly(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
-    proposal = samples.proposal(0)
-    writer.record_proposals([proposal])
+def test_writer_evaluation_reads_back_exactly(writer, samples):
     evaluation = samples.evaluation(accuracy=0.1 + 0.2, wall_seconds=1 / 3, execution="cuda graph")
-    assert writer.run.evaluation(proposal.key) is None
-    writer.record_evaluation(proposal.key, 0, evaluation)
+    assert writer.run.evaluation("key") is None
+    writer.record_evaluation("key", 0, evaluation)
     with open_run(writer.run.folder) as run:
-        assert run.evaluation(proposal.key) == evaluation
-        assert run.evaluation(proposal.key, 1) is None
-        assert run.evaluations() == {(proposal.key, 0): evaluation}
+        assert run.evaluation("key") == evaluation
+        assert run.evaluation("key", 1) is None
+        assert run.evaluations() == {("key", 0): evaluation}
 
 
 @pytest.mark.parametrize("reason", REASONS)
-def test_writer_failure_reads_back_exactly(new_run: NewRun, samples: Any, reason: str) -> None:
-    writer = new_run()
-    proposal = samples.proposal(0)
-    writer.record_proposals([proposal])
+def test_writer_failure_reads_back_exactly(writer, samples, reason):
     reports = (Report(1, math.inf, {"accuracy": 0.1}, 0.5), Report(2, math.nan, {}, 1.0))
     failure = samples.failure(reason, reports=reports, metrics={"accuracy": math.nan})
-    writer.record_evaluation(proposal.key, 0, failure)
+    writer.record_evaluation("key", 0, failure)
     # NaN is not equal to itself, its text is.
-    assert repr(writer.run.evaluation(proposal.key)) == repr(failure)
+    assert repr(writer.run.evaluation("key")) == repr(failure)
 
 
-def test_writer_text_that_is_no_unicode_is_kept_readable(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
-    proposal = samples.proposal(0)
-    writer.record_proposals([proposal])
-    writer.record_evaluation(proposal.key, 0, samples.failure(error="no file \udcff\0'; --"))
-    evaluation = writer.run.evaluation(proposal.key)
-    assert evaluation is not None
-    assert evaluation.error == "no file \\udcff\0'; --"
+def test_writer_text_that_is_no_unicode_is_kept_readable(writer, samples):
+    writer.record_evaluation("key", 0, samples.failure(error="no file \udcff\0'; --"))
+    assert writer.run.evaluation("key").error == "no file \\udcff\0'; --"
 
 
-def test_writer_only_a_lost_worker_gives_way_to_another_result(
-    new_run: NewRun, samples: Any
-) -> None:
-    writer = new_run()
-    lost, failed = proposals = [samples.proposal(i) for i in range(2)]
-    writer.record_proposals(proposals)
-    writer.record_evaluation(lost.key, 0, samples.failure("worker_lost"))
-    writer.record_evaluation(failed.key, 0, samples.failure("diverged"))
+def test_writer_only_a_lost_worker_gives_way_to_another_result(writer, samples):
+    writer.record_evaluation("lost", 0, samples.failure("worker_lost"))
+    writer.record_evaluation("failed", 0, samples.failure("diverged"))
     assert writer.run.counts().failed == 2
-    writer.record_evaluation(lost.key, 0, samples.evaluation())
+    writer.record_evaluation("lost", 0, samples.evaluation())
     with pytest.raises(sqlite3.IntegrityError):
-        writer.record_evaluation(failed.key, 0, samples.evaluation())
+        writer.record_evaluation("failed", 0, samples.evaluation())
     counts = writer.run.counts()
     assert (counts.evaluated, counts.failed) == (2, 1)
 
 
-def test_run_generations_follow_from_the_record(new_run: NewRun, samples: Any) -> None:
+def test_run_generations_follow_from_the_record(new_run, samples):
     writer = new_run(population=2, generations=3)
     proposals = [samples.proposal(i, costs={"macs": 1000.0 * (1 + i % 2)}) for i in range(5)]
     again = samples.proposal(1, 1, digest="f" * 16, verdict="replayed", key="0" * 16, costs={})
@@ -129,8 +105,7 @@ def test_run_generations_follow_from_the_record(new_run: NewRun, samples: Any) -
     assert (third.counts.evaluated, third.hypervolume) == (1, pytest.approx(0.25))
 
 
-def test_fold_log_makes_a_killed_writers_run_one_file(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_fold_log_makes_a_killed_writers_run_one_file(writer, samples):
     samples.fill(writer, [(0.5, 10.0)])
     folder = writer.run.folder
     writer.finish()
@@ -145,7 +120,7 @@ def test_fold_log_makes_a_killed_writers_run_one_file(new_run: NewRun, samples: 
         assert (run.status, run.counts().evaluated) == ("finished", 1)
 
 
-def test_weights_are_kept_and_dropped_by_key(new_run: NewRun, samples: Any) -> None:
+def test_weights_are_kept_and_dropped_by_key(new_run, samples):
     folder = new_run().run.folder
     weights = FrontWeights(folder)
     weights.tidy()
@@ -163,8 +138,7 @@ def test_weights_are_kept_and_dropped_by_key(new_run: NewRun, samples: Any) -> N
             weights_path(folder, key)
 
 
-def test_writer_status_follows_the_run(new_run: NewRun, samples: Any) -> None:
-    writer = new_run()
+def test_writer_status_follows_the_run(writer, samples):
     folder = writer.run.folder
     writer.close()
     writer.close()
@@ -179,15 +153,13 @@ def test_writer_status_follows_the_run(new_run: NewRun, samples: Any) -> None:
         assert len(run.sessions()) == 2
 
 
-def test_writer_more_generations_can_be_asked_for(new_run: NewRun) -> None:
-    writer = new_run()
+def test_writer_more_generations_can_be_asked_for(writer):
     writer.raise_generations(5)
     writer.raise_generations(1)
     assert writer.run.setup.generations == 5
 
 
-def test_writer_is_durable_and_a_closed_run_is_one_file(new_run: NewRun) -> None:
-    writer = new_run()
+def test_writer_is_durable_and_a_closed_run_is_one_file(writer):
     (mode,) = writer._database.query("PRAGMA journal_mode")
     (level,) = writer._database.query("PRAGMA synchronous")
     assert (mode["journal_mode"], level["synchronous"]) == ("wal", 2)  # 2 is FULL
@@ -197,7 +169,7 @@ def test_writer_is_durable_and_a_closed_run_is_one_file(new_run: NewRun) -> None
     assert names == copies | {"lock", "run.sqlite"}
 
 
-def test_writer_a_run_is_explained_by_its_readme(new_run: NewRun, samples: Any) -> None:
+def test_writer_a_run_is_explained_by_its_readme(new_run, samples):
     readme = Path(__file__).parents[2] / "runs" / "README.md"
     statements = re.findall(r"```sql\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
     assert len(statements) >= 4
@@ -228,7 +200,7 @@ writer.close()
 """
 
 
-def test_writer_a_full_disk_is_one_sentence(new_run: NewRun) -> None:
+def test_writer_a_full_disk_is_one_sentence(new_run):
     with new_run() as writer:
         folder = writer.run.folder
     done = subprocess.run(
@@ -241,7 +213,7 @@ def test_writer_a_full_disk_is_one_sentence(new_run: NewRun) -> None:
         assert run.status == "stopped"
 
 
-def test_this_session_names_versions_and_hardware() -> None:
+def test_this_session_names_versions_and_hardware():
     session = this_session("nas search", workers=3)
     assert (session.command, session.workers) == ("nas search", 3)
     assert {"python", "torch"} <= session.versions.keys()

@@ -1,4 +1,4 @@
-"""Blocks as after training, and tokens, for what merges and factors them."""
+"""Blocks as after training, tokens and a comparison, for what merges and factors them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,19 @@ def built(
 def tokens(seed: int = 1) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(2, LENGTH, DIM, dtype=torch.float64, generator=generator)
+
+
+def assert_same(block: nn.Module, other: nn.Module, atol: float = 1e-11) -> None:
+    """Equal outputs and gradients of the input, without masks and with."""
+    padding = torch.zeros(2, LENGTH, dtype=torch.bool)
+    padding[1, 5:] = True
+    causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+    for mask in ({}, {"key_padding_mask": padding}, {"attn_mask": causal}):
+        results = []
+        for one in (block, other):
+            x = tokens().requires_grad_()
+            out = one(x, **mask)
+            weight = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
+            results.append((out, *torch.autograd.grad((out * weight).sum(), x)))
+        for a, b in zip(*results, strict=True):
+            torch.testing.assert_close(a, b, rtol=0.0, atol=atol * (1 + a.abs().max().item()))

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from torch import nn
 
 from nas.errors import GenomeError
 from nas.mechanisms import MECHANISMS
 from nas.surgery import factor, merge
-from tests.surgery.blocks import DIM, DOT, HEADS, SOFTMAX, WIDTH, built, tokens
+from tests.surgery.blocks import DIM, DOT, SOFTMAX, WIDTH, assert_same, built, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
     from nas.genome import Genome
 
     Build = Callable[..., Genome]
-
-
-def assert_same(block: nn.Module, other: nn.Module) -> None:
-    x = tokens()
-    for options in ({}, {"is_causal": True}):
-        torch.testing.assert_close(other(x, **options), block(x, **options), rtol=0.0, atol=1e-11)
 
 
 @pytest.mark.parametrize("qkv_bias", [False, True])
@@ -60,8 +53,7 @@ def test_values_that_were_shared_come_back_as_own_ones(name: str) -> None:
 
 
 def test_values_without_projection_stay_as_they_are(genome: Build) -> None:
-    found = genome(DOT, *SOFTMAX, has_wv=False, raw="shared")
-    block = built(found)
+    block = built(genome(DOT, *SOFTMAX, has_wv=False, raw="shared"))
     restored = factor(merge(block, "patterns"), WIDTH)
     assert restored.genome == block.genome
     assert_same(block, restored)
@@ -86,24 +78,20 @@ def test_keys_that_were_never_shared_are_not_shared_by_factoring(genome: Build) 
 
 
 @pytest.mark.parametrize("kv_heads", ["all", "1/2"])
-@pytest.mark.parametrize("rank", [2, 4, 6])
+@pytest.mark.parametrize(("stream", "rank"), [("wq", 2), ("wq", 4), ("wq", 6), ("wv", WIDTH)])
 def test_what_is_lost_is_what_the_singular_values_say(
-    genome: Build, rank: int, kv_heads: str
+    genome: Build, stream: str, rank: int, kv_heads: str
 ) -> None:
     """Eckart and Young: the norm of the residual is that of the values left out, head by head."""
-    flags = {"has_wk": False, "raw": "shared", "kv_heads": kv_heads}
-    block = built(genome(DOT, *SOFTMAX, **flags))
-    residual = merge(factor(block, rank), "patterns").wq.weight - block.wq.weight
-    left_out = torch.linalg.svdvals(block.wq.weight.view(HEADS, DIM, DIM))[:, rank:]
-    norms = residual.view(HEADS, -1).norm(dim=1)
-    torch.testing.assert_close(norms, left_out.norm(dim=1))
-
-
-def test_messages_of_full_rank_lose_what_their_singular_values_say() -> None:
-    block = built(MECHANISMS["messages"].genome)
-    residual = merge(factor(block, WIDTH), "messages").wv.weight - block.wv.weight
-    left_out = torch.linalg.svdvals(block.wv.weight.view(HEADS, DIM, DIM))[:, WIDTH:]
-    torch.testing.assert_close(residual.view(HEADS, -1).norm(dim=1), left_out.norm(dim=1))
+    forms = {"wq": {"has_wk": False, "raw": "shared"}, "wv": {"has_wo": False, "merge": "sum"}}
+    block = built(genome(DOT, *SOFTMAX, **forms[stream], kv_heads=kv_heads))
+    what = "patterns" if stream == "wq" else "messages"
+    again = merge(factor(block, rank), what)
+    whole, found = (one.get_submodule(stream).weight.view(-1, DIM, DIM) for one in (block, again))
+    if len(found) > len(whole):
+        whole = whole.repeat_interleave(len(found) // len(whole), dim=0)
+    left_out = torch.linalg.svdvals(whole)[:, rank:]
+    torch.testing.assert_close((found - whole).flatten(1).norm(dim=1), left_out.norm(dim=1))
 
 
 def test_one_head_loses_nothing_at_its_full_width() -> None:

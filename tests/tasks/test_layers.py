@@ -30,22 +30,8 @@ def build(draws=1, seed=0, **overrides):
     return VisionTransformer(task, lambda _: Mixing(task.width, draws), seed, 48, 7)
 
 
-def cut(count, dtype=torch.float64):
-    return patches(torch.randn(count, 3, 8, 8, dtype=dtype), 4)
-
-
 def trunk(model):
     return {k: v for k, v in model.state_dict().items() if ".attention." not in k}
-
-
-@pytest.mark.parametrize("depth", [1, 3])
-def test_model_gives_logits_and_gradients(depth):
-    model = build(depth=depth)
-    logits = model(cut(5, torch.float32))
-    assert logits.shape == (5, 7)
-    assert len(model.attentions()) == depth
-    logits.sum().backward()
-    assert all(p.grad is not None for p in model.parameters())
 
 
 def test_model_computes_what_its_docstring_says():
@@ -92,12 +78,9 @@ def test_model_start_does_not_depend_on_the_mechanism():
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_model_start_depends_on_the_seed_and_layers_differ():
-    one, other = build(seed=0), build(seed=1)
-    assert not torch.equal(one.embed.weight, other.embed.weight)
-    first, second = (block.maps[0].weight for block in one.attentions())
-    assert not torch.equal(first, second)
-    assert not torch.equal(first, other.attentions()[0].maps[0].weight)
+def test_mechanisms_start_apart_in_each_layer_and_for_each_seed():
+    blocks = [*build(seed=0).attentions(), *build(seed=1).attentions()]
+    assert len({block.maps[0].weight.sum().item() for block in blocks}) == len(blocks)
 
 
 def test_model_start_is_of_the_deviation_asked_for_and_moves_no_other_chance():

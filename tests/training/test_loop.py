@@ -11,9 +11,10 @@ from nas.tasks import load_task
 from nas.tasks.seeds import seeded
 from nas.training.hardware import Meter, own_state
 from nas.training.loop import TimeIsUp, Training
+from nas.training.stepping import graphs_on
 from nas.training.steps import Diverged
 
-CPU = torch.device("cpu")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 class Replays:
@@ -143,12 +144,9 @@ def test_recipe_of_recall_reaches_the_optimiser():
 @pytest.mark.parametrize("name", ["mha", "qana", "neural_attention", "sparsemax"])
 @pytest.mark.parametrize("overrides", [{}, {"dropout": 0.1, "augmentation": "flip_shift"}])
 def test_training_on_a_gpu_by_graphs_agrees_with_the_eager_one(name, overrides):
-    from nas.training.stepping import graphs_on
-
-    cuda = torch.device("cuda")
     found, said = [], []
-    for graphs in (None, graphs_on(cuda)):
-        training = training_for(task_for(**overrides), graphs, device=cuda, name=name)
+    for graphs in (None, graphs_on(CUDA)):
+        training = training_for(task_for(**overrides), graphs, device=CUDA, name=name)
         with seeded(0):
             found.append(losses(training.reports(3, 0)))
         said.append(training.execution)
@@ -159,10 +157,7 @@ def test_training_on_a_gpu_by_graphs_agrees_with_the_eager_one(name, overrides):
 
 @pytest.mark.gpu
 def test_recall_on_a_gpu_runs_as_a_graph():
-    from nas.training.stepping import graphs_on
-
-    cuda = torch.device("cuda")
-    training = training_for(load_task("recall"), graphs_on(cuda), device=cuda)
+    training = training_for(load_task("recall"), graphs_on(CUDA), device=CUDA)
     with seeded(0):
         reports = list(training.reports(4, 0))
     assert training.execution == "cuda graph"
@@ -172,16 +167,14 @@ def test_recall_on_a_gpu_runs_as_a_graph():
 @pytest.mark.gpu
 def test_training_on_a_gpu_goes_on_after_a_failed_capture():
     """The generator and the allocator too: dropout draws on, and the next capture succeeds."""
-    from nas.training.stepping import graphs_on
 
     def spoil(model):
         model.layers[0].register_forward_hook(lambda _m, _x, y: y * float(y.sum().isfinite()))
 
-    cuda = torch.device("cuda")
     said = []
     for prepare in (spoil, None):
         task = task_for(dropout=0.1)
-        training = training_for(task, graphs_on(cuda), device=cuda, prepare=prepare)
+        training = training_for(task, graphs_on(CUDA), device=CUDA, prepare=prepare)
         with seeded(0):
             list(training.reports(3, 0))
         said.append(training.execution)

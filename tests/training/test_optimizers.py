@@ -31,7 +31,8 @@ def trained(optimizer, own):
     """The weights after some steps; the last one never has a gradient."""
     target = torch.linspace(-1.0, 1.0, 5, dtype=own[1].dtype)
     for step in range(STEPS):
-        optimizer.zero_grad()
+        for weight in own:
+            weight.grad = None
         loss = (own[0] - step).pow(2).sum() + (own[1] * (step % 3) - target).abs().sum()
         loss.backward()
         optimizer.step()
@@ -40,7 +41,7 @@ def trained(optimizer, own):
 
 @pytest.mark.parametrize(
     "overrides",
-    [{}, {"schedule": "constant"}, {"decay": "matrices", "beta2": 0.9}, {"clip": 0.5}],
+    [{}, {"schedule": "constant"}, {"decay": "matrices", "beta2": 0.9}],
 )
 def test_capturable_adamw_is_torchs(overrides):
     task, ours, theirs = task_for(**overrides), weights(), weights()
@@ -82,17 +83,6 @@ def test_decay_spares_vectors_where_the_task_says_so():
         shrunk = [torch.equal(w, before) for w, before in zip(own, weights(), strict=True)]
         assert shrunk == [False, True, True]
         torch.testing.assert_close(own[0], weights()[0] * (1 - 0.03 * 0.1))
-
-
-def test_clip_bounds_the_common_norm():
-    task = task_for("constant", clip=0.5)
-    for make in (capturable, lambda own, task: ScheduledAdamW(own, task, STEPS)):
-        own = weights()
-        for weight in own:
-            weight.grad = torch.full_like(weight, 7.0)
-        make(own, task).step()
-        norm = torch.cat([weight.grad.flatten() for weight in own]).norm()
-        assert norm.item() == pytest.approx(0.5, rel=1e-5)
 
 
 def test_schedule_of_begins_low_peaks_and_ends_near_zero():

@@ -33,57 +33,40 @@ def test_probe_finds_a_legal_mechanism_that_is_always_zero(genome):
         probe(block_of(always), SIZES, is_causal=False)
 
 
-class Bias(nn.Module):
-    def __init__(self):
+class Block(nn.Module):
+    """A formula of the tokens and one weight, in place of attention."""
+
+    def __init__(self, form, weight=0.0):
         super().__init__()
-        self.bias = nn.Parameter(torch.randn(32))
+        self.form, self.weight = form, nn.Parameter(torch.as_tensor(weight))
 
     def forward(self, x, is_causal=False):
-        return self.bias.expand_as(x)
+        return self.form(x, self.weight)
 
 
 def test_probe_finds_what_is_constant_and_not_zero():
     with pytest.raises(Constant):
-        probe(Bias(), SIZES, is_causal=True)
-
-
-class Closed(nn.Module):
-    """Starts as zero, and learns otherwise: a gate that opens."""
-
-    def __init__(self):
-        super().__init__()
-        self.gate = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x):
-        return self.gate * x
+        probe(Block(lambda x, bias: bias.expand_as(x), torch.randn(32)), SIZES, is_causal=True)
 
 
 def test_probe_lets_pass_what_begins_closed():
-    probe(Closed(), SIZES, is_causal=False)
-
-
-class Leaky(nn.Module):
-    def __init__(self, form):
-        super().__init__()
-        self.form = form
-
-    def forward(self, x, is_causal=False):
-        return self.form(x)
+    """It starts as zero, and learns otherwise: a gate that opens."""
+    probe(Block(lambda x, gate: gate * x), SIZES, is_causal=False)
 
 
 @pytest.mark.parametrize(
     "leak",
     [
-        lambda x: x.mean(dim=1, keepdim=True).expand_as(x),
-        lambda x: x.roll(-1, dims=1),
-        lambda x: nn.functional.avg_pool1d(x.mT, 3, 1, 1).mT,
+        lambda x, _: x.mean(dim=1, keepdim=True).expand_as(x),
+        lambda x, _: x.roll(-1, dims=1),
+        lambda x, _: nn.functional.avg_pool1d(x.mT, 3, 1, 1).mT,
     ],
 )
 def test_probe_finds_a_planted_leak(leak):
-    probe(Leaky(leak), SIZES, is_causal=False)
+    probe(Block(leak), SIZES, is_causal=False)
     with pytest.raises(Leak, match="depends on later tokens"):
-        probe(Leaky(leak), SIZES, is_causal=True)
+        probe(Block(leak), SIZES, is_causal=True)
 
 
 def test_probe_leaves_what_is_not_finite_to_the_training():
-    probe(Leaky(lambda x: x / 0), SIZES, is_causal=True)
+    probe(Block(lambda x, _: x / 0), SIZES, is_causal=True)

@@ -18,7 +18,7 @@ from nas.tasks.layers import Dropout
 from nas.timing.design import designs
 from nas.training.optimizers import CapturableAdamW, ScheduledAdamW, schedule_of
 from nas.training.snapshot import Snapshot, reason_of
-from nas.training.stepping import Pace, Steps, graphs_on
+from nas.training.stepping import Steps, graphs_on, wait_on
 from nas.training.steps import EvalStep, TrainStep
 from tests.training.recording import Recording
 
@@ -88,6 +88,14 @@ def same(ours, theirs):
     return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
+def assert_same_as_eager(graphs, make, count=6, execution="cuda graph"):
+    """Whether some batches leave the same traces by graphs as call by call."""
+    eager, graphed = Steps(make(), SIZE, None), Steps(make(), SIZE, graphs)
+    assert same(run(graphed, batches()[:count]), run(eager, batches()[:count]))
+    assert graphed.execution == execution
+    assert graphed.has_failed == (execution != "cuda graph")
+
+
 @pytest.mark.parametrize(
     ("name", "overrides"),
     [
@@ -105,20 +113,14 @@ def test_graphed_steps_give_what_eager_ones_give(digits, genome, name, overrides
     if name == "gated":
         gate = {"gate": "warmup", "warmup": 4}
         name = genome(("qana", "qk", gate), ("softmax", [0]), ("weighted_sum", [1, "v"]))
-    eager = run(Steps(learn_for(digits, name, **overrides), SIZE, None), batches())
-    graphed = Steps(learn_for(digits, name, **overrides), SIZE, graphs)
-    assert same(run(graphed, batches()), eager)
-    assert graphed.execution == "cuda graph"
+    assert_same_as_eager(graphs, lambda: learn_for(digits, name, **overrides))
     assert (graphs.warm_ups, graphs.replays) == (3, 5)  # the batch of 8 is done call by call
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_graphed_steps_can_hold_every_mechanism(digits, name):
     sizes = {"width": 32, "heads": 8, "depth": 1}
-    eager = run(Steps(learn_for(digits, name, **sizes), SIZE, None), batches()[:3])
-    graphed = Steps(learn_for(digits, name, **sizes), SIZE, Recording())
-    assert same(run(graphed, batches()[:3]), eager)
-    assert graphed.execution == "cuda graph"
+    assert_same_as_eager(Recording(), lambda: learn_for(digits, name, **sizes), count=3)
 
 
 def test_graphed_steps_can_hold_every_primitive(digits):
@@ -140,18 +142,40 @@ def test_graphed_steps_draw_a_mask_for_each_replay(digits, monkeypatch):
         return nn.functional.dropout(x, self.dropped / 2**16, self.training)
 
     monkeypatch.setattr(Dropout, "forward", on_a_gpu)
-    eager = run(Steps(learn_for(digits, dropout=0.5), SIZE, None), batches())
-    graphed = Steps(learn_for(digits, dropout=0.5), SIZE, Recording())
-    assert same(run(graphed, batches()), eager)
-    assert graphed.execution == "cuda graph"
+    assert_same_as_eager(Recording(), lambda: learn_for(digits, dropout=0.5))
+
+
+def test_graphed_steps_hold_a_task_on_tokens():
+    """Batches of whole numbers, losses at some tokens alone, attention that is causal."""
+    small = {"num_keys": 9, "num_values": 4, "pairs": 4, "train_examples": 72, "width": 16}
+    task = load_task("recall", overrides=small)
+    data = task.load()
+    assert_same_as_eager(Recording(), lambda: learn_for_task(task, data))
+
+
+def test_graphed_steps_go_on_eagerly_where_the_capture_fails(digits):
+    error = RuntimeError("operation not permitted when stream is capturing\nmore lines")
+    reason = "RuntimeError: operation not permitted when stream is capturing"
+    failed = f"cpu, eager: capture failed ({reason})"
+    assert_same_as_eager(Failing(error), lambda: learn_for(digits), execution=failed)
 
 
 def test_graphed_steps_do_not_capture_what_waits_for_a_result(digits):
     work = learn_for(digits)
     work.is_watched = True
     steps = Steps(work, SIZE, Recording())
-    assert same(run(steps, batches()), run(Steps(learn_for(digits), SIZE, None), batches()))
+    run(steps, batches()[:2])
     assert "aten._local_scalar_dense.default is not permitted" in steps.execution
+
+
+def test_a_step_bounds_the_common_norm_of_its_gradients(digits):
+    norms = []
+    for clip in (None, 0.1):
+        work = learn_for(digits, clip=clip)
+        work(torch.arange(SIZE))
+        norms.append(nn.utils.get_total_norm([p.grad for p in work.model.parameters()]).item())
+    assert norms[0] > 0.2
+    assert norms[1] == pytest.approx(0.1, rel=1e-4)
 
 
 def test_a_recording_repeats_the_numbers_of_its_capture(digits):
@@ -172,17 +196,6 @@ def test_graphed_steps_warm_up_without_a_trace(digits):
     steps._capture(torch.arange(SIZE), steps._graphs)
     assert same(traces(work), before)
     assert all(weight.grad is None for weight in work.model.parameters())
-
-
-def test_graphed_steps_go_on_eagerly_where_the_capture_fails(digits):
-    error = RuntimeError("operation not permitted when stream is capturing\nmore lines")
-    steps = Steps(learn_for(digits), SIZE, Failing(error))
-    assert same(run(steps, batches()), run(Steps(learn_for(digits), SIZE, None), batches()))
-    assert steps.has_failed
-    assert steps.execution == (
-        "cpu, eager: capture failed (RuntimeError: operation not permitted when stream is "
-        "capturing)"
-    )
 
 
 class Replacing(nn.Module):
@@ -241,20 +254,6 @@ def test_graphed_judging_counts_each_example_once(digits):
     assert found[0]["accuracy"] > 0
 
 
-def test_graphed_steps_hold_a_task_on_tokens():
-    """Batches of whole numbers, losses at some tokens alone, attention that is causal."""
-    small = {"num_keys": 9, "num_values": 4, "pairs": 4, "train_examples": 72, "width": 16}
-    task = load_task("recall", overrides=small)
-    data, done = task.load(), []
-    for graphs in (None, Recording()):
-        work = learn_for_task(task, data)
-        steps = Steps(work, SIZE, graphs)
-        done.append(run(steps, batches()))
-        assert work.mean_loss() > 0
-    assert same(*done)
-    assert steps.execution == "cuda graph"
-
-
 def test_snapshot_brings_back_attributes_of_modules():
     module = nn.Sequential(nn.Linear(2, 2), Replacing())
     before = Snapshot(module, (), CPU)
@@ -279,8 +278,6 @@ def test_reason_of_is_the_first_error_of_a_chain():
     assert reason_of(KeyError()) == "KeyError: "
 
 
-def test_a_processor_has_no_graphs_and_keeps_no_pace():
+def test_a_processor_has_no_graphs_and_is_not_waited_for():
     assert graphs_on(CPU) is None
-    pace = Pace(CPU)
-    pace()
-    assert not pace._ends
+    wait_on(CPU)

@@ -15,7 +15,7 @@ from nas.tasks.images.data import load_images
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import nn
 
     from nas.tasks.base import Data, MakeAttention, Side
     from nas.tasks.images.examples import ImageExamples
@@ -94,12 +94,6 @@ class ImageTask(Classification):
 
         is_augmented = side == "train" and self.augmentation != "none"
         return ImageExamples(data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented)
-
-    def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """All training images, shuffled."""
-        import torch
-
-        return torch.randperm(self.epoch_size(data), generator=rng)
 
     def judged(self, data: Data, epoch: int) -> int:
         """All validation images judge the last epoch, ``curve_images`` the others."""

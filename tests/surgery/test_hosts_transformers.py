@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,12 +13,11 @@ from torch import Tensor, nn
 
 from nas.errors import NasError
 from nas.surgery import swap_attention
-from nas.surgery.core import AttentionCore
+from tests.surgery.swaps import TOLERANCE, assert_same, cores, randomise, swapped
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 COMMON = SMALL | {"intermediate_size": 37, "max_position_embeddings": 64}
 GROUPED = COMMON | {"num_key_value_heads": 2, "pad_token_id": 0}
@@ -91,19 +91,20 @@ def inputs(name: str, model: Any, padding: str = "none") -> dict[str, Any]:
 
 
 def output(model: Any, given: dict[str, Any]) -> Tensor:
-    torch.manual_seed(1)
     found: Tensor = model(**given)[0]
     return found
+
+
+def assert_same_outputs(found: nn.Module, expected: nn.Module, given: dict[str, Any]) -> None:
+    assert_same(partial(output, found), partial(output, expected), given)
 
 
 @pytest.mark.parametrize(("name", "implementation"), RUNS)
 def test_a_model_keeps_its_outputs(name: str, implementation: str) -> None:
     model = build(name, implementation)
-    other = deepcopy(model)
-    assert swap_attention(other, "qana")
+    other = swapped(model)
     for padding in ("none", "left", "right"):
-        given = inputs(name, model, padding)
-        torch.testing.assert_close(output(other, given), output(model, given), **TOLERANCE)
+        assert_same_outputs(other, model, inputs(name, model, padding))
 
 
 @pytest.mark.parametrize("init", ["gate", "zero_out"])
@@ -111,10 +112,8 @@ def test_a_model_keeps_its_outputs(name: str, implementation: str) -> None:
 def test_a_model_in_training_drops_the_same_weights(name: str, init: str) -> None:
     rate = "attention_probs_dropout_prob" if name == "bert" else "attention_dropout"
     model = build(name, "eager", **{rate: 0.4}).train()
-    other = deepcopy(model)
-    swap_attention(other, "qana", init=init)
     given = inputs(name, model)
-    torch.testing.assert_close(output(other, given), output(model, given), **TOLERANCE)
+    assert_same_outputs(swapped(model, init=init), model, given)
     assert (output(model, given) - output(model.eval(), given)).abs().max() > 1e-3
 
 
@@ -124,32 +123,22 @@ def test_cross_attention_is_swapped_too() -> None:
     names = swap_attention(other, "qana")
     assert names[:2] == ["transformer.h.0.attn", "transformer.h.0.crossattention"]
     given = inputs("gpt2", model) | {"encoder_hidden_states": torch.randn(2, 5, 32)}
-    torch.testing.assert_close(output(other, given), output(model, given), **TOLERANCE)
+    assert_same_outputs(other, model, given)
 
 
 @pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}, {"use_cache": False}])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral"])
 def test_generation_gives_the_same_tokens(name: str, cache: dict[str, Any]) -> None:
     model = build(name)
-    other = deepcopy(model)
-    swap_attention(other, "qana")
     given = inputs(name, model, "left")
     options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0} | cache
-    assert torch.equal(other.generate(**given, **options), model.generate(**given, **options))
-
-
-def randomise(model: nn.Module) -> None:
-    """Move what is new away from where it adds nothing."""
-    torch.manual_seed(2)
-    for core in (m for m in model.modules() if isinstance(m, AttentionCore)):
-        for parameter in core.parameters():
-            parameter.data.add_(0.3 * torch.randn_like(parameter))
+    found, expected = (m.generate(**given, **options) for m in (swapped(model), model))
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "cohere", "phi"])
 def test_a_trained_tail_reads_its_cache_as_it_reads_the_whole(name: str) -> None:
-    model = build(name)
-    swap_attention(model, "qana")
+    model = swapped(build(name))
     randomise(model)
     given = inputs(name, model)
     whole = model(**given).logits
@@ -160,17 +149,16 @@ def test_a_trained_tail_reads_its_cache_as_it_reads_the_whole(name: str) -> None
 
 @pytest.mark.parametrize("name", ["llama", "cohere", "phi", "qwen3"])
 def test_a_trained_tail_sees_positions_by_their_distance_alone(name: str) -> None:
-    model = build(name).double()
-    swap_attention(model, "qana")
-    before = output(model, inputs(name, model))
+    before = build(name).double()
+    model = swapped(before)
     randomise(model)
     places = torch.arange(9).expand(2, -1)
     at = [model(tokens(), position_ids=places + shift).logits for shift in (0, 1, 13)]
-    assert (at[0] - before).abs().max() > 1e-2
+    assert (at[0] - output(before, inputs(name, model))).abs().max() > 1e-2
     for shifted in at[1:]:
         torch.testing.assert_close(shifted, at[0], rtol=1e-5, atol=1e-4)
     # A rotation of keys without one of the tail would be seen.
-    for core in (m for m in model.modules() if isinstance(m, AttentionCore)):
+    for core in cores(model):
         core.register_forward_pre_hook(_do_not_rotate, with_kwargs=True)
     still = [model(tokens(), position_ids=places + shift).logits for shift in (0, 13)]
     assert (still[1] - still[0]).abs().max() > 1e-2
@@ -181,28 +169,26 @@ def _do_not_rotate(core: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def test_files_hold_what_is_new(tmp_path: Path) -> None:
-    model = build("llama")
-    swap_attention(model, "qana")
+    model, other = build("llama"), build("llama")
+    names = swap_attention(model, "qana")
     randomise(model)
     torch.save(model.state_dict(), tmp_path / "weights.pt")
-    other = build("llama")
-    names = swap_attention(other, "qana")
+    swap_attention(other, "qana")
     added = {k for k in other.state_dict() if ".core." in k}
     assert added == {
         f"{name}.core.qana_0.tail.{kind}" for name in names for kind in ("weight", "bias")
     }
     other.load_state_dict(torch.load(tmp_path / "weights.pt"))
-    given = inputs("llama", model)
-    torch.testing.assert_close(output(other, given), output(model, given))
-    torch.testing.assert_close(output(deepcopy(model), given), output(model, given))
+    for same in (other, deepcopy(model)):
+        assert_same_outputs(same, model, inputs("llama", model))
 
 
 def test_weights_that_are_asked_for_are_the_mechanisms() -> None:
     model = build("bert", "eager")
     given = inputs("bert", model, "right")
-    expected = model(**given, output_attentions=True).attentions
-    swap_attention(model, "qana")
-    found = model(**given, output_attentions=True).attentions
+    found, expected = (
+        m(**given, output_attentions=True).attentions for m in (swapped(model), model)
+    )
     torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
@@ -223,22 +209,11 @@ def test_the_models_own_config_is_not_touched() -> None:
 
 def test_a_new_dtype_is_followed() -> None:
     model = build("llama").to(torch.bfloat16)
-    before = output(model, inputs("llama", model))
-    swap_attention(model, "qana")
-    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
-    after = output(model, inputs("llama", model))
-    torch.testing.assert_close(after, before, rtol=0.05, atol=0.05)
-    model.to(torch.float64)
-    assert output(model, inputs("llama", model)).dtype == torch.float64
-
-
-def test_attention_sinks_are_refused() -> None:
-    sizes = GROUPED | {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8}
-    model = hf.GptOssForCausalLM(hf.GptOssConfig(**sizes, attn_implementation="eager"))
-    with pytest.raises(
-        NasError, match=r"layers\.0\.self_attn': GptOssAttention has attention sink"
-    ):
-        swap_attention(model, "qana")
+    given = inputs("llama", model)
+    other = swapped(model)
+    assert {p.dtype for p in other.parameters()} == {torch.bfloat16}
+    torch.testing.assert_close(output(other, given), output(model, given), rtol=0.05, atol=0.05)
+    assert output(other.to(torch.float64), given).dtype == torch.float64
 
 
 def test_attention_that_is_more_than_softmax_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,15 +231,30 @@ def test_attention_that_is_more_than_softmax_is_refused(monkeypatch: pytest.Monk
     assert {name: vars(module) for name, module in model.named_modules()} == before
 
 
-def test_a_model_without_weights_is_refused() -> None:
+def sinking() -> Any:
+    sizes = GROUPED | {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 8}
+    return hf.GptOssForCausalLM(hf.GptOssConfig(**sizes, attn_implementation="eager"))
+
+
+def without_weights() -> Any:
     with torch.device("meta"):
-        model = build("llama")
-    with pytest.raises(NasError, match="LlamaAttention has no weights yet"):
-        swap_attention(model, "qana")
+        return build("llama")
 
 
-def test_other_implementations_are_refused_with_what_to_do() -> None:
+def flexible() -> Any:
     model = build("llama")
     model.config._attn_implementation = "flex_attention"
-    with pytest.raises(NasError, match=r"model\.set_attn_implementation\('sdpa'\) first"):
-        swap_attention(model, "qana")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (sinking, r"layers\.0\.self_attn': GptOssAttention has attention sink"),
+        (without_weights, "LlamaAttention has no weights yet"),
+        (flexible, r"model\.set_attn_implementation\('sdpa'\) first"),
+    ],
+)
+def test_what_a_mechanism_could_not_keep_is_refused(make: Any, words: str) -> None:
+    with pytest.raises(NasError, match=words):
+        swap_attention(make(), "qana")

@@ -1,4 +1,4 @@
-"""Swapped models of torch and torchvision: the same outputs, whatever the masks and modes."""
+"""Swapped models of torch, torchvision and timm: the same outputs, whatever the masks and modes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+import timm.layers
 import torch
+from timm.models.vision_transformer import VisionTransformer as TimmTransformer
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 
 from nas.errors import NasError
 from nas.surgery import swap_attention
-from nas.surgery.core import AttentionCore
+from tests.surgery.swaps import TOLERANCE, assert_same, randomise, swapped
 
-TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).triu(1)
 PADDING = torch.arange(7) >= torch.tensor([5, 7, 3])[:, None]
 NESTED = "ignore:The PyTorch API of nested tensors:UserWarning"
@@ -27,12 +28,6 @@ MASKS: list[dict[str, Any]] = [
     {"src_key_padding_mask": PADDING},
     {"mask": CAUSAL, "src_key_padding_mask": PADDING},
 ]
-
-
-def swapped(model: nn.Module, **options: Any) -> nn.Module:
-    other = deepcopy(model)
-    assert swap_attention(other, "qana", **options)
-    return other
 
 
 def encoder(**options: Any) -> nn.TransformerEncoder:
@@ -66,7 +61,7 @@ def test_an_encoder_keeps_its_outputs(
     x = torch.randn(3, 7, 32) if options["batch_first"] else torch.randn(7, 3, 32)
     with torch.set_grad_enabled(grad):
         for masks in MASKS:
-            torch.testing.assert_close(other(x, **masks), model(x, **masks), **TOLERANCE)
+            assert_same(other, model, x, **masks)
 
 
 @pytest.mark.filterwarnings(NESTED)
@@ -75,10 +70,7 @@ def test_no_fast_path_bypasses_what_was_learned(where: Any) -> None:
     """Torch would compute the attention itself where it may: in eval mode, without gradients."""
     model = encoder(batch_first=True)
     other = swapped(model, where=where)
-    with torch.no_grad():
-        for core in (m for m in other.modules() if isinstance(m, AttentionCore)):
-            for parameter in core.parameters():
-                parameter.add_(0.5 * torch.randn_like(parameter))
+    randomise(other)
     x = torch.randn(3, 7, 32)
     for masks in MASKS:
         expected = other.train()(x, **masks).detach()
@@ -108,8 +100,7 @@ def test_a_decoder_keeps_its_outputs(batch_first: bool) -> None:
         "memory_key_padding_mask": torch.arange(9) >= torch.tensor([4, 9, 1])[:, None],
     }
     for train in (True, False):
-        out = other.train(train)(x, memory, **given)
-        torch.testing.assert_close(out, model.train(train)(x, memory, **given), **TOLERANCE)
+        assert_same(other.train(train), model.train(train), x, memory, **given)
 
 
 def draw_mask(kind: str) -> Tensor | None:
@@ -128,27 +119,19 @@ def test_multi_head_attention_keeps_outputs_and_weights(options: dict[str, Any],
     model = nn.MultiheadAttention(32, 4, batch_first=True, **options)
     other = swapped(model)
     tokens = [torch.randn(2, n, w) for n, w in ((5, 32), (6, model.kdim), (6, model.vdim))]
-    mask = draw_mask(kind)
     padding = torch.arange(6) >= torch.tensor([6, 4])[:, None]
     if kind == "float":
         padding = torch.zeros(2, 6).masked_fill(padding, -torch.inf)
+    given = {"attn_mask": draw_mask(kind), "key_padding_mask": padding}
     for average in (True, False):
-        given = {"attn_mask": mask, "key_padding_mask": padding, "average_attn_weights": average}
-        results = []
-        for attention in (other, model):
-            torch.manual_seed(1)
-            results.append(attention(*tokens, **given))
-        (out, weights), (expected, expected_weights) = results
-        torch.testing.assert_close(out, expected, **TOLERANCE)
-        torch.testing.assert_close(weights, expected_weights, **TOLERANCE)
+        assert_same(other, model, *tokens, **given, average_attn_weights=average)
     assert other(*tokens, need_weights=False)[1] is None
 
 
 def test_attention_without_a_batch_keeps_its_shapes() -> None:
     model = nn.MultiheadAttention(32, 4)
     x = torch.randn(5, 32)
-    for found, expected in zip(swapped(model)(x, x, x), model(x, x, x), strict=True):
-        torch.testing.assert_close(found, expected, **TOLERANCE)
+    assert_same(swapped(model), model, x, x, x)
 
 
 def test_a_row_that_sees_nothing_gives_zeros() -> None:
@@ -178,17 +161,58 @@ def test_keys_that_no_token_gives_are_refused(option: str) -> None:
     assert swap_attention(model, "qana", where=["0", "1"]) == ["0", "1"]
 
 
-def test_the_vision_transformer_of_torchvision_keeps_its_outputs() -> None:
+@pytest.mark.parametrize("train", [True, False])
+def test_the_vision_transformer_of_torchvision_keeps_its_outputs(train: bool) -> None:
     torch.manual_seed(0)
     model = VisionTransformer(32, 8, 2, 4, 32, 64, attention_dropout=0.2, num_classes=5)
-    nn.init.normal_(model.heads[0].weight)
-    other = deepcopy(model)
-    names = swap_attention(other, "qana")
-    assert names == [f"encoder.layers.encoder_layer_{i}.self_attention" for i in range(2)]
-    images = torch.randn(2, 3, 32, 32)
-    for train in (True, False):
-        results = []
-        for vit in (other, model):
-            torch.manual_seed(1)
-            results.append(vit.train(train)(images))
-        torch.testing.assert_close(*results, rtol=1e-5, atol=1e-4)
+    nn.init.normal_(model.heads[0].weight, std=0.3)
+    assert_same(swapped(model.train(train)), model, torch.randn(2, 3, 32, 32))
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"qkv_bias": False}, {"qk_norm": True}, {"attn_drop_rate": 0.3, "proj_drop_rate": 0.1}],
+    ids=str,
+)
+def test_the_vision_transformer_of_timm_keeps_its_outputs(
+    options: dict[str, Any], fused: bool, train: bool
+) -> None:
+    torch.manual_seed(0)
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4}
+    model = TimmTransformer(**sizes, num_classes=5, **options).train(train)
+    for block in model.blocks:
+        block.attn.fused_attn = fused
+        nn.init.normal_(block.attn.qkv.weight, std=0.3)  # so that attention is far from uniform
+    assert_same(swapped(model), model, torch.randn(2, 3, 32, 32))
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("mask", ["none", "bool", "float", "causal"])
+def test_attention_of_timm_keeps_its_outputs_under_masks(mask: str, fused: bool) -> None:
+    """With every part that it may have; what the new part learns moves the outputs."""
+    torch.manual_seed(0)
+    options = {"qk_norm": True, "scale_norm": True, "gated": True, "norm_layer": nn.LayerNorm}
+    model = timm.layers.Attention(32, 4, attn_head_dim=6, dim_out=20, qkv_bias=True, **options)
+    model.fused_attn = fused
+    allowed = torch.rand(2, 1, 7, 7) < 0.7
+    allowed[..., 0] = True
+    given: dict[str, Any] = {
+        "none": {},
+        "bool": {"attn_mask": allowed},
+        "float": {"attn_mask": torch.randn(7, 7)},
+        "causal": {"is_causal": True},
+    }[mask]
+    other, x = swapped(model), torch.randn(2, 7, 32)
+    assert_same(other, model, x, **given)
+    randomise(other)
+    assert (other(x, **given) - model(x, **given)).abs().max() > 1e-2
+
+
+def test_a_part_of_timm_that_is_not_known_is_refused() -> None:
+    model = timm.layers.Attention(32, 4)
+    model.register_module("talking_heads", nn.Linear(4, 4))
+    with pytest.raises(NasError, match="talking_heads, which this version does not know"):
+        swap_attention(model, "qana")
+    assert type(model) is timm.layers.Attention

@@ -9,20 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.errors import GenomeError
 from nas.genome import Genome
 from nas.mechanisms import MECHANISMS
 from nas.primitives.rotary import rotate
 from nas.surgery.core import AttentionCore, HostSizes, causal_mask, scale_queries, split_mask
+from tests.surgery.swaps import qana
 
 SIZES = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
-
-
-def qana(**params: Any) -> Genome:
-    """Standard attention with QANA's score."""
-    graph = MECHANISMS["qana"].genome.to_dict()
-    graph["graph_def"][0]["params"] = params
-    return Genome.from_dict(graph)
 
 
 def core(genome: Genome, sizes: HostSizes = SIZES) -> AttentionCore:
@@ -137,12 +130,3 @@ def test_a_core_can_be_copied_and_pickled() -> None:
     built = core(qana())
     for other in (deepcopy(built), pickle.loads(pickle.dumps(built))):
         torch.testing.assert_close(other(*given)[0], built(*given)[0])
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("gqa", "kv_heads: 1/4"), ("patterns", "has_wk: False"), ("sw_sqa", "window")],
-)
-def test_a_mechanism_with_projections_of_its_own_is_refused(name: str, words: str) -> None:
-    with pytest.raises(GenomeError, match=words):
-        AttentionCore(MECHANISMS[name].genome, SIZES)
