@@ -38,12 +38,12 @@ class Replayer:
     def events(self, num_replayed: int = 0) -> Iterator[Any]:
         with open_run(self.folder) as run:
             setup, evaluations = run.setup, run.evaluations()
-            recorded = {p.key for g in range(num_replayed) for p in run.proposals(g) if p.is_new}
-            num_recorded = len(recorded) * setup.repeats
+            new = [p for p in run.proposals() if p.is_new]
+            num_recorded = min(num_replayed * setup.population, len(new)) * setup.repeats
             yield Started(run.name, self.folder, setup, 2, num_recorded)
             counts = Counts()
             for generation in run.generations():
-                proposals = [p for p in run.proposals(generation.number) if p.is_new]
+                proposals = [p for p in new if p.number // setup.population == generation.number]
                 jobs = [(p, r) for p in proposals for r in range(setup.repeats)]
                 is_replayed = generation.number < num_replayed
                 for proposal, repeat in [] if is_replayed else jobs:
