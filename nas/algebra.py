@@ -15,6 +15,7 @@ either side of an aggregation (equal functions, other gradients and another star
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from nas.genome import PLACEMENTS, Genome, Node, Visibility, layers_with_mechanism
@@ -25,24 +26,18 @@ from nas.types import infer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from nas.genome import ModelSizes, ParamValue, Ref
+    from nas.genome import ModelSizes, Ref
     from nas.types import Typing
 
-    Rule = Callable[[Genome, Typing, ModelSizes | None], Iterator[Genome]]
+    # Of a live node what may stand in its genome's place, the best first.
+    Rule = Callable[[Genome, int, Typing, ModelSizes | None], Iterator[Genome]]
 
 # Weights that are never below zero, and whose gradient is zero wherever they are.
-_WEIGHTS = frozenset(
-    {
-        "softmax",
-        "softmax_one",
-        "sparsemax",
-        "entmax15",
-        "sigmoid",
-        "topk_softmax",
-        "relu_squared",
-        "uniform",
-    }
-)
+_WEIGHTS = frozenset({"softmax", "softmax_one", "sparsemax", "entmax15", "sigmoid"}) | {
+    "topk_softmax",
+    "relu_squared",
+    "uniform",
+}
 # Scores that stay at or below zero through these.
 _SIGN_KEEPING = frozenset({"topk_filter", "softcap", "alibi"})
 
@@ -59,8 +54,8 @@ def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
 
 def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Genome, Typing] | None:
     """The first proposal that is taken."""
-    for rule in RULES:
-        for found in rule(genome, typing, sizes):
+    for rule, index in product(RULES, genome.live()):
+        for found in rule(genome, index, typing, sizes):
             now = infer(found)
             if _is_typed_alike(found, now, typing):
                 return found, now
@@ -85,48 +80,42 @@ def _is_typed_alike(genome: Genome, now: Typing, before: Typing) -> bool:
 
 def _without(genome: Genome, index: int, ref: Ref) -> Iterator[Genome]:
     """Who reads a node reads ``ref`` instead."""
-    if index == len(genome.nodes) - 1:
-        if isinstance(ref, int):
-            yield replace(genome, nodes=genome.nodes[: ref + 1])
-        return
-    nodes = tuple(
-        replace(node, inputs=tuple(ref if r == index else r for r in node.inputs))
-        for node in genome.nodes
-    )
-    yield replace(genome, nodes=nodes)
+    if index < len(genome.nodes) - 1:
+        yield genome.bypassing(index, ref)
+    elif isinstance(ref, int):
+        yield replace(genome, nodes=genome.nodes[: ref + 1])
 
 
-def _cut_unread(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+def _cut_unread(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
     """An operand of which a primitive reads the shape alone becomes another one of that shape."""
-    for index in genome.live():
-        node, primitive = genome.nodes[index], get(genome.nodes[index].op)
-        unread = primitive.unread(primitive.full(node.param_dict()))
-        ports = typing.signatures[index].inputs
-        read = [r for r, port in zip(node.inputs, ports, strict=True) if port.name not in unread]
-        for slot, port in enumerate(ports):
-            if port.name not in unread or not read or node.inputs[slot] == read[0]:
-                continue
-            if typing.of(read[0]).heads == typing.of(index).heads:
-                inputs = (*node.inputs[:slot], read[0], *node.inputs[slot + 1 :])
-                yield genome.with_inputs(index, *inputs)
+    node, primitive = genome.nodes[index], get(genome.nodes[index].op)
+    unread = primitive.unread(primitive.full(node.param_dict()))
+    ports = typing.signatures[index].inputs
+    read = [r for r, port in zip(node.inputs, ports, strict=True) if port.name not in unread]
+    if not read or typing.of(read[0]).heads != typing.of(index).heads:
+        return
+    for slot, port in enumerate(ports):
+        if port.name in unread and node.inputs[slot] != read[0]:
+            yield genome.with_node(index, node.reading(slot, read[0]))
 
 
-def _cut_uniform(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+def _cut_uniform(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
     """Equal weights read no scores: a stream that is there anyway says how many keys there are.
 
     The weights keep the scores' heads: named as a parameter where they are more than other heads
     that they meet.
     """
-    for index in genome.live():
-        node = genome.nodes[index]
-        if node.op != "uniform":
-            continue
+    if genome.nodes[index].op == "uniform":
         for found in _means(genome, index, typing.of(index).heads):
-            if found.nodes[index] == node:
-                break
+            if found == genome:
+                return
             if _is_typed_alike(found, infer(found), typing):
                 yield found
-                break
+                return
 
 
 def _means(genome: Genome, index: int, heads: str) -> Iterator[Genome]:
@@ -140,54 +129,49 @@ def _means(genome: Genome, index: int, heads: str) -> Iterator[Genome]:
                 yield found
 
 
-def _merge_filters(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+def _merge_filters(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
     """The largest of the largest are the largest; softmax of them is one primitive.
 
     Ties at the last place are all kept by both, so that of two filters the narrower one decides.
     """
-    for index in genome.live():
-        node = genome.nodes[index]
-        below = node.inputs[0] if node.inputs else None
-        if node.op not in ("softmax", "topk_softmax", "topk_filter") or not isinstance(below, int):
-            continue
-        filtered = genome.nodes[below]
-        if filtered.op == "topk_filter":
-            count = _count(filtered)
-            op = "topk_softmax" if node.op == "softmax" else node.op
-            if node.op != "softmax":
-                count = min(count, _count(node))
-            yield genome.with_node(index, Node(op, filtered.inputs, _params(op, k=count)))
+    node = genome.nodes[index]
+    below = node.inputs[0] if node.inputs else None
+    if node.op not in ("softmax", "topk_softmax", "topk_filter") or not isinstance(below, int):
+        return
+    filtered = genome.nodes[below]
+    if filtered.op == "topk_filter":
+        is_plain = node.op == "softmax"
+        op = "topk_softmax" if is_plain else node.op
+        count = _count(filtered) if is_plain else min(_count(filtered), _count(node))
+        params = () if count == get(op).parameters["k"].default else (("k", count),)
+        yield genome.with_node(index, Node(op, filtered.inputs, params))
 
 
 def _drop_wide_filters(
-    genome: Genome, typing: Typing, sizes: ModelSizes | None
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
     """As many largest scores as there are keys are all of them."""
-    for index in genome.live() if sizes else ():
-        node = genome.nodes[index]
-        if node.op in ("topk_filter", "topk_softmax") and sizes and _count(node) >= sizes.tokens:
-            if node.op == "topk_softmax":
-                yield genome.with_node(index, Node("softmax", node.inputs))
-            else:
-                yield from _without(genome, index, node.inputs[0])
+    node = genome.nodes[index]
+    if node.op in ("topk_filter", "topk_softmax") and sizes and _count(node) >= sizes.tokens:
+        if node.op == "topk_softmax":
+            yield genome.with_node(index, Node("softmax", node.inputs))
+        else:
+            yield from _without(genome, index, node.inputs[0])
 
 
 def _count(node: Node) -> int:
     return int(str(get(node.op).full(node.param_dict())["k"]))
 
 
-def _params(op: str, **given: ParamValue) -> tuple[tuple[str, ParamValue], ...]:
-    """Parameters as a normal form has them: without defaults."""
-    known = get(op).parameters
-    return tuple(sorted((k, v) for k, v in given.items() if v != known[k].default))
-
-
-def _drop_relu(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+def _drop_relu(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
     """A rectifier of what is never below zero."""
-    for index in genome.live():
-        node = genome.nodes[index]
-        if node.op == "relu" and _is_positive(genome, node.inputs[0]):
-            yield from _without(genome, index, node.inputs[0])
+    node = genome.nodes[index]
+    if node.op == "relu" and _is_positive(genome, node.inputs[0]):
+        yield from _without(genome, index, node.inputs[0])
 
 
 def _is_positive(genome: Genome, ref: Ref) -> bool:
@@ -208,24 +192,25 @@ def _is_positive(genome: Genome, ref: Ref) -> bool:
     return joined and all(_is_positive(genome, r) for r in node.inputs)
 
 
-def _fold_zeros(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> Iterator[Genome]:
+def _fold_zeros(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
     """Squared rectifiers of scores that are never above zero: weights of zero.
 
     A sum with them is the other summand; what else they are made of does not matter, so that all
     mechanisms whose weights are zero have one form: of a distance within one stream.
     """
-    for index in genome.live():
-        node = genome.nodes[index]
-        if node.op == "relu_squared" and _is_negative(genome, node.inputs[0]):
-            yield from _plain_zero(genome, index)
-        elif node.op == "add" and typing.of(index).kind is not Kind.SCORES:
-            for zero, other in (node.inputs, node.inputs[::-1]):
-                if is_zero(genome, zero) and typing.of(other) == typing.of(index):
-                    yield from _without(genome, index, other)
-        elif node.op == "multiply":
-            for ref in node.inputs:
-                if is_zero(genome, ref) and typing.of(ref) == typing.of(index):
-                    yield from _without(genome, index, ref)
+    node = genome.nodes[index]
+    if node.op == "relu_squared" and _is_negative(genome, node.inputs[0]):
+        yield from _plain_zero(genome, index)
+    elif node.op == "add" and typing.of(index).kind is not Kind.SCORES:
+        for zero, other in (node.inputs, node.inputs[::-1]):
+            if is_zero(genome, zero) and typing.of(other) == typing.of(index):
+                yield from _without(genome, index, other)
+    elif node.op == "multiply":
+        for ref in node.inputs:
+            if is_zero(genome, ref) and typing.of(ref) == typing.of(index):
+                yield from _without(genome, index, ref)
 
 
 def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:

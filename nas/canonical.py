@@ -91,11 +91,7 @@ def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
 
 
 def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
-    def named(ref: Ref) -> Ref:
-        return names.get(ref, ref) if isinstance(ref, str) else ref
-
-    nodes = (replace(n, inputs=tuple(named(r) for r in n.inputs)) for n in genome.nodes)
-    return replace(genome, nodes=tuple(nodes))
+    return replace(genome, nodes=tuple(node.renamed(names) for node in genome.nodes))
 
 
 def _named(genome: Genome) -> list[tuple[str, list[str], str]]:
@@ -161,11 +157,10 @@ def _stream_names(projections: Projections) -> dict[str, str]:
 
 def _simplified(genome: Genome, names: dict[str, str]) -> list[Node]:
     """Live nodes without defaults; equal ones that learn nothing merged."""
-    alive = set(genome.live())
     known: dict[Node, int] = {}
     place: dict[int, Ref] = {}
     nodes: list[Node] = []
-    for index in sorted(alive):
+    for index in genome.live():
         node = genome.nodes[index]
         primitive = get(node.op)
         given = {k: primitive.parameters[k].accept(v) for k, v in node.params}
@@ -173,17 +168,13 @@ def _simplified(genome: Genome, names: dict[str, str]) -> list[Node]:
         if primitive.commutes and len(inputs) == 2:
             inputs = tuple(sorted(inputs, key=str))
         unread = primitive.unread(primitive.full(given))
-        changed = {
-            k: v
-            for k, v in given.items()
-            if v != primitive.parameters[k].default and k not in unread
-        }
-        kept = Node(node.op, inputs, tuple(sorted(changed.items())))
-        if not primitive.is_parametric and kept in known:
-            place[index] = known[kept]
-            continue
-        place[index] = known[kept] = len(nodes)
-        nodes.append(kept)
+        defaults = primitive.defaults()
+        changed = ((k, v) for k, v in given.items() if v != defaults[k] and k not in unread)
+        kept = Node(node.op, inputs, tuple(sorted(changed)))
+        if primitive.is_parametric or kept not in known:
+            known[kept] = len(nodes)
+            nodes.append(kept)
+        place[index] = known[kept]
     return nodes
 
 
@@ -195,43 +186,32 @@ def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections
     """Fields that change nothing set to their defaults, as the nodes use the streams."""
     used = _used(nodes)
     projected = {s for s in used if projections.has_projection(s)}
-    default, result = Projections(), projections
-    if "q" not in projected:
-        result = replace(result, q_heads=default.q_heads)
-    if not projected & {"k", "v"}:
-        result = replace(result, kv_heads=default.kv_heads)
-    if not projected & {"q", "k"}:
-        result = replace(result, qk_dim=default.qk_dim)
-    if projected == used:
-        result = replace(result, raw=default.raw)
-    if (
-        nodes
-        and result.merge == "sum"
-        and "v" not in projected
-        and _is_one_head(Genome(nodes, result))
-    ):
-        result = replace(result, merge=default.merge)
+    is_without_effect = {
+        "q_heads": "q" not in projected,
+        "kv_heads": not projected & {"k", "v"},
+        "qk_dim": not projected & {"q", "k"},
+        "raw": projected == used,
+    }
+    default = Projections()
+    plain = {name: getattr(default, name) for name, is_so in is_without_effect.items() if is_so}
+    result = replace(projections, **plain)
+    if nodes and result.merge == "sum" and "v" not in projected:
+        output = infer(Genome(nodes, result)).nodes[-1]
+        if output is not None and output.heads == "one":
+            return replace(result, merge=default.merge)
     return result
-
-
-def _is_one_head(genome: Genome) -> bool:
-    output = infer(genome).nodes[-1]
-    return output is not None and output.heads == "one"
 
 
 def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """The nodes in the canonical order, inputs renumbered, commuting inputs sorted."""
     if not nodes:
         return ()
-    best: tuple[Any, tuple[Node, ...]] | None = None
-    budget = [MAX_ORDERS]
-    for colours in _discrete(nodes, _refine(nodes, _start(nodes)), budget):
-        written = _written(nodes, colours)
-        key = [(n.op, [str(r) for r in n.inputs], [str(p) for p in n.params]) for n in written]
-        if best is None or key < best[0]:
-            best = key, written
-    assert best is not None, "a graph has at least one order"
-    return best[1]
+    orders = _discrete(nodes, _refine(nodes, _start(nodes)), [MAX_ORDERS])
+    return min((_written(nodes, colours) for colours in orders), key=_text)
+
+
+def _text(nodes: tuple[Node, ...]) -> list[tuple[str, list[str], list[str]]]:
+    return [(n.op, [str(r) for r in n.inputs], [str(p) for p in n.params]) for n in nodes]
 
 
 def _start(nodes: Sequence[Node]) -> list[str]:

@@ -22,6 +22,7 @@ from nas.errors import ConfigError
 MAX_BYTES = 4_000_000
 MAX_YAML_BYTES = 500_000  # YAML is read fifty times slower than JSON
 MAX_DEPTH = 64
+SUFFIXES = (".yaml", ".yml", ".json")
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -76,10 +77,8 @@ def parse_json(text: str, where: str) -> Any:
         raise ConfigError(
             f"{where}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}."
         ) from None
-    except RecursionError:
-        raise ConfigError(_too_deep(where)) from None
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
+    except (RecursionError, ValueError) as error:
+        raise _unread(error, where) from None
     return _bounded(data, where)
 
 
@@ -89,10 +88,8 @@ def parse_yaml(text: str, where: str) -> Any:
         data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}{_mark(error)}: not YAML: {_problem(error)}.") from None
-    except RecursionError:
-        raise ConfigError(_too_deep(where)) from None
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
+    except (RecursionError, ValueError) as error:
+        raise _unread(error, where) from None
     return _bounded(data, where)
 
 
@@ -114,12 +111,13 @@ def find_named(name: str, folder: str) -> Path:
         ConfigError: nowhere; the names that exist are listed.
     """
     places = _folders(folder)
-    candidates = [Path(name), *(place / _with_suffix(name) for place in places)]
+    file = name if name.endswith(SUFFIXES) else f"{name}.yaml"
+    candidates = [Path(name), *(place / file for place in places)]
     for path in candidates:
-        if path.suffix in {".yaml", ".yml", ".json"} and _is_file(path):
+        if path.suffix in SUFFIXES and _is_file(path):
             return path
     known = named_files(folder)
-    if Path(name).suffix in {".yaml", ".yml", ".json"} and len(Path(name).parts) > 1:
+    if Path(name).suffix in SUFFIXES and len(Path(name).parts) > 1:
         raise ConfigError(f"{name}: there is no such file.")
     raise ConfigError(
         f"{name!r} is neither a file nor one of {folder}: "
@@ -154,15 +152,15 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.events.AliasEvent):
-            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(
-                None, None, "aliases are not allowed here", event.start_mark
-            )
+            raise self._refused("aliases are not allowed here")
         tag = getattr(self.peek_event(), "tag", None)  # type: ignore[no-untyped-call]
         if tag is not None:
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, f"the tag {tag!r} is not allowed", mark)
+            raise self._refused(f"the tag {tag!r} is not allowed")
         return super().compose_node(parent, index)
+
+    def _refused(self, problem: str) -> yaml.YAMLError:
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        return yaml.composer.ComposerError(None, None, problem, mark)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         seen = set()
@@ -183,10 +181,8 @@ class _PlainLoader(yaml.SafeLoader):
 def _yaml_int(loader: _PlainLoader, node: yaml.ScalarNode) -> int:
     """Whole numbers as in JSON; text such as 0x1F or 1:30 is no number here."""
     if not node.value.lstrip("+-").isdigit():
-        mark = node.start_mark
-        raise yaml.constructor.ConstructorError(
-            None, None, f"{node.value[:40]!r} is no number", mark
-        )
+        problem = f"{node.value[:40]!r} is no number"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
     return _short_int(node.value)
 
 
@@ -238,10 +234,6 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _with_suffix(name: str) -> str:
-    return name if name.endswith((".yaml", ".yml", ".json")) else f"{name}.yaml"
-
-
 def _folders(folder: str) -> list[Path]:
     packaged = PACKAGE / "_data" / folder
     return [Path(folder), packaged if packaged.is_dir() else PACKAGE.parent / folder]
@@ -278,11 +270,12 @@ def _bounded(data: Any, where: str) -> Any:
         ]
         if not level:
             return data
-    raise ConfigError(_too_deep(where))
+    raise _unread(RecursionError(), where)
 
 
-def _too_deep(where: str) -> str:
-    return f"{where}: is nested too deep; expected at most {MAX_DEPTH} levels."
+def _unread(error: Exception, where: str) -> ConfigError:
+    deep = f"is nested too deep; expected at most {MAX_DEPTH} levels."
+    return ConfigError(f"{where}: {deep if isinstance(error, RecursionError) else error}")
 
 
 def _mark(error: yaml.YAMLError) -> str:

@@ -69,12 +69,9 @@ def count_operations(
     # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
     # length, so three short traces give the long one exactly.
     module = _build("cpu", plan, dim, heads, qkv_bias)
-    lengths = TRACED_LENGTHS
-    traces = [count_calls(module, torch.zeros(1, n, dim)) for n in lengths]
+    traces = [count_calls(module, torch.zeros(1, n, dim)) for n in TRACED_LENGTHS]
     names = set().union(*traces)
-    return Counter(
-        {name: _extrapolate(lengths, [t[name] for t in traces], tokens) for name in names}
-    )
+    return Counter({name: _extrapolate([t[name] for t in traces], tokens) for name in names})
 
 
 def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
@@ -108,11 +105,11 @@ def _learned(module: Any, given: tuple[tuple[str, Any], ...], on: str) -> int:
             raise GenomeError(f"{error}.") from None
 
 
-def _extrapolate(lengths: tuple[int, ...], counts: list[int], tokens: int) -> int:
-    """The value at ``tokens`` of the polynomial through three evenly spaced counts."""
-    step = lengths[1] - lengths[0]
+def _extrapolate(counts: list[int], tokens: int) -> int:
+    """The value at ``tokens`` of the polynomial through the counts at ``TRACED_LENGTHS``."""
+    step = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
     first, second = counts[1] - counts[0], counts[2] - 2 * counts[1] + counts[0]
-    at = tokens - lengths[0]
+    at = tokens - TRACED_LENGTHS[0]
     return counts[0] + at * first // step + at * (at - step) * second // (2 * step**2)
 
 
@@ -189,11 +186,8 @@ def _einsum(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
         raise NasError(
             f"einsum {equation!r} cannot be counted; expected two operands and no ellipsis."
         )
-    sizes = {
-        i: n
-        for term, own in zip(terms, operands, strict=True)
-        for i, n in zip(term, own, strict=True)
-    }
+    pairs = (zip(term, own, strict=True) for term, own in zip(terms, operands, strict=True))
+    sizes = {index: size for pair in pairs for index, size in pair}
     return Counter({"einsum": math.prod(sizes.values())})
 
 
@@ -211,12 +205,7 @@ def _addcmul(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
 
 def _elementwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
     """Elements of the largest operand or result."""
-    sizes = [_numel(v) for v in [*inputs, outputs[0]] if str(v.type()) != "None" and _is_tensor(v)]
-    return Counter({ELEMENTWISE: max(sizes, default=0)})
-
-
-def _is_tensor(value: Any) -> bool:
-    return bool(value.isCompleteTensor())
+    return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
 
 
 _HANDLES: Final[dict[str, Any]] = (

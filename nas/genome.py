@@ -54,6 +54,14 @@ class Node:
         """The parameters as a mapping; those not named have the primitive's defaults."""
         return dict(self.params)
 
+    def reading(self, slot: int, *refs: Ref) -> Node:
+        """The node with other operands, or none, in place of one."""
+        return replace(self, inputs=(*self.inputs[:slot], *refs, *self.inputs[slot + 1 :]))
+
+    def renamed(self, names: Mapping[Any, Ref]) -> Node:
+        """The node with operands named anew, as far as there are names for them."""
+        return replace(self, inputs=tuple(names.get(ref, ref) for ref in self.inputs))
+
 
 @dataclass(frozen=True, slots=True)
 class Projections:
@@ -101,15 +109,6 @@ class Visibility:
 
     window: int | None = None
     global_tokens: int = 0
-
-    def allowed_pairs(self, tokens: int) -> int:
-        """How many of the tokens² pairs may be seen, without a causal mask."""
-        if self.window is None:
-            return tokens**2
-        reached = min(self.global_tokens, tokens)
-        rest = tokens - reached
-        reach = min(self.window // 2, rest)
-        return reached * (tokens + rest) + rest * (2 * reach + 1) - reach * (reach + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +198,22 @@ class Genome:
         """The genome with other operands at one node."""
         return self.with_node(index, replace(self.nodes[index], inputs=inputs))
 
+    def bypassing(self, index: int, ref: Ref) -> Genome:
+        """The genome in which those who read a node read ``ref`` instead."""
+        return replace(self, nodes=tuple(node.renamed({index: ref}) for node in self.nodes))
+
+    def pruned(self) -> Genome:
+        """The genome without nodes that do not reach the output."""
+        place = {old: new for new, old in enumerate(self.live())}
+        return replace(self, nodes=tuple(self.nodes[old].renamed(place) for old in place))
+
     def live(self) -> tuple[int, ...]:
         """Indices of the nodes that reach the output, ascending."""
-        if not self.nodes:
-            return ()
-        alive = [False] * len(self.nodes)
-        alive[-1] = True
+        alive: set[Ref] = {len(self.nodes) - 1}
         for index in range(len(self.nodes) - 1, -1, -1):
-            if alive[index]:
-                for ref in self.nodes[index].inputs:
-                    if isinstance(ref, int):
-                        alive[ref] = True
-        return tuple(i for i, is_alive in enumerate(alive) if is_alive)
+            if index in alive:
+                alive.update(self.nodes[index].inputs)
+        return tuple(index for index in range(len(self.nodes)) if index in alive)
 
 
 class ModelSizes(NamedTuple):
@@ -328,25 +331,26 @@ def _projections(data: Any, where: str) -> Projections:
     return Projections(**keys)
 
 
-def check_visibility(name: str, value: Any, where: str) -> None:
+def check_visibility(name: str, value: Any) -> None:
     """Refuse what a field of the visibility cannot be.
 
     Raises:
-        GenomeError: the value; the range is in the message.
+        ValueError: the value; the range is in the message.
     """
     is_whole = isinstance(value, int) and not isinstance(value, bool)
-    least = 1 if name == "window" else 0
-    if (value is None and name == "window") or (is_whole and least <= value <= MAX_WINDOW):
-        return
-    null = " or null" if name == "window" else ""
-    raise GenomeError(
-        f"{where}, {name}: found {describe(value)}; expected a whole number from {least} to "
-        f"{MAX_WINDOW}{null}."
-    )
+    least, null = (1, " or null") if name == "window" else (0, "")
+    if not (is_whole and least <= value <= MAX_WINDOW) and not (null and value is None):
+        raise ValueError(
+            f"{name}: found {describe(value)}; expected a whole number from {least} to "
+            f"{MAX_WINDOW}{null}."
+        )
 
 
 def _visibility(data: Any, where: str) -> Visibility:
     keys = _mapping(data, where, {f.name for f in fields(Visibility)})
     for name, value in keys.items():
-        check_visibility(name, value, where)
+        try:
+            check_visibility(name, value)
+        except ValueError as error:
+            raise GenomeError(f"{where}, {error}") from None
     return Visibility(**keys)

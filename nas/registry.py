@@ -86,7 +86,26 @@ class Registry(Generic[M]):
         if self._is_loaded:
             return
         self._is_loaded = True  # first: what is imported may look up another member
-        for module in self._modules:
-            import_module(module)
-        for plugin in entry_points(group=self.group):
+        try:
+            for module in self._modules:
+                import_module(module)
+            load_plugins(self.group)
+        except ConfigError:
+            self._is_loaded = False
+            raise
+
+
+def load_plugins(group: str) -> None:
+    """Import what other packages offer under an entry point group.
+
+    Raises:
+        ConfigError: one of them cannot be imported.
+    """
+    for plugin in entry_points(group=group):
+        try:
             plugin.load()
+        except Exception as error:
+            raise ConfigError(
+                f"the plug-in {plugin.name!r} of {group} cannot be imported from {plugin.value}: "
+                f"{type(error).__name__}: {error}."
+            ) from error

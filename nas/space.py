@@ -9,7 +9,7 @@ file may use more than a space offers; the space binds the search.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from itertools import islice, product
 from typing import Any, Final
 
@@ -114,18 +114,15 @@ class SearchSpace(Frozen):
                 raise ValueError(f"unknown visibility field {name!r}{near(name, known)}")
             if not choices:
                 raise ValueError(f"{name} has no choices; expected at least one")
-            try:
-                for choice in choices:
-                    check_visibility(name, choice, "visibility")
-            except GenomeError as error:
-                raise ValueError(str(error)) from None
+            for choice in choices:
+                check_visibility(name, choice)
         return value
 
     def choices(self, field: str) -> tuple[Any, ...]:
         """What a field of the projections may be; its default alone where the space is silent."""
         return self.projections.get(field, (getattr(Projections(), field),))
 
-    def visibility_choices(self, field: str) -> tuple[int | None, ...]:
+    def visibility_choices(self, field: str) -> tuple[Any, ...]:
         """What a field of the visibility may be; its default alone where the space is silent."""
         return self.visibility.get(field, (getattr(Visibility(), field),))
 
@@ -144,12 +141,7 @@ class SearchSpace(Frozen):
                 return f"uses {node.op}, which sees later tokens; the space is causal"
         if genome.placement not in self.placement:
             return f"has placement {genome.placement!r}; the space has {list(self.placement)}"
-        for name in (f.name for f in fields(Visibility)):
-            seen, allowed_sight = getattr(genome.visibility, name), self.visibility_choices(name)
-            sees_all = name != "window" and genome.visibility == Visibility()
-            if seen not in allowed_sight and not sees_all:
-                return f"has {name} {seen!r}; the space has {list(allowed_sight)}"
-        return self._excludes_projections(genome)
+        return self._excludes_visibility(genome.visibility) or self._excludes_projections(genome)
 
     def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
         """What a parameter may be; its default alone where the space is silent."""
@@ -172,6 +164,13 @@ class SearchSpace(Frozen):
             params = dict(zip(choices, values, strict=True))
             if self.allows(op, params):
                 yield params
+
+    def _excludes_visibility(self, seen: Visibility) -> str | None:
+        for name, value in asdict(seen).items():
+            choices, is_unread = self.visibility_choices(name), seen == Visibility()
+            if value not in choices and not (is_unread and name != "window"):
+                return f"has {name} {value!r}; the space has {list(choices)}"
+        return None
 
     def _excludes_projections(self, genome: Genome) -> str | None:
         used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}

@@ -112,18 +112,14 @@ def share_of(label: str) -> Fraction:
     return Fraction({"all": "1", "one": "0"}.get(label, label))
 
 
-def _meet_table() -> dict[tuple[str, str], str | None]:
-    table: dict[tuple[str, str], str | None] = {}
-    for a in LABELS["q_heads"]:
-        for b in LABELS["q_heads"]:
-            more, fewer = (a, b) if share_of(a) >= share_of(b) else (b, a)
-            is_whole = fewer == "one" or (share_of(more) / share_of(fewer)).denominator == 1
-            table[a, b] = more if is_whole else None
-    return table
+def _met(a: str, b: str) -> str | None:
+    more, fewer = (a, b) if share_of(a) >= share_of(b) else (b, a)
+    is_whole = fewer == "one" or (share_of(more) / share_of(fewer)).denominator == 1
+    return more if is_whole else None
 
 
-# meet[a, b]: the head count of two operands together, None where neither divides the other.
-MEET: Final = _meet_table()
+# MEET[a, b]: the head count of two operands together, None where neither divides the other.
+MEET: Final = {(a, b): _met(a, b) for a in LABELS["q_heads"] for b in LABELS["q_heads"]}
 
 
 def stream_types(projections: Projections) -> dict[str, Type]:
@@ -173,55 +169,39 @@ class _Inference:
     def visit(self, index: int) -> None:
         node = self.genome.nodes[index]
         primitive = get(node.op)
-        streams, types = self.streams, self.types
-        operands = [streams[r] if isinstance(r, str) else types[r] for r in node.inputs]
+        operands = [self.streams[r] if isinstance(r, str) else self.types[r] for r in node.inputs]
         signature = _reading(primitive, operands)
         if signature is None:
-            self._fail(index, primitive, operands)
-        else:
-            self.signatures[index] = signature
-            least = primitive.least_heads(primitive.full(node.param_dict()))
-            self._apply(index, signature, operands, least)
+            self.problems.append(_misread(index, primitive, operands))
+            return
+        self.signatures[index] = signature
+        self._apply(index, operands, primitive.least_heads(primitive.full(node.param_dict())))
 
-    def _apply(
-        self, index: int, signature: Signature, operands: list[Type | None], least: str
-    ) -> None:
-        heads: str | None = None
-        widths: dict[str, str] = {}
+    def _apply(self, index: int, operands: list[Type | None], heads: str) -> None:
+        """The type of a node that has at least so many heads."""
+        signature, widths = self.signatures[index], dict[str, str]()
         for port, operand in zip(signature.inputs, operands, strict=True):
             if operand is None:  # its own problem is listed already
                 continue
-            met = MEET.get((least if heads is None else heads, operand.heads))
+            met = MEET.get((heads, operand.heads))
             if met is None:
-                self._problem(
-                    "heads",
-                    index,
-                    f"operands with {heads} and {operand.heads} heads",
-                    "head counts of which one divides the other",
-                )
+                found = f"operands with {heads} and {operand.heads} heads"
+                expected = "head counts of which one divides the other"
+                self.problems.append(Problem("heads", index, found, expected))
                 return
             heads = met
-            if port.width is not None and operand.width is not None:
-                known = widths.get(port.width)
-                if known is None:
-                    widths[port.width] = operand.width
-                elif not self._unify(known, operand.width):
-                    self._problem(
-                        "widths",
-                        index,
-                        f"operands of widths {_width(self._find(known))} and "
-                        f"{_width(self._find(operand.width))}",
-                        "operands of one width",
-                    )
-                    return
-        self._result(index, signature, heads, widths)
-
-    def _result(
-        self, index: int, signature: Signature, heads: str | None, widths: dict[str, str]
-    ) -> None:
-        width = widths.get(signature.output.width or "")
-        if heads is not None and (signature.output.width is None or width is not None):
-            self.types[index] = Type(signature.output.kind, heads, width)
+            if port.width is None or operand.width is None:
+                continue
+            known = widths.setdefault(port.width, operand.width)
+            if not self._unify(known, operand.width):
+                both = (_width(self._find(width)) for width in (known, operand.width))
+                found = f"operands of widths {' and '.join(both)}"
+                self.problems.append(Problem("widths", index, found, "operands of one width"))
+                return
+        output = signature.output
+        width = widths.get(output.width or "")
+        if any(operands) and (output.width is None or width is not None):
+            self.types[index] = Type(output.kind, heads, width)
         self.widths[index] = widths.get("w")
 
     def _find(self, width: str) -> str:
@@ -241,27 +221,9 @@ class _Inference:
             return False
         return True
 
-    def _fail(self, index: int, primitive: Primitive, operands: list[Type | None]) -> None:
-        if len(operands) not in primitive.arities:
-            ways = ["(" + ", ".join(p.name for p in s.inputs) + ")" for s in primitive.signatures]
-            ports = " or ".join(dict.fromkeys(ways))
-            arities = " or ".join(str(n) for n in primitive.arities)
-            self._problem("arity", index, _inputs(len(operands)), f"{arities}: {ports}")
-            return
-        found = ", ".join(o.kind.value if o else "anything" for o in operands)
-        expected = " or ".join(
-            "(" + ", ".join(f"{p.name}: {p.kind.value}" for p in s.inputs) + ")"
-            for s in primitive.signatures
-        )
-        self._problem("types", index, f"({found})", expected)
-
-    def _problem(self, rule: str, index: int, found: str, expected: str) -> None:
-        self.problems.append(Problem(rule, index, found, expected))
-
     def settle(self) -> None:
         """Decide the widths that are still free."""
-        widths = {free: self._settle(free) for free in Free}
-        for free, width in widths.items():
+        for free, width in {free: self._settle(free) for free in Free}.items():
             if isinstance(self._find(free), Free):
                 self.bound[self._find(free)] = width
 
@@ -280,15 +242,9 @@ class _Inference:
         if isinstance(width, Free):
             return projections.qk_dim
         if projections.qk_dim != "all" and projections.has_projection(free.value):
-            self.problems.append(
-                Problem(
-                    "widths",
-                    None,
-                    f"qk_dim: {projections.qk_dim}, with {free} scored against a stream "
-                    f"of width {_width(width)}",
-                    "qk_dim: all",
-                )
-            )
+            stream = f"a stream of width {_width(width)}"
+            found = f"qk_dim: {projections.qk_dim}, with {free} scored against {stream}"
+            self.problems.append(Problem("widths", None, found, "qk_dim: all"))
         return width
 
     def _settled(self, found: Type) -> Type:
@@ -299,14 +255,23 @@ class _Inference:
 def _reading(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
     """The first signature that takes operands of these kinds; an unknown operand fits all."""
     for signature in primitive.signatures:
-        ports = signature.inputs
-        if len(ports) == len(operands):
-            for port, operand in zip(ports, operands, strict=True):
-                if operand is not None and operand.kind is not port.kind:
-                    break
-            else:
-                return signature
+        pairs = zip(signature.inputs, operands, strict=False)
+        fits = all(operand is None or operand.kind is port.kind for port, operand in pairs)
+        if fits and len(signature.inputs) == len(operands):
+            return signature
     return None
+
+
+def _misread(index: int, primitive: Primitive, operands: list[Type | None]) -> Problem:
+    """That no signature takes so many operands, or such ones."""
+    if len(operands) not in primitive.arities:
+        ways = ["(" + ", ".join(p.name for p in s.inputs) + ")" for s in primitive.signatures]
+        arities = " or ".join(str(n) for n in primitive.arities)
+        expected = f"{arities}: {' or '.join(dict.fromkeys(ways))}"
+        return Problem("arity", index, _inputs(len(operands)), expected)
+    found = ", ".join(o.kind.value if o else "anything" for o in operands)
+    ways = [", ".join(f"{p.name}: {p.kind.value}" for p in s.inputs) for s in primitive.signatures]
+    return Problem("types", index, f"({found})", " or ".join(f"({way})" for way in ways))
 
 
 def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem | None:
@@ -320,17 +285,12 @@ def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem |
     projections = genome.projections
     if projections.has_wo:
         return None
-    merged_is_model = (
-        output.width == MODEL and (projections.merge == "sum" or output.heads == "one")
-    ) or (projections.merge == "concat" and output.heads == "all" and output.width == "all")
-    if merged_is_model:
+    is_single = projections.merge == "sum" or output.heads == "one"
+    is_cut = projections.merge == "concat" and output.heads == output.width == "all"
+    if is_cut or (is_single and output.width == MODEL):
         return None
-    return Problem(
-        "output",
-        None,
-        f"heads merged from {output} by {projections.merge}, without W_O",
-        "the model width d, or has_wo: true",
-    )
+    found = f"heads merged from {output} by {projections.merge}, without W_O"
+    return Problem("output", None, found, "the model width d, or has_wo: true")
 
 
 def _inputs(count: int) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from jaxtyping import install_import_hook
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from tests.genomes import Build, build
 
-    from nas.genome import Genome
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PRIMITIVES = Path(__file__).parent.parent / "nas" / "primitives"
 
@@ -24,9 +24,7 @@ install_import_hook(
         "nas.kernels.means",
         "nas.kernels.shaped",
         "nas.kernels.normalisers",
-        "nas.kernels.scores",
         "nas.kernels.pair_scores",
-        "nas.kernels.threshold",
         "nas.kernels.pieces",
         *(
             f"nas.primitives.{p.stem}"
@@ -63,16 +61,6 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def genome() -> Callable[..., Genome]:
-    """Build a genome from ("op", "qk") or ("op", [0, "v"], {params}) tuples and projections."""
-    from nas.genome import Genome
-
-    def build(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:
-        graph = [
-            {"op": op, "inputs": list(inputs), "params": rest[0] if rest else {}}
-            for op, inputs, *rest in nodes
-        ]
-        data = {"graph_def": graph, "proj_config": projections, "placement": placement}
-        return Genome.from_dict(data)
-
+def genome() -> Build:
+    """Builds genomes: see tests.genomes."""
     return build

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,13 +14,11 @@ from nas.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.types import infer
 from nas.validation import load_policy, validate
-from nas.variation import Variation
-from tests.twins import are_twins
+from tests.samples import samples
+from tests.twins import are_twins, plain_block
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 SIZES: Final = ModelSizes(32, 8, 2, 9)
 SPACES: Final = ("attention_v1", "attention_v2", "quickstart")
@@ -294,8 +290,6 @@ def test_windows_that_reach_equally_far_are_one() -> None:
 
 
 def are_twins_without_past(even: Genome, odd: Genome) -> bool:
-    from tests.twins import plain_block
-
     blocks = [plain_block(g, *SIZES[:2]) for g in (even, odd)]
     blocks[1].load_state_dict(blocks[0].state_dict())
     x = torch.randn(1, SIZES.tokens, SIZES.dim, dtype=torch.float64)
@@ -311,14 +305,6 @@ def test_placements_of_the_same_layers_are_one() -> None:
 def test_what_does_not_type_check_is_left_alone(genome: Build) -> None:
     odd = genome(("relu", "v"), ("relu", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"]))
     assert len(canonicalise(odd).nodes) == 4
-
-
-@cache
-def samples(space_name: str, count: int) -> tuple[Genome, ...]:
-    space = load_space(space_name)
-    variation = Variation(space, load_policy(space.policy))
-    rng = np.random.default_rng(5)
-    return tuple(variation.mutate(variation.sample(rng), rng, 2)[0] for _ in range(count))
 
 
 @pytest.mark.parametrize("space_name", SPACES)

@@ -8,26 +8,21 @@ import pytest
 import torch
 
 from nas.compiler import make_plan
-from nas.costs import (
-    Setting,
-    attention_cost,
-    computed_pairs,
-    costs_of,
-    kv_cache_bytes_per_token,
-)
+from nas.costs import Setting, attention_cost, costs_of, kv_cache_bytes_per_token
+from nas.counting import count_calls
 from nas.errors import ConfigError, GenomeError, NasError
-from nas.genome import ModelSizes, Visibility
+from nas.genome import ModelSizes, Node, Visibility
 from nas.kernels.windows import window_blocks
+from nas.macs import computed_pairs
 from nas.mechanisms import MECHANISMS
 from nas.primitives import REGISTRY, Role, primitive
 from nas.sources import load_genome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from nas.genome import Genome
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 SIZES = ({"dim": 64, "heads": 8, "tokens": 17}, {"dim": 96, "heads": 4, "tokens": 40})
 
@@ -112,14 +107,15 @@ def test_counting_draws_nothing_and_warns_of_nothing() -> None:
 
 
 def test_sizes_at_which_a_mechanism_does_not_exist() -> None:
+    genome = MECHANISMS["lsqa"].genome
     with pytest.raises(GenomeError, match="3/4"):
-        attention_cost(MECHANISMS["lsqa"].genome, dim=12, heads=6, tokens=4)
+        attention_cost(genome, dim=12, heads=6, tokens=4)
+    with pytest.raises(GenomeError, match="3/4"):
+        costs_of(genome, Setting(ModelSizes(12, 6, 1, 4), False, False, {}))
 
 
 @pytest.mark.parametrize("form", ["matmul", "einsum", "fused"])
 def test_one_attention_counts_the_same_however_it_is_spelt(form: str) -> None:
-    from nas.counting import count_calls
-
     class Spelt(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             q = x.view(1, 19, 4, 8).transpose(1, 2)
@@ -161,10 +157,8 @@ def test_an_operation_that_nobody_listed_is_an_error_that_names_it(genome: Build
 
 
 def test_a_length_that_a_mechanism_refuses_is_a_users_fault() -> None:
-    data = MECHANISMS["mha"].genome.to_dict()
-    op = "neural_attention_per_position"
-    data["graph_def"][0] = {"op": op, "inputs": ["q", "k"], "params": {"tokens": 5}}
-    genome = type(MECHANISMS["mha"].genome).from_dict(data)
+    score = Node("neural_attention_per_position", ("q", "k"), (("tokens", 5),))
+    genome = MECHANISMS["mha"].genome.with_node(0, score)
     assert attention_cost(genome, dim=16, heads=2, tokens=5).macs > 0
     with pytest.raises(GenomeError, match="6 tokens"):
         attention_cost(genome, dim=16, heads=2, tokens=6)
@@ -183,11 +177,11 @@ def test_a_projection_that_no_score_reads_is_cut() -> None:
 @pytest.mark.parametrize("tokens", [40, 129, 300, 1000])
 def test_windows_count_the_pairs_of_their_blocks(seen: Visibility, tokens: int) -> None:
     plan = make_plan(replace(MECHANISMS["mha"].genome, visibility=seen))
-    x = torch.zeros(1, tokens, 1)
-    blocks = window_blocks(x, None, None, False, seen.window or 0, seen.global_tokens)
-    places = torch.arange(tokens)
-    pairs = sum(len(places[rows]) * len(places[keys]) for rows, keys, _ in blocks)
-    assert computed_pairs(plan, tokens) == pairs
+    x, places = torch.zeros(1, tokens, 1), torch.arange(tokens)
+    for is_causal in (False, True):
+        blocks = window_blocks(x, None, None, is_causal, seen.window or 0, seen.global_tokens)
+        pairs = sum(len(places[rows]) * len(places[keys]) for rows, keys, _ in blocks)
+        assert computed_pairs(plan, tokens, is_causal) == pairs
     cost = attention_cost(plan.genome, dim=64, heads=8, tokens=tokens)
     form = make_plan(plan.genome, ModelSizes(64, 8, 1, tokens))
     assert cost.attention_macs == 2 * 64 * computed_pairs(form, tokens)
@@ -203,7 +197,7 @@ def test_long_windows_are_counted_without_a_mask_of_their_length() -> None:
 
 
 def cache_bytes(genome: Genome, tokens: int) -> float:
-    return kv_cache_bytes_per_token(make_plan(genome), 64, 8, tokens)
+    return kv_cache_bytes_per_token(make_plan(genome), ModelSizes(64, 8, 1, tokens))
 
 
 def test_a_window_holds_its_tokens_and_a_state_does_not_grow(genome: Build) -> None:
@@ -233,26 +227,6 @@ def test_costs_of_a_search_are_those_of_all_layers() -> None:
     assert set(costs_of(genome, setting())) == {"macs", "params", "kv_cache_bytes_per_token"}
 
 
-def test_costs_are_those_of_the_normal_form(genome: Build) -> None:
-    twins = [
-        genome(("cosine", "qk"), ("uniform", [0]), ("weighted_sum", [1, "v"])),
-        genome(("uniform", "v"), ("weighted_sum", [0, "v"])),
-    ]
-    assert costs_of(twins[0], setting()) == costs_of(twins[1], setting())
-
-
 def test_a_cost_that_nobody_has() -> None:
     with pytest.raises(ConfigError, match="no cost 'mac'"):
         costs_of(MECHANISMS["mha"].genome, setting(), ("mac",))
-
-
-def test_a_mechanism_that_does_not_exist_at_a_size_has_no_costs() -> None:
-    with pytest.raises(GenomeError, match="3/4"):
-        costs_of(MECHANISMS["lsqa"].genome, Setting(ModelSizes(12, 6, 1, 4), False, False, {}))
-
-
-def test_a_share_below_one_head_is_said() -> None:
-    plan = make_plan(MECHANISMS["xsqa"].genome)
-    (remark,) = plan.remarks(2)
-    assert "less than one" in remark
-    assert plan.remarks(8) == ()

@@ -4,9 +4,9 @@ import json
 import math
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
 
@@ -16,12 +16,10 @@ from nas.costs import COSTS, Setting, costs_of
 from nas.errors import ConfigError, NasError
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.mechanisms import MECHANISMS
-from nas.space import load_space
 from nas.timing import calibrate, predict_ms
 from nas.timing.design import designs
 from nas.timing.features import amounts
-from nas.validation import load_policy
-from nas.variation import Variation
+from tests.samples import samples
 
 SIZES = ModelSizes(dim=16, heads=4, depth=4, tokens=9)
 ALIKE = {
@@ -46,12 +44,8 @@ def calibration():
 
 @pytest.fixture(scope="module")
 def drawn():
-    rng, found = np.random.default_rng(3), {}
-    for name in ("attention_v2", "attention_v1", "quickstart"):
-        space = load_space(name)
-        variation = Variation(space, load_policy(space.policy))
-        found |= dict.fromkeys(variation.sample(rng) for _ in range(100))
-    return list(found)[-200:]
+    names = ("attention_v2", "attention_v1", "quickstart")
+    return list(dict.fromkeys(genome for name in names for genome in samples(name, 70)))
 
 
 def exists(genome):
@@ -97,13 +91,9 @@ def test_equal_normal_forms_take_equal_time(calibration, drawn):
         assert predict_ms(normal, SIZES, calibration) == predict_ms(genome, SIZES, calibration)
 
 
-def dot_product(placement="all", window=None, **projections):
-    nodes = (
-        Node("scaled_dot_product", ("q", "k")),
-        Node("softmax", (0,)),
-        Node("weighted_sum", (1, "v")),
-    )
-    return Genome(nodes, Projections(**projections), placement, Visibility(window))
+def dot_product(score="scaled_dot_product", normaliser="softmax", window=None, **projections):
+    nodes = (Node(score, ("q", "k")), Node(normaliser, (0,)), Node("weighted_sum", (1, "v")))
+    return Genome(nodes, Projections(**projections), visibility=Visibility(window))
 
 
 @cache
@@ -128,18 +118,14 @@ def test_more_work_takes_longer():
     assert time(qk_dim="1/2") < time()
     assert time(has_wo=False) < time()
     assert time() < time(window=3)  # a mask over all pairs: one block at this length
-    wide = Genome.from_dict(dot_product().to_dict())
-    assert predict_ms(wide, SIZES, units(2.0)) == pytest.approx(2 * time())
+    assert predict_ms(dot_product(), SIZES, units(2.0)) == pytest.approx(2 * time())
 
 
 def test_layers_that_a_placement_leaves_out_hold_standard_attention():
     known = units()
-    nodes = (
-        Node("qana", ("q", "k"), (("hidden", 8),)),
-        Node("softmax", (0,)),
-        Node("weighted_sum", (1, "v")),
-    )
-    slow = {p: predict_ms(Genome(nodes, placement=p), SIZES, known) for p in ("first", "all")}
+    qana = MECHANISMS["qana"].genome
+    placed = {p: replace(qana, placement=p) for p in ("first", "all")}
+    slow = {p: predict_ms(genome, SIZES, known) for p, genome in placed.items()}
     standard = predict_ms(MECHANISMS["mha"].genome, SIZES, known)
     assert slow["first"] < slow["all"]
     assert slow["first"] == pytest.approx(slow["all"] / 4 + standard * 3 / 4)
@@ -149,8 +135,7 @@ def test_work_that_a_call_spares_takes_no_time():
     known = units()
 
     def time(score, normaliser):
-        nodes = (Node(score, ("q", "k")), Node(normaliser, (0,)), Node("weighted_sum", (1, "v")))
-        return predict_ms(Genome(nodes), SIZES, known)
+        return predict_ms(dot_product(score, normaliser), SIZES, known)
 
     assert time("qana", "uniform") == time("additive_attention_score", "uniform")
     assert time("scaled_dot_product", "uniform") < time("scaled_dot_product", "softmax")

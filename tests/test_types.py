@@ -8,11 +8,8 @@ from nas.errors import GenomeError
 from nas.types import MEET, infer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nas.genome import Genome
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 
@@ -81,6 +78,12 @@ def test_a_free_width_is_decided_by_what_it_meets_later(genome: Build) -> None:
         ((("softmax", "q"),), {}, "types", "(tokens)"),
         (STANDARD[:2], {}, "output", "weights[H]"),
         (STANDARD, {"q_heads": "3/4", "kv_heads": "1/2"}, "heads", "3/4"),
+        (
+            (("uniform", "v", {"heads": "3/4"}), ("weighted_sum", [0, "v"])),
+            {"kv_heads": "1/2"},
+            "heads",
+            "with 3/4 and 1/2 heads",
+        ),
         (STANDARD, {"has_wo": False, "q_heads": "1/2", "kv_heads": "1/2"}, "output", "1/2 H"),
         (STANDARD, {"has_wo": False, "merge": "sum", "has_wv": False}, "output", "sum"),
         (STANDARD, {"has_wk": False, "qk_dim": "1/2"}, "widths", "qk_dim: 1/2"),

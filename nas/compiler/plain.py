@@ -12,10 +12,9 @@ import inspect
 from typing import TYPE_CHECKING, Final
 
 from nas.compiler import helpers
-from nas.compiler.inlining import written_out
 from nas.compiler.lowering import lower
 from nas.compiler.source import Source
-from nas.compiler.specialising import specialised
+from nas.compiler.specialising import specialised, written_out
 from nas.compiler.text import call_lines, size_texts
 
 if TYPE_CHECKING:

@@ -38,5 +38,5 @@ def fast_class(module: type[nn.Module]) -> type[nn.Module]:
 
 @cache
 def _load() -> None:
-    for name in ("normalisers", "scores"):
+    for name in ("normalisers", "pair_scores"):
         import_module(f"{__name__}.{name}")

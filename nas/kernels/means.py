@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
 from nas.kernels.runtime import past_keys, repeat_heads, with_bias
 from nas.kernels.windows import by_rows
+from nas.primitives.shapes import Mask, Query, Sums, Tokens, Values
 
 
 def visible_mean(
-    values: Float[Tensor, "b h k v"],
-    mask: Bool[Tensor, "..."] | None,
+    values: Values,
+    mask: Mask,
     queries: int,
     is_causal: bool = False,
-) -> Float[Tensor, "b h q v"]:
+) -> Sums:
     """The mean of the values that each query sees; zeros where it sees none.
 
     Args:
@@ -27,7 +28,7 @@ def visible_mean(
     # In float32 at least: sums over the text outgrow what 16 bits can tell apart.
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
     if mask is not None and mask.shape[-2] != 1:
-        seen = (mask & past_keys(values, values) if is_causal else mask).to(exact.dtype)
+        seen = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
         seen = seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)
         return seen.to(values.dtype) @ values
     kept = torch.ones_like(exact[:1, :1, :, :1]) if mask is None else mask.mT.to(exact.dtype)
@@ -39,14 +40,14 @@ def visible_mean(
 
 
 def linear_attention(
-    query: Float[Tensor, "b h q w"],
+    query: Query,
     key: Float[Tensor, "b g k w"],
     values: Float[Tensor, "b s k v"],
-    mask: Bool[Tensor, "..."] | None,
+    mask: Mask,
     scale: float = 1.0,
     is_causal: bool = False,
     bias: Float[Tensor, "b t k 1"] | None = None,
-) -> Float[Tensor, "b h q v"]:
+) -> Sums:
     """(scale query·key^T + bias^T)·values / n over the n visible keys, by the faster of two ways.
 
     Sums over keys first, query·(key^T·values), cost n w v in place of n² (w + v): Katharopoulos
@@ -72,7 +73,7 @@ def linear_attention(
         count = kept.sum(dim=-2, keepdim=True).clamp(min=1)
         return sum_of_all(query, key, values / count.to(values.dtype))
     if is_causal:
-        mask = past_keys(query, key) if mask is None else mask & past_keys(query, key)
+        mask = past_keys(query, key, mask)
 
     def attend(
         query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, start: int
@@ -84,11 +85,8 @@ def linear_attention(
 
 
 def sum_of_visible(
-    query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
-    mask: Bool[Tensor, "..."] | None,
-) -> Float[Tensor, "b h q v"]:
+    query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"], mask: Mask
+) -> Sums:
     """Linear attention by its pairs."""
     keys = key.shape[2]
     scores = query @ repeat_heads(key, query.shape[1]).transpose(-2, -1)
@@ -100,10 +98,8 @@ def sum_of_visible(
 
 
 def sum_of_all(
-    query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b g k w"],
-    values: Float[Tensor, "b s k v"],
-) -> Float[Tensor, "b h q v"]:
+    query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"]
+) -> Sums:
     """query·(key^T·values); heads that share keys and values share their product."""
     groups = max(key.shape[1], values.shape[1])
     sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
@@ -111,10 +107,7 @@ def sum_of_all(
 
 
 def sums_so_far(
-    query: Float[Tensor, "b h n w"],
-    key: Float[Tensor, "b g n w"],
-    values: Float[Tensor, "b s n v"],
-    size: int = 128,
+    query: Tokens, key: Float[Tensor, "b g n w"], values: Float[Tensor, "b s n v"], size: int = 128
 ) -> Float[Tensor, "b h n v"]:
     """query_i·(the sum of key_j^T values_j over j <= i), in chunks of ``size`` tokens.
 

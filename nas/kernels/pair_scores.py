@@ -16,9 +16,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nas.kernels import faster
 from nas.kernels.pieces import is_recorded, pieces
+from nas.primitives.additive_attention_score import AdditiveAttentionScore
 from nas.primitives.hidden_units import sum_units
-from nas.primitives.neural_attention_authors import sum_layers
+from nas.primitives.neural_attention import NeuralAttention
+from nas.primitives.neural_attention_authors import NeuralAttentionAuthors, sum_layers
+from nas.primitives.qana import Qana
+from nas.primitives.shapes import Key, Query, Scores
 
 if TYPE_CHECKING:
     from typing import Any
@@ -30,7 +35,7 @@ def fast_sum_units(
     weight: Float[Tensor, "..."],
     shift: Float[Tensor, "..."],
     activation: str,
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """``sum_units``, by pieces where that is faster or units are too many to keep."""
     # Few pairs cost more calls than memory; and units of tanh take longer to compute again.
     pairs = left[..., 0].numel() * right.shape[2]
@@ -61,7 +66,7 @@ def sum_pairs(
     out: Float[Tensor, "b h q m"],
     shift: Float[Tensor, "b h q 1"],
     activation: str,
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """sum_m out_im act(bias_im + rows_im·keys_j) + shift_i; without rows act(bias_im + keys_jm)."""
     kind = torch.promote_types(bias.dtype, torch.promote_types(out.dtype, shift.dtype))
     own = None if rows is None else _wide(rows).movedim(3, 0).flatten(1, 2).contiguous()
@@ -181,7 +186,7 @@ def fast_sum_layers(
     bias: Float[Tensor, "g"],
     third: Float[Tensor, "1 g"],
     shift: Float[Tensor, "1"],
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """``sum_layers``, by pieces where that is faster or layers are too many to keep."""
     numbers = left.numel() * right.shape[2]
     if not goes_by_pieces(left, numbers, numbers >= 2**19):
@@ -240,3 +245,44 @@ def hidden_layers(
     """The hidden layers of a piece."""
     hidden = (left + right).clamp_min_(0.0).flatten(1)
     return hidden, torch.addmm(bias, second, hidden).clamp_min_(0.0)
+
+
+@faster
+class FastAdditiveAttentionScore(AdditiveAttentionScore):
+    """Additive scores, by pieces where units are too many to keep."""
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        return fast_sum_units(*self.units(query, key), "tanh")
+
+
+@faster
+class FastNeuralAttention(NeuralAttention):
+    """Neural Attention, unit by unit in cache where that is faster."""
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        return fast_sum_units(*self.units(query, key), self.activation)
+
+
+@faster
+class FastNeuralAttentionAuthors(NeuralAttentionAuthors):
+    """Both layers of a piece of the pairs in cache."""
+
+    def forward(self, query: Query, key: Key) -> Scores:
+        layers = self.second.weight, self.second.bias, self.third.weight, self.third.bias
+        return fast_sum_layers(*self.halves(query, key), *layers)
+
+
+@faster
+class FastQana(Qana):
+    """QANA, unit by unit in cache where that is faster."""
+
+    def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
+        rows, keys = units[0], key.shape[2]
+        numbers = 2 * units[1].numel() * keys
+        # Wide keys cost more multiplications than memory; few pairs, calls.
+        is_faster = keys >= 4 * rows.shape[-1] and numbers >= 2**20
+        if not goes_by_pieces(key, numbers, is_faster):
+            return super().score(query, key, units)
+        seen, rows, out, bias, shift = self.gated(key, units)
+        scores = sum_pairs(bias, seen, rows, out, shift, self.activation)
+        return scores + (query * self.skip_scale) @ key.mT if self.skip else scores

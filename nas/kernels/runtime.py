@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.kernels.normalisers import fast_softmax
+from nas.primitives.shapes import Key, Mask, Query, Sums, Tokens, Values
 
 
 def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
@@ -18,13 +19,13 @@ def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
     return x.to(torch.get_autocast_dtype(device))
 
 
-def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Float[Tensor, "b h n w"]:
+def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:
     """Cut the features into heads."""
     batch, tokens, width = x.shape
     return x.reshape(batch, tokens, heads, width // heads).transpose(1, 2)
 
 
-def merge_heads(x: Float[Tensor, "b h n w"]) -> Float[Tensor, "b n hw"]:
+def merge_heads(x: Tokens) -> Float[Tensor, "b n hw"]:
     """Put the heads side by side again."""
     return x.transpose(1, 2).flatten(2)
 
@@ -34,34 +35,34 @@ def repeat_heads(x: Float[Tensor, "b g ..."], heads: int) -> Float[Tensor, "b h 
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
-def fold_heads(values: Float[Tensor, "b h n w"], heads: int) -> Float[Tensor, "b g n rw"]:
+def fold_heads(values: Tokens, heads: int) -> Float[Tensor, "b g n rw"]:
     """Put the heads that share one of ``heads`` heads of weights side by side; see repeat_heads."""
     batch, _, tokens, width = values.shape
     return values.reshape(batch, heads, -1, tokens, width).transpose(2, 3).flatten(3)
 
 
-def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Float[Tensor, "b h n w"]:
+def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Tokens:
     """The inverse of ``fold_heads``; ``heads`` as many as there were."""
     batch, groups, tokens, _ = x.shape
     return x.reshape(batch, groups, tokens, heads // groups, -1).transpose(2, 3).flatten(1, 2)
 
 
-def by_head(x: Float[Tensor, "b h n w"], factor: Float[Tensor, "h"]) -> Float[Tensor, "b h n w"]:
+def by_head(x: Tokens, factor: Float[Tensor, "h"]) -> Tokens:
     """Multiply each head by its factor."""
     return x * factor.to(x.dtype).view(-1, 1, 1)
 
 
-def squared_length(x: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n 1"]:
+def squared_length(x: Tokens) -> Float[Tensor, "b h n 1"]:
     """The tokens' squared lengths, in float32 at least."""
     exact = x.to(torch.promote_types(x.dtype, torch.float32))
     return exact.square().sum(dim=-1, keepdim=True)
 
 
 def with_silent_key(
-    key: Float[Tensor, "b h k w"],
-    values: Float[Tensor, "b h k v"],
-    mask: Bool[Tensor, "..."] | None,
-) -> tuple[Tensor, Tensor, Bool[Tensor, "..."] | None]:
+    key: Key,
+    values: Values,
+    mask: Mask,
+) -> tuple[Tensor, Tensor, Mask]:
     """Keys, values and mask with a key of zeros in front, which every query sees.
 
     Softmax over them is softmax_one over the others: one more exp(0) in its denominator.
@@ -71,14 +72,14 @@ def with_silent_key(
 
 
 def dot_product_attention(
-    query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b h k w"],
-    values: Float[Tensor, "b h k v"],
-    mask: Bool[Tensor, "..."] | None,
+    query: Query,
+    key: Key,
+    values: Values,
+    mask: Mask,
     scale: float = 1.0,
     is_causal: bool = False,
     bias: Float[Tensor, "b h k 1"] | None = None,
-) -> Float[Tensor, "b h q v"]:
+) -> Sums:
     """softmax(scale query·key^T + bias^T)·values over the visible keys, by the faster of two ways.
 
     Args:
@@ -87,7 +88,7 @@ def dot_product_attention(
         bias: what each key adds to its score for every query.
     """
     if is_causal and mask is not None:
-        mask, is_causal = mask & past_keys(query, key), False
+        mask, is_causal = past_keys(query, key, mask), False
     keys, width = key.shape[2:]
     is_even = width == values.shape[-1]
     if is_fused(query, keys, max(width, values.shape[-1]), is_even):
@@ -102,7 +103,7 @@ def dot_product_attention(
     return fast_softmax(scores, mask) @ values
 
 
-def is_fused(query: Float[Tensor, "b h q w"], keys: int, width: int, is_even: bool) -> bool:
+def is_fused(query: Query, keys: int, width: int, is_even: bool) -> bool:
     """Whether torch's fused kernel is the faster way.
 
     On a CPU in 16 bits the backward of fused attention is the slower one up to some thousand keys
@@ -121,22 +122,23 @@ def is_in_16_bits(x: Tensor) -> bool:
 
 
 def past_keys(
-    query: Float[Tensor, "b h q w"], key: Float[Tensor, "b g k w"]
-) -> Bool[Tensor, "q k"]:
-    """The causal mask."""
+    query: Query, key: Float[Tensor, "b g k w"], mask: Mask = None
+) -> Bool[Tensor, "..."]:
+    """The causal mask, and what another one hides."""
     shape = (query.shape[2], key.shape[2])
-    return torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    return past if mask is None else mask & past
 
 
 def fused_attention(
-    query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b h k w"],
-    values: Float[Tensor, "b h k v"],
+    query: Query,
+    key: Key,
+    values: Values,
     mask: Shaped[Tensor, "..."] | None,
     scale: float,
     is_causal: bool,
     bias: Float[Tensor, "b h k 1"] | None,
-) -> Float[Tensor, "b h q v"]:
+) -> Sums:
     """The same by torch's fused kernel: no more than one of mask and is_causal.
 
     Args:
@@ -155,7 +157,7 @@ def fused_attention(
 
 
 def with_bias(
-    query: Float[Tensor, "b h q w"], key: Float[Tensor, "b g k w"], bias: Float[Tensor, "b t k 1"]
+    query: Query, key: Float[Tensor, "b g k w"], bias: Float[Tensor, "b t k 1"]
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b s k u"]]:
     """One more feature, 1 in every query and the bias in its key."""
     groups = max(key.shape[1], bias.shape[1])
@@ -163,7 +165,7 @@ def with_bias(
     return F.pad(query, (0, 1), value=1.0), torch.cat((key, bias.to(key.dtype)), dim=-1)
 
 
-def widened(x: Float[Tensor, "b h n w"], width: int) -> Float[Tensor, "b h n v"]:
+def widened(x: Tokens, width: int) -> Float[Tensor, "b h n v"]:
     """Tokens with zeros up to a width."""
     return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
 
@@ -173,7 +175,7 @@ def visible_keys(
     attn_mask: Tensor | None,
     key_padding_mask: Tensor | None,
     is_causal: bool,
-) -> Bool[Tensor, "..."] | None:
+) -> Mask:
     """One mask, True where attention is allowed, broadcastable to (b, h, n, n); None for all.
 
     Args:

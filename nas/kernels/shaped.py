@@ -7,26 +7,22 @@ seen; a curve over the products may not. Such scores are computed some queries a
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from nas.kernels.normalisers import add_mask, fast_softmax
-from nas.kernels.runtime import (
-    fused_attention,
-    is_fused,
-    is_in_16_bits,
-    past_keys,
-)
+from nas.kernels.runtime import fused_attention, is_fused, is_in_16_bits, past_keys
 from nas.kernels.windows import by_rows
 from nas.primitives.alibi import linear_bias
 from nas.primitives.masks import count_visible
+from nas.primitives.shapes import Key, Mask, Query, Scores, Sums, Values
 
 
 def shaped_attention(
-    query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b h k w"],
-    values: Float[Tensor, "b h k v"],
-    mask: Bool[Tensor, "..."] | None,
+    query: Query,
+    key: Key,
+    values: Values,
+    mask: Mask,
     scale: float = 1.0,
     is_causal: bool = False,
     bias: Float[Tensor, "b h k 1"] | None = None,
@@ -34,7 +30,7 @@ def shaped_attention(
     slopes: Float[Tensor, "h"] | None = None,
     start: int = 0,
     weights: str = "softmax",
-) -> Float[Tensor, "b h q v"]:
+) -> Sums:
     """weights(s)·values over the visible keys, where s = c tanh(p / c) - slope |i - j| and
     p = scale query·key^T + bias^T, by the faster of two ways.
 
@@ -62,14 +58,14 @@ def shaped_attention(
             scores = scores + penalty.to(scores.dtype)
         return pair_weights(scores, mask, weights) @ values
 
-    mask = with_past(mask, query, key) if is_causal else mask
+    mask = past_keys(query, key, mask) if is_causal else mask
     query = query * scale if scale != 1.0 else query
     # What is kept of a pair: the score, its changes and its weight.
     found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=4)
     return found
 
 
-def is_sloped(query: Float[Tensor, "b h q w"], keys: int) -> bool:
+def is_sloped(query: Query, keys: int) -> bool:
     """Whether the fused kernel takes slopes faster than they are added to scores.
 
     In 32 bits it wins from 65 keys on (1.3 times there, 2.6 times at 1,024).
@@ -78,16 +74,16 @@ def is_sloped(query: Float[Tensor, "b h q w"], keys: int) -> bool:
 
 
 def sloped_attention(
-    query: Float[Tensor, "b h q w"],
-    key: Float[Tensor, "b h k w"],
-    values: Float[Tensor, "b h k v"],
-    mask: Bool[Tensor, "..."] | None,
+    query: Query,
+    key: Key,
+    values: Values,
+    mask: Mask,
     scale: float,
     is_causal: bool,
     bias: Float[Tensor, "b h k 1"] | None,
     slopes: Float[Tensor, "h"],
     start: int,
-) -> Float[Tensor, "b h q v"]:
+) -> Sums:
     """Softmax attention with slopes alone, by the fused kernel.
 
     Among earlier keys a slope is one more product; in both directions it is added by the kernel,
@@ -96,7 +92,7 @@ def sloped_attention(
     query = query * scale
     if is_causal:
         query, key = with_places(query, key, slopes)
-        past = None if mask is None else with_past(mask, query, key)
+        past = None if mask is None else past_keys(query, key, mask)
         return fused_attention(query, key, values, past, 1.0, past is None, bias)
 
     def attend(
@@ -113,17 +109,7 @@ def sloped_attention(
     return found
 
 
-def with_past(
-    mask: Bool[Tensor, "..."] | None, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-) -> Bool[Tensor, "..."]:
-    """A mask that hides later keys as well."""
-    past = past_keys(query, key)
-    return past if mask is None else mask & past
-
-
-def pair_weights(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, weights: str
-) -> Float[Tensor, "b h q k"]:
+def pair_weights(scores: Scores, mask: Mask, weights: str) -> Scores:
     """The weights of scores, by name."""
     if weights == "softmax":
         return fast_softmax(scores, mask)
@@ -134,7 +120,7 @@ def pair_weights(
 
 
 def with_places(
-    query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"], slopes: Float[Tensor, "h"]
+    query: Query, key: Key, slopes: Float[Tensor, "h"]
 ) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b h k u"]]:
     """Two more features, whose product is slope j: softmax sees no difference to -slope (i - j).
 

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nas.kernels.runtime import visible_keys
+from nas.primitives.shapes import Mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ def windowed_keys(
     is_causal: bool,
     window: int,
     global_tokens: int,
-) -> Bool[Tensor, "..."] | None:
+) -> Mask:
     """As ``visible_keys``, within the window: one mask for the whole sequence, None for all."""
     mask = visible_keys(x, attn_mask, key_padding_mask, False)
     if window // 2 >= x.shape[1] - 1 and not is_causal:
@@ -61,7 +62,7 @@ def window_blocks(
     is_causal: bool,
     window: int,
     global_tokens: int,
-) -> list[tuple[slice, slice | Tensor, Bool[Tensor, "..."] | None]]:
+) -> list[tuple[slice, slice | Tensor, Mask]]:
     """Cut the queries into blocks, each with the keys that it reaches and their mask.
 
     A block is at least 64 queries, and as many as the window is wide; the blocks together cost
@@ -81,7 +82,7 @@ def window_blocks(
     behind = window - 1 if is_causal else window // 2
     places = torch.arange(n, device=x.device)
     first = min(global_tokens, n)
-    blocks: list[tuple[slice, slice | Tensor, Bool[Tensor, "..."] | None]] = []
+    blocks: list[tuple[slice, slice | Tensor, Mask]] = []
     for start in (*range(0, first, size), *range(first, n, size)):
         is_global = start < first
         stop = min(start + size, first if is_global else n)
@@ -129,7 +130,7 @@ def by_rows(
     queries: tuple[Tensor, ...],
     keys: tuple[Tensor, ...],
     x: Float[Tensor, "b n d"],
-    mask: Bool[Tensor, "..."] | None,
+    mask: Mask,
     planes: int,
 ) -> "Any":
     """What ``attend`` gives for all queries, part by part where all at once would take much memory.

@@ -10,7 +10,6 @@ import importlib
 import pkgutil
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from nas.config import near
@@ -26,6 +25,7 @@ from nas.primitives.base import (
     Sizes,
     primitive,
 )
+from nas.registry import load_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,5 +117,4 @@ def _load() -> None:
     """Import every file of this folder and every plugin, once."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    for plugin in entry_points(group="nas.primitives"):
-        plugin.load()
+    load_plugins("nas.primitives")

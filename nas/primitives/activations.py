@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from nas.primitives.base import Role, primitive
+from nas.primitives.shapes import Tokens
 
 
 @primitive(
@@ -23,7 +23,7 @@ class Gelu(nn.Module):
     out = x Phi(x)
     """
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return F.gelu(tokens)
 
 
@@ -40,7 +40,7 @@ class Silu(nn.Module):
     out = x sigmoid(x)
     """
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return F.silu(tokens)
 
 
@@ -57,7 +57,7 @@ class Relu(nn.Module):
     out = max(x, 0)
     """
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return F.relu(tokens)
 
 
@@ -74,5 +74,5 @@ class Tanh(nn.Module):
     out = tanh(x)
     """
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return torch.tanh(tokens)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.hidden_units import sum_units
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
     w = sizes.width
     return sizes.heads * (sizes.both * w**2 + sizes.pairs * w)
-
-
-def _passes(sizes: Sizes, params: Params) -> int:
-    return 2 * sizes.width
 
 
 @primitive(
@@ -25,7 +21,7 @@ def _passes(sizes: Sizes, params: Params) -> int:
     notation="vᵀtanh(W₁{query} + W₂{key})",
     source="Bahdanau et al. 2015, section A.1.2; Evolving Attention, section 2.1",
     macs=_macs,
-    passes=_passes,
+    passes=lambda sizes, params: 2 * sizes.width,
 )
 class AdditiveAttentionScore(nn.Module):
     """A hidden tanh layer over the query and the key, as wide as they are, without biases.
@@ -41,14 +37,10 @@ class AdditiveAttentionScore(nn.Module):
         self.key_map = nn.Linear(width, width, bias=False)
         self.out = nn.Linear(width, 1, bias=False)
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         return sum_units(*self.units(query, key), "tanh")
 
-    def units(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The two halves of the hidden layer, and what sums its units."""
         weight = self.out.weight.squeeze(0)
         return self.query_map(query), self.key_map(key), weight, weight.new_zeros(())

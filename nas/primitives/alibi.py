@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Role, primitive
+from nas.primitives.shapes import Scores
 
 
 def linear_bias(
@@ -53,7 +54,7 @@ class Alibi(nn.Module):
         super().__init__()
         self.heads = heads
 
-    def forward(self, scores: Float[Tensor, "b h q k"], start: int = 0) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, start: int = 0) -> Scores:
         bias = linear_bias(
             alibi_slopes(self.heads, scores), scores, scores.transpose(-2, -1), start
         )

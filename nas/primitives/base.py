@@ -119,34 +119,6 @@ def map_macs(sizes: Sizes, params: Params) -> int:
     return sizes.heads * sizes.tokens * sizes.width**2
 
 
-def _no_macs(sizes: Sizes, params: Params) -> int:
-    return 0
-
-
-def _nothing(params: Params) -> None:
-    return None
-
-
-def _one_pass(sizes: Sizes, params: Params) -> int:
-    return 1
-
-
-def _one_head(params: Params) -> str:
-    return "one"
-
-
-def _none_unread(params: Params) -> tuple[str, ...]:
-    return ()
-
-
-def _always(params: Params) -> bool:
-    return True
-
-
-def _never(params: Params) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Primitive:
     """A registered operation.
@@ -174,15 +146,15 @@ class Primitive:
     source: str
     parameters: Mapping[str, Domain] = field(default_factory=dict)
     commutes: bool = False
-    is_causal_safe: Callable[[Params], bool] = _always
-    check: Callable[[Params], None] = _nothing
-    caution: Callable[[Params], str | None] = _nothing
-    macs: Callable[[Sizes, Params], int] = _no_macs
-    passes: Callable[[Sizes, Params], int] = _one_pass
-    is_stateful: Callable[[Params], bool] = _never
-    unread: Callable[[Params], tuple[str, ...]] = _none_unread
+    is_causal_safe: Callable[[Params], bool] = lambda params: True
+    check: Callable[[Params], None] = lambda params: None
+    caution: Callable[[Params], str | None] = lambda params: None
+    macs: Callable[[Sizes, Params], int] = lambda sizes, params: 0
+    passes: Callable[[Sizes, Params], int] = lambda sizes, params: 1
+    is_stateful: Callable[[Params], bool] = lambda params: False
+    unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     derived: tuple[str, ...] = ()
-    least_heads: Callable[[Params], str] = _one_head
+    least_heads: Callable[[Params], str] = lambda params: "one"
     sizes: tuple[str, ...] = field(init=False)
     extras: tuple[str, ...] = field(init=False)
     is_parametric: bool = field(init=False)
@@ -207,6 +179,10 @@ class Primitive:
             self, "needs_all_tokens", bool(getattr(self.module, "needs_all_tokens", False))
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its name: what it declares may be any functions."""
+        return _named, (self.name,)
+
     @property
     def about(self) -> str:
         """The first line of the module's docstring."""
@@ -224,6 +200,12 @@ class Primitive:
     def full(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
         """All parameters: those given over the defaults."""
         return self.defaults() | dict(params)
+
+
+def _named(name: str) -> Primitive:
+    from nas.primitives import get
+
+    return get(name)
 
 
 # The stream that a port is usually fed with, by the port's name.

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.masks import drop_padding
+from nas.primitives.shapes import Key, Mask, Query, Scores, Tokens
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
     n, w = sizes.tokens, sizes.width
     return sizes.heads * (2 * n * w * 3 + sizes.pairs * w)
-
-
-def _never_safe(params: Params) -> bool:
-    return False
 
 
 @primitive(
@@ -24,7 +20,7 @@ def _never_safe(params: Params) -> bool:
     role=Role.SCORE,
     notation="conv({query})·conv({key})ᵀ",
     source="Evolving Attention, section 2.1",
-    is_causal_safe=_never_safe,
+    is_causal_safe=lambda params: False,
     macs=_macs,
 )
 class ConvolutionalScore(nn.Module):
@@ -41,16 +37,11 @@ class ConvolutionalScore(nn.Module):
         super().__init__()
         self.conv = nn.Conv1d(width, width, kernel_size=3, padding=1, groups=width)
 
-    def forward(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key, mask: Mask = None) -> Scores:
         mixed = self._mix(drop_padding(query, mask))
         return mixed @ self._mix(drop_padding(key, mask)).transpose(-2, -1)
 
-    def _mix(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def _mix(self, tokens: Tokens) -> Tokens:
         """The convolution, with heads as further samples."""
         columns = tokens.flatten(0, 1).transpose(1, 2)
         return self.conv(columns).transpose(1, 2).reshape(tokens.shape)

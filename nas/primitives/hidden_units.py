@@ -5,10 +5,24 @@ scores_ij = sum_m weight_m act(left_im + right_jm) + shift
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+from nas.primitives.domains import Choice, Integer
+from nas.primitives.shapes import Scores
+
+ACTIVATION: Final = Choice(default="gelu", values=("gelu", "relu", "silu", "tanh"))
+REDUCED_DIM: Final = Integer(default=None, low=2, high=4096, nullable=True)
+
+
+def uniform_start(*shape: int, fan: int) -> nn.Parameter:
+    """A parameter that starts as those of nn.Linear do."""
+    bound = fan**-0.5
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
 
 def sum_units(
@@ -17,7 +31,7 @@ def sum_units(
     weight: Float[Tensor, "..."],
     shift: Float[Tensor, "..."],
     activation: str,
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """Scores of a hidden layer over pairs, one unit at a time: no (b, h, q, k, m) tensor exists."""
     queries = left.unsqueeze(-2).unbind(-1)
     # Keys unit by unit in memory: the innermost loop then runs over neighbours.

@@ -8,20 +8,18 @@ it weight, and no adjustment brings it back. What hidden tokens hold must be fin
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
+from nas.primitives.shapes import Mask, Scores, Tokens
 
-def hide(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
-) -> Float[Tensor, "b h q k"]:
+
+def hide(scores: Scores, mask: Mask) -> Scores:
     """The scores, with -inf at the keys that the mask hides."""
     return scores if mask is None else scores.masked_fill(~mask, -torch.inf)
 
 
-def count_visible(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
-) -> Float[Tensor, "..."]:
+def count_visible(scores: Scores, mask: Mask) -> Float[Tensor, "..."]:
     """How many keys each row sees, at least 1, broadcastable to (b, h, q, 1)."""
     # In float32 at least: bfloat16 holds no odd number above 256.
     exact = torch.promote_types(scores.dtype, torch.float32)
@@ -32,9 +30,7 @@ def count_visible(
     return visible.clamp(min=1).to(exact)
 
 
-def below_top(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None
-) -> Float[Tensor, "b h q k"]:
+def below_top(scores: Scores, mask: Mask) -> Scores:
     """Scores relative to the row's largest visible one, cut off at -2; hidden keys are at -2.
 
     For sparse normalisers, whose support ends at a distance of 1: the cut changes no weight and
@@ -46,9 +42,7 @@ def below_top(
     return (exact - top).clamp(min=-2.0)
 
 
-def drop_padding(
-    tokens: Float[Tensor, "b h n w"], mask: Bool[Tensor, "..."] | None
-) -> Float[Tensor, "b h n w"]:
+def drop_padding(tokens: Tokens, mask: Mask) -> Tokens:
     """The tokens, with zeros in place of those that no query of any head may see.
 
     For operations that mix neighbours: what is zero at the edge is zero at padding too. Streams

@@ -1,36 +1,34 @@
 """Neural Attention: a small network scores every pair of query and key.
 
-"Neural Attention", section 1.2 (eq. 3 and 4, the score of one pair) and section 3 (eq. 5-9, of a
-sequence). Where the paper is silent or contradicts itself, this is read:
+"Neural Attention", section 1.2 (eq. 3 and 4, one pair) and section 3 (eq. 5-9, a sequence). Beside
+the readings of the mechanism (nas/mechanisms/neural.py):
 
-- One network scores all pairs. Eq. 8 gives each pair of positions weights of its own, W_h[i,j]
-  and W_a[i,j], but table 1 has room for one network only (47.052, 47.055 and 47.062 million for
-  d' of 2, 16 and 64), the code has one, and no sequence could be longer than those of the
-  training. ``neural_attention_per_position`` is eq. 8 to the letter.
-- Biases are present: eq. 5-9 leave them out "for simplicity".
-- One hidden layer, as in eq. 3-4 and 8; the authors' code has two
-  (``neural_attention_authors``).
-- The scale 1/sqrt(d) of eq. 9 is an option, off by default: the code has none.
-- The activation is open in eq. 3 and 8 and ReLU in the code. The default is GELU, under which no
-  unit is dead. The identity is no choice: it makes scores a_i + b_j, of which softmax keeps b_j,
-  and attention no longer depends on the query.
-
-Two statements of the paper to read with care. Additive attention is no sum of two scalars, each
-from one vector (section 2): Bahdanau's score is eq. 4 with tanh and without biases, so that this
-mechanism is additive attention of any width and activation. And O(n²) is the dot product's time
-too (section 3.2), but a head takes n² (2d'm + m) multiply-adds as published, n² m here, against
-n² d.
+- Eq. 8 gives each pair of positions weights of its own, but table 1 has room for one network only
+  (47.052, 47.055 and 47.062 million for d' of 2, 16 and 64), and no sequence could be longer than
+  those of the training. ``neural_attention_per_position`` is eq. 8 to the letter.
+- Under GELU no unit is dead. The identity is no choice: it makes scores a_i + b_j, of which softmax
+  keeps b_j, and attention no longer depends on the query.
+- Additive attention is no sum of two scalars, each from one vector (section 2): Bahdanau's score is
+  eq. 4 with tanh and without biases.
+- O(n²) is the dot product's time too (section 3.2), but a head takes n² (2d'm + m) multiply-adds as
+  published, n² m here, against n² d.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
-from nas.primitives.domains import Choice, Flag, Integer
-from nas.primitives.hidden_units import split_linear, sum_units
+from nas.primitives.domains import Flag, Integer
+from nas.primitives.hidden_units import (
+    ACTIVATION,
+    REDUCED_DIM,
+    split_linear,
+    sum_units,
+    uniform_start,
+)
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -40,10 +38,6 @@ def _macs(sizes: Sizes, params: Params) -> int:
     return int(sizes.heads * (reduction + n * inner * hidden + sizes.pairs * hidden))
 
 
-def _passes(sizes: Sizes, params: Params) -> int:
-    return 2 * int(params["width"])
-
-
 @primitive(
     "neural_attention",
     "query: tokens[h,w], key: tokens[h,w] -> scores[h]",
@@ -51,14 +45,14 @@ def _passes(sizes: Sizes, params: Params) -> int:
     notation="MLP_{width}({query}; {key})",
     source="Neural Attention, eq. 3-9",
     parameters={
-        "reduced_dim": Integer(default=None, low=2, high=4096, nullable=True),
+        "reduced_dim": REDUCED_DIM,
         "width": Integer(default=16, low=1, high=4096),
-        "activation": Choice(default="gelu", values=("gelu", "relu", "silu", "tanh")),
+        "activation": ACTIVATION,
         "scale": Flag(default=False),
         "per_head": Flag(default=False),
     },
     macs=_macs,
-    passes=_passes,
+    passes=lambda sizes, params: 2 * params["width"],
 )
 class NeuralAttention(nn.Module):
     """A network with one hidden layer over the query and the key side by side.
@@ -105,31 +99,22 @@ class NeuralAttention(nn.Module):
         self.is_reduced = reduced_dim is not None
         group = (heads,) if per_head else ()
         if reduced_dim is not None:
-            self.query_weight = self._start(*group, reduced_dim, head_width, fan=head_width)
-            self.query_bias = self._start(*group, reduced_dim, fan=head_width)
-            self.key_weight = self._start(*group, reduced_dim, head_width, fan=head_width)
-            self.key_bias = self._start(*group, reduced_dim, fan=head_width)
-        self.hidden_weight = self._start(*group, width, 2 * self.inner, fan=2 * self.inner)
-        self.hidden_bias = self._start(*group, width, fan=2 * self.inner)
-        self.out_weight = self._start(*group, width, fan=width)
-        self.out_bias = self._start(*group, fan=width)
+            self.query_weight = uniform_start(*group, reduced_dim, head_width, fan=head_width)
+            self.query_bias = uniform_start(*group, reduced_dim, fan=head_width)
+            self.key_weight = uniform_start(*group, reduced_dim, head_width, fan=head_width)
+            self.key_bias = uniform_start(*group, reduced_dim, fan=head_width)
+        self.hidden_weight = uniform_start(*group, width, 2 * self.inner, fan=2 * self.inner)
+        self.hidden_bias = uniform_start(*group, width, fan=2 * self.inner)
+        self.out_weight = uniform_start(*group, width, fan=width)
+        self.out_bias = uniform_start(*group, fan=width)
         if activation == "relu":
             with torch.no_grad():
                 self.hidden_bias[..., 0] = 2.0
 
-    def _start(self, *shape: int, fan: int) -> nn.Parameter:
-        """A parameter that starts as those of nn.Linear do."""
-        bound = fan**-0.5
-        return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
-
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         return sum_units(*self.units(query, key), self.activation)
 
-    def units(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def units(self, query: Query, key: Key) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The two halves of the hidden layer, and what sums its units."""
         if self.is_reduced:
             query = split_linear(query, self.query_weight, self.query_bias)

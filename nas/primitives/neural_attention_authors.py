@@ -1,15 +1,11 @@
 """Neural Attention as its authors' code has it, the form behind the paper's parameter counts.
 
-"Neural Attention", table 1. What the code does and the paper does not say: two hidden layers where
-eq. 8 has one; no scale where eq. 9 divides by sqrt(d); ReLU; one network for all positions and
-heads where eq. 8 has W_h[i,j]. Followed here,
-since the rows of table 1 differ by what these parameters differ by: 275 at d' = 2, 2,753 at
-d' = 16 and 10,369 without a reduction, for heads 64 wide. (Its first row differs by more: the
-neural models alone have learned positions, 1,024 x 512.)
+The rows of table 1 differ by what its parameters differ by: 275 at d' = 2, 2,753 at d' = 16 and
+10,369 without a reduction, for heads 64 wide. (Its first row differs by more: the neural models
+alone have learned positions, 1,024 x 512.)
 
-Not followed: the code's default d' is the head width // 32, which is 0, a constant score, below
-32 and 3 in the paper's image models (heads of 96, where the text says 64 and d' = 2); its
-start; and those learned positions, which are no part of a score.
+Not followed: the code's default d', the head width // 32, which is 0, a constant score, below 32
+and 3 in the paper's image models (heads of 96, where the text says 64 and d' = 2); its start.
 """
 
 from __future__ import annotations
@@ -20,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.primitives.base import Params, Role, Sizes, primitive
-from nas.primitives.domains import Integer
+from nas.primitives.hidden_units import REDUCED_DIM
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -43,7 +40,7 @@ def sum_layers(
     bias: Float[Tensor, "g"],
     third: Float[Tensor, "1 g"],
     shift: Float[Tensor, "1"],
-) -> Float[Tensor, "b h q k"]:
+) -> Scores:
     """Scores of pairs by two hidden layers, of which the first is split between query and key."""
     hidden = F.relu(left.unsqueeze(3) + right.unsqueeze(2))
     return F.linear(F.relu(F.linear(hidden, second, bias)), third, shift).squeeze(-1)
@@ -55,7 +52,7 @@ def sum_layers(
     role=Role.SCORE,
     notation="MLP₃({query}; {key})",
     source="Neural Attention, table 1, and its published code",
-    parameters={"reduced_dim": Integer(default=None, low=2, high=4096, nullable=True)},
+    parameters={"reduced_dim": REDUCED_DIM},
     macs=_macs,
     passes=_passes,
 )
@@ -98,15 +95,11 @@ class NeuralAttentionAuthors(nn.Module):
             self.second.weight[0].abs_()
             self.second.bias[0].abs_()
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         layers = self.second.weight, self.second.bias, self.third.weight, self.third.bias
         return sum_layers(*self.halves(query, key), *layers)
 
-    def halves(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> tuple[Tensor, Tensor]:
+    def halves(self, query: Query, key: Key) -> tuple[Tensor, Tensor]:
         """The first layer, before its activation: the query's part and the key's."""
         query_part, key_part = self.first.weight.chunk(2, dim=1)
         left = F.linear(self.query_map(query), query_part, self.first.bias)

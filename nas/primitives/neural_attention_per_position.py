@@ -1,22 +1,20 @@
-"""Neural Attention read to the letter: every pair of positions has a network of its own.
+"""Neural Attention to the letter: every pair of positions has a network of its own.
 
 "Neural Attention", eq. 5-9 and appendix A ("every attention score is calculated using its own
-unique set of learnable parameters"). The default reading is another, ``neural_attention``, with
-one network for all pairs. Its hundreds or thousands of parameters are those that the rows of
-table 1 differ by; here they are n²(2d'm + m), 84 million at the paper's n = 1,024, d' = 2 and
-m = 16, in a model of 47 million. And weights of a position end where the training's sequences
-ended.
+unique set of learnable parameters"). That is n²(2d'm + m) parameters, 84 million at the paper's
+n = 1,024, d' = 2 and m = 16, in a model of 47 million; and the weights end where the training's
+sequences ended. ``neural_attention`` has one network for all pairs.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
-from nas.primitives.domains import Choice, Flag, Integer
-from nas.primitives.hidden_units import activate
+from nas.primitives.domains import Flag, Integer
+from nas.primitives.hidden_units import ACTIVATION, REDUCED_DIM, activate, uniform_start
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -24,11 +22,6 @@ def _macs(sizes: Sizes, params: Params) -> int:
     inner = params["reduced_dim"] or w
     reduction = 2 * n * w * inner if params["reduced_dim"] else 0
     return int(sizes.heads * (reduction + sizes.pairs * (2 * inner * hidden + hidden)))
-
-
-def _passes(sizes: Sizes, params: Params) -> int:
-    # Four times those of the shared network: the two products of a unit differ in layout.
-    return 8 * int(params["width"])
 
 
 @primitive(
@@ -39,13 +32,14 @@ def _passes(sizes: Sizes, params: Params) -> int:
     source="Neural Attention, eq. 5-9",
     parameters={
         "tokens": Integer(default=65, low=1, high=4096),
-        "reduced_dim": Integer(default=None, low=2, high=4096, nullable=True),
+        "reduced_dim": REDUCED_DIM,
         "width": Integer(default=16, low=1, high=4096),
-        "activation": Choice(default="gelu", values=("gelu", "relu", "silu", "tanh")),
+        "activation": ACTIVATION,
         "scale": Flag(default=False),
     },
     macs=_macs,
-    passes=_passes,
+    # Four times those of the shared network: the two products of a unit differ in layout.
+    passes=lambda sizes, params: 8 * params["width"],
 )
 class NeuralAttentionPerPosition(nn.Module):
     """A network for every pair of positions, over the query and the key side by side.
@@ -95,10 +89,10 @@ class NeuralAttentionPerPosition(nn.Module):
         if reduced_dim is not None:
             self.query_map = nn.Linear(head_width, inner)
             self.key_map = nn.Linear(head_width, inner)
-        self.hidden_weight = self._start(tokens, tokens, width, 2 * inner, fan=2 * inner)
-        self.hidden_bias = self._start(tokens, tokens, width, fan=2 * inner)
-        self.out_weight = self._start(tokens, tokens, width, fan=width)
-        self.out_bias = self._start(tokens, tokens, fan=width)
+        self.hidden_weight = uniform_start(tokens, tokens, width, 2 * inner, fan=2 * inner)
+        self.hidden_bias = uniform_start(tokens, tokens, width, fan=2 * inner)
+        self.out_weight = uniform_start(tokens, tokens, width, fan=width)
+        self.out_bias = uniform_start(tokens, tokens, fan=width)
         if activation == "relu":
             with torch.no_grad():
                 self.hidden_bias[..., 0] = 2.0  # in reach of every pair: no score is dead
@@ -112,14 +106,7 @@ class NeuralAttentionPerPosition(nn.Module):
                 "reduced_dim or width, or use neural_attention, whose pairs share one network"
             )
 
-    def _start(self, *shape: int, fan: int) -> nn.Parameter:
-        """A parameter that starts as those of nn.Linear do."""
-        bound = fan**-0.5
-        return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
-
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         rows, columns, built = query.shape[2], key.shape[2], self.out_bias.shape[0]
         if max(rows, columns) > built:
             raise ValueError(

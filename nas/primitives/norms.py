@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from nas.primitives.base import Role, primitive
+from nas.primitives.shapes import Tokens
 
 
 @primitive(
@@ -26,7 +26,7 @@ class LayerNorm(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return self.norm(tokens)
 
 
@@ -47,7 +47,7 @@ class RmsNorm(nn.Module):
         super().__init__()
         self.gain = nn.Parameter(torch.ones(width))
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         # The mean of squares in float32 at least: a square can overflow 16 bits.
         exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
         size = (exact.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
 from nas.primitives.base import Role, primitive
 from nas.primitives.domains import Flag
 from nas.primitives.masks import count_visible, hide
+from nas.primitives.shapes import Mask, Scores
 
 
 @primitive(
@@ -30,9 +30,7 @@ class Sigmoid(nn.Module):
         super().__init__()
         self.length_bias = length_bias
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         hidden = hide(scores, mask)
         if self.length_bias:
             hidden = hidden - count_visible(scores, mask).log()
@@ -52,9 +50,7 @@ class ReluSquared(nn.Module):
     weights_ij = max(scores_ij, 0)^2 / n
     """
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         positive = hide(scores, mask).relu()
         # Divided before it is squared: a square can overflow 16 bits.
         return (positive / count_visible(scores, mask).sqrt()).square().to(scores.dtype)
@@ -79,9 +75,7 @@ class SoftmaxFree(nn.Module):
         super().__init__()
         self.filtered = filtered
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         weights = scores / count_visible(scores, mask).to(scores.dtype)
         if self.filtered:
             weights = weights.masked_fill(scores == -torch.inf, 0.0)

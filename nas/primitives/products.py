@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, pair_macs, primitive
+from nas.primitives.shapes import Key, Query, Scores, Tokens
 
 
 @primitive(
@@ -28,9 +29,7 @@ class ScaledDotProduct(nn.Module):
         super().__init__()
         self.scale = rank**-0.5
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         return query @ key.transpose(-2, -1) * self.scale
 
 
@@ -56,13 +55,11 @@ class Bilinear(nn.Module):
         super().__init__()
         self.map = nn.Linear(width, width, bias=False)
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         return self.map(query) @ key.transpose(-2, -1)
 
 
-def unit_length(tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+def unit_length(tokens: Tokens) -> Tokens:
     """Tokens of length 1; near zero shorter, so that gradients stay bounded."""
     exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
     length = (exact.square().sum(dim=-1, keepdim=True) + 1e-6).sqrt()
@@ -88,9 +85,7 @@ class Cosine(nn.Module):
         super().__init__()
         self.factor = nn.Parameter(torch.full((heads,), width**0.5))
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         directions = unit_length(query) * self.factor.to(query.dtype).view(-1, 1, 1)
         return directions @ unit_length(key).transpose(-2, -1)
 
@@ -114,13 +109,11 @@ class Distance(nn.Module):
         super().__init__()
         self.scale = rank**-0.5
 
-    def forward(
-        self, query: Float[Tensor, "b h q w"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key) -> Scores:
         products = query @ key.transpose(-2, -1)
         lengths = self._half_square(query) + self._half_square(key).transpose(-2, -1)
         return ((products - lengths) * self.scale).to(products.dtype)
 
-    def _half_square(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n 1"]:
+    def _half_square(self, tokens: Tokens) -> Float[Tensor, "b h n 1"]:
         exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
         return exact.square().sum(dim=-1, keepdim=True) / 2.0

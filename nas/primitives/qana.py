@@ -7,25 +7,17 @@ D_Q = D_K + h D_K + 2h + 1 numbers, cut in the order of section 3.2 into
 
     score_ij = s_i·k_j / sqrt(D_K) + alpha (sum_l V_il act(U_il·k_j + b_il) + c_i)     (eq. 3.1)
 
-Readings, where the paper is silent or inconsistent:
+Readings beside those of the mechanism (nas/mechanisms/qana.py):
 
-- Section 4 lists the slices as U, b, V, c; the order of section 3.2 holds.
 - s is the query stream. The tail U, V, b, c is projected from the block's input x, per head, by one
-  map of its own (together W_Q of section 3.2, head by head), so that it exists where the query
-  itself is not projected.
-- With RoPE the keys of eq. 3.1 are rotated too: U~_il·k~_j = U_il^T R_{j-i} k_j. That is U_il·k_j,
-  as the paper's "key property" has it, only for i = j; what holds is that scores depend on
-  positions through j - i alone. Every row of U turns with its token.
-- act is unspecified: GELU. The identity is no choice: it collapses to a dot product with the query
-  s / sqrt(D_K) + U^T V.
-- Only s·k is divided by sqrt(D_K); ``mlp_scale: sqrt`` divides U·k too, whose deviation is
-  otherwise sqrt(D_K).
-- alpha is a number for each head. c is constant in j, which a shift-invariant normaliser does not
-  see; it is kept for D_Q, and matters under sigmoid.
-- The all-zero tail of section 4 never trains: at V = 0, U = 0 the gradients of U and b are V act'
-  = 0, and those of V and c, act(0) and 1, are constant in j, which softmax annihilates. So the
-  default start zeroes V, b and c alone: equal to the dot product, with a gradient for V at once and
-  for U from the second step.
+  map of its own, so that it exists where the query itself is not projected.
+- With RoPE the keys of eq. 3.1 and every row of U turn with their tokens: U~_il·k~_j =
+  U_il^T R_{j-i} k_j, which is the paper's "key property" U_il·k_j for i = j alone.
+- The identity is no choice of act: it collapses to a dot product with s / sqrt(D_K) + U^T V.
+- ``mlp_scale: sqrt`` divides U·k by sqrt(D_K) too, whose deviation is otherwise sqrt(D_K).
+- alpha is a number for each head. c matters under sigmoid.
+- Why section 4's start of zeros never trains: the gradients of U and b are V act' = 0, and those of
+  V and c, act(0) and 1, are constant in j, which softmax annihilates.
 """
 
 from __future__ import annotations
@@ -36,8 +28,9 @@ from torch import Tensor, nn
 
 from nas.primitives.base import Params, Role, Sizes, primitive
 from nas.primitives.domains import Choice, Flag, Integer
-from nas.primitives.hidden_units import activate
+from nas.primitives.hidden_units import ACTIVATION, activate
 from nas.primitives.rotary import rotate
+from nas.primitives.shapes import Key, Query, Scores
 
 
 def _macs(sizes: Sizes, params: Params) -> int:
@@ -49,14 +42,6 @@ def _macs(sizes: Sizes, params: Params) -> int:
     inner = width if basis is None or params["rope"] else basis
     pair = (width if params["skip"] else 0) + hidden * inner + hidden
     return sizes.heads * (tail + mixed + sizes.pairs * pair)
-
-
-def _passes(sizes: Sizes, params: Params) -> int:
-    return 1 + 3 * int(params["hidden"])
-
-
-def _warms_up(params: Params) -> bool:
-    return bool(params["gate"] == "warmup")
 
 
 def _unread(params: Params) -> tuple[str, ...]:
@@ -92,7 +77,7 @@ def _caution(params: Params) -> str | None:
     source="Vermillion 2025 (QANA), eq. 3.1",
     parameters={
         "hidden": Integer(default=4, low=1, high=64),
-        "activation": Choice(default="gelu", values=("gelu", "relu", "silu", "tanh")),
+        "activation": ACTIVATION,
         "init": Choice(default="zero_out", values=("zero_out", "paper_zero", "gate", "random")),
         "mlp_scale": Choice(default="none", values=("none", "sqrt")),
         "skip": Flag(default=True),
@@ -104,8 +89,8 @@ def _caution(params: Params) -> str | None:
     check=_check,
     caution=_caution,
     macs=_macs,
-    passes=_passes,
-    is_stateful=_warms_up,
+    passes=lambda sizes, params: 1 + 3 * params["hidden"],
+    is_stateful=lambda params: params["gate"] == "warmup",
     unread=_unread,
 )
 class Qana(nn.Module):
@@ -161,8 +146,8 @@ class Qana(nn.Module):
             self.basis = nn.Parameter(torch.empty(heads, basis, width).normal_(std=basis**-0.5))
         if gate == "learned":
             self.alpha = nn.Parameter(torch.full((heads,), 0.0 if init == "gate" else 1.0))
-        # A count of passes is a state: it is saved with the weights.
         if gate == "warmup":
+            # A count of passes is a state: it is saved with the weights.
             self.register_buffer("passes", torch.zeros(()))
         else:
             self.passes = None
@@ -176,13 +161,7 @@ class Qana(nn.Module):
                 for tensor in self.tail.parameters():
                     tensor.view(self.heads, sum(self.parts), -1)[:, kept:] = 0.0
 
-    def forward(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        x: Float[Tensor, "b q d"],
-        start: int = 0,
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, query: Query, key: Key, x: Float[Tensor, "b q d"], start: int = 0) -> Scores:
         units = self.units(x)
         if self.rope:
             query, key, units = self.turned(query, key, units, start)
@@ -207,12 +186,7 @@ class Qana(nn.Module):
             rows = rows @ self.basis.unsqueeze(1)
         return rows, out, bias, shift
 
-    def score(
-        self,
-        query: Float[Tensor, "b h q w"],
-        key: Float[Tensor, "b h k w"],
-        units: tuple[Tensor, ...],
-    ) -> Float[Tensor, "b h q k"]:
+    def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
         """The scores of keys by queries and their networks, all rotated where they are to be."""
         seen, rows, out, bias, shift = self.gated(key, units)
         # One product for all hidden units: (b, h, q * l, w) against the keys.
@@ -223,7 +197,7 @@ class Qana(nn.Module):
             return scores
         return scores + query @ key.transpose(-2, -1) * self.skip_scale
 
-    def gated(self, key: Float[Tensor, "b h k w"], units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def gated(self, key: Key, units: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """What the networks see of the keys; the networks, scaled, with alpha in their output."""
         rows, out, bias, shift = units
         if self.scale != 1.0:

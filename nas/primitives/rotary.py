@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.primitives.base import Role, primitive
+from nas.primitives.shapes import Tokens
 
 
 def rotate(features: Float[Tensor, "b h n *r w"], start: int = 0) -> Float[Tensor, "b h n *r w"]:
@@ -49,5 +50,5 @@ class Rope(nn.Module):
         if width % 2:
             raise ValueError(f"rope: the width is {width}; expected an even number")
 
-    def forward(self, tokens: Float[Tensor, "b h n w"], start: int = 0) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens, start: int = 0) -> Tokens:
         return rotate(tokens, start)

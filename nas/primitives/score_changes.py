@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.primitives.base import Role, primitive
 from nas.primitives.domains import Real
+from nas.primitives.shapes import Key, Query, Scores
 
 
 @primitive(
@@ -27,7 +28,7 @@ class Temperature(nn.Module):
         super().__init__()
         self.factor = nn.Parameter(torch.ones(heads))
 
-    def forward(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores) -> Scores:
         excluded = scores == -torch.inf
         # Zero before the product: the factor's gradient would be 0 * inf, which is NaN.
         finite = scores.masked_fill(excluded, 0.0)
@@ -53,13 +54,9 @@ class Softcap(nn.Module):
         super().__init__()
         self.cap = cap
 
-    def forward(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores) -> Scores:
         bounded = self.cap * torch.tanh(scores / self.cap)
         return bounded.masked_fill(scores == -torch.inf, -torch.inf)
-
-
-def _macs(sizes: Sizes, params: Params) -> int:
-    return sizes.heads * sizes.tokens * sizes.width
 
 
 @primitive(
@@ -68,7 +65,7 @@ def _macs(sizes: Sizes, params: Params) -> int:
     role=Role.SCORE,  # tokens enter here: a path from them to weights passes a score
     notation="({scores} + u·{key}ᵀ/√d)",
     source="Dai et al. 2019 (Transformer-XL), section 3.3, term (c)",
-    macs=_macs,
+    macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width,
 )
 class KeyBias(nn.Module):
     """Adds what each key says for itself, whatever the query: a learned linear function per head.
@@ -83,15 +80,13 @@ class KeyBias(nn.Module):
         self.scale = rank**-0.5
         self.direction = nn.Parameter(torch.zeros(heads, width))
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], key: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, key: Key) -> Scores:
         return scores + self.of(key).to(scores.dtype).transpose(-2, -1)
 
-    def of(self, key: Float[Tensor, "b h k w"]) -> Float[Tensor, "b h k 1"]:
+    def of(self, key: Key) -> Float[Tensor, "b h k 1"]:
         """What each key adds."""
         return key @ (self.direction.to(key.dtype) * self.scale)[:, :, None]
 
-    def shifted(self, query: Float[Tensor, "b h q w"]) -> Float[Tensor, "b h q w"]:
+    def shifted(self, query: Query) -> Query:
         """Queries whose products with the keys hold what these add."""
         return query + (self.direction.to(query.dtype) * self.scale)[:, None]

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
-from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.primitives.base import Role, primitive
 from nas.primitives.domains import Flag, Integer
 from nas.primitives.masks import drop_padding
-
-
-def _macs(sizes: Sizes, params: Params) -> int:
-    return sizes.heads * sizes.tokens * sizes.width * int(params["kernel"])
-
-
-def _is_causal(params: Params) -> bool:
-    return bool(params["causal"])
+from nas.primitives.shapes import Mask, Tokens
 
 
 # POSITION, not TRANSFORM: what a token becomes depends on who stands beside it.
@@ -26,12 +18,9 @@ def _is_causal(params: Params) -> bool:
     role=Role.POSITION,
     notation="conv_{kernel}({tokens})",
     source="So et al. 2021 (Primer), section 4.2",
-    parameters={
-        "kernel": Integer(default=3, low=2, high=64),
-        "causal": Flag(default=True),
-    },
-    is_causal_safe=_is_causal,
-    macs=_macs,
+    parameters={"kernel": Integer(default=3, low=2, high=64), "causal": Flag(default=True)},
+    is_causal_safe=lambda params: params["causal"],
+    macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width * params["kernel"],
 )
 class ShortConv(nn.Module):
     """Every feature of every head is mixed with the same feature of a few neighbours.
@@ -47,9 +36,7 @@ class ShortConv(nn.Module):
         self.reach = (kernel - 1, 0) if causal else ((kernel - 1) // 2, kernel // 2)
         self.conv = nn.Conv1d(heads * width, heads * width, kernel, groups=heads * width)
 
-    def forward(
-        self, tokens: Float[Tensor, "b h n w"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens, mask: Mask = None) -> Tokens:
         # Heads side by side as channels: each has a kernel of its own.
         columns = drop_padding(tokens, mask).transpose(2, 3).flatten(1, 2)
         mixed = self.conv(F.pad(columns, self.reach))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from nas.primitives.base import Role, primitive
 from nas.primitives.masks import hide
+from nas.primitives.shapes import Mask, Scores
 
 
-def masked_softmax(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, filtered: bool
-) -> Float[Tensor, "b h q k"]:
+def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
     """Softmax over the visible keys; zeros in a row where mask and filters leave none."""
     if mask is None and not filtered:
         return torch.softmax(scores, dim=-1)
@@ -40,9 +38,7 @@ class Softmax(nn.Module):
         super().__init__()
         self.filtered = filtered
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return masked_softmax(scores, mask, self.filtered)
 
 
@@ -59,7 +55,5 @@ class SoftmaxOne(nn.Module):
     weights_ij = exp(scores_ij) / (1 + sum_k exp(scores_ik)); rows sum to less than 1
     """
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return torch.softmax(F.pad(hide(scores, mask), (1, 0)), dim=-1)[..., 1:]

@@ -8,16 +8,15 @@ p = 1 is sparsemax, p = 2 is 1.5-entmax.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from nas.primitives.base import Role, primitive
 from nas.primitives.masks import below_top
+from nas.primitives.shapes import Mask, Scores
 
 
-def threshold_weights(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, power: int
-) -> Float[Tensor, "b h q k"]:
+def threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
     """Weights of the visible keys; a row that sees none gives zeros.
 
     Differentiable on the support alone, which is locally constant; no gradient of a sort.
@@ -39,7 +38,7 @@ def threshold_weights(
     return weights.masked_fill(~support, 0.0).to(scores.dtype)
 
 
-def support_of(z: Float[Tensor, "b h q k"], power: int) -> Bool[Tensor, "b h q k"]:
+def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
     """Which keys get weight: the longest prefix, by size, whose own threshold is below its end."""
     ordered = z.sort(dim=-1, descending=True).values
     rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
@@ -68,9 +67,7 @@ class Sparsemax(nn.Module):
     weights_ij = max(scores_ij - t_i, 0), t_i such that the row sums to 1
     """
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return threshold_weights(scores, mask, 1)
 
 
@@ -87,7 +84,5 @@ class Entmax15(nn.Module):
     weights_ij = max(scores_ij / 2 - t_i, 0)^2, t_i such that the row sums to 1
     """
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return threshold_weights(scores, mask, 2)

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.primitives.base import Params, Role, Sizes, map_macs, primitive
+from nas.primitives.base import Role, map_macs, primitive
+from nas.primitives.shapes import Tokens
 
 
 @primitive(
@@ -27,7 +28,7 @@ class Linear(nn.Module):
         super().__init__()
         self.linear = nn.Linear(width, width)
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return self.linear(tokens)
 
 
@@ -49,12 +50,8 @@ class GatedValue(nn.Module):
         super().__init__()
         self.gate = nn.Linear(width, width)
 
-    def forward(self, tokens: Float[Tensor, "b h n w"]) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens) -> Tokens:
         return tokens * torch.sigmoid(self.gate(tokens))
-
-
-def _gate_macs(sizes: Sizes, params: Params) -> int:
-    return sizes.tokens * sizes.dim * sizes.heads * sizes.width
 
 
 @primitive(
@@ -63,7 +60,7 @@ def _gate_macs(sizes: Sizes, params: Params) -> int:
     role=Role.GATE,
     notation="{tokens} ⊙ σ(W x)",
     source="Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
-    macs=_gate_macs,
+    macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
 )
 class OutputGate(nn.Module):
     """Features of every head scaled by a gate projected from the block's input.
@@ -76,8 +73,6 @@ class OutputGate(nn.Module):
         self.heads = heads
         self.gate = nn.Linear(dim, heads * width, bias=bias)
 
-    def forward(
-        self, tokens: Float[Tensor, "b h n w"], x: Float[Tensor, "b n d"]
-    ) -> Float[Tensor, "b h n w"]:
+    def forward(self, tokens: Tokens, x: Float[Tensor, "b n d"]) -> Tokens:
         gate = self.gate(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return tokens * torch.sigmoid(gate)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
 from nas.primitives.base import Role, primitive
 from nas.primitives.domains import Integer
 from nas.primitives.masks import hide
+from nas.primitives.shapes import Mask, Scores
 from nas.primitives.softmax import masked_softmax
 
 
-def keep_largest(
-    scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None, count: int
-) -> Float[Tensor, "b h q k"]:
+def keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
     """The scores, with -inf below the ``count``-th largest visible one of the row; ties stay."""
     hidden = hide(scores, mask)
     ordered = hidden.detach().sort(dim=-1, descending=True).values
@@ -43,9 +41,7 @@ class TopkFilter(nn.Module):
         super().__init__()
         self.k = k
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return keep_largest(scores, mask, self.k)
 
 
@@ -67,7 +63,5 @@ class TopkSoftmax(nn.Module):
         super().__init__()
         self.filtered, self.k = filtered, k
 
-    def forward(
-        self, scores: Float[Tensor, "b h q k"], mask: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "b h q k"]:
+    def forward(self, scores: Scores, mask: Mask = None) -> Scores:
         return masked_softmax(keep_largest(scores, mask, self.k), mask, filtered=True)

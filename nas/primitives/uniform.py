@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.genome import LABELS
-from nas.primitives.base import Params, Role, primitive
+from nas.primitives.base import Role, primitive
 from nas.primitives.domains import Choice
-
-
-def _least_heads(params: Params) -> str:
-    return str(params["heads"])
-
-
-def _unread(params: Params) -> tuple[str, ...]:
-    return ("scores", "key")
+from nas.primitives.shapes import Mask, Scores
 
 
 @primitive(
@@ -27,8 +20,8 @@ def _unread(params: Params) -> tuple[str, ...]:
     source="control: a mean over the keys",
     parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
     derived=("heads",),
-    unread=_unread,
-    least_heads=_least_heads,
+    unread=lambda params: ("scores", "key"),
+    least_heads=lambda params: params["heads"],
 )
 class Uniform(nn.Module):
     """The mean of the visible keys' values: a mechanism that does not attend.
@@ -45,11 +38,8 @@ class Uniform(nn.Module):
         self.label = heads
 
     def forward(
-        self,
-        operand: Float[Tensor, "b h k _"],
-        x: Float[Tensor, "b q d"],
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "b h q k"]:
+        self, operand: Float[Tensor, "b h k _"], x: Float[Tensor, "b q d"], mask: Mask = None
+    ) -> Scores:
         # Scores have as many rows as keys; tokens of the keys may be more than the queries.
         shape = (*operand.shape[:2], x.shape[1], operand.shape[2])
         if mask is None:

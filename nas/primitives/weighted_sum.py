@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from nas.primitives.base import Role, pair_macs, primitive
+from nas.primitives.shapes import Scores, Sums, Values
 
 
 @primitive(
@@ -22,7 +22,5 @@ class WeightedSum(nn.Module):
     out_i = sum_j weights_ij v_j
     """
 
-    def forward(
-        self, weights: Float[Tensor, "b h q k"], values: Float[Tensor, "b h k w"]
-    ) -> Float[Tensor, "b h q w"]:
+    def forward(self, weights: Scores, values: Values) -> Sums:
         return weights @ values

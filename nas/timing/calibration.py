@@ -20,7 +20,7 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from nas.compiler import Plan, build_attention, make_plan
 from nas.config import Frozen, parse_model
-from nas.costs import COSTS, CostMeasure, Setting, summed_layers
+from nas.costs import COSTS, CostMeasure, Setting, plan_at, summed_layers
 from nas.errors import ConfigError, NasError
 from nas.genome import Genome, ModelSizes
 from nas.processor import processor_name
@@ -138,8 +138,7 @@ def predict_ms(genome: Genome, sizes: ModelSizes, calibration: Mapping[str, Any]
     known.check(dim=sizes.dim, heads=sizes.heads, tokens=sizes.tokens)
 
     def layer(one: Genome) -> float:
-        plan = make_plan(one, sizes)
-        work = amounts(plan, sizes, known.batch, is_causal=known.is_causal)
+        work = amounts(plan_at(one, sizes), sizes, known.batch, is_causal=known.is_causal)
         return math.fsum(n * _unit(kind, known.units) for kind, n in work.items() if n)
 
     return summed_layers(genome, sizes.depth, layer)

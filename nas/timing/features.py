@@ -15,7 +15,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.compiler.lowering import RULES, live, lower
-from nas.costs import computed_pairs
+from nas.macs import computed_pairs, is_by_sums
 from nas.primitives import Role
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 Amount = tuple[str, float]
 
 MILLION: Final = 1e6
-CAUSAL_CHUNK: Final = 256  # tokens up to which causal linear attention goes by pairs
 # Scores that are products of tokens as they are, without work of their own beside it.
 _PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
 
@@ -117,6 +116,5 @@ def _way(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> s
         return ""
     if not call.scores:
         return "@window" if plan.is_windowed else "@mean"
-    is_long = size.tokens > (CAUSAL_CHUNK if is_causal else size.width) and not plan.is_windowed
-    is_free = call.normaliser.primitive.name == "softmax_free"
-    return "@linear" if is_free and is_long else "@call"
+    is_long = is_by_sums(size.tokens, size.width, is_causal) and not plan.is_windowed
+    return "@linear" if call.is_linear and is_long else "@call"

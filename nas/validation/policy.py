@@ -13,6 +13,8 @@ without inputs) or one stream. The expressions are those of ``nas.validation.aut
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -51,8 +53,7 @@ class RuleFile(Frozen):
 
     @model_validator(mode="after")
     def _is_complete(self) -> RuleFile:
-        given = [w for w in (self.from_, self.some, self.none) if w is not None]
-        if len(given) != 1:
+        if (self.from_, self.some, self.none).count(None) != 2:
             raise ValueError(f"rule {self.name!r} needs exactly one of 'from', 'some', 'none'")
         if self.from_ is not None and self.match is None:
             raise ValueError(f"rule {self.name!r} has 'from' and so needs 'match'")
@@ -97,12 +98,13 @@ class Rule:
 class Policy:
     """A compiled policy; see ``nas.validation.validate``."""
 
-    name: str
-    about: str
-    types: bool
-    arity: dict[str, int]
-    rules: tuple[Rule, ...]
     file: PolicyFile
+    rules: tuple[Rule, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.file.name
 
 
 def load_policy(name_or_path: str) -> Policy:
@@ -117,33 +119,28 @@ def load_policy(name_or_path: str) -> Policy:
 
 def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
     """Compile a policy's rules; errors name the file and the rule."""
-    seen: set[str] = set()
-    for rule in file.rules:
-        if rule.name in seen:
-            raise PolicyError(f"{path}: two rules are named {rule.name!r}.")
-        seen.add(rule.name)
+    for name, count in Counter(rule.name for rule in file.rules).items():
+        if count > 1:
+            raise PolicyError(f"{path}: two rules are named {name!r}.")
     for word in file.arity:
-        if word not in words():
+        if word not in _words():
             raise PolicyError(
                 f"{path}, arity: {shortened(word)!r} is neither a role nor a primitive"
-                f"{near(word, words())}."
+                f"{near(word, _words())}."
             )
-    letters, budget = alphabet(), Budget()
-    rules = tuple(_compile(r, f"{path}, rule {r.name!r}", letters, budget) for r in file.rules)
-    return Policy(file.name, file.about, file.types, dict(file.arity), rules, file)
+    # Every letter that a path can hold: each primitive in each of its roles.
+    letters = sorted({Letter(n, s.role.value) for n in names() for s in get(n).signatures})
+    budget = Budget()
+    rules = (_compile(rule, f"{path}, rule {rule.name!r}", letters, budget) for rule in file.rules)
+    return Policy(file, tuple(rules))
 
 
-def alphabet() -> tuple[Letter, ...]:
-    """Every letter a path can hold: each primitive in each of its roles."""
-    return tuple(sorted({Letter(n, s.role.value) for n in names() for s in get(n).signatures}))
-
-
-def words() -> frozenset[str]:
+def _words() -> frozenset[str]:
     """Every word a pattern may use: the roles and the primitives' names."""
     return frozenset(names()) | {role.value for role in Role}
 
 
-def _compile(rule: RuleFile, where: str, letters: tuple[Letter, ...], budget: Budget) -> Rule:
+def _compile(rule: RuleFile, where: str, letters: Sequence[Letter], budget: Budget) -> Rule:
     sources = ("input", *(f"input.{stream}" for stream in STREAMS))
     if rule.source not in sources:
         raise PolicyError(
@@ -152,7 +149,7 @@ def _compile(rule: RuleFile, where: str, letters: tuple[Letter, ...], budget: Bu
     word, port = _place(rule.to, where)
     match = ".*" if rule.match is None else rule.match
     try:
-        automaton = compile_pattern(match, letters, words(), budget)
+        automaton = compile_pattern(match, letters, _words(), budget)
     except ValueError as error:
         raise PolicyError(f"{where}, match {shortened(match)!r}: {error}.") from None
     return Rule(rule.name, rule.to, word, port, rule.quantifier, rule.source, automaton)
@@ -162,10 +159,10 @@ def _place(to: str, where: str) -> tuple[str | None, str | None]:
     if to == "output":
         return None, None
     word, _, port = to.partition(".")
-    if word not in words():
+    if word not in _words():
         raise PolicyError(
             f"{where}: the place {shortened(to)!r} is neither 'output' nor a role or primitive"
-            f"{near(word, words())}."
+            f"{near(word, _words())}."
         )
     readings = (s for n in names() for s in get(n).signatures if word in (n, s.role.value))
     ports = sorted({p.name for s in readings for p in s.inputs})

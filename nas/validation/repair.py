@@ -66,7 +66,7 @@ def _searched(genome: Genome, policy: Policy) -> Genome | None:
                 return None
             problems = _problems(child, policy)
             if not problems:
-                return _pruned(child)
+                return child.pruned()
             ranked.append((problems, len(ranked), child))
         beam = [child for _, _, child in sorted(ranked, key=lambda r: r[:2])[:BEAM]]
     return None
@@ -75,7 +75,7 @@ def _searched(genome: Genome, policy: Policy) -> Genome | None:
 def _problems(genome: Genome, policy: Policy) -> int:
     """How much is wrong, types included."""
     found = len(validate(genome, policy))
-    return found if policy.types else found + len(infer(genome).problems)
+    return found if policy.file.types else found + len(infer(genome).problems)
 
 
 def _rebuilt(genome: Genome) -> Iterator[Genome]:
@@ -84,24 +84,10 @@ def _rebuilt(genome: Genome) -> Iterator[Genome]:
     score, weights = Node("scaled_dot_product", ("q", "k")), Node("softmax", (last + 1,))
     if genome.nodes:
         wrapped = (*genome.nodes, score, weights, Node("weighted_sum", (last + 2, last)))
-        yield _pruned(replace(genome, nodes=wrapped))
+        yield replace(genome, nodes=wrapped).pruned()
     standard = (score, replace(weights, inputs=(0,)), Node("weighted_sum", (1, "v")))
     yield replace(genome, nodes=standard)
     yield Genome(standard)
-
-
-def _pruned(genome: Genome) -> Genome:
-    """The genome without nodes that do not reach the output."""
-    live = genome.live()
-    place = {old: new for new, old in enumerate(live)}
-    nodes = tuple(
-        replace(
-            genome.nodes[i],
-            inputs=tuple(place[r] if isinstance(r, int) else r for r in genome.nodes[i].inputs),
-        )
-        for i in live
-    )
-    return replace(genome, nodes=nodes)
 
 
 def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
@@ -123,10 +109,11 @@ def _operations(arity: int) -> list[str]:
 def _inserted(genome: Genome) -> Iterator[Genome]:
     """A new node with one operand on each edge, or one with two behind the output."""
     for index, node in enumerate(genome.nodes):
+        moved = {place: place + 1 for place in range(index, len(genome.nodes))}
+        later = [reader.renamed(moved) for reader in genome.nodes[index + 1 :]]
         for slot, ref in enumerate(node.inputs):
             for op in _operations(1):
-                reader, *later = (_shift(n, index) for n in genome.nodes[index:])
-                nodes = (Node(op, (ref,)), _reading(reader, slot, index), *later)
+                nodes = (Node(op, (ref,)), node.reading(slot, index), *later)
                 yield replace(genome, nodes=(*genome.nodes[:index], *nodes))
     last = len(genome.nodes) - 1
     for op in _operations(2):
@@ -148,7 +135,7 @@ def _rewired(genome: Genome) -> Iterator[Genome]:
         for slot, old in enumerate(node.inputs):
             for ref in _refs(index):
                 if ref != old:
-                    yield genome.with_node(index, _reading(node, slot, ref))
+                    yield genome.with_node(index, node.reading(slot, ref))
 
 
 def _extended(genome: Genome) -> Iterator[Genome]:
@@ -160,18 +147,14 @@ def _extended(genome: Genome) -> Iterator[Genome]:
         for ref in (usual, *_refs(index)):
             yield genome.with_node(index, replace(node, inputs=(*node.inputs, ref)))
         for slot in range(len(node.inputs)):
-            yield genome.with_node(index, _reading(node, slot))
+            yield genome.with_node(index, node.reading(slot))
 
 
 def _bypassed(genome: Genome) -> Iterator[Genome]:
     """Readers of a node read its operand instead; or the graph ends at an earlier node."""
     for index, node in enumerate(genome.nodes):
         for ref in dict.fromkeys(node.inputs):
-            nodes = list(genome.nodes)
-            for later in range(index + 1, len(nodes)):
-                inputs = tuple(ref if r == index else r for r in nodes[later].inputs)
-                nodes[later] = replace(nodes[later], inputs=inputs)
-            yield replace(genome, nodes=tuple(nodes))
+            yield genome.bypassing(index, ref)
     for end in range(len(genome.nodes) - 1, 0, -1):
         yield replace(genome, nodes=genome.nodes[:end])
 
@@ -188,14 +171,3 @@ def _relabelled(genome: Genome) -> Iterator[Genome]:
 
 def _refs(index: int) -> list[Ref]:
     return [*STREAMS[::-1], *range(index)]
-
-
-def _reading(node: Node, slot: int, *refs: Ref) -> Node:
-    """The node with other operands, or none, in place of one."""
-    return replace(node, inputs=(*node.inputs[:slot], *refs, *node.inputs[slot + 1 :]))
-
-
-def _shift(node: Node, start: int) -> Node:
-    """The node after an insertion before ``start``."""
-    inputs = tuple(r + 1 if isinstance(r, int) and r >= start else r for r in node.inputs)
-    return replace(node, inputs=inputs)

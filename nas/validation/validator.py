@@ -63,7 +63,7 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
         GenomeError: a node names a primitive that does not exist.
     """
     typing = infer(genome)
-    if not genome.nodes or (policy.types and typing.problems):
+    if not genome.nodes or (policy.file.types and typing.problems):
         return tuple(_typed(genome, problem) for problem in typing.problems)
     graph = _Graph(genome, typing)
     violations = graph.of_arity(policy)
@@ -87,7 +87,7 @@ class _Graph:
     def of_arity(self, policy: Policy) -> list[Violation]:
         """The nodes with another number of inputs than the policy demands."""
         found = []
-        for word, count in policy.arity.items():
+        for word, count in policy.file.arity.items():
             for index in self.live:
                 inputs = len(self.nodes[index].inputs)
                 if word in self.letters[index] and inputs != count:

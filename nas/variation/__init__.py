@@ -20,7 +20,7 @@ from nas.validation import Policy
 from nas.variation import projecting
 from nas.variation.draft import Draft
 from nas.variation.grammar import Grammar
-from nas.variation.growing import grow
+from nas.variation.growing import grow, pick
 from nas.variation.mutation import GRAPH_OPERATORS, graft
 
 TRIES: Final = 50
@@ -48,13 +48,11 @@ class Variation:
         """A genome of the space, from the smallest to the largest it allows."""
         least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
         for _ in range(TRIES):
-            draft = Draft(self.grammar)
-            budget = int(rng.integers(least, most + 1))
+            draft, budget = Draft(self.grammar), int(rng.integers(least, most + 1))
             grow(draft, self.grammar.start, budget, self.space, rng)
             projections, placement = projecting.draw(self.space, rng), self._placement(rng)
             visibility = projecting.draw_visibility(self.space, rng)
-            drawn = draft.genome(projections, placement, visibility)
-            genome = self._fitted(drawn, rng)
+            genome = self._fitted(draft.genome(projections, placement, visibility), rng)
             if genome is not None:
                 return genome
         raise SpaceError(
@@ -83,14 +81,10 @@ class Variation:
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
-        visibility = a.visibility
-        if self.space.visibility and rng.random() < 0.5:
-            visibility = b.visibility
+        seen = b.visibility if self.space.visibility and rng.random() < 0.5 else a.visibility
         for graph, name in ((grafted, "crossover"), (a, "crossover_projections")):
             if graph is not None:
-                drawn = replace(
-                    graph, projections=mixed, placement=placement, visibility=visibility
-                )
+                drawn = replace(graph, projections=mixed, placement=placement, visibility=seen)
                 child = self._fitted(drawn, rng)
                 if child is not None:
                     return child, name
@@ -126,7 +120,7 @@ class Variation:
             changed = projecting.change(genome.projections, self.space, rng)
             child = replace(genome, projections=changed)
             return kind, None if infer(child).problems else child
-        name = list(GRAPH_OPERATORS)[int(rng.integers(len(GRAPH_OPERATORS)))]
+        name = pick(list(GRAPH_OPERATORS), rng)
         draft = GRAPH_OPERATORS[name](Draft.of(genome, self.grammar), self.space, rng)
         around = genome.projections, genome.placement, genome.visibility
         return name, None if draft is None else draft.genome(*around)
@@ -141,7 +135,7 @@ class Variation:
             goal = host.edge_goal(reader, slot, goals)
             fitting = [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]
             if fitting:
-                at = fitting[int(rng.integers(len(fitting)))]
+                at = pick(fitting, rng)
                 grafted = graft(host, donor, (reader, slot), at)
                 return grafted.genome(a.projections, a.placement, a.visibility)
         return None
@@ -163,7 +157,4 @@ class Variation:
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)
 
     def _placement(self, rng: np.random.Generator) -> str:
-        return self.space.placement[int(rng.integers(len(self.space.placement)))]
-
-
-__all__ = ["Draft", "Grammar", "Variation"]
+        return pick(self.space.placement, rng)

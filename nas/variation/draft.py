@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nas.genome import Genome, Node, ParamValue, Projections, Ref, Visibility
 from nas.types import infer
@@ -11,12 +12,11 @@ from nas.validation.automaton import Letter
 from nas.variation.grammar import NOT_OWED, Goal, Grammar, Reading, State, satisfies
 
 
-@dataclass
-class Vertex:
+class Vertex(NamedTuple):
     """A node of a draft: its production, what it reads, its parameters and its state."""
 
     reading: Reading
-    inputs: list[Ref]
+    inputs: tuple[Ref, ...]
     params: tuple[tuple[str, ParamValue], ...]
     state: State
 
@@ -43,7 +43,7 @@ class Draft:
     ) -> int:
         """Append a node; returns its index."""
         state = self.grammar.advance(reading.letter, [self.state(ref) for ref in inputs])
-        self.vertices.append(Vertex(reading, list(inputs), params, state))
+        self.vertices.append(Vertex(reading, tuple(inputs), params, state))
         return len(self.vertices) - 1
 
     def state(self, ref: Ref) -> State:
@@ -154,11 +154,5 @@ class Draft:
 
     def genome(self, projections: Projections, placement: str, visibility: Visibility) -> Genome:
         """The genome of what reaches the last vertex."""
-        kept = sorted(self.ancestors(len(self.vertices) - 1))
-        place = {old: new for new, old in enumerate(kept)}
-        nodes = []
-        for old in kept:
-            vertex = self.vertices[old]
-            inputs = tuple(place[r] if isinstance(r, int) else r for r in vertex.inputs)
-            nodes.append(Node(vertex.reading.op, inputs, vertex.params))
-        return Genome(tuple(nodes), projections, placement, visibility)
+        nodes = tuple(Node(v.reading.op, v.inputs, v.params) for v in self.vertices)
+        return Genome(nodes, projections, placement, visibility).pruned()

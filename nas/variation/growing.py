@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from nas.primitives.base import STREAM_OF_PORT, Role
 from nas.space import SearchSpace
 from nas.variation.draft import Draft
 from nas.variation.grammar import Goal, Production
+
+T = TypeVar("T")
 
 # How often a role is tried where several may stand; within a role primitives are alike.
 ROLE_WEIGHTS: Final = {
@@ -74,9 +77,8 @@ def pick_production(ways: list[Production], rng: np.random.Generator) -> Product
     roles = sorted({p.reading.signature.role for p in ways})
     role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
     ops = sorted({p.reading.op for p in ways if p.reading.signature.role is role})
-    op = ops[int(rng.integers(len(ops)))]
-    same = [p for p in ways if p.reading.op == op and p.reading.signature.role is role]
-    return same[int(rng.integers(len(same)))]
+    op = pick(ops, rng)
+    return pick([p for p in ways if p.reading.op == op and p.reading.signature.role is role], rng)
 
 
 def draw_params(
@@ -86,17 +88,21 @@ def draw_params(
     defaults = get(op).defaults()
     choices = {name: space.param_choices(op, name) for name in defaults}
     for _ in range(DRAWS):
-        drawn = {name: own[int(rng.integers(len(own)))] for name, own in choices.items()}
+        drawn = {name: pick(own, rng) for name, own in choices.items()}
         if space.allows(op, drawn):
             return changed(op, drawn)
-    allowed = list(space.combinations(op))
-    return changed(op, allowed[int(rng.integers(len(allowed)))])
+    return changed(op, pick(list(space.combinations(op)), rng))
 
 
 def changed(op: str, params: dict[str, ParamValue]) -> tuple[tuple[str, ParamValue], ...]:
     """The parameters that are not the primitive's defaults, as a node holds them."""
     defaults = get(op).defaults()
     return tuple(sorted((k, v) for k, v in params.items() if v != defaults[k]))
+
+
+def pick(items: Sequence[T], rng: np.random.Generator) -> T:
+    """One of several that are alike."""
+    return items[int(rng.integers(len(items)))]
 
 
 def choose(weights: list[float], rng: np.random.Generator) -> int:

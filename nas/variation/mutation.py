@@ -13,16 +13,16 @@ import numpy as np
 from nas.genome import Ref
 from nas.primitives import get
 from nas.space import SearchSpace
-from nas.variation.draft import Draft, Vertex
+from nas.variation.draft import Draft
 from nas.variation.grammar import Goal
-from nas.variation.growing import changed, draw_params, grow, pick_production
+from nas.variation.growing import changed, draw_params, grow, pick, pick_production
 
 LOCAL_BUDGET: Final = 3  # nodes that one regrowth may add beyond the fewest that do
 
 
 def regrow(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
     """Replace what an edge reads by something newly grown."""
-    reader, slot = _edge(draft, rng)
+    reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot, draft.goals())
     fresh = _before(draft, reader)
     budget = draft.grammar.size(goal) + int(rng.integers(LOCAL_BUDGET + 1))
@@ -33,14 +33,14 @@ def regrow(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
     """Let an edge read another stream or earlier node."""
-    reader, slot = _edge(draft, rng)
+    reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot, draft.goals())
     old = draft.vertices[reader].inputs[slot]
     known: list[Ref] = [*draft.grammar.streams, *range(reader)]
     others = [ref for ref in known if ref != old and draft.fits(ref, goal)]
     if not others:
         return None
-    ref = others[int(rng.integers(len(others)))]
+    ref = pick(others, rng)
     return _with_edge(draft, _before(draft, reader), reader, slot, ref)
 
 
@@ -48,7 +48,7 @@ def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     """Put a new node on an edge, or behind the output."""
     goals = draft.goals()
     edges = [*draft.edges(), (len(draft.vertices), 0)]
-    reader, slot = edges[int(rng.integers(len(edges)))]
+    reader, slot = pick(edges, rng)
     is_output = reader == len(draft.vertices)
     goal = draft.grammar.start if is_output else draft.edge_goal(reader, slot, goals)
     old: Ref = reader - 1 if is_output else draft.vertices[reader].inputs[slot]
@@ -62,7 +62,7 @@ def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
         return None
     production = pick_production(ways, rng)
     carriers = [i for i, operand in enumerate(production.goals) if fresh.fits(old, operand)]
-    carrier = carriers[int(rng.integers(len(carriers)))]
+    carrier = pick(carriers, rng)
     ports = production.reading.signature.inputs
     inputs = [
         old if i == carrier else grow(fresh, g, fresh.grammar.size(g) + 1, space, rng, p.name)
@@ -90,7 +90,7 @@ def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     ]
     if not ways:
         return None
-    reader, slot, ref = ways[int(rng.integers(len(ways)))]
+    reader, slot, ref = pick(ways, rng)
     if reader == last + 1 and isinstance(ref, int):
         return _before(draft, ref + 1)
     return _with_edge(draft, _before(draft, reader), reader, slot, ref)
@@ -110,7 +110,7 @@ def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | 
                 ways.append(reading)
     if not ways:
         return None
-    reading = ways[int(rng.integers(len(ways)))]
+    reading = pick(ways, rng)
     fresh = _before(draft, at)
     fresh.add(reading, vertex.inputs, draw_params(reading.op, space, rng))
     return _rest(draft, fresh, at + 1)
@@ -130,9 +130,10 @@ def retune(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
             ]
     if not ways:
         return None
-    at, params = ways[int(rng.integers(len(ways)))]
+    at, params = pick(ways, rng)
     fresh = _before(draft, len(draft.vertices))
-    fresh.vertices[at].params = changed(fresh.vertices[at].reading.op, params)
+    vertex = fresh.vertices[at]
+    fresh.vertices[at] = vertex._replace(params=changed(vertex.reading.op, params))
     return fresh
 
 
@@ -156,11 +157,6 @@ def graft(host: Draft, donor: Draft, edge: tuple[int, int], at: int) -> Draft:
     return _with_edge(host, fresh, *edge, place[at])
 
 
-def _edge(draft: Draft, rng: np.random.Generator) -> tuple[int, int]:
-    edges = draft.edges()
-    return edges[int(rng.integers(len(edges)))]
-
-
 def _full_goal(draft: Draft, at: int) -> Goal:
     """The goal at a node's result with the debts that its readers cannot pay otherwise."""
     goals = draft.goals()
@@ -175,21 +171,17 @@ def _full_goal(draft: Draft, at: int) -> Goal:
     return goal._replace(owed=tuple(owed))
 
 
-def _copy(vertex: Vertex) -> Vertex:
-    return Vertex(vertex.reading, list(vertex.inputs), vertex.params, vertex.state)
-
-
 def _before(draft: Draft, reader: int) -> Draft:
     """A copy of what stands before a node."""
-    return Draft(draft.grammar, [_copy(v) for v in draft.vertices[:reader]])
+    return Draft(draft.grammar, draft.vertices[:reader])
 
 
 def _with_edge(draft: Draft, fresh: Draft, reader: int, slot: int, ref: Ref) -> Draft:
     """``fresh`` continued by the rest of ``draft``, one edge of ``reader`` reading ``ref``."""
     shift = len(fresh.vertices) - reader
-    vertex = _copy(draft.vertices[reader])
-    vertex.inputs[slot] = ref
-    fresh.add(vertex.reading, vertex.inputs, vertex.params)
+    vertex = draft.vertices[reader]
+    inputs = (*vertex.inputs[:slot], ref, *vertex.inputs[slot + 1 :])
+    fresh.add(vertex.reading, inputs, vertex.params)
     return _rest(draft, fresh, reader + 1, shift)
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 
 from nas.genome import FLAGS, LABELS, Genome, Projections, Visibility
 from nas.space import SearchSpace
 from nas.types import infer
+from nas.variation.growing import pick
 
 FIELDS = (*FLAGS, *LABELS)
 
 
 def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
     """Projections with every field drawn from the space's choices."""
-    return Projections(**{name: _pick(space.choices(name), rng) for name in FIELDS})
+    return Projections(**{name: pick(space.choices(name), rng) for name in FIELDS})
 
 
 def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
@@ -25,7 +25,7 @@ def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
     if not space.visibility:
         return Visibility()
     names = (f.name for f in fields(Visibility))
-    return Visibility(**{name: _pick(space.visibility_choices(name), rng) for name in names})
+    return Visibility(**{name: pick(space.visibility_choices(name), rng) for name in names})
 
 
 def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
@@ -33,9 +33,9 @@ def change(projections: Projections, space: SearchSpace, rng: np.random.Generato
     open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
     if not open_fields:
         return projections
-    name = open_fields[int(rng.integers(len(open_fields)))]
+    name = pick(open_fields, rng)
     others = [c for c in space.choices(name) if c != getattr(projections, name)]
-    return replace(projections, **{name: _pick(tuple(others), rng)})
+    return replace(projections, **{name: pick(others, rng)})
 
 
 def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections:
@@ -88,7 +88,3 @@ def _changes(
         if choice != getattr(projections, name)
     ]
     return [found[i] for i in rng.permutation(len(found))]
-
-
-def _pick(choices: tuple[Any, ...], rng: np.random.Generator) -> Any:
-    return choices[int(rng.integers(len(choices)))]

@@ -17,6 +17,7 @@ from nas.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.validation import load_policy
 from nas.variation import Variation
+from tests.tensors import check_same, with_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,11 +54,30 @@ def both(genome: Genome, dim: int, heads: int, qkv_bias: bool = False) -> list[n
 
 def values_and_gradients(block: nn.Module, x: Tensor, **masks: object) -> list[Tensor]:
     x = x.clone().requires_grad_()
-    out = block(x, **masks)
-    weight = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
-    wanted = [x, *block.parameters()]
-    gradients = torch.autograd.grad((out * weight).sum(), wanted, allow_unused=True)
-    return [out, *(g if g is not None else torch.zeros(()) for g in gradients)]
+    return with_gradients(block(x, **masks), [x, *block.parameters()])
+
+
+def check_equal(genome: Genome, n: int, *given: dict[str, Any]) -> list[nn.Module]:
+    """Values and all gradients of the generated module and the interpreter, under some masks."""
+    blocks = both(genome, 32, 8)
+    x = torch.randn(2, n, 32, dtype=torch.float64)
+    for masks in given:
+        check_same(*(values_and_gradients(block, x, **masks) for block in blocks))
+    return blocks
+
+
+def masks(n: int) -> dict[str, dict[str, Any]]:
+    """Masks of every kind for two sequences."""
+    allowed = torch.rand(n, n) > 0.3
+    empty = allowed.clone()
+    empty[min(7, n - 1)] = False  # a query that sees nothing gets zeros
+    padding = (torch.arange(n) >= n - 2).expand(2, n)
+    return {
+        "none": {},
+        "padding": {"key_padding_mask": padding},
+        "mask": {"attn_mask": allowed.expand(2, 1, n, n), "key_padding_mask": padding},
+        "row": {"attn_mask": empty},
+    }
 
 
 def test_a_mechanism_that_sees_ahead_refuses_to_be_causal(genome: Build) -> None:

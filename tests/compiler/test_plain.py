@@ -17,8 +17,9 @@ from nas.compiler.specialising import specialised
 from nas.genome import Visibility
 from nas.mechanisms import MECHANISMS
 from nas.primitives import get
-from tests.compiler.test_compiler import random_genomes, values_and_gradients
-from tests.compiler.test_lowering import CASES, masks
+from tests.compiler.test_compiler import masks, random_genomes, values_and_gradients
+from tests.compiler.test_lowering import CASES
+from tests.tensors import check_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +71,7 @@ def check_equal(genome: Genome, dim: int = 32, heads: int = 8, n: int = 9) -> No
             block.load_state_dict(state)  # a gate may count its passes
             results.append(values_and_gradients(block, x, **given))
         for ours in results[1:]:
-            for a, b in zip(ours, results[0], strict=True):
-                torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+            check_same(ours, results[0])
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

@@ -10,24 +10,21 @@ is told here by name, and counted by what the mechanisms say of themselves.
 from __future__ import annotations
 
 from functools import cache
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pytest
 import torch
 from jaxtyping import config
 from torch.utils.flop_counter import FlopCounterMode
 
-from nas.canonical import canonicalise, digest
+from nas.canonical import canonicalise
 from nas.compiler import build_attention, make_plan
-from nas.costs import attention_cost, closed_form_macs, computed_macs, computed_pairs, dense_plan
+from nas.costs import Setting, attention_cost, costs_of, dense_plan
 from nas.counting import ELEMENTWISE, count_operations, count_parameters
 from nas.genome import Genome, ModelSizes, Node, Visibility
+from nas.macs import closed_form_macs, computed_macs, computed_pairs
 from nas.mechanisms import MECHANISMS
-from nas.space import load_space
-from nas.validation import load_policy
-from nas.variation import Variation
+from tests.samples import samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,25 +55,8 @@ def _unchecked_shapes() -> Iterator[None]:
 
 @cache
 def genomes() -> tuple[Genome, ...]:
-    """Distinct samples of both spaces, each mutated twice."""
-    found: dict[str, Genome] = {}
-    for number, name in enumerate(SPACES, start=1):
-        found |= islice(_unseen(name, found), number * EACH - len(found))
-    assert len(found) == EACH * len(SPACES)
-    return tuple(found.values())
-
-
-def _unseen(name: str, known: dict[str, Genome]) -> Iterator[tuple[str, Genome]]:
-    space = load_space(name)
-    variation = Variation(space, load_policy(space.policy))
-    rng = np.random.default_rng(3)
-    seen = set(known)
-    while True:
-        genome = variation.mutate(variation.sample(rng), rng, 2)[0]
-        key = digest(genome)
-        if key not in seen:
-            seen.add(key)
-            yield key, genome
+    """Distinct samples of both spaces, about a thousand."""
+    return tuple(dict.fromkeys(genome for name in SPACES for genome in samples(name, EACH)))
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -106,20 +86,20 @@ def check(genome: Genome, sizes: ModelSizes) -> None:
     plan = make_plan(genome, sizes)
     counts = count_operations(dense_plan(plan), dim, heads, tokens)
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
-    assert macs == closed_form_macs(dense_plan(plan), dim, heads, tokens), genome
+    assert macs == closed_form_macs(dense_plan(plan), sizes), genome
     assert counts["addcmul"] == _units(plan, sizes, tokens**2), genome
     check_compiled(plan, sizes)
 
 
-def check_compiled(plan: Plan, sizes: ModelSizes) -> None:
+def check_compiled(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> None:
     """Torch's count of the compiled module, and what its costs say."""
     dim, heads, _, tokens = sizes
     block = build_attention(plan.genome, dim, heads).eval()
     assert sum(p.numel() for p in block.parameters()) == count_parameters(plan, dim, heads)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        block(torch.zeros(1, tokens, dim))
-    units = _units(plan, sizes, computed_pairs(plan, tokens))
-    said = computed_macs(plan, dim, heads, tokens).all
+        block(torch.zeros(1, tokens, dim), is_causal=is_causal)
+    units = _units(plan, sizes, computed_pairs(plan, tokens, is_causal))
+    said = computed_macs(plan, sizes, is_causal).all
     assert counter.get_total_flops() == 2 * (said - units), plan.genome
 
 
@@ -156,9 +136,20 @@ LONG: Final = (
 
 
 @pytest.mark.parametrize("genome", LONG, ids=lambda g: f"{g.nodes[0].op}-{g.nodes[-2].op}")
-def test_long_sequences_cost_what_runs(genome: Genome) -> None:
+@pytest.mark.parametrize(("tokens", "is_causal"), [(200, False), (200, True), (300, True)])
+def test_long_sequences_cost_what_runs(genome: Genome, tokens: int, is_causal: bool) -> None:
+    sizes = ModelSizes(64, 8, 1, tokens)
+    plan = make_plan(genome, sizes)
+    if not (is_causal and plan.unsafe):
+        check_compiled(plan, sizes, is_causal)
+
+
+def test_the_cost_of_a_search_knows_whether_calls_are_causal() -> None:
+    """Causal linear attention over few tokens goes by pairs, which sums would undercut."""
     sizes = ModelSizes(64, 8, 1, 200)
-    check_compiled(make_plan(genome, sizes), sizes)
+    free, causal = (costs_of(LONG[0], Setting(sizes, False, c, {}))["macs"] for c in (False, True))
+    assert free == 4 * 200 * 64**2 + 2 * 200 * 64 * 8
+    assert causal == 4 * 200 * 64**2 + 2 * 200**2 * 64
 
 
 def test_linear_attention_and_means_cost_what_is_linear_in_the_length() -> None:
@@ -168,12 +159,6 @@ def test_linear_attention_and_means_cost_what_is_linear_in_the_length() -> None:
     mean = attention_cost(LONG[2], dim=dim, heads=heads, tokens=2048)
     assert mean.macs == 2 * 2048 * dim**2
     assert mean.params == 2 * dim**2 + dim
-
-
-def test_windows_that_must_see_all_tokens_cost_all_pairs() -> None:
-    dim, n = 64, 2048
-    cost = attention_cost(LONG[4], dim=dim, heads=4, tokens=n)
-    assert cost.attention_macs == 2 * n**2 * dim
 
 
 def test_the_way_of_computing_changes_no_parameter() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,14 @@ import numpy as np
 import pytest
 
 from nas.canonical import canonicalise, digest
+from nas.errors import ConfigError
 from nas.mechanisms import mechanism
+from nas.registry import Registry
 from nas.validation import load_policy, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nas.registry import Registry
     from nas.tasks import Task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,6 +218,15 @@ def test_mechanism_is_legal_and_runs_at_every_size() -> None:
     for dim, heads in ((8, 2), (24, 4)):
         block = build_attention(gated_attention.genome, dim, heads)
         assert block(torch.randn(2, 5, dim)).shape == (2, 5, dim)
+
+
+def test_plugin_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = EntryPoint("mine", "no_such_package.costs", "nas.costs")
+    monkeypatch.setattr("nas.registry.entry_points", lambda group: [broken])
+    registry: Registry[object] = Registry("cost", "nas.costs")
+    for _ in range(2):  # and again when it is asked again
+        with pytest.raises(ConfigError, match=r"'mine' of nas.costs .*no_such_package"):
+            registry.get("macs")
 
 
 def test_installed_plugins_are_found_and_searched_with(tmp_path: Path) -> None:

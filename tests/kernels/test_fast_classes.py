@@ -9,6 +9,7 @@ from torch import nn
 from nas.kernels import fast_class
 from nas.primitives import Sizes
 from tests.contracts.test_primitives import CASES, Case, Inputs, build, call, causal, draw, padding
+from tests.tensors import check_same, with_gradients
 
 FAST = [case for case in CASES if fast_class(case.primitive.module) is not case.primitive.module]
 LONG = Sizes(dim=12, heads=3, width=4, tokens=80)  # long enough for pieces and Newton's steps
@@ -35,10 +36,5 @@ def test_a_fast_form_is_the_form_to_read(case: Case, mask: torch.Tensor | None) 
     for module in (plain, fast):
         leaves = [t.clone().requires_grad_() for t in given.tensors()]
         out = call(module, case, Inputs(leaves[:-1], leaves[-1], mask))
-        finite = torch.where(out.isfinite(), out, 0.0)
-        above = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
-        wanted = [*leaves, *module.parameters()]
-        gradients = torch.autograd.grad((finite * above).sum(), wanted, allow_unused=True)
-        results.append([out, *(torch.zeros(()) if g is None else g for g in gradients)])
-    for ours, theirs in zip(*results, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+        results.append(with_gradients(out, [*leaves, *module.parameters()]))
+    check_same(*results)

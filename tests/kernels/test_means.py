@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nas.kernels.means import linear_attention, sums_so_far, visible_mean
+from tests.tensors import check_same, mask_of, with_gradients
 
 N = 19
 
@@ -15,28 +16,15 @@ def drawn(*shape: int) -> Tensor:
     return torch.randn(shape, dtype=torch.float64).requires_grad_()
 
 
-def mask_of(kind: str) -> Tensor | None:
-    if kind == "none":
-        return None
-    if kind == "padding":
-        return (torch.arange(N) < N - 3).expand(2, 1, 1, N)
-    allowed = torch.rand(N, N) > 0.3
-    allowed[3] = False  # a query that sees nothing gets zeros
-    return allowed
-
-
 def seen_of(kind: str, is_causal: bool) -> tuple[Tensor | None, Tensor]:
     """The mask, and the same with causality, written out."""
-    mask = mask_of(kind)
+    mask = mask_of(kind, N)
     whole = torch.ones(2, 1, N, N, dtype=torch.bool) if mask is None else mask.expand(2, 1, N, N)
     return mask, whole.tril() if is_causal else whole
 
 
-def check_same(ours: Tensor, theirs: Tensor, *leaves: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs)
-    gradients = [torch.autograd.grad(x.square().sum(), leaves) for x in (ours, theirs)]
-    for a, b in zip(*gradients, strict=True):
-        torch.testing.assert_close(a, b)
+def check_equal(ours: Tensor, theirs: Tensor, *leaves: Tensor) -> None:
+    check_same(with_gradients(ours, leaves), with_gradients(theirs, leaves))
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -45,7 +33,8 @@ def test_a_mean_is_of_what_each_query_sees(kind: str, is_causal: bool) -> None:
     values = drawn(2, 3, N, 4)
     mask, seen = seen_of(kind, is_causal)
     weights = seen / seen.sum(dim=-1, keepdim=True).clamp(min=1).double()
-    check_same(visible_mean(values, mask, N, is_causal), weights @ values, values)
+    ours = visible_mean(values, mask, N, is_causal)
+    check_equal(ours, weights @ values, values)
 
 
 def test_a_mean_in_16_bits_is_summed_in_32() -> None:
@@ -70,7 +59,7 @@ def test_linear_attention_is_scores_times_values(
     count = seen.sum(dim=-1, keepdim=True).clamp(min=1)
     expected = (scores.masked_fill(~seen, 0.0) @ several) / count
     ours = linear_attention(query, key, values, mask, 0.7, is_causal, bias)
-    check_same(ours, expected, query, key, values, bias)
+    check_equal(ours, expected, query, key, values, bias)
 
 
 @pytest.mark.parametrize("size", [1, 4, 19, 64])
@@ -78,7 +67,7 @@ def test_sums_so_far_in_chunks_of_any_size(size: int) -> None:
     query, key, values = drawn(2, 4, N, 3), drawn(2, 2, N, 3), drawn(2, 1, N, 5)
     whole, several = (x.repeat_interleave(4 // x.shape[1], dim=1) for x in (key, values))
     expected = (query @ whole.mT).tril() @ several
-    check_same(sums_so_far(query, key, values, size), expected, query, key, values)
+    check_equal(sums_so_far(query, key, values, size), expected, query, key, values)
 
 
 def test_later_tokens_change_no_bit_of_earlier_sums() -> None:

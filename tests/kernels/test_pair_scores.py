@@ -1,4 +1,4 @@
-"""Scores by a network over pairs, in pieces: equal to plain operations, and who takes them."""
+"""What goes piece by piece, scores by a network and sparse weights: equal to plain operations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.kernels import fast_class
+from nas.kernels.normalisers import Threshold, fast_threshold_weights
 from nas.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
 from nas.kernels.pieces import PIECE
 from nas.primitives.hidden_units import activate, split_linear, sum_units
 from nas.primitives.neural_attention_authors import sum_layers
 from nas.primitives.qana import Qana
+from nas.primitives.threshold import threshold_weights
+from tests.tensors import ACTIVATIONS
 
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 4, 7
 FORCE = "nas.kernels.pair_scores.goes_by_pieces"
@@ -44,7 +47,17 @@ KINDS: dict[str, tuple[Any, Any, tuple[tuple[Any, ...], ...]]] = {
     ),
     "layers": (fast_sum_layers, sum_layers, (*QK, (2, 3), (2,), (1, 2), (1,))),
     "units_per_head": (*units("gelu"), (*QK, (HEADS, 3), (HEADS,))),
-} | {name: (*units(name), (*QK, (3,), ())) for name in ("gelu", "relu", "silu", "tanh")}
+} | {name: (*units(name), (*QK, (3,), ())) for name in ACTIVATIONS}
+SPARSE = {
+    f"power_{power}": (
+        lambda z, power=power: Threshold.apply(z, power),
+        lambda z, power=power: threshold_weights(z, None, power),
+        (("q", KEYS),),
+    )
+    for power in (1, 2)
+}
+NETWORKS = pytest.mark.parametrize("kind", list(KINDS))
+KINDS |= SPARSE
 EVERY = pytest.mark.parametrize("kind", KINDS)
 LENGTHS = {"q": (BATCH, HEADS, QUERIES), "k": (BATCH, HEADS, KEYS)}
 
@@ -86,7 +99,7 @@ def test_the_plain_forms_are_the_equations_pair_by_pair() -> None:
     hidden = [F.relu(left[:, :, 1] + right[:, :, j]) for j in range(KEYS)]
     expected = [F.relu(h @ second.T + bias) @ third[0] + shift for h in hidden]
     torch.testing.assert_close(layers[:, :, 1], torch.stack(expected, -1))
-    for activation in ("gelu", "relu", "silu", "tanh"):
+    for activation in ACTIVATIONS:
         left, right, weight, shift = operands("units_per_head")
         active = activate(left.unsqueeze(3) + right.unsqueeze(2), activation)
         sums = (active * weight[:, None, None]).sum(-1) + shift.view(-1, 1, 1)
@@ -107,7 +120,7 @@ def test_second_derivatives_are_refused(kind: str) -> None:
         slope.sum().backward()
 
 
-@EVERY
+@NETWORKS
 @pytest.mark.parametrize("autocast", [False, True])
 def test_sums_of_16_bit_units_are_rounded_once(kind: str, autocast: bool) -> None:
     short = operands(kind, dtype=torch.bfloat16)
@@ -125,7 +138,7 @@ def test_sums_of_16_bit_units_are_rounded_once(kind: str, autocast: bool) -> Non
         torch.testing.assert_close(ours.grad, theirs.grad.bfloat16(), rtol=2**-6, atol=1e-5)
 
 
-@EVERY
+@NETWORKS
 def test_no_plane_of_pairs_is_remembered(kind: str) -> None:
     sizes: list[int] = []
 
@@ -138,7 +151,7 @@ def test_no_plane_of_pairs_is_remembered(kind: str) -> None:
     assert max(sizes) < BATCH * HEADS * QUERIES * KEYS
 
 
-@EVERY
+@NETWORKS
 def test_pieces_run_as_many_multiply_adds_as_are_charged(kind: str) -> None:
     own = [t.detach() for t in operands(kind)]
     counts = []
@@ -213,17 +226,28 @@ def test_qana_goes_by_pieces_where_pairs_are_many_and_keys_narrow(
         assert module.passes == plain.passes == 2
 
 
-def test_an_export_holds_the_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("form", "shapes", "call"),
+    [
+        (units("gelu")[0], ((8, 4, 65, 4), (8, 4, 65, 4), (4,), ()), "aten.addcmul.default"),
+        (lambda z: fast_threshold_weights(z, None, 1), ((1, 1, 200, 200),), "aten.sort.default"),
+    ],
+)
+def test_an_export_holds_the_plain_form(
+    form: Callable[..., Tensor],
+    shapes: tuple[tuple[int, ...], ...],
+    call: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.undo()
 
     class Scores(nn.Module):
         def forward(self, *own: Tensor) -> Tensor:
-            return fast_sum_units(*own, "gelu")
+            return form(*own)
 
-    own = torch.randn(8, 4, 65, 4), torch.randn(8, 4, 65, 4), torch.randn(4), torch.zeros(())
+    own = tuple(torch.randn(shape) for shape in shapes)
     exported = torch.export.export(Scores(), own)
     calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
-    assert calls.count("aten.addcmul.default") == 4
-    assert not any("autograd" in call for call in calls)
-    there = [t.to("meta") for t in own]
-    assert Scores()(*there).is_meta
+    assert call in calls
+    assert not any("autograd" in name for name in calls)
+    assert Scores()(*(t.to("meta") for t in own)).is_meta

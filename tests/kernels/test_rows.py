@@ -16,7 +16,8 @@ from nas.kernels import shaped
 from nas.kernels.windows import by_rows
 from nas.mechanisms import MECHANISMS
 from nas.sources import load_genome
-from tests.compiler.test_compiler import both, random_genomes, values_and_gradients
+from tests.compiler.test_compiler import both, masks, random_genomes, values_and_gradients
+from tests.tensors import check_same
 
 if TYPE_CHECKING:
     from nas.genome import Genome
@@ -44,20 +45,15 @@ def in_parts(block: torch.nn.Module, monkeypatch: pytest.MonkeyPatch) -> list[in
     return begun
 
 
-def check_equal(genome: Genome, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    torch.manual_seed(1)
-    x = torch.randn(2, 9, 32, dtype=torch.float64)
-    padding = torch.zeros(2, 9, dtype=torch.bool)
-    padding[1, 7:] = True
-    allowed = torch.rand(9, 9) > 0.2
+def check_parts(genome: Genome, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Parts equal the interpreter, with gradients and without; returns where they began."""
     blocks = both(genome, 32, 8)
     begun = in_parts(blocks[0], monkeypatch)
-    for masks in ({}, {"key_padding_mask": padding}, {"attn_mask": allowed}):
-        ours, theirs = (values_and_gradients(block, x, **masks) for block in blocks)
-        for a, b in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    for given in masks(9).values():
+        check_same(*(values_and_gradients(block, x, **given) for block in blocks))
         with torch.no_grad():
-            torch.testing.assert_close(blocks[0](x, **masks), blocks[1](x, **masks))
+            check_same(*([block(x, **given)] for block in blocks))
     return begun
 
 
@@ -65,13 +61,13 @@ def check_equal(genome: Genome, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     "source", ["qana", "qana:rope=true", "additive", "neural_attention", "champion_2025"]
 )
 def test_parts_equal_the_interpreter(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = check_equal(load_genome(source), monkeypatch)
+    begun = check_parts(load_genome(source), monkeypatch)
     assert set(begun) == {0, 4, 8}
 
 
 def test_random_genomes_in_parts_equal_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     for genome in random_genomes("attention_v2", 40, seed=11):
-        check_equal(genome, monkeypatch)
+        check_parts(genome, monkeypatch)
 
 
 def test_two_aggregations_in_one_stage_come_back_together(
@@ -85,7 +81,7 @@ def test_two_aggregations_in_one_stage_come_back_together(
         ("add", [2, 3]),
     )
     assert "tokens_2, tokens_3 = by_rows(" in emit(both_ways, 32, 8)
-    assert set(check_equal(both_ways, monkeypatch)) == {0, 4, 8}
+    assert set(check_parts(both_ways, monkeypatch)) == {0, 4, 8}
 
 
 @pytest.mark.parametrize(

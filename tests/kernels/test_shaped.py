@@ -11,6 +11,7 @@ from torch import Tensor
 from nas.kernels import shaped
 from nas.kernels.shaped import shaped_attention, sloped_attention
 from nas.primitives.alibi import alibi_slopes
+from tests.tensors import check_same, mask_of, with_gradients
 
 WEIGHTS = ("softmax", "sigmoid", "sigmoid_over_length")
 N = 40
@@ -27,30 +28,6 @@ def operands(heads: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
 MASKS = ("none", "padding", "rows", "shared")
 
 
-def mask_of(kind: str) -> Tensor | None:
-    if kind == "none":
-        return None
-    if kind == "padding":
-        return (torch.arange(N) < N - 3).expand(2, 1, 1, N)
-    if kind == "shared":
-        return torch.rand(N, N) > 0.3
-    allowed = torch.rand(2, 1, N, N) > 0.3
-    allowed[1, 0, 3] = False  # a query that sees nothing gets zeros
-    return allowed
-
-
-def results(found: Tensor, leaves: list[Tensor]) -> list[Tensor]:
-    weight = torch.linspace(-1.0, 1.0, found.numel(), dtype=found.dtype).view_as(found)
-    gradients = torch.autograd.grad((found * weight).sum(), leaves, allow_unused=True)
-    return [found, *(torch.zeros(()) if g is None else g for g in gradients)]
-
-
-def check_same(first: list[Tensor], second: list[Tensor]) -> None:
-    for ours, theirs in zip(first, second, strict=True):
-        assert bool(torch.isfinite(ours).all())
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
-
-
 @pytest.fixture
 def _explicit(monkeypatch: pytest.MonkeyPatch) -> None:
     """No fused kernel: a score and a weight of each pair."""
@@ -65,7 +42,7 @@ def test_scores_are_bent_and_sloped_before_the_weights(
     weights: str, kind: str, is_causal: bool
 ) -> None:
     query, key, values, bias, slopes = leaves = operands(4)
-    given = mask_of(kind)
+    given = mask_of(kind, N)
     seen = torch.ones(N, N, dtype=torch.bool) if given is None else given
     seen = seen.expand(2, 1, N, N)
     seen = seen.tril() if is_causal else seen
@@ -83,7 +60,9 @@ def test_scores_are_bent_and_sloped_before_the_weights(
             whole = (scores - (count.log() if weights != "sigmoid" else 0.0)).sigmoid()
         expected = whole.masked_fill(~seen, 0.0) @ values
         rest = (query, key, values, given, 0.4, is_causal, own_bias, cap, own_slopes, 0, weights)
-        check_same(results(shaped_attention(*rest), leaves), results(expected, leaves))
+        check_same(
+            with_gradients(shaped_attention(*rest), leaves), with_gradients(expected, leaves)
+        )
 
 
 @pytest.mark.usefixtures("_explicit")
@@ -91,11 +70,11 @@ def test_scores_are_bent_and_sloped_before_the_weights(
 @pytest.mark.parametrize("kind", MASKS)
 def test_slopes_by_the_fused_kernel_are_explicit_attention(kind: str, is_causal: bool) -> None:
     query, key, values, bias, slopes = leaves = operands(4)
-    mask = mask_of(kind)
+    mask = mask_of(kind, N)
     for own_bias in (None, bias):
         rest = (query, key, values, mask, 0.4, is_causal, own_bias)
-        ours = results(sloped_attention(*rest, slopes, 0), leaves)
-        theirs = results(shaped_attention(*rest, slopes=slopes), leaves)
+        ours = with_gradients(sloped_attention(*rest, slopes, 0), leaves)
+        theirs = with_gradients(shaped_attention(*rest, slopes=slopes), leaves)
         check_same(ours, theirs)
 
 
@@ -105,7 +84,7 @@ def test_parts_count_from_the_first_key(start: int) -> None:
     whole = shaped_attention(query, key, values, None, 0.4, slopes=slopes)[:, :, start : start + 9]
     some = query[:, :, start : start + 9]
     part = shaped_attention(some, key, values, None, 0.4, slopes=slopes, start=start)
-    check_same(results(part, leaves), results(whole, leaves))
+    check_same(with_gradients(part, leaves), with_gradients(whole, leaves))
 
 
 @pytest.mark.parametrize(

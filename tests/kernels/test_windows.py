@@ -15,12 +15,10 @@ from nas.compiler import build_attention, emit
 from nas.genome import Genome, Visibility
 from nas.kernels.windows import in_window, window_blocks
 from nas.mechanisms import MECHANISMS
-from tests.compiler.test_compiler import both, random_genomes, values_and_gradients
+from tests.compiler.test_compiler import both, check_equal, masks, random_genomes
 
 if TYPE_CHECKING:
     Build = Callable[..., Genome]
-
-CASES = [(n, w, g) for n in (1, 2, 7, 12) for w in (1, 2, 3, 6, 11, 30) for g in (0, 1, 3, 20)]
 
 
 def windowed(genome: Genome, window: int, global_tokens: int = 0) -> Genome:
@@ -30,16 +28,6 @@ def windowed(genome: Genome, window: int, global_tokens: int = 0) -> Genome:
 def mask(n: int, window: int, global_tokens: int, is_causal: bool = False) -> Tensor:
     places = torch.arange(n)
     return in_window(places, places, window, global_tokens, is_causal)
-
-
-@pytest.mark.parametrize(("n", "window", "global_tokens"), CASES)
-def test_the_closed_form_counts_the_masks_own_sum(n: int, window: int, global_tokens: int) -> None:
-    allowed = Visibility(window, global_tokens).allowed_pairs(n)
-    assert allowed == int(mask(n, window, global_tokens).sum())
-
-
-def test_without_a_window_all_pairs_are_allowed() -> None:
-    assert Visibility(None, 3).allowed_pairs(9) == 81
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
@@ -73,7 +61,7 @@ def reach(block: nn.Module, n: int, is_causal: bool) -> Tensor:
     return torch.stack(rows, dim=1)
 
 
-@pytest.mark.parametrize("name", ["mha", "sqa", "qana", "champion_2025", "additive"])
+@pytest.mark.parametrize("name", ["mha", "qana"])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(("window", "global_tokens"), [(1, 0), (5, 0), (6, 2)])
 def test_receptive_fields_by_perturbation(
@@ -109,23 +97,9 @@ def test_every_global_token_gets_a_gradient() -> None:
     assert not bool(touched[5:128].any())
 
 
-def check_equal(genome: Genome, n: int, is_causal: bool) -> None:
-    """Blocks and the interpreter's one mask agree in values and gradients under every mask."""
-    blocks = both(genome, 32, 8)
-    torch.manual_seed(1)
-    x = torch.randn(2, n, 32, dtype=torch.float64)
-    padding = torch.zeros(2, n, dtype=torch.bool)
-    padding[1, -3:] = True
-    allowed = torch.rand(n, n) > 0.2
-    for masks in (
-        {},
-        {"key_padding_mask": padding},
-        {"attn_mask": allowed},
-        {"attn_mask": allowed.expand(2, 1, n, n), "key_padding_mask": padding},
-    ):
-        found = [values_and_gradients(b, x, is_causal=is_causal, **masks) for b in blocks]
-        for ours, theirs in zip(*found, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+def check_blocks(genome: Genome, n: int, is_causal: bool) -> None:
+    """Blocks and the interpreter's one mask agree under every mask."""
+    check_equal(genome, n, *(given | {"is_causal": is_causal} for given in masks(n).values()))
 
 
 NAMES = ("mha", "gqa", "qana", "neural_attention", "champion_2025", "patterns", "uniform")
@@ -137,12 +111,12 @@ NAMES = ("mha", "gqa", "qana", "neural_attention", "champion_2025", "patterns", 
 def test_blocks_equal_the_interpreter(
     name: str, is_causal: bool, window: int, global_tokens: int
 ) -> None:
-    check_equal(windowed(MECHANISMS[name].genome, window, global_tokens), 150, is_causal)
+    check_blocks(windowed(MECHANISMS[name].genome, window, global_tokens), 150, is_causal)
 
 
 def test_random_genomes_in_blocks_equal_the_interpreter() -> None:
     for number, genome in enumerate(random_genomes("attention_v2", 24, seed=5)):
-        check_equal(windowed(genome, 8, number % 3), 140, is_causal=False)
+        check_blocks(windowed(genome, 8, number % 3), 140, is_causal=False)
 
 
 def test_attention_of_attention_runs_in_two_walks(genome: Build) -> None:
@@ -155,7 +129,7 @@ def test_attention_of_attention_runs_in_two_walks(genome: Build) -> None:
         ("weighted_sum", [4, 2]),
     )
     assert emit(windowed(twice, 8), 32, 8).count("by_windows(\n") == 2
-    check_equal(windowed(twice, 8, 1), 150, is_causal=True)
+    check_blocks(windowed(twice, 8, 1), 150, is_causal=True)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +153,7 @@ def test_what_cannot_run_in_blocks_runs_under_one_mask(
 ) -> None:
     whole = windowed(genome(*nodes), 8, 2)
     assert "windowed_keys(" in emit(whole, 32, 8)
-    check_equal(whole, 140, is_causal=False)
+    check_blocks(whole, 140, is_causal=False)
 
 
 def test_rotated_scores_run_in_blocks_where_there_are_no_global_tokens(genome: Build) -> None:
@@ -187,7 +161,7 @@ def test_rotated_scores_run_in_blocks_where_there_are_no_global_tokens(genome: B
     rotated = windowed(genome(*nodes), 8)
     assert "by_windows(" in emit(rotated, 32, 8)
     for is_causal in (False, True):
-        check_equal(rotated, 150, is_causal)
+        check_blocks(rotated, 150, is_causal)
 
 
 def computed(genome: Genome, n: int) -> int:

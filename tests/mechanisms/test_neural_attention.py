@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
 from nas.compiler import build_attention
 from nas.errors import GenomeError
@@ -19,8 +18,8 @@ from nas.mechanisms import mechanism
 from nas.primitives import check_params
 from nas.primitives.neural_attention import NeuralAttention
 from nas.tasks import Data, load_task
+from tests.tensors import count
 
-FORMS = ("neural_attention", "neural_attention_authors", "neural_attention_per_position")
 WIDTH, HIDDEN, LENGTH = 64, 8, 6
 
 
@@ -29,10 +28,6 @@ def block_genome(op: str, **params: object) -> Genome:
     score = {"op": op, "inputs": ["q", "k"], "params": params}
     rest = [{"op": "softmax", "inputs": [0]}, {"op": "weighted_sum", "inputs": [1, "v"]}]
     return Genome.from_dict({"graph_def": [score, *rest], "proj_config": {}})
-
-
-def count(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())
 
 
 def added(op: str, reduced_dim: int | None, **params: object) -> int:
@@ -49,10 +44,11 @@ def test_a_block_adds_what_the_closed_formulas_say(reduced_dim: int | None, publ
     network = 2 * inner * HIDDEN + HIDDEN + HIDDEN + 1
     assert added("neural_attention_authors", reduced_dim) == published
     assert added("neural_attention", reduced_dim, width=HIDDEN) == reduction + network
-    assert (
-        added("neural_attention_per_position", reduced_dim, width=HIDDEN, tokens=LENGTH)
-        == reduction + LENGTH**2 * network
-    )
+    per_head = added("neural_attention", reduced_dim, width=HIDDEN, per_head=True)
+    assert per_head == 3 * (reduction + network)
+    per_position = {"width": HIDDEN, "tokens": LENGTH}
+    found = added("neural_attention_per_position", reduced_dim, **per_position)
+    assert found == reduction + LENGTH**2 * network
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,19 @@ from nas.errors import ConfigError, PolicyError
 from nas.validation import load_policy, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from nas.genome import Genome
+    from nas.validation import Policy
+    from tests.genomes import Build
 
-    Build = Callable[..., Genome]
-
+LONG_RULE = f"{{name: r, to: output, from: input, match: '{'.? ' * 60}'}}"
 RULE = "{name: r, to: output, from: input, match: '.* aggregate'}"
+
+
+def read(folder: Path, text: str) -> Policy:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return load_policy(str(path))
 
 
 @pytest.mark.parametrize("name", ["score_normalize_aggregate", "published_2025", "two_stage"])
@@ -47,56 +52,40 @@ def test_shipped_policies_compile(name: str) -> None:
             ["'slow'", "steps", "..."],
         ),
         (
-            "["
-            + ", ".join(
-                f"{{name: r{i}, to: output, from: input, match: '{'.? ' * 60}'}}"
-                for i in range(300)
-            )
-            + "]",
+            f"[{', '.join(LONG_RULE.replace('r,', f'r{i},') for i in range(300))}]",
             ["rule 'r16'", "1000 states"],
         ),
         ("[{name: r, too: output}]", ["'too'", "did you mean 'to'"]),
     ],
 )
 def test_a_malformed_rule_is_named(tmp_path: Path, rules: str, words: list[str]) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"name: mine\nrules: {rules}\n")
     with pytest.raises(ConfigError) as caught:
-        load_policy(str(path))
+        read(tmp_path, f"name: mine\nrules: {rules}\n")
     assert "mine.yaml" in str(caught.value)
     for word in words:
         assert word in str(caught.value)
 
 
 def test_an_unknown_word_in_arity_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"name: mine\narity: {{softmx: 1}}\nrules: [{RULE}]\n")
     with pytest.raises(PolicyError, match="did you mean 'softmax'"):
-        load_policy(str(path))
+        read(tmp_path, f"name: mine\narity: {{softmx: 1}}\nrules: [{RULE}]\n")
 
 
 def test_an_empty_expression_matches_the_empty_path_only(genome: Build, tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        "name: mine\nrules: [{name: bare, to: aggregate.values, from: input, match: ''}]\n"
-    )
-    policy = load_policy(str(path))
+    rule = "{name: bare, to: aggregate.values, from: input, match: ''}"
+    policy = read(tmp_path, f"name: mine\nrules: [{rule}]\n")
     score, norm = ("scaled_dot_product", "qk"), ("softmax", [0])
     assert not validate(genome(score, norm, ("weighted_sum", [1, "v"])), policy)
     assert validate(genome(score, norm, ("gelu", "v"), ("weighted_sum", [1, 2])), policy)
 
 
 def test_a_name_is_one_plain_line(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(f'name: "a\\n\\"\\"\\""\nrules: [{RULE}]\n')
     with pytest.raises(ConfigError, match="name"):
-        load_policy(str(path))
+        read(tmp_path, f'name: "a\\n\\"\\"\\""\nrules: [{RULE}]\n')
 
 
 @pytest.mark.parametrize("policy", ["score_normalize_aggregate", "two_stage"])
-def test_changes_of_scores_may_read_keys_and_places(
-    genome: Callable[..., Genome], policy: str
-) -> None:
+def test_changes_of_scores_may_read_keys_and_places(genome: Build, policy: str) -> None:
     found = genome(
         ("scaled_dot_product", "qk"),
         ("key_bias", [0, "k"]),

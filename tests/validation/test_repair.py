@@ -11,11 +11,8 @@ from nas.types import infer
 from nas.validation import load_policy, nearest_legal, repair, validate, with_repairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nas.validation import Policy, Violation
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 OURS = load_policy("score_normalize_aggregate")
 PUBLISHED = load_policy("published_2025")
@@ -57,7 +54,7 @@ def test_each_violation_carries_the_repair(genome: Build) -> None:
 
 
 @pytest.mark.parametrize("policy", [OURS, PUBLISHED], ids=lambda p: p.name)
-def test_repairs_of_random_graphs_are_legal_and_well_typed(policy: object) -> None:
+def test_repairs_of_random_graphs_are_legal_and_well_typed(policy: Policy) -> None:
     rng = np.random.default_rng(0)
     ops = names()
     for _ in range(25):
@@ -68,10 +65,10 @@ def test_repairs_of_random_graphs_are_legal_and_well_typed(policy: object) -> No
             inputs = tuple(refs[int(rng.integers(len(refs)))] for _ in range(int(rng.integers(3))))
             nodes.append(Node(op, inputs))
         broken = Genome(tuple(nodes))
-        if validate(broken, policy):  # type: ignore[arg-type]
-            repaired = nearest_legal(broken, policy)  # type: ignore[arg-type]
+        if validate(broken, policy):
+            repaired = nearest_legal(broken, policy)
             assert repaired is not None
-            assert not validate(repaired, policy)  # type: ignore[arg-type]
+            assert not validate(repaired, policy)
             assert not infer(repaired).problems
             assert all(get(node.op) for node in repaired.nodes)
 

@@ -8,12 +8,8 @@ from nas.mechanisms import MECHANISMS
 from nas.validation import load_policy, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nas.genome import Genome
     from nas.validation import Violation
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 OURS = load_policy("score_normalize_aggregate")
 PUBLISHED = load_policy("published_2025")

@@ -49,6 +49,10 @@ def changed(name: str, **changes: Any) -> SearchSpace:
     return SearchSpace.model_validate(load_space(name).model_dump() | changes)
 
 
+def operators(space: SearchSpace) -> Variation:
+    return Variation(space, load_policy(space.policy))
+
+
 def own_policy(*rules: dict[str, str]) -> Policy:
     named = [{"name": f"r{number}"} | rule for number, rule in enumerate(rules)]
     return compile_policy(PolicyFile.model_validate({"name": "own", "rules": named}), "own")
@@ -138,11 +142,9 @@ def test_crossover_children_carry_nodes_of_both_parents() -> None:
 
 
 def test_two_stage_attention_grows_where_the_policy_allows_it() -> None:
-    space = changed("quickstart", policy="two_stage")
-    policy = load_policy("two_stage")
-    variation, rng = Variation(space, policy), np.random.default_rng(11)
+    variation, rng = operators(changed("quickstart", policy="two_stage")), np.random.default_rng(11)
     found = [variation.sample(rng) for _ in range(600)]
-    assert not any(validate(g, policy) for g in found)
+    assert not any(validate(g, load_policy("two_stage")) for g in found)
     assert any(sum(n.op == "weighted_sum" for n in g.nodes) > 1 for g in found)
 
 
@@ -168,36 +170,35 @@ def test_parameters_never_leave_the_space_however_rarely_they_go_together() -> N
     space = load_space("quickstart")
     rare = {"skip": (False,), "init": ("zero_out",) * 60 + ("random",)}
     ops = {**space.primitives, "qana": rare}
-    found = Variation(space.model_copy(update={"primitives": ops}), load_policy(space.policy))
+    found = operators(space.model_copy(update={"primitives": ops}))
     rng = np.random.default_rng(14)
     qanas = [n for _ in range(300) for n in found.sample(rng).nodes if n.op == "qana"]
     assert qanas
     assert all(n.params == (("init", "random"), ("skip", False)) for n in qanas)
     ops = {**ops, "qana": {"skip": (False,), "init": ("zero_out",)}}
     with pytest.raises(SpaceError, match="qana's parameters"):
-        Variation(space.model_copy(update={"primitives": ops}), load_policy(space.policy))
+        operators(space.model_copy(update={"primitives": ops}))
 
 
 def test_a_space_that_its_policy_leaves_empty_is_refused() -> None:
     space = load_space("quickstart")
     bare = {k: v for k, v in space.primitives.items() if k not in ("softmax", "sigmoid", "uniform")}
     with pytest.raises(SpaceError, match="normalize"):
-        Variation(space.model_copy(update={"primitives": bare}), load_policy(space.policy))
+        operators(space.model_copy(update={"primitives": bare}))
 
 
 def test_a_space_whose_labels_never_fit_says_so() -> None:
     halves = {"has_wo": (False,), "q_heads": ("1/2",), "kv_heads": ("1/2",)}
     space = changed("quickstart", projections=halves)
-    variation = Variation(space, load_policy(space.policy))
     with pytest.raises(SpaceError, match="projections fit none"):
-        variation.sample(np.random.default_rng(0))
+        operators(space).sample(np.random.default_rng(0))
 
 
 def test_a_narrow_space_is_never_left() -> None:
     """Canonical genomes have flags off for streams that nobody reads; mutants may read them."""
     narrow = {"has_wq": (True,), "has_wk": (True,), "has_wv": (True,), "has_wo": (True,)}
     space = changed("quickstart", projections=narrow)
-    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(13)
+    variation, rng = operators(space), np.random.default_rng(13)
     genome = variation.sample(rng)
     for _ in range(500):
         genome = canonicalise(variation.mutate(genome, rng)[0])
@@ -206,11 +207,9 @@ def test_a_narrow_space_is_never_left() -> None:
 
 def test_windows_of_the_space_turn_up_and_no_others() -> None:
     choices = {"window": (None, 8, 16), "global_tokens": (0, 2)}
-    found, space = (
-        load_space("attention_v2"),
-        changed("attention_v2", visibility=choices, mechanisms=()),
-    )
-    variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(0)
+    found = load_space("attention_v2")
+    space = changed("attention_v2", visibility=choices, mechanisms=())
+    variation, rng = operators(space), np.random.default_rng(0)
     genomes = [variation.sample(rng) for _ in range(60)]
     genomes += [variation.mutate(g, rng)[0] for g in genomes]
     genomes += [variation.crossover(a, b, rng)[0] for a, b in itertools.pairwise(genomes)]
@@ -269,10 +268,8 @@ def test_a_space_can_demand_causality_itself(monkeypatch: pytest.MonkeyPatch) ->
     seer = Mechanism("seer", LOOKS_AHEAD, "none", "")
     monkeypatch.setattr("nas.mechanisms.MECHANISMS", {**MECHANISMS, "seer": seer})
     free = changed("attention_v2", mechanisms=("mha", "seer"))
-    space, policy = (
-        changed("attention_v2", mechanisms=("mha", "seer"), causal=True),
-        setup("attention_v2")[1],
-    )
+    space = changed("attention_v2", mechanisms=("mha", "seer"), causal=True)
+    policy = load_policy(space.policy)
     assert [m.name for m in seeds(free, policy)] == ["mha", "seer"]
     assert [m.name for m in seeds(free, policy, is_causal=True)] == ["mha"]
     assert [m.name for m in seeds(space, policy)] == ["mha"]

@@ -1,0 +1,20 @@
+"""Genomes written briefly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nas.genome import Genome
+
+Build = Callable[..., Genome]
+
+
+def build(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:
+    """A genome from ("op", "qk") or ("op", [0, "v"], {params}) tuples and projections."""
+    graph = [
+        {"op": op, "inputs": list(inputs), "params": rest[0] if rest else {}}
+        for op, inputs, *rest in nodes
+    ]
+    data = {"graph_def": graph, "proj_config": projections, "placement": placement}
+    return Genome.from_dict(data)

@@ -1,0 +1,51 @@
+"""What tests of tensors share: random numbers and masks, results compared with their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+ACTIVATIONS: Final = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu, "tanh": torch.tanh}
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers in float64; torch's own generator is left as it is."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def mask_of(kind: str, n: int) -> Tensor | None:
+    """A mask of two samples: none, padding, shared by both, or rows of which one is empty."""
+    if kind == "none":
+        return None
+    if kind == "padding":
+        return (torch.arange(n) < n - 3).expand(2, 1, 1, n)
+    if kind == "shared":
+        return torch.rand(n, n) > 0.3
+    allowed = torch.rand(2, 1, n, n) > 0.3
+    allowed[1, 0, 3] = False  # a query that sees nothing gets zeros
+    return allowed
+
+
+def with_gradients(out: Tensor, leaves: Iterable[Tensor]) -> list[Tensor]:
+    """A result and the gradients of a weighted sum of it; zero where it does not depend on one."""
+    above = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
+    weighted = torch.where(out.isfinite(), out, 0.0) * above
+    gradients = torch.autograd.grad(
+        weighted.sum(), list(leaves), allow_unused=True, retain_graph=True
+    )
+    return [out, *(torch.zeros(()) if g is None else g for g in gradients)]
+
+
+def check_same(ours: Iterable[Tensor], theirs: Iterable[Tensor], tolerance: float = 1e-9) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        assert not a.isnan().any()
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
