@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nas.compiler import make_plan
 from nas.costs import attention_cost
 from nas.errors import GenomeError
 from nas.mechanisms import mechanism
@@ -114,10 +115,9 @@ def show_costs(console: Console, counted: Counted) -> None:
     sizes, lengths = f"dim {counted.dim}, heads {counted.heads}", counted.lengths
     names = Column("mechanism", [source.name for source, _ in counted.rows])
     every = [costs for _, costs in counted.rows]
-    first = [costs[lengths[0]] for costs in every]
     if len(lengths) == 1:
         say(console, f"{sizes}, {lengths[0]:,} tokens, batch 1:", "")
-        numbers = [cost.to_dict() for cost in first]
+        numbers = [costs[lengths[0]].to_dict() for costs in every]
         columns = [
             Column(name.replace("_", " "), [f"{n[name]:,}" for n in numbers], "right")
             for name in numbers[0]
@@ -134,8 +134,9 @@ def show_costs(console: Console, counted: Counted) -> None:
             for name in ("params", "kv_cache_bytes_per_token")
         ]
         say_table(console, [names, *kept])
-    for name, cost in zip(names.cells, first, strict=True):
-        say(console, *(f"{name}: {remark}." for remark in cost.remarks))
+    for source, _ in counted.rows:
+        remarks = make_plan(source.genome).remarks(counted.heads)
+        say(console, *(f"{source.name}: {remark}." for remark in remarks))
 
 
 def _range(costs: dict[int, Cost], name: str) -> str:
