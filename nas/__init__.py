@@ -13,22 +13,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from nas.api import (
+    from nas.api.genomes import (
         build_attention,
         cost,
-        evaluate,
         export,
-        front,
         list_mechanisms,
         list_objectives,
-        resume,
-        search,
         show,
         validate,
     )
+    from nas.api.training import evaluate, resume, search
     from nas.compiler.decoding import Decoder
     from nas.errors import NasError
     from nas.genome import Genome
+    from nas.report.front import front
     from nas.sources import load_genome
     from nas.surgery.factor import factor
     from nas.surgery.merge import merge
@@ -55,14 +53,18 @@ __all__ = [
     "validate",
 ]
 
-# Where a name lives, unless in nas.api.
+# Where a name lives, unless in nas.api.genomes.
 _MODULES: Final = {
     "Decoder": "nas.compiler.decoding",
     "Genome": "nas.genome",
     "NasError": "nas.errors",
+    "evaluate": "nas.api.training",
     "factor": "nas.surgery",
+    "front": "nas.report.front",
     "load_genome": "nas.sources",
     "merge": "nas.surgery",
+    "resume": "nas.api.training",
+    "search": "nas.api.training",
     "swap_attention": "nas.surgery",
 }
 
@@ -70,4 +72,4 @@ _MODULES: Final = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'nas' has no attribute {name!r}")
-    return getattr(import_module(_MODULES.get(name, "nas.api")), name)
+    return getattr(import_module(_MODULES.get(name, "nas.api.genomes")), name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nas.canonical import digest
 from nas.config import near, parse_yaml, read_document
@@ -21,7 +21,11 @@ from nas.exporting import genome_of_export
 from nas.genome import Genome, Projections, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.primitives import check_vocabulary, get
+from nas.searching.setup import thawed_task
 from nas.store import RUNS, find_proposal, find_run, open_run, split_member
+
+if TYPE_CHECKING:
+    from nas.tasks import Task
 
 EXPORTED: Final = ".py"
 SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}
@@ -51,6 +55,13 @@ class Source:
         if self.digest is not None:
             return self.digest[:8]
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
+
+    def task(self) -> Task | None:
+        """The task of its run, if it is a member of one."""
+        if self.run is None:
+            return None
+        with open_run(self.run) as run:
+            return thawed_task(run.setup.task)
 
 
 def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
@@ -121,11 +132,8 @@ def load_genome(source: str | Path | Genome, runs: str | Path = RUNS) -> Genome:
 def _member(text: str, runs: Path) -> Source:
     run_name, member = split_member(text)
     folder = find_run(run_name, runs)
-    run = open_run(folder)
-    try:
+    with open_run(folder) as run:
         proposal = find_proposal(run, member)
-    finally:
-        run.close()
     return Source(text, check_vocabulary(proposal.genome, text), folder, proposal.digest)
 
 

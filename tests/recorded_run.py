@@ -23,6 +23,7 @@ SETTING = Setting(ModelSizes(32, 4, 2, 65), qkv_bias=False, is_causal=False, cal
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ACCURACY = Objective("accuracy", "max", "fraction", "share got right", 1.0, 0.1, is_metric=True)
 MACS = Objective("macs", "min", "MAC", "multiply-adds", 0.0, 4_000_000.0, is_metric=False)
+POPULATION = 12
 MakeRun = Callable[..., Path]
 
 
@@ -44,12 +45,11 @@ def record_run(
     name: str = "example",
     repeats: int = 1,
     generations: int = 3,
-    population: int = 12,
-    space_name: str = "attention_v2",
+    objectives: tuple[Objective, ...] = (ACCURACY, MACS),
     is_finished: bool = True,
 ) -> Path:
     """Record a run whose first candidate after the mechanisms has failed."""
-    found = load_space(space_name)
+    found = load_space("attention_v2")
     space, policy = frozen_space(found)
     setup = RunSetup(
         seed=7,
@@ -57,17 +57,17 @@ def record_run(
         policy=policy,
         task=Document("vit-cifar10", "kind: images\nname: vit-cifar10\n", "0011223344556677"),
         algorithm="nsga2",
-        population=population,
+        population=POPULATION,
         generations=generations,
         repeats=repeats,
-        objectives=(ACCURACY, MACS),
+        objectives=objectives,
     )
     versions = {"nas": "0.1.0", "torch": "2.9"}
-    session = Session(f"nas search --space {space_name}", versions, "a CPU", 2)
+    session = Session("nas search --space attention_v2", versions, "a CPU", 2)
     minutes = count()
     clock = lambda: NOON + timedelta(minutes=next(minutes))  # noqa: E731
     with create_run(root, setup, session, name=name, clock=clock) as writer:
-        invented = Invented(fails=min(len(found.mechanisms), population - 1))
+        invented = Invented(fails=min(len(found.mechanisms), POPULATION - 1))
         Loop(writer, make_proposer(setup, SETTING), invented, Listener()).run()
         if is_finished:
             writer.finish()

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pkgutil
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,29 +37,18 @@ def test_what_is_not_there_is_an_attribute_error() -> None:
         nas.nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("given", ["champion_2025", nas.load_genome("champion_2025")])
-def test_a_block_is_built_of_a_source_or_a_genome(given: Any) -> None:
-    block = nas.build_attention(given, 64, 4)
-    assert block(torch.randn(2, 5, 64)).shape == (2, 5, 64)
-
-
-def test_a_model_takes_a_source_or_a_genome() -> None:
+def test_a_source_or_a_genome_is_built_counted_and_put_into_a_model() -> None:
+    costs = []
     for given in ("qana", nas.load_genome("qana")):
+        block = nas.build_attention(given, 64, 4)
+        assert block(torch.randn(2, 5, 64)).shape == (2, 5, 64)
         model = torch.nn.TransformerEncoderLayer(16, 2, batch_first=True)
         assert nas.swap_attention(model, given) == ["self_attn"]
-
-
-def test_costs_from_python() -> None:
-    one = nas.cost("mha", dim=64, heads=1, tokens=65)
-    assert one["macs"] == 1_605_760
-    assert nas.cost(nas.load_genome("mha"), dim=64, heads=1, tokens=65) == one
+        costs.append(nas.cost(given, dim=64, heads=1, tokens=65))
+    assert costs[0] == costs[1]
     several = nas.cost(["mha", "sqa"], tokens=[64, 16])
-    assert [(found["source"], found["tokens"]) for found in several] == [
-        ("mha", 16),
-        ("mha", 64),
-        ("sqa", 16),
-        ("sqa", 64),
-    ]
+    named = [(found["source"], found["tokens"]) for found in several]
+    assert named == [("mha", 16), ("mha", 64), ("sqa", 16), ("sqa", 64)]
 
 
 def test_a_genome_is_shown_judged_and_exported(tmp_path: Path) -> None:
@@ -78,6 +65,12 @@ def test_a_genome_is_shown_judged_and_exported(tmp_path: Path) -> None:
     assert nas.load_genome(written.path) == nas.load_genome("sqa")
 
 
+def test_a_size_of_zero_is_not_taken_for_none_given(tmp_path: Path) -> None:
+    assert nas.show("sqa", dim=0)["costs"] is None
+    with pytest.raises(NasError, match="dim 0"):
+        nas.export("sqa", tmp_path / "sqa.py", dim=0)
+
+
 def test_names_and_what_they_mean() -> None:
     assert {"mha", "qana", "champion_2025"} <= nas.list_mechanisms().keys()
     objectives = nas.list_objectives()
@@ -85,39 +78,19 @@ def test_names_and_what_they_mean() -> None:
     assert all(objectives.values())
 
 
-def test_a_front_from_python_is_that_of_the_command(recorded_run: Path) -> None:
-    answer = nas.front("example", runs=recorded_run.parent)
-    assert answer["run"] == "example"
-    assert {"objectives", "hypervolume", "members", "counts"} <= answer.keys()
-    with pytest.raises(NasError, match="no such run"):
-        nas.front("nowhere", runs=recorded_run.parent)
-
-
-def test_importing_nas_and_the_command_line_loads_no_torch() -> None:
-    code = "import sys, nas, nas.cli, nas.cli.runs; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_evaluate_trains_and_repeats_exactly() -> None:
-    def accuracies() -> list[float]:
-        trials = nas.evaluate(
-            ["mha", "uniform"], data="digits", overrides=TINY, seeds=2, backend="local"
-        )
-        found = {(t.name, t.repeat): t.evaluation for t in trials}
-        assert len(found) == 4
-        assert all(e.is_ok for e in found.values())
-        return [found[key].metrics["accuracy"] for key in sorted(found)]
+    def found() -> dict[tuple[str, int], Any]:
+        options: dict[str, Any] = {"data": "digits", "overrides": TINY, "backend": "local"}
+        trained = nas.evaluate(["gqa", "mqa"], seeds=2, **options)
+        return {(t.name, t.repeat): t.evaluation for t in trained}
 
-    first = accuracies()
-    assert first == accuracies()
-    assert first[0] != first[1]  # another seed is another training
-
-
-def test_two_names_of_one_mechanism_are_trained_once() -> None:
-    """At two heads gqa and mqa have one key and value head both."""
-    trials = list(nas.evaluate(["gqa", "mqa"], data="digits", overrides=TINY, backend="local"))
-    assert {t.name for t in trials} == {"gqa", "mqa"}
-    assert trials[0].evaluation is trials[1].evaluation
+    first, again = found(), found()
+    assert len(first) == 4
+    assert all(evaluation.is_ok for evaluation in first.values())
+    assert {key: e.metrics for key, e in first.items()} == {k: e.metrics for k, e in again.items()}
+    assert first["gqa", 0].metrics != first["gqa", 1].metrics  # another seed, another training
+    # At two heads both have one key and value head: one mechanism is trained once.
+    assert first["gqa", 0] is first["mqa", 0]
 
 
 @pytest.mark.parametrize("lag", [None, 1])
@@ -155,26 +128,23 @@ def test_a_search_from_python(tmp_path: Path, lag: int | None) -> None:
     ],
 )
 def test_what_cannot_be_is_said_before_a_folder_is_made(
-    tmp_path: Path, arguments: dict[str, object], words: str
+    tmp_path: Path, arguments: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(NasError, match=words):
-        nas.search(runs=tmp_path / "runs", **arguments)  # type: ignore[arg-type]
+        nas.search(runs=tmp_path / "runs", **arguments)
     assert not (tmp_path / "runs").exists()
 
 
-def test_nothing_illegal_is_trained(tmp_path: Path) -> None:
+def test_nothing_illegal_is_trained_and_nothing_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(
         '{"graph_def": [{"op": "scaled_dot_product", "inputs": ["q", "k"]}, '
         '{"op": "softmax", "inputs": [0]}, {"op": "weighted_sum", "inputs": [1, "k"]}]}'
     )
     with pytest.raises(ViolationError, match="values_from"):
-        list(nas.evaluate([str(path)], data="digits", backend="local"))
-
-
-def test_a_count_of_seeds_below_one_is_refused() -> None:
+        nas.evaluate([path], data="digits", backend="local")
     with pytest.raises(ConfigError, match="seeds: found 0"):
-        list(nas.evaluate(["mha"], seeds=0))
+        nas.evaluate(["mha"], seeds=0)
 
 
 def test_weights_are_those_of_a_run(tmp_path: Path, recorded_run: Path) -> None:

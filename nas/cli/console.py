@@ -21,8 +21,7 @@ def output(*, is_error: bool = False) -> Console:
 
 def print_json(answer: Any) -> None:
     """Print a JSON answer on standard output."""
-    text = json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(f"{printable(text)}\n")
+    tell(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def tell(text: str) -> None:

@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Final
 
 from nas.cli.console import output
 from nas.cli.progress import Progress
-from nas.report.facts import task_and_data
-from nas.report.table import Column, cut, line_width, named_values, say, table_lines
+from nas.report.facts import run_line
+from nas.report.table import Column, cut, named_values, say, table_lines
 from nas.report.text import plural, printable
 from nas.report.units import duration, quantity
-from nas.searching.listener import Listener
-from nas.store import candidates, open_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console, Group, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderResult
 
     from nas.cli.progress import Clock
     from nas.objectives import Objective
-    from nas.searching.listener import Evaluated, GenerationDone, Started
+    from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
     from nas.store import Candidate
 
 SECONDS_BETWEEN_LINES: Final = 30.0
@@ -47,84 +45,64 @@ def display(console: Console | None = None, clock: Clock = time.monotonic) -> It
         return
     from rich.live import Live
 
-    panel = Panel(console, clock)
+    panel = Panel(clock)
     with Live(panel, console=console, refresh_per_second=FRAMES_PER_SECOND, transient=True):
         yield panel
 
 
-class _Watching(Listener):
-    """Keeps the progress; its children show it."""
-
-    def __init__(self, console: Console, clock: Clock) -> None:
-        self.progress: Progress | None = None
-        self._console, self._clock = console, clock
-
-    def on_start(self, event: Started) -> None:
-        """Begin, with what the record knows already."""
-        self.progress = progress = Progress(event, self._clock)
-        if event.num_recorded:
-            with open_run(event.folder) as run:
-                progress.recall(candidates(run), run.evaluations(), run.counts())
-
-    def on_evaluation(self, event: Evaluated) -> None:
-        """Count what is done."""
-        if self.progress:
-            self.progress.add(event)
-
-    def on_generation(self, event: GenerationDone) -> None:
-        """Take over what the generation came to."""
-        if self.progress:
-            self.progress.end_generation(event)
-
-
-class Panel(_Watching):
+class Panel(Progress):
     """The display of a terminal; rich asks for it several times a second."""
 
-    def __rich__(self) -> RenderableType:
-        """The panel as it is now."""
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        """The panel as it is now; none of its lines is wider than the terminal."""
         from rich.text import Text
 
-        if self.progress is None:
-            return Text("preparing ...", "dim")
-        return panel(self.progress, line_width(self._console) or 80)
+        if self.started is None:
+            yield Text("preparing ...", "dim")
+            return
+        width = options.max_width
+        length = min(width, MAX_BAR)
+        filled = int(self.done / max(1, self.done + self.to_go) * length)
+        yield Text(cut(printable(headline(self.started)), width), "bold")
+        yield Text.assemble(("━" * filled, "green"), ("─" * (length - filled), "dim"))
+        yield from table_lines(_numbers(self), width)
+        yield Text()
+        yield from table_lines(_results(self), width)
 
 
-class Lines(_Watching):
+class Lines(Progress):
     """One line a generation, and one now and then while a generation takes long."""
+
+    def __init__(self, console: Console, clock: Clock) -> None:
+        super().__init__(clock)
+        self._console = console
 
     def on_start(self, event: Started) -> None:
         """Say what is going to be done."""
         super().on_start(event)
-        if self.progress:
-            recorded = f", {event.num_recorded} recorded already" if event.num_recorded else ""
-            trainings = plural(self.progress.total, "training")
-            self._say(f"{headline(self.progress)}; {trainings}{recorded}")
+        recorded = f", {event.num_recorded} recorded already" if event.num_recorded else ""
+        self._say(f"{headline(event)}; {plural(self.total, 'training')}{recorded}")
 
     def on_evaluation(self, event: Evaluated) -> None:
         """Say now and then how far it is."""
         super().on_evaluation(event)
-        if self.progress and self._clock() - self._last_line >= SECONDS_BETWEEN_LINES:
-            done = f"{self.progress.done} of {plural(self.progress.total, 'training')} done"
-            self._say(f"  {done}, {pace(self.progress)}")
+        if self.clock() - self._last_line >= SECONDS_BETWEEN_LINES:
+            self._say(f"  {self.done} of {plural(self.total, 'training')} done, {pace(self)}")
 
     def on_generation(self, event: GenerationDone) -> None:
         """Say how it stands."""
         super().on_generation(event)
-        if self.progress and not event.is_replayed:
-            self._say(generation_line(self.progress))
+        if not event.is_replayed:
+            self._say(generation_line(self))
 
     def _say(self, line: str) -> None:
-        self._last_line = self._clock()
+        self._last_line = self.clock()
         say(self._console, line)
 
 
-def headline(progress: Progress) -> str:
+def headline(started: Started) -> str:
     """What is searched, in one line."""
-    setup = progress.setup
-    return (
-        f"run {progress.run} · space {setup.space.name} · task {task_and_data(setup)} · "
-        f"seed {setup.seed} · {setup.algorithm} · {plural(progress.workers, 'worker')}"
-    )
+    return run_line(started.run, started.setup, plural(started.workers, "worker"))
 
 
 def generation_line(progress: Progress) -> str:
@@ -148,22 +126,6 @@ def pace(progress: Progress) -> str:
     if rate is None or left is None:
         return f"{progress.to_go} to go"
     return f"{progress.to_go} to go at {rate:.3g} a minute: {duration(left)} left"
-
-
-def panel(progress: Progress, width: int) -> Group:
-    """The panel's lines; none is wider than ``width``."""
-    from rich.console import Group
-    from rich.text import Text
-
-    length = min(width, MAX_BAR)
-    filled = int(progress.done / max(1, progress.done + progress.to_go) * length)
-    return Group(
-        Text(cut(printable(headline(progress)), width), "bold"),
-        Text.assemble(("━" * filled, "green"), ("─" * (length - filled), "dim")),
-        *table_lines(_numbers(progress), width),
-        Text(),
-        *table_lines(_results(progress), width),
-    )
 
 
 def sparkline(values: tuple[float, ...]) -> str:
@@ -194,11 +156,11 @@ def _results(progress: Progress) -> list[Column]:
     """The last trainings, newest last."""
     last, objectives = progress.last, progress.setup.objectives
     return [
-        Column("", tuple(event.proposal.digest[:8] for event in last), style="cyan"),
-        Column("", tuple(_outcome(event, objectives) for event in last), "right"),
-        Column("", tuple(duration(event.evaluation.wall_seconds) for event in last), "right"),
-        Column("", tuple(event.proposal.operator for event in last), style="dim", rank=2),
-        Column("", tuple(event.proposal.formula for event in last), rank=1, least=20),
+        Column("", [event.proposal.digest[:8] for event in last], style="cyan"),
+        Column("", [_outcome(event, objectives) for event in last], "right"),
+        Column("", [duration(event.evaluation.wall_seconds) for event in last], "right"),
+        Column("", [event.proposal.operator for event in last], style="dim", rank=2),
+        Column("", [event.proposal.formula for event in last], rank=1, least=20),
     ]
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from nas.objectives import as_costs
-from nas.store import Candidate, Counts, summarise
+from nas.searching.listener import Listener
+from nas.store import Candidate, Counts, candidates, open_run, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from nas.evaluation.trial import Evaluation
     from nas.objectives import Objective
@@ -26,10 +27,11 @@ LAST_RESULTS: Final = 5
 RATE_WINDOW: Final = 40
 
 
-class Progress:
+class Progress(Listener):
     """The state of a search as far as its events told.
 
     Attributes:
+        started: what began; None before.
         done: trainings that ended, those of earlier sessions included.
         hypervolumes: of each complete generation.
         leaders: "best" in the first objective and "cheapest" in the first cost, with that
@@ -37,36 +39,35 @@ class Progress:
         last: the last trainings, newest last.
     """
 
-    def __init__(self, started: Started, clock: Clock) -> None:
-        self.run, self.setup, self.workers = started.run, started.setup, started.workers
-        self.done = self.num_recorded = started.num_recorded
-        self.generations_done = 0
+    def __init__(self, clock: Clock) -> None:
+        self.started: Started | None = None
+        self.done = self.generations_done = 0
         self.counts = Counts()
         self.hypervolumes: tuple[float, ...] = ()
         self.leaders: dict[str, tuple[Candidate, Objective] | None]
         self.leaders = {"best": None, "cheapest": None}
         self.last: tuple[Evaluated, ...] = ()
-        self._clock = clock
-        self._times: tuple[float, ...] = (clock(),)
+        self.clock = clock
+        self._times: tuple[float, ...] = ()
         self._ended: dict[str, dict[int, Evaluation]] = {}  # by key, then by repeat
 
-    def recall(
-        self,
-        candidates: tuple[Candidate, ...],
-        evaluations: Mapping[tuple[str, int], Evaluation],
-        counts: Counts,
-    ) -> None:
-        """Take in what the record held before this process began."""
-        for candidate in candidates:
-            self._consider(candidate)
-        for (key, repeat), evaluation in evaluations.items():
-            self._ended.setdefault(key, {})[repeat] = evaluation
-        self.counts = counts
+    def on_start(self, event: Started) -> None:
+        """Begin, with what the record held before this process."""
+        self.setup, self._times = event.setup, (self.clock(),)
+        self.done = event.num_recorded
+        if event.num_recorded:
+            with open_run(event.folder) as run:
+                for candidate in candidates(run):
+                    self._consider(candidate)
+                for (key, repeat), evaluation in run.evaluations().items():
+                    self._ended.setdefault(key, {})[repeat] = evaluation
+                self.counts = run.counts()
+        self.started = event
 
-    def add(self, event: Evaluated) -> None:
-        """A training ended."""
+    def on_evaluation(self, event: Evaluated) -> None:
+        """Count what is done."""
         self.done += 1
-        self._times = (*self._times, self._clock())[-RATE_WINDOW - 1 :]
+        self._times = (*self._times, self.clock())[-RATE_WINDOW - 1 :]
         self.last = (*self.last, event)[-LAST_RESULTS:]
         ended = self._ended.setdefault(str(event.proposal.key), {})
         ended[event.repeat] = event.evaluation
@@ -76,8 +77,8 @@ class Progress:
             found = Candidate(event.proposal, objectives, errors, means, len(ended), None)
             self._consider(found)
 
-    def end_generation(self, event: GenerationDone) -> None:
-        """A generation is complete."""
+    def on_generation(self, event: GenerationDone) -> None:
+        """Take over what the generation came to."""
         self.generations_done = event.generation.number + 1
         self.hypervolumes = (*self.hypervolumes, event.generation.hypervolume)
         # The record, which was read at the start, knows more than its own generations.
@@ -107,16 +108,14 @@ class Progress:
         rate = self.per_minute
         if not rate:
             return None
-        since = self._clock() - self._times[-1]
+        since = self.clock() - self._times[-1]
         return max(0.0, 60 * self.to_go / rate - since)
 
     def _consider(self, candidate: Candidate) -> None:
         """Keep a mechanism if it is the best or the cheapest so far."""
         objectives = self.setup.objectives
         costs = [objective for objective in objectives if not objective.is_metric]
-        for title, objective in zip(
-            ("best", "cheapest"), (objectives[0], *costs[:1]), strict=False
-        ):
+        for title, objective in zip(self.leaders, (objectives[0], *costs[:1]), strict=False):
             known = self.leaders[title]
             mine = as_costs((objective,), candidate.objectives)
             if known is None or mine < as_costs((objective,), known[0].objectives):

@@ -45,13 +45,13 @@ def front(
     if there are none yet.
     """
     from nas.report.facts import gather
+    from nas.report.figure import check_picture, write_figure
     from nas.report.front import answer, no_front, show_front
+    from nas.report.plot import draw_front
     from nas.store import find_run, open_run
 
     if plot is not None:
-        from nas.report.plot import check_plot, plot_front
-
-        check_plot(plot)
+        check_picture(plot)
     with open_run(find_run(run)) as opened, opened.snapshot():
         facts = gather(opened)
         if as_json:
@@ -62,5 +62,5 @@ def front(
     if not as_json:
         show_front(output(), facts, run)
     if plot is not None:
-        plot_front(facts, plot)
+        write_figure(draw_front(facts), plot)
         note(f"{plot}: the front as a picture.")

@@ -1,46 +1,35 @@
-"""``nas search`` and ``nas resume``: search a space, and go on with a run."""
+"""``nas search``, ``resume`` and ``evaluate``: the commands that train."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nas.cli.app import app
-from nas.cli.console import complain, output
-from nas.cli.options import (
-    Address,
-    Backend,
-    Data,
-    Gpus,
-    Limit,
-    RunName,
-    Runs,
-    Task,
-    Wait,
-    Workers,
-)
+from nas.cli.console import complain, note, output, print_json
+from nas.cli.options import AsJson, Data, Policy, RunName, Runs, Sources, trains
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from nas.api.training import Executing
     from nas.searching.listener import Ended
 
 
 @app.command()
+@trains
 def search(
     space: Annotated[str, typer.Option(help="A search space, by name or path.")],
     generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = 50,
     population: Annotated[
         int, typer.Option("--pop", min=1, help="New mechanisms a generation.")
     ] = 50,
-    task: Task = None,
+    task: Annotated[str | None, typer.Option(help="A task, by name or path.")] = None,
     data: Data = None,
-    workers: Workers = None,
-    gpus_per_worker: Gpus = None,
-    ray_address: Address = None,
-    backend: Backend = "ray",
     seed: Annotated[int, typer.Option(min=0, help="Of the search and all trainings.")] = 0,
     repeats: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = 1,
     algorithm: Annotated[
@@ -53,46 +42,63 @@ def search(
             help="Propose from all results but the last so many, not by whole generations.",
         ),
     ] = None,
-    time_limit: Limit = 1800,
-    start_seconds: Wait = 300,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: Runs = Path("runs"),
+    **execution: Unpack[Executing],
 ) -> None:
     """Search a space for attention mechanisms."""
-    _follow("search", locals())
+    from nas.api import training
+    from nas.cli.live import display
+
+    with display() as listener:
+        ended = training.search(
+            space,
+            generations=generations,
+            population=population,
+            task=task,
+            data=data,
+            algorithm=algorithm,
+            lag=lag,
+            seed=seed,
+            repeats=repeats,
+            run=run,
+            runs=runs,
+            listener=listener,
+            command=shlex.join(["nas", *sys.argv[1:]]),
+            **execution,
+        )
+    _show_end(ended, runs)
 
 
 @app.command()
+@trains
 def resume(
     run: RunName = "latest",
     generations: Annotated[
         int | None, typer.Option("--gens", min=1, help="Generations in all.")
     ] = None,
     data: Data = None,
-    workers: Workers = None,
-    gpus_per_worker: Gpus = None,
-    ray_address: Address = None,
-    backend: Backend = "ray",
-    time_limit: Limit = 1800,
-    start_seconds: Wait = 300,
     runs: Runs = Path("runs"),
+    **execution: Unpack[Executing],
 ) -> None:
     """Go on with a run that was stopped, or add generations to a finished one.
 
     --data says where its data are now, if they have moved; other data are refused.
     """
-    _follow("resume", locals())
-
-
-def _follow(function: str, options: dict[str, Any]) -> None:
-    """Call a function of ``nas.api`` with a command's options, which have its arguments' names."""
-    from nas import api
+    from nas.api import training
     from nas.cli.live import display
 
-    command = shlex.join(["nas", *sys.argv[1:]])  # for the record
     with display() as listener:
-        ended = getattr(api, function)(**options, listener=listener, command=command)
-    _show_end(ended, options["runs"])
+        ended = training.resume(
+            run,
+            generations=generations,
+            data=data,
+            runs=runs,
+            listener=listener,
+            command=shlex.join(["nas", *sys.argv[1:]]),
+            **execution,
+        )
+    _show_end(ended, runs)
 
 
 def _show_end(ended: Ended, runs: Path) -> None:
@@ -113,4 +119,46 @@ def _show_end(ended: Ended, runs: Path) -> None:
         say(console, "")
     say(console, ended.message)
     if not facts.members:
+        raise typer.Exit(1)
+
+
+@app.command()
+@trains
+def evaluate(
+    sources: Sources,
+    task: Annotated[str, typer.Option(help="A task, by name or path.")] = "vit-cifar10",
+    data: Data = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with other seeds.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="What the training seeds derive from.")] = 0,
+    policy: Policy = "score_normalize_aggregate",
+    record: Annotated[
+        Path | None,
+        typer.Option(help="A file that keeps finished trainings; what it holds is not repeated."),
+    ] = None,
+    as_json: AsJson = False,
+    **execution: Unpack[Executing],
+) -> None:
+    """Train mechanisms under a task, with several seeds, without a search."""
+    from nas.api import training
+    from nas.report.trials import trial_answer, trial_line, trial_table
+
+    names, found = list(dict.fromkeys(sources)), []
+    for one in training.evaluate(
+        names,
+        task=task,
+        data=data,
+        seeds=seeds,
+        seed=seed,
+        policy=policy,
+        record=record,
+        **execution,
+    ):
+        found.append(one)
+        note(trial_line(one, len(found), seeds * len(names)))
+    found.sort(key=lambda one: (names.index(one.name), one.repeat))
+    if as_json:
+        print_json(trial_answer(task, found))
+    else:
+        trial_table(output(), found)
+    if not any(one.evaluation.is_ok for one in found):
         raise typer.Exit(1)

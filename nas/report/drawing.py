@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nas.genome import Genome, Node, ParamValue, Projections, Ref
-    from nas.types import Type
 
 DOT: Final = "●"
 END: Final = "▼"
@@ -64,9 +63,8 @@ def drawing(genome: Genome) -> list[Drawn]:
         for s in streams
     ]
     for index, node in enumerate(genome.nodes):
-        expression = _call(node, names)
-        found = typing.nodes[index]
-        lines.append(Drawn(rails.join(index), names[index], expression, _type(found)))
+        found = str(typing.nodes[index] or "?")
+        lines.append(Drawn(rails.join(index), names[index], _call(node, names), found))
     if genome.nodes:
         lines.append(Drawn(rails.end(), "output", _output(genome.projections), ""))
     return lines
@@ -75,9 +73,9 @@ def drawing(genome: Genome) -> list[Drawn]:
 def drawing_columns(lines: Sequence[Drawn]) -> list[Column]:
     """The drawing as a table without header, which fits any terminal."""
     return [
-        Column("", tuple(line.rails for line in lines), style="cyan"),
-        Column("", tuple(f"{line.value} = {line.expression}" for line in lines), least=20),
-        Column("", tuple(line.type for line in lines), style="dim", rank=1),
+        Column("", [line.rails for line in lines], style="cyan"),
+        Column("", [f"{line.value} = {line.expression}" for line in lines], least=20),
+        Column("", [line.type for line in lines], style="dim", rank=1),
     ]
 
 
@@ -144,10 +142,6 @@ def _value(value: ParamValue) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else str(value)
-
-
-def _type(found: Type | None) -> str:
-    return "?" if found is None else str(found)
 
 
 def _stream(projections: Projections, stream: str) -> str:

@@ -122,9 +122,11 @@ def gather(run: Run) -> RunFacts:
 
 
 def id_length(digests: Sequence[str]) -> int:
-    """How many characters tell sorted digests apart; at least 8."""
-    shared = max(map(_shared, digests, digests[1:]), default=0)
-    return max(ID_LENGTH, shared + 1)
+    """How many characters tell digests apart; at least 8."""
+    length = ID_LENGTH
+    while len({digest[:length] for digest in digests}) < len({*digests}):
+        length += 1
+    return length
 
 
 def task_and_data(setup: RunSetup) -> str:
@@ -141,11 +143,14 @@ def task_and_data(setup: RunSetup) -> str:
 def headline(facts: RunFacts) -> str:
     """Which run this is and how it stands, in one line."""
     summary = facts.summary
-    return (
-        f"run {summary.name} · space {summary.space} · task {task_and_data(facts.setup)} · "
-        f"seed {summary.seed} · {summary.algorithm} · {summary.status}, "
-        f"{summary.generations_done} of {plural(summary.generations, 'generation')}"
-    )
+    done = f"{summary.generations_done} of {plural(summary.generations, 'generation')}"
+    return run_line(summary.name, facts.setup, f"{summary.status}, {done}")
+
+
+def run_line(name: str, setup: RunSetup, state: str) -> str:
+    """A run's name, what it searches and how, and a word on its state."""
+    what = f"run {name} · space {setup.space.name} · task {task_and_data(setup)}"
+    return f"{what} · seed {setup.seed} · {setup.algorithm} · {state}"
 
 
 def tally(facts: RunFacts) -> list[tuple[str, str]]:
@@ -203,8 +208,3 @@ def _titles(setup: RunSetup, members: Sequence[Candidate]) -> dict[str, tuple[st
     for title, member in named_members(setup.objectives, members).items():
         found[member.digest] = (*found.get(member.digest, ()), title)
     return found
-
-
-def _shared(a: str, b: str) -> int:
-    """Length of the beginning that two digests share."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))

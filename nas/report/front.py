@@ -6,13 +6,15 @@ The JSON is front.json of the run folder and, beside it, how the run stands at t
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.report.facts import headline, tally
+from nas.report.facts import gather, headline, tally
 from nas.report.table import Column, named_values, say, say_table
 from nas.report.text import plural
 from nas.report.units import amount, header
 from nas.searching.front_file import front_answer
+from nas.store import RUNS, find_run, open_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +28,16 @@ if TYPE_CHECKING:
 EXTRAS: Final = ("params", "kv_cache_bytes_per_token")
 MAX_NAMES: Final = 2
 MIN_FORMULA: Final = 20
+
+
+def front(run: str = "latest", *, runs: str | Path = RUNS) -> dict[str, Any]:
+    """A run's front: the answer of ``nas front --json``.
+
+    Raises:
+        RunError: there is no such run, or it cannot be read.
+    """
+    with open_run(find_run(run, Path(runs))) as opened, opened.snapshot():
+        return answer(opened, gather(opened))
 
 
 def answer(run: Run, facts: RunFacts) -> dict[str, Any]:
@@ -75,24 +87,24 @@ def no_front(facts: RunFacts, label: str) -> str:
 def front_columns(facts: RunFacts) -> list[Column]:
     """The table's columns: one row a member."""
     members, objectives = facts.members, facts.setup.objectives
-    columns = [Column("id", tuple(map(facts.short, members)), style="cyan")]
+    columns = [Column("id", [facts.short(m) for m in members], style="cyan")]
     for objective in objectives:
         columns.append(_column(members, objective.name, objective.unit, rank=0))
         if not objective.is_metric and facts.standard is not None:
-            relative = _relative(members, facts.standard, objective.name)
-            columns.append(Column("× mha", relative, "right", rank=2))
+            whole = facts.standard.objectives[objective.name]
+            own = [member.objectives[objective.name] for member in members]
+            shares = [f"{value / whole:.2f}" if whole else "" for value in own]
+            columns.append(Column("× mha", shares, "right", rank=2))
     shown = {objective.name for objective in objectives}
     columns += [
         _column(members, name, "", rank=3)
         for name in EXTRAS
         if name not in shown and all(name in m.objectives for m in members)
     ]
-    named = tuple(_mark(facts, member) for member in members)
-    formulas = tuple(member.proposal.formula for member in members)
     return [
         *columns,
-        Column("named", named, style="green", rank=1),
-        Column("formula", formulas, rank=1, least=MIN_FORMULA),
+        Column("named", [_mark(facts, m) for m in members], style="green", rank=1),
+        Column("formula", [m.proposal.formula for m in members], rank=1, least=MIN_FORMULA),
     ]
 
 
@@ -111,13 +123,8 @@ def next_commands(facts: RunFacts, label: str) -> list[Column]:
 
 
 def _column(members: Sequence[Candidate], name: str, unit: str, rank: int) -> Column:
-    cells = (amount(m.objectives[name], unit, m.errors.get(name)) for m in members)
-    return Column(header(name, unit), tuple(cells), "right", rank=rank)
-
-
-def _relative(members: Sequence[Candidate], standard: Candidate, name: str) -> tuple[str, ...]:
-    whole = standard.objectives[name]
-    return tuple(f"{m.objectives[name] / whole:.2f}" if whole else "" for m in members)
+    cells = [amount(m.objectives[name], unit, m.errors.get(name)) for m in members]
+    return Column(header(name, unit), cells, "right", rank=rank)
 
 
 def _mark(facts: RunFacts, member: Candidate) -> str:

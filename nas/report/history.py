@@ -107,15 +107,15 @@ def lineage_columns(history: History) -> list[Column]:
     """The lineage, one row an ancestor."""
     shown, short = history.ancestors[:MAX_ANCESTORS], history.id_length
     proposals, first = [proposal for proposal, _ in shown], history.setup.objectives[0]
-    parents = tuple(" + ".join(digest[:short] for digest in p.parents) for p in proposals)
-    values = tuple(_value(found, first.name, first.unit) if found else "" for _, found in shown)
+    parents = [" + ".join(digest[:short] for digest in p.parents) for p in proposals]
+    values = [_value(found, first.name, first.unit) if found else "" for _, found in shown]
     return [
-        Column("id", tuple(p.digest[:short] for p in proposals), style="cyan"),
-        Column("gen", tuple(str(history.generation(p)) for p in proposals), "right"),
-        Column("made by", tuple(map(_maker, proposals))),
+        Column("id", [p.digest[:short] for p in proposals], style="cyan"),
+        Column("gen", [str(history.generation(p)) for p in proposals], "right"),
+        Column("made by", [_maker(p) for p in proposals]),
         Column("from", parents, rank=1),
         Column(header(first.name, first.unit), values, "right", rank=1),
-        Column("formula", tuple(p.formula for p in proposals), rank=2, least=MIN_FORMULA),
+        Column("formula", [p.formula for p in proposals], rank=2, least=MIN_FORMULA),
     ]
 
 

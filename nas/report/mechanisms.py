@@ -11,15 +11,16 @@ from rich.text import Text
 from nas.canonical import digest
 from nas.compiler import formula
 from nas.mechanisms import MECHANISMS
-from nas.report.costs import STANDARD, price, relative_columns
-from nas.report.table import GAP, Column, line_width, say, say_table, table_lines
+from nas.report.costs import price, show_price
+from nas.report.facts import STANDARD
+from nas.report.table import GAP, Column, line_width, say, say_lines, table_lines
 from nas.report.units import header, human
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from nas.mechanisms import Mechanism
-    from nas.report.costs import Priced, Sizes
+    from nas.report.costs import Sizes
 
 
 def mechanisms_answer(sizes: Sizes, found: Mechanism | None = None) -> dict[str, Any]:
@@ -33,14 +34,16 @@ def mechanisms_answer(sizes: Sizes, found: Mechanism | None = None) -> dict[str,
 def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
     """The table, a row a mechanism; where rows would not fit, formulas stand below their row."""
     found = list(MECHANISMS.values())
-    formulas = tuple(formula(m.genome) for m in found)
-    prices = [price(m.genome, sizes) for m in found]
+    formulas = [formula(m.genome) for m in found]
+    costs = [price(m.genome, sizes).cost for m in found]
+    numbers = [
+        Column(header(n), [human(getattr(c, n)) if c else "-" for c in costs], "right", rank=rank)
+        for n, rank in (("macs", 0), ("params", 1), ("kv_cache_bytes_per_token", 1))
+    ]
     columns = [
-        Column("name", tuple(m.name for m in found), style="cyan"),
-        _numbers(prices, "macs"),
-        _numbers(prices, "params", rank=1),
-        _numbers(prices, "kv_cache_bytes_per_token", rank=1),
-        Column("paper", tuple(m.paper for m in found), rank=2),
+        Column("name", [m.name for m in found], style="cyan"),
+        *numbers,
+        Column("paper", [m.paper for m in found], rank=2),
     ]
     lines = table_lines([*columns, Column("formula", formulas)])
     if width is None or max(line.cell_len for line in lines) <= width:
@@ -56,21 +59,17 @@ def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
 def show_mechanisms(console: Console, sizes: Sizes) -> None:
     """Print the table."""
     say(console, f"One attention block at {sizes}:", "")
-    for line in mechanisms_lines(sizes, line_width(console)):
-        console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    say_lines(console, mechanisms_lines(sizes, line_width(console)))
     say(console, "", "next: nas mechanisms NAME · nas show NAME · nas evaluate NAME mha")
 
 
 def show_mechanism(console: Console, found: Mechanism, sizes: Sizes) -> None:
     """Print one mechanism: its reading, its formula, and its costs beside standard attention's."""
-    name, priced = found.name, price(found.genome, sizes)
+    name = found.name
     say(console, Text.assemble((name, "bold"), f"   {found.paper}"), "", found.reading, "")
     say(console, Text("Formula", "bold"), formula(found.genome), "")
     say(console, Text(f"One attention block at {sizes}", "bold"))
-    if priced.cost is None:
-        say(console, priced.problem)
-    else:
-        say_table(console, relative_columns(name, priced.cost, sizes))
+    show_price(console, price(found.genome, sizes), sizes, name)
     others = "" if name == STANDARD else f" {STANDARD}"
     steps = f"nas show {name} · nas evaluate {name}{others} · nas export {name} -o FILE"
     say(console, "", f"next: {steps}")
@@ -88,8 +87,3 @@ def _item(found: Mechanism, sizes: Sizes) -> dict[str, Any]:
         "genome": found.genome.to_dict(),
         "costs": cost.to_dict() if cost else None,
     }
-
-
-def _numbers(prices: list[Priced], name: str, rank: int = 0) -> Column:
-    cells = (human(getattr(p.cost, name)) if p.cost else "-" for p in prices)
-    return Column(header(name), tuple(cells), "right", rank=rank)

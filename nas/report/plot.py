@@ -1,14 +1,11 @@
-"""The front as a picture: PNG, SVG or PDF; and what all pictures share.
+"""The front as a picture.
 
 Everything evaluated is light, the front is a staircase (all that is right of it and below is
 dominated), the named mechanisms that were trained in the same run are the points of reference.
-matplotlib is used without a window and without its global state.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, Final
@@ -16,27 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 from nas.errors import RunError
 from nas.pareto import non_dominated
 from nas.report.facts import task_and_data
+from nas.report.figure import DIM, DPI, FONT, new_axes
 from nas.report.text import plural
 from nas.report.units import FRACTION, header
-from nas.store.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from nas.objectives import Objective
     from nas.report.facts import RunFacts
     from nas.store import Candidate
 
-FORMATS: Final = (".png", ".svg", ".pdf")
-INCHES: Final = (8.0, 16 / 3)  # 1200 x 800 pixels
-DPI: Final = 150
-LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
+    Point = tuple[float, float]
 
-# Names may hold a dollar sign, which would begin a formula.
-STYLE: Final = {"svg.hashsalt": "nas", "font.size": 9.5, "text.parse_math": False}
-GREY, BLUE, ORANGE, DIM = "#b8bcc4", "#1f4e9c", "#d9660c", "#555555"
-FONT: Final = 8.5
+LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
+GREY, BLUE, ORANGE = "#b8bcc4", "#1f4e9c", "#d9660c"
 
 # Where a label may stand: directions in degrees, the preferred ones first, and pixels away.
 ANGLES: Final = (0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160, 65, -65, 115, -115)
@@ -45,106 +36,21 @@ DISTANCES: Final = (12, 22, 34, 48, 66, 90, 120)
 OVER_LABEL, OVER_DRAWN, OUTSIDE = 1000, 40, 5000
 
 
-def check_plot(path: Path) -> None:
-    """Refuse a picture of a kind that cannot be drawn, before anything else is done.
+def draw_front(facts: RunFacts) -> Any:
+    """The picture as a matplotlib figure.
 
     Raises:
-        RunError: the name does not end in one of ``FORMATS``.
+        RunError: the run has one objective.
     """
-    if path.suffix.lower() not in FORMATS:
-        raise RunError(
-            f"{path}: found the ending {path.suffix or 'none'!r}; expected a picture's: "
-            f"{', '.join(FORMATS)}."
-        )
-
-
-def plot_front(facts: RunFacts, path: Path) -> None:
-    """Draw the front into a file, whole or not at all.
-
-    Raises:
-        RunError: the file cannot be written or is of another kind; the run has one objective.
-    """
-    check_plot(path)
-    write_figure(draw(facts), path)
-
-
-@contextlib.contextmanager
-def new_figure(title: str, caption: str) -> Iterator[Any]:
-    """An empty matplotlib figure in our style, with a title above and a caption below."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    with mpl.rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
-        figure = Figure(figsize=INCHES, dpi=DPI, layout=layout)
-        FigureCanvasAgg(figure)
-        figure.suptitle(title, x=0.02, ha="left", weight="bold")
-        figure.supxlabel(caption, x=0.02, ha="left", size=8, color=DIM)
-        yield figure
-
-
-def new_axes(figure: Any, across: str, up: str) -> Any:
-    """Axes with titles, on a quiet grid."""
-    axes = figure.add_subplot(xlabel=across, ylabel=up)
-    axes.grid(color="#e6e8ec", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    return axes
-
-
-def write_figure(figure: Any, path: Path) -> None:
-    """Write a figure into a file, whole or not at all.
-
-    Raises:
-        RunError: the file cannot be written.
-    """
-    import matplotlib as mpl
-
-    kind, content = path.suffix[1:].lower(), io.BytesIO()
-    # Without a date the same front gives the same file.
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with mpl.rc_context(STYLE):
-        figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content.getvalue())
-    except OSError as error:
-        raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
-
-
-def draw(facts: RunFacts) -> Any:
-    """The picture as a matplotlib figure."""
     across, up = _axes_of(facts)
     title = f"{facts.summary.space} · {task_and_data(facts.setup)}"
-    with new_figure(title, _caption(facts, across, up)) as figure:
-        picture = _Picture(new_axes(figure, _title(across), _title(up)), facts, across, up)
+    with new_axes(title, _caption(facts, across, up), _title(across), _title(up)) as axes:
+        picture = _Picture(axes, facts, across, up)
         picture.draw()
-        figure.canvas.draw()
-        figure.set_layout_engine("none")  # from here on nothing moves
+        axes.figure.canvas.draw()
+        axes.figure.set_layout_engine("none")  # from here on nothing moves
         picture.label()
-    return figure
-
-
-def position(candidate: Candidate, across: Objective, up: Objective) -> tuple[float, float]:
-    """Where a candidate stands, in the units of the axes."""
-    values = candidate.objectives
-    return _scale(across) * values[across.name], _scale(up) * values[up.name]
-
-
-def stairs(facts: RunFacts, across: Objective, up: Objective) -> list[tuple[float, float]]:
-    """The steps from left to right, the last one as wide as what was evaluated.
-
-    With three objectives not every member is a corner. There are no stairs but between a cost and
-    something that is maximised.
-    """
-    if (across.direction, up.direction) != ("min", "max"):
-        return []
-    points = sorted({position(m, across, up) for m in facts.members})
-    corners = [points[i] for i in non_dominated([(x, -y) for x, y in points])]
-    end = max((position(c, across, up)[0] for c in facts.candidates), default=0.0)
-    return [*corners, (end, corners[-1][1])] if corners else []
+    return axes.figure
 
 
 class _Picture:
@@ -152,7 +58,9 @@ class _Picture:
 
     def __init__(self, axes: Any, facts: RunFacts, across: Objective, up: Objective) -> None:
         self.axes, self.facts, self.across, self.up = axes, facts, across, up
-        self.stairs = stairs(facts, across, up)
+        self.stairs = self._stairs()
+        self.taken: list[Any] = []  # boxes of labels
+        self.drawn: list[Any] = []  # boxes of what labels should not cover
 
     def draw(self) -> None:
         facts = self.facts
@@ -168,19 +76,17 @@ class _Picture:
 
     def label(self) -> None:
         """Name the named mechanisms, and best, knee and cheapest: each label where it fits."""
-        facts, drawn = self.facts, self._drawn()
-        taken: list[Any] = []
+        facts = self.facts
+        self.drawn = self._boxes()
         for name, candidate in facts.named:
-            taken.append(self._label(name, candidate, ORANGE, taken, drawn))
+            self._label(name, candidate, ORANGE)
         for member in facts.members:
             if member.digest in facts.titles and not facts.names_of(member):
-                name = f"{', '.join(facts.titles[member.digest])}: {facts.short(member)}"
-                taken.append(self._label(name, member, BLUE, taken, drawn))
+                titles = ", ".join(facts.titles[member.digest])
+                self._label(f"{titles}: {facts.short(member)}", member, BLUE)
 
-    def _label(
-        self, name: str, candidate: Candidate, colour: str, taken: list[Any], drawn: list[Any]
-    ) -> Any:
-        """Write a label at the best of a ring of places around its point; returns its box."""
+    def _label(self, name: str, candidate: Candidate, colour: str) -> None:
+        """Write a label at the best of a ring of places around its point."""
         from matplotlib.patheffects import withStroke
         from matplotlib.text import Text
 
@@ -200,19 +106,21 @@ class _Picture:
         text.update_positions(renderer)
         box = Text.get_window_extent(text, renderer)  # without the line to its point
 
-        def cost(place: tuple[float, float, float]) -> float:
-            distance, *shift = place
-            found = box.translated(*shift)
-            return float(
-                distance
-                + OVER_LABEL * found.count_overlaps(taken)
-                + OVER_DRAWN * found.count_overlaps(drawn)
-                + OUTSIDE * (2 - frame.count_contains(found.get_points()))
-            )
+        def shift(place: Point) -> Point:
+            distance, angle = place
+            across, up = distance + box.width / 2, distance + box.height / 2
+            return math.cos(angle) * across, math.sin(angle) * up
 
-        _, *shift = min(_ring(box.width, box.height), key=cost)
-        text.set_position([72 / DPI * pixels for pixels in shift])
-        return box.translated(*shift)
+        def cost(place: Point) -> float:
+            found = box.translated(*shift(place))
+            outside = 2 - frame.count_contains(found.get_points())
+            covered = OVER_LABEL * found.count_overlaps(self.taken)
+            covered += OVER_DRAWN * found.count_overlaps(self.drawn)
+            return float(place[0] + covered + OUTSIDE * outside)
+
+        best = shift(min(product(DISTANCES, map(math.radians, ANGLES)), key=cost))
+        text.set_position([72 / DPI * pixels for pixels in best])
+        self.taken.append(box.translated(*best))
 
     def _points(
         self, shown: Sequence[Candidate], label: str, marker: str, colour: str, size: float
@@ -252,40 +160,44 @@ class _Picture:
             top.set_xlabel("relative to standard attention (mha)", fontsize=FONT, color=DIM)
             top.tick_params(labelsize=FONT, colors=DIM)
 
-    def _drawn(self) -> list[Any]:
-        """What labels should not cover: points with their bars, the staircase, the legend."""
-        boxes = [self.axes.get_legend().get_window_extent().padded(3.0)]
-        for candidate in self.facts.candidates:
-            (x, y), error = self._place(candidate), self._error(candidate)
-            boxes.append(self._box((x, y - error), (x, y + error)).padded(5.0))
-        for (x, y), (next_x, next_y) in pairwise(self.stairs):
-            boxes.append(self._box((x, y), (next_x, y)).padded(2.0))
-            boxes.append(self._box((next_x, y), (next_x, next_y)).padded(2.0))
-        return boxes
+    def _stairs(self) -> list[Point]:
+        """The steps from left to right, the last one as wide as what was evaluated.
 
-    def _box(self, low: tuple[float, float], high: tuple[float, float]) -> Any:
+        With three objectives not every member is a corner. There are no stairs but between a cost
+        and something that is maximised.
+        """
+        if (self.across.direction, self.up.direction) != ("min", "max"):
+            return []
+        points = sorted({self._place(member) for member in self.facts.members})
+        corners = [points[i] for i in non_dominated([(x, -y) for x, y in points])]
+        end = max((self._place(c)[0] for c in self.facts.candidates), default=0.0)
+        return [*corners, (end, corners[-1][1])] if corners else []
+
+    def _boxes(self) -> list[Any]:
+        """Of points with their bars, the staircase, the legend."""
         from matplotlib.transforms import Bbox
 
-        return Bbox(self.axes.transData.transform([low, high]))
+        boxes = [self.axes.get_legend().get_window_extent().padded(3.0)]
+        bars = []
+        for candidate in self.facts.candidates:
+            (x, y), error = self._place(candidate), self._error(candidate)
+            bars.append(((x, y - error), (x, y + error), 5.0))
+        for (x, y), (next_x, next_y) in pairwise(self.stairs):
+            bars += [((x, y), (next_x, y), 2.0), ((next_x, y), (next_x, next_y), 2.0)]
+        at = self.axes.transData.transform
+        return boxes + [Bbox(at([low, high])).padded(around) for low, high, around in bars]
 
-    def _place(self, candidate: Candidate) -> tuple[float, float]:
-        return position(candidate, self.across, self.up)
+    def _place(self, candidate: Candidate) -> Point:
+        """Where a candidate stands, in the units of the axes."""
+        values = candidate.objectives
+        return (
+            _scale(self.across) * values[self.across.name],
+            _scale(self.up) * values[self.up.name],
+        )
 
     def _error(self, candidate: Candidate) -> float:
         """Half the length of a candidate's error bar."""
         return _scale(self.up) * candidate.errors.get(self.up.name, 0.0)
-
-
-def _ring(width: float, height: float) -> Iterator[tuple[float, float, float]]:
-    """Distances from a point, and the way of a label's centre to there, preferred ones first."""
-    for distance, angle in product(DISTANCES, map(math.radians, ANGLES)):
-        dx, dy = math.cos(angle), math.sin(angle)
-        across, up = _sign(dx) * width / 2, _sign(dy) * height / 2
-        yield distance, dx * distance + across, dy * distance + up
-
-
-def _sign(value: float) -> float:
-    return 0.0 if abs(value) < 0.1 else math.copysign(1.0, value)
 
 
 def _axes_of(facts: RunFacts) -> tuple[Objective, Objective]:
@@ -312,12 +224,10 @@ def _title(objective: Objective) -> str:
 
 
 def _caption(facts: RunFacts, across: Objective, up: Objective) -> str:
-    setup, summary = facts.setup, facts.summary
+    setup = facts.setup
     parts = [
-        f"space {summary.space}",
-        f"task {task_and_data(setup)}",
-        f"seed {summary.seed}",
-        f"{plural(summary.counts.evaluated, 'mechanism')} evaluated",
+        f"seed {setup.seed}",
+        f"{plural(facts.summary.counts.evaluated, 'mechanism')} evaluated",
         f"hypervolume {facts.hypervolume:.4f}",
     ]
     if setup.repeats > 1:

@@ -21,21 +21,20 @@ def runs_answer(runs: Sequence[RunSummary], problems: Sequence[Exception]) -> di
 
 def runs_columns(runs: Sequence[RunSummary]) -> list[Column]:
     """The table's columns, one row a run."""
-    done = tuple(f"{r.generations_done}/{r.generations}" for r in runs)
+    best = ["" if r.best is None else quantity(r.best, r.objective.unit) for r in runs]
+    volumes = ["" if r.hypervolume is None else f"{r.hypervolume:.4f}" for r in runs]
     return [
-        Column("run", tuple(r.name for r in runs), style="cyan"),
-        Column("status", tuple(r.status for r in runs)),
-        Column("space", tuple(r.space for r in runs), rank=3),
-        Column("task", tuple(r.task for r in runs), rank=4),
-        Column("algorithm", tuple(r.algorithm for r in runs), rank=4),
-        Column("generations", done, "right"),
-        Column("evaluated", tuple(str(r.counts.evaluated) for r in runs), "right", rank=1),
-        Column("failed", tuple(str(r.counts.failed) for r in runs), "right", rank=2),
-        Column("best", tuple(map(_best, runs)), "right", rank=1),
-        Column("hypervolume", tuple(map(_volume, runs)), "right", rank=1),
-        Column(
-            "last active", tuple(f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs), rank=2
-        ),
+        Column("run", [r.name for r in runs], style="cyan"),
+        Column("status", [r.status for r in runs]),
+        Column("space", [r.space for r in runs], rank=3),
+        Column("task", [r.task for r in runs], rank=4),
+        Column("algorithm", [r.algorithm for r in runs], rank=4),
+        Column("generations", [f"{r.generations_done}/{r.generations}" for r in runs], "right"),
+        Column("evaluated", [str(r.counts.evaluated) for r in runs], "right", rank=1),
+        Column("failed", [str(r.counts.failed) for r in runs], "right", rank=2),
+        Column("best", best, "right", rank=1),
+        Column("hypervolume", volumes, "right", rank=1),
+        Column("last active", [f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs], rank=2),
     ]
 
 
@@ -47,11 +46,3 @@ def _answer(run: RunSummary) -> dict[str, Any]:
         "objective": run.objective.name,
     }
     return {"run": plain.pop("name"), **plain}
-
-
-def _best(run: RunSummary) -> str:
-    return "" if run.best is None else quantity(run.best, run.objective.unit)
-
-
-def _volume(run: RunSummary) -> str:
-    return "" if run.hypervolume is None else f"{run.hypervolume:.4f}"

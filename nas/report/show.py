@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nas.canonical import digest
 from nas.compiler import formula_of, make_plan, plain_source
 from nas.errors import ViolationError
 from nas.mechanisms import MECHANISMS
-from nas.report.costs import Priced, Sizes, price, relative_columns, remarks
+from nas.report.costs import Priced, Sizes, price, show_price
 from nas.report.drawing import drawing, drawing_columns
 from nas.report.history import History, history_of, lineage_columns, results
 from nas.report.table import cut, line_width, say, say_table
@@ -42,8 +42,10 @@ class Shown:
     history: History | None
 
 
-def examine(source: Source, sizes: Sizes) -> Shown:
-    """Find out everything about a genome.
+def examine(
+    source: Source, dim: int | None = None, heads: int | None = None, tokens: int | None = None
+) -> Shown:
+    """Find out everything about a genome, at these sizes, else at those of its run's task.
 
     Raises:
         ViolationError: it does not type-check.
@@ -55,6 +57,11 @@ def examine(source: Source, sizes: Sizes) -> Shown:
         raise ViolationError(
             f"{source.text}: {error} `nas validate {source.text}` says more.", error.violations
         ) from None
+    sizes, task = Sizes(), source.task()
+    if task is not None:
+        sizes = Sizes(task.sizes.dim, task.sizes.heads, task.sizes.tokens, task.qkv_bias)
+    given: dict[str, Any] = {"dim": dim, "heads": heads, "tokens": tokens}
+    sizes = replace(sizes, **{name: size for name, size in given.items() if size is not None})
     name, priced = digest(source.genome), price(plan.genome, sizes)
     code = None
     if priced.cost is not None:
@@ -96,10 +103,7 @@ def show(console: Console, shown: Shown) -> None:
     say_table(console, drawing_columns(drawing(shown.plan.genome)))
     say(console, *_notes(shown))
     _section(console, f"Costs of one block at {shown.sizes}")
-    if shown.priced.cost is None:
-        say(console, shown.priced.problem)
-    else:
-        say_table(console, relative_columns("", shown.priced.cost, shown.sizes))
+    show_price(console, shown.priced, shown.sizes)
     if shown.history:
         _section(console, f"In run {shown.history.run}, all attention layers together")
         say_table(console, results(shown.history))
@@ -135,7 +139,7 @@ def _notes(shown: Shown) -> list[str]:
     lines = [layers[canonical.placement]]
     if len(canonical.nodes) < len(given.nodes):
         lines.append(f"The file has {len(given.nodes)} nodes; what has no effect is left out here.")
-    lines += remarks(canonical, shown.sizes.heads)
+    lines += [f"{remark}." for remark in shown.plan.remarks(shown.sizes.heads)]
     if shown.plan.unsafe:
         lines.append(f"Not causal: {', '.join(shown.plan.unsafe)} sees later tokens.")
     return ["", *lines]

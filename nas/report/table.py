@@ -35,14 +35,14 @@ class Column:
     """
 
     header: str
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     align: Literal["left", "right"] = "left"
     style: str = ""
     rank: int = 0
     least: int = 0
 
     def __post_init__(self) -> None:
-        cells = tuple(printable(cell).replace("\n", "\\n") for cell in self.cells)
+        cells = [printable(cell).replace("\n", "\\n") for cell in self.cells]
         object.__setattr__(self, "cells", cells)
 
     @property
@@ -67,7 +67,12 @@ def say(console: Console, *lines: Line) -> None:
 
 def say_table(console: Console, columns: Sequence[Column]) -> None:
     """Print a table; see ``table_lines``."""
-    for line in table_lines(columns, line_width(console)):
+    say_lines(console, table_lines(columns, line_width(console)))
+
+
+def say_lines(console: Console, lines: Sequence[Text]) -> None:
+    """Print lines that fit."""
+    for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 

@@ -5,37 +5,31 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.evaluation.study import Result
 from nas.evaluation.trial import mean_and_error
 from nas.report.table import Column, say, say_table
 from nas.report.text import last_line
 from nas.report.units import FRACTION, amount, header, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rich.console import Console
 
-    from nas.evaluation.trial import Evaluation
     from nas.objectives import Metric
 
 COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
 
 
 @dataclass(frozen=True)
-class Training:
-    """One training of one mechanism, and what it gave.
+class Training(Result):
+    """One training of one mechanism, and what it gave; its name is the SOURCE as given.
 
     Attributes:
-        name: the SOURCE as given.
-        repeat: the how-many-eth training of it, from 0.
         costs: of all attention layers, by name.
         metric: the task's first, by which mechanisms are compared.
     """
 
-    name: str
-    digest: str
-    repeat: int
-    evaluation: Evaluation
     costs: Mapping[str, float]
     metric: Metric
 
@@ -60,32 +54,34 @@ def trial_table(console: Console, trainings: Sequence[Training]) -> None:
 
     Differences are those of trainings that share their seed, to the mechanism named first.
     """
-    metric = trainings[0].metric
-    names = list(dict.fromkeys(training.name for training in trainings))
-    of = {name: [t for t in trainings if t.name == name] for name in names}
-    base = f"over {names[0]}"
-    say_table(
-        console,
-        [
-            Column("mechanism", tuple(names)),
-            _column(header(metric.name, metric.unit), [_mean(own, metric) for own in of.values()]),
-            _column(base, [_over(own, of[names[0]], metric) for own in of.values()]),
-            *(
-                _column(header(name), [amount(own[0].costs[name]) for own in of.values()])
-                for name in COSTS
-            ),
-            _column("core s", [_seconds(own) for own in of.values()]),
-            _column("trained", [str(len(_ended(own))) for own in of.values()]),
-            _column("failed", [str(len(own) - len(_ended(own))) for own in of.values()]),
+    metric, ok = trainings[0].metric, [t for t in trainings if t.evaluation.is_ok]
+    of = {t.name: [own for own in trainings if own.name == t.name] for t in trainings}
+    values = {
+        name: {t.repeat: t.evaluation.metrics[metric.name] for t in ok if t.name == name}
+        for name in of
+    }
+    seconds = [[t.evaluation.core_seconds for t in ok if t.name == name] for name in of]
+    first = next(iter(of))
+    cells = {
+        header(metric.name, metric.unit): [_mean(own.values(), metric) for own in values.values()],
+        f"over {first}": [
+            "-" if name == first else _over(own, values[first], metric)
+            for name, own in values.items()
         ],
-    )
+        **{header(c): [amount(own[0].costs[c]) for own in of.values()] for c in COSTS},
+        "core s": [f"{mean_and_error(own)[0]:.1f}" if own else "-" for own in seconds],
+        "trained": [str(len(own)) for own in values.values()],
+        "failed": [str(len(own) - len(values[name])) for name, own in of.items()],
+    }
+    numbers = [Column(title, column, "right") for title, column in cells.items()]
+    say_table(console, [Column("mechanism", [*of]), *numbers])
     if any(len(own) > 1 for own in of.values()):
         say(console, "", "±: standard error of the mean over seeds.")
-    if len(names) > 1:
+    if len(of) > 1:
         what = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
         say(
             console,
-            f"{base}: difference in {what}, between trainings that share their seed (the "
+            f"over {first}: difference in {what}, between trainings that share their seed (the "
             "backbone's start and the order of examples).",
         )
     for training in trainings:
@@ -114,38 +110,18 @@ def _entry(training: Training) -> dict[str, Any]:
     }
 
 
-def _column(title: str, cells: Sequence[str]) -> Column:
-    return Column(title, tuple(cells), "right")
-
-
-def _ended(trainings: Sequence[Training]) -> list[Evaluation]:
-    return [t.evaluation for t in trainings if t.evaluation.is_ok]
-
-
-def _mean(trainings: Sequence[Training], metric: Metric) -> str:
-    values = [evaluation.metrics[metric.name] for evaluation in _ended(trainings)]
+def _mean(values: Collection[float], metric: Metric) -> str:
     if not values:
         return "-"
-    mean, error = mean_and_error(values)
+    mean, error = mean_and_error([*values])
     return amount(mean, metric.unit, error)
 
 
-def _seconds(trainings: Sequence[Training]) -> str:
-    values = [evaluation.core_seconds for evaluation in _ended(trainings)]
-    return f"{mean_and_error(values)[0]:.1f}" if values else "-"
-
-
-def _over(trainings: Sequence[Training], base: Sequence[Training], metric: Metric) -> str:
-    """The mean difference from the base's trainings of the same repeats."""
-    known = {t.repeat: t.evaluation for t in base if t.evaluation.is_ok}
-    scale = 100 if metric.unit == FRACTION else 1
-    gains = [
-        scale * (t.evaluation.metrics[metric.name] - known[t.repeat].metrics[metric.name])
-        for t in trainings
-        if t.evaluation.is_ok and t.repeat in known
-    ]
-    if not gains or trainings == base:
+def _over(own: Mapping[int, float], base: Mapping[int, float], metric: Metric) -> str:
+    """The mean difference between trainings of the same repeats."""
+    scale, places = (100, 1) if metric.unit == FRACTION else (1, 3)
+    gains = [scale * (own[repeat] - base[repeat]) for repeat in own.keys() & base.keys()]
+    if not gains:
         return "-"
     mean, error = mean_and_error(gains)
-    places = 1 if metric.unit == FRACTION else 3
     return f"{mean:+.{places}f}" + (f" ± {error:.{places}f}" if error is not None else "")

@@ -48,8 +48,7 @@ def _compare(
 ) -> list[Figure]:
     accuracies: dict[str, list[float]] = {name: [] for name in forms}
     works = {name: partial(_keep, accuracies[name], form) for name, form in forms.items()}
-    # The first round warms caches, and makes torch import what optimisers need.
-    taken = {name: all_[1:] for name, all_ in interleaved(works, seeds + 1).items()}
+    taken = interleaved(works, seeds)
     _print(task, seeds, taken, {name: all_[1:] for name, all_ in accuracies.items()})
     ratios = [
         ratio(f"{prefix}{name} / {OURS}", taken[name], taken[OURS])

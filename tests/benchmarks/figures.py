@@ -1,8 +1,8 @@
 """What a benchmark gives: figures with their spread, a table of them, and a line of history each.
 
 Work that is compared takes turns, so that a noisy minute meets all of it alike. A time is the
-fastest of its rounds; a ratio is that of the two fastest, and its spread the middle half of the
-ratios of single rounds.
+fastest of its rounds (on a GPU, where elapsed time counts, the median); the spread is the middle
+half of the rounds.
 """
 
 from __future__ import annotations
@@ -43,36 +43,46 @@ class Figure:
 
 
 def interleaved(
-    works: Mapping[str, Callable[[], object]], rounds: int, least_seconds: float = 0.0
+    works: Mapping[str, Callable[[], object]],
+    rounds: int,
+    least_seconds: float = 0.0,
+    clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
-    """Seconds of processor time that each work takes in each round, all in turn.
-
-    Processor time is that of all threads; neighbours on a shared machine change it little.
+    """Seconds that each work takes in each round, all in turn; a round before the first warms up.
 
     Args:
         least_seconds: work that is shorter is repeated for so long, and its fastest time counts.
+        clock: by default processor time, of all threads of this process; neighbours on a shared
+            machine change it little.
     """
     taken: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(rounds):
+    for number in range(rounds + 1):
         for name, work in works.items():
-            end = time.process_time() + least_seconds
-            best = seconds(work)
-            while time.process_time() < end:
-                best = min(best, seconds(work))
-            taken[name].append(best)
+            begin = start = clock()
+            work()
+            best = clock() - start
+            while number and clock() < begin + least_seconds:
+                start = clock()
+                work()
+                best = min(best, clock() - start)
+            if number:
+                taken[name].append(best)
     return taken
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Processor time of one call, of all threads of this process."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+def single(name: str, value: float, unit: str) -> Figure:
+    """What was measured once, or is the same in every round."""
+    return Figure(name, value, unit, value, value)
 
 
 def fastest(name: str, samples: Sequence[float], unit: str) -> Figure:
     """The least of the rounds."""
     return Figure(name, min(samples), unit, *_middle_half(samples))
+
+
+def median(name: str, samples: Sequence[float], unit: str) -> Figure:
+    """The median of the rounds."""
+    return Figure(name, statistics.median(samples), unit, *_middle_half(samples))
 
 
 def rate(name: str, count: int, samples: Sequence[float], unit: str) -> Figure:
@@ -81,9 +91,12 @@ def rate(name: str, count: int, samples: Sequence[float], unit: str) -> Figure:
 
 
 def ratio(name: str, slow: Sequence[float], fast: Sequence[float]) -> Figure:
-    """How many times as long ``slow`` takes as ``fast``; their rounds are the same rounds."""
-    single = [a / b for a, b in zip(slow, fast, strict=True)]
-    return Figure(name, min(slow) / min(fast), TIMES, *_middle_half(single))
+    """How many times as long ``slow`` takes as ``fast``; their rounds are the same rounds.
+
+    The value is that of the two fastest, the spread that of the ratios of single rounds.
+    """
+    of_rounds = [a / b for a, b in zip(slow, fast, strict=True)]
+    return Figure(name, min(slow) / min(fast), TIMES, *_middle_half(of_rounds))
 
 
 def print_table(results: Mapping[str, Sequence[Figure]]) -> None:

@@ -4,24 +4,29 @@ Three tables, on a CUDA device alone (without one, a sentence and nothing else):
 
 - a step of the task vit-cifar10 eagerly and as a CUDA graph;
 - candidates trained in an hour by one worker and by several that share the GPU;
-- a block forward and backward, eager and compiled, against the same projections around
+- a block forward and backward in bfloat16 against the same projections around
   F.scaled_dot_product_attention, at 1,024 to 16,384 tokens; what does not fit is shown as such.
 
-Rounds are interleaved; times are elapsed, with the GPU waited for before and after, and the median
-round counts. ``--genome SOURCE`` adds genomes to the third table: an exported champion, for one.
+Times are elapsed, as processor time says nothing of a GPU, and the median round counts.
+``--genome SOURCE`` adds genomes to the third table: an exported champion, for one.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import build_attention
+from nas.errors import NasError
+from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.share import Execution
 from nas.evaluation.trainer import build_model
 from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
@@ -31,18 +36,21 @@ from nas.tasks import Data, Task, load_task
 from nas.training.optimizers import make_optimizer
 from nas.training.stepping import Steps, graphs_on
 from nas.training.steps import TrainStep
-from tests.benchmarks.elapsed import interleaved_on, median_of, print_figures, ratio_of
-from tests.benchmarks.figures import Figure
-from tests.benchmarks.gpu_attention import attention
+from tests.benchmarks.figures import TIMES, Figure, interleaved, median, single
 
 if TYPE_CHECKING:
     from nas.genome import Genome
 
+GENOMES: Final = ("mha", "qana")
 STEPS: Final = 50  # of a round
+EAGER, GRAPH = "eager", "cuda graph"
 WORKERS: Final = (1, 2, 4, 8)
 CANDIDATES: Final = 24  # of each number of workers
-GENOMES: Final = ("mha", "qana")
-EAGER, GRAPH = "eager", "cuda graph"
+DIM, HEADS = 512, 8
+TOKENS: Final = (1024, 2048, 4096, 8192, 16384)
+FUSED: Final = "F.scaled_dot_product_attention"
+
+Work = Callable[[], None]
 
 
 def gpu(options: argparse.Namespace) -> list[Figure]:
@@ -54,8 +62,7 @@ def gpu(options: argparse.Namespace) -> list[Figure]:
     print(f"\n{torch.cuda.get_device_name(device)}")
     task = load_task("vit-cifar10", data=options.data)
     data = task.load()
-    names = (*GENOMES, *getattr(options, "genome", ()))
-    genomes = {name: load_genome(name) for name in names}
+    genomes = {name: load_genome(name) for name in (*GENOMES, *options.genome)}
     return [
         *steps(task, data, device, options.rounds),
         *candidates(task, data, _shared),
@@ -71,19 +78,17 @@ def steps(
     figures = []
     for name in GENOMES:
         works = {form: _training(task, data, name, form, device, count) for form in (EAGER, GRAPH)}
-        samples = interleaved_on(works, rounds, device)
+        samples = _elapsed(works, rounds, device)
         for form, taken in samples.items():
-            figures.append(
-                median_of(f"{name}, {form}", [1e3 * s / count for s in taken], "ms a step")
-            )
-        figures.append(ratio_of(f"{name}, {EAGER} / {GRAPH}", samples[EAGER], samples[GRAPH]))
-    print_figures(figures)
+            figures.append(median(f"{name}, {form}", [1e3 * s / count for s in taken], "ms a step"))
+        figures.append(_ratio(f"{name}, {EAGER} / {GRAPH}", samples[EAGER], samples[GRAPH]))
+    _print(figures)
     return figures
 
 
 def _training(
     task: Task, data: Data, name: str, form: str, device: torch.device, count: int
-) -> Callable[[], None]:
+) -> Work:
     """Some steps of a training that never ends; what was asked for must be what runs."""
     model = build_model(mechanism(name).genome, task, data, 0).to(device)
     train = task.examples(data, "train", device, torch.bfloat16)
@@ -128,16 +133,13 @@ def candidates(
         failed = sum(not evaluation.is_ok for evaluation in done)
         ran = ", ".join(sorted({evaluation.execution for evaluation in done}))
         print(f"  {workers} workers: {failed} failed; {ran or 'steps of an unknown kind'}")
-        hourly = 3600 * len(done) / seconds
-        figures.append(Figure(f"{workers} workers", hourly, "candidates/h", hourly, hourly))
-    print_figures(figures)
+        figures.append(single(f"{workers} workers", 3600 * len(done) / seconds, "candidates/h"))
+    _print(figures)
     return figures
 
 
 def _shared(task: Task, data: Data, workers: int) -> Evaluator:
     """Workers that have one GPU together."""
-    from nas.evaluation.ray_backend import RayEvaluator
-
     shared = Execution(workers=workers, gpus_per_worker=1 / workers)
     return RayEvaluator(task, data, shared)
 
@@ -156,8 +158,117 @@ def _trials(task: Task, count: int, seed: int) -> list[Trial]:
 
 
 def _exists(genome: Genome, task: Task) -> bool:
+    """Whether the task's heads can be cut as it wants them."""
     try:
         build_attention(genome, task.width, task.heads)
-    except Exception:  # heads that cannot be cut so, for one
+    except NasError:
         return False
     return True
+
+
+def attention(
+    genomes: Mapping[str, Genome],
+    device: torch.device,
+    rounds: int,
+    lengths: Sequence[int] = TOKENS,
+) -> list[Figure]:
+    """Milliseconds of one sequence forward and backward, and times as long as fused attention."""
+    print(f"\none sequence, dim {DIM}, {HEADS} heads, bfloat16: ms forward and backward, peak MiB")
+    figures = []
+    for tokens in lengths:
+        forms: dict[str, nn.Module] = {FUSED: Fused()}
+        forms |= {name: build_attention(genome, DIM, HEADS) for name, genome in genomes.items()}
+        figures += compare(forms, tokens, device, rounds)
+    return figures
+
+
+class Fused(nn.Module):
+    """The projections of standard attention around torch's fused kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wqkv = nn.Linear(DIM, 3 * DIM, bias=False)
+        self.wo = nn.Linear(DIM, DIM)
+
+    def forward(self, x: Tensor) -> Tensor:
+        streams = self.wqkv(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        merged = F.scaled_dot_product_attention(*streams).transpose(1, 2).flatten(2)
+        out: Tensor = self.wo(merged)
+        return out
+
+
+def compare(
+    forms: Mapping[str, nn.Module], tokens: int, device: torch.device, rounds: int
+) -> list[Figure]:
+    """One length: the forms that fit, in turn."""
+    works: dict[str, Work] = {}
+    for name, form in forms.items():
+        work = _pass(form, tokens, device)
+        try:
+            mib = _peak_mib(work, device)
+        except torch.OutOfMemoryError:
+            gc.collect()
+            torch.cuda.empty_cache()
+            print(f"  {tokens:6,} tokens  {name:34}out of memory")
+            continue
+        works[name] = work
+        print(f"  {tokens:6,} tokens  {name:34}{mib:10.1f} MiB")
+    samples = _elapsed(works, rounds, device)
+    figures = []
+    for name, taken in samples.items():
+        label = f"{name}, {tokens} tokens"
+        figures.append(median(label, [1e3 * s for s in taken], "ms"))
+        if name != FUSED and FUSED in samples:
+            figures.append(_ratio(f"{label} / fused", taken, samples[FUSED]))
+    _print(figures)
+    return figures
+
+
+def _pass(form: nn.Module, tokens: int, device: torch.device) -> Work:
+    form.to(device, torch.bfloat16)
+    x = torch.randn(1, tokens, DIM, device=device, dtype=torch.bfloat16, requires_grad=True)
+    wanted, above = [x, *form.parameters()], torch.ones_like(x)
+
+    def work() -> None:
+        torch.autograd.grad(form(x), wanted, above, allow_unused=True)
+
+    return work
+
+
+def _peak_mib(work: Work, device: torch.device) -> float:
+    """The most that one pass holds beyond weights and input; only a GPU is asked."""
+    if device.type == "cpu":
+        work()
+        return 0.0
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    torch.cuda.synchronize(device)
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+
+
+def _elapsed(
+    works: Mapping[str, Work], rounds: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Elapsed seconds in each round; the device is waited for."""
+
+    def waited(work: Work) -> Work:
+        def both() -> None:
+            work()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+
+        return both
+
+    ended = {name: waited(work) for name, work in works.items()}
+    return interleaved(ended, rounds, clock=time.perf_counter)
+
+
+def _ratio(name: str, slow: Sequence[float], fast: Sequence[float]) -> Figure:
+    """The median of the rounds' ratios."""
+    return median(name, [a / b for a, b in zip(slow, fast, strict=True)], TIMES)
+
+
+def _print(figures: Sequence[Figure]) -> None:
+    for figure in figures:
+        print(f"  {figure.name:52}{figure!s:>20}   {figure.spread}", flush=True)

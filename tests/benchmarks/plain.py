@@ -8,9 +8,10 @@ by one (``PerImage``), or from one tensor prepared before (``Preloaded``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -19,13 +20,13 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from nas.tasks import Data, Side
     from nas.tasks.images import ImageTask
 
 Batches = Iterable[tuple[Tensor, Tensor]]
+Transform = Callable[[Image.Image], Tensor]
 
 
 class Transformer(nn.Module):
@@ -79,21 +80,17 @@ class Layer(nn.Module):
 class PerImage(Dataset[tuple[Tensor, int]]):
     """Images as torchvision's data sets give them: a PIL image and a transform each."""
 
-    def __init__(self, data: Data, side: Side) -> None:
-        self.images, self.labels = _side(data, side)
-        self.transform = transforms.Compose(
-            [
-                transforms.ToTensor(),
-                transforms.Normalize(*([v / 255 for v in data.facts[n]] for n in ("mean", "std"))),
-            ]
-        )
+    def __init__(self, data: Data, side: Side, transform: Transform) -> None:
+        images, self.labels = _side(data, side)
+        self.images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+        self.transform = transform
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         # Grey images are two-dimensional in PIL.
-        pixels = self.images[index].transpose(1, 2, 0).squeeze()
+        pixels = self.images[index].squeeze()
         return self.transform(Image.fromarray(pixels)), int(self.labels[index])
 
 
@@ -118,7 +115,9 @@ class Preloaded:
 
 def loaders(data: Data, batch_size: int) -> tuple[Batches, Batches]:
     """Training and validation images through a DataLoader in this process."""
-    train, held_out = PerImage(data, "train"), PerImage(data, "validation")
+    mean, std = ([v / 255 for v in data.facts[name]] for name in ("mean", "std"))
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize(mean, std)])
+    train, held_out = (PerImage(data, side, transform) for side in ("train", "validation"))
     return DataLoader(train, batch_size, shuffle=True), DataLoader(held_out, batch_size)
 
 

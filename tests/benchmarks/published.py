@@ -24,9 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import torch
-from PIL import Image
 
 from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import make_plan
@@ -36,9 +34,9 @@ from nas.evaluation.trial import Trial, training_seed
 from nas.genome import Genome
 from nas.tasks import load_task
 from tests.benchmarks.figures import TIMES, Figure
+from tests.benchmarks.plain import PerImage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from nas.tasks import Data, Task
@@ -69,20 +67,42 @@ def published(options: argparse.Namespace) -> list[Figure]:
 
 def _compare(task: Task, data: Data, process: ProcessPoolExecutor) -> list[Figure]:
     genomes = process.submit(_sample, task).result()
-    ours = _ours(task, data)
-    ours(Genome.from_dict(STANDARD), 0)  # imports and first calls
+    _ours(task, data, STANDARD, 0)  # imports and first calls
     process.submit(_evaluate, STANDARD, 0).result()
     print(f"\n{task.name}, {task.data}: core-seconds of one evaluation, {GENOMES} genomes in turn")
     print(f"  {'published':>10}{'ours':>8}{'ratio':>8}  accuracies   operations")
-    taken: dict[str, list[float]] = {"ours": [], "published": []}
+    ours, theirs = [], []
     for number, chromosome in enumerate(genomes):
-        before = _core_seconds()
-        accuracy = ours(Genome.from_dict(chromosome), number)
-        taken["ours"].append(_core_seconds() - before)
-        their_accuracy, seconds = process.submit(_evaluate, chromosome, number).result()
-        taken["published"].append(seconds)
-        _print_one(taken, accuracy, their_accuracy, chromosome)
-    return _figures(taken)
+        accuracy, seconds = _ours(task, data, chromosome, number)
+        their_accuracy, their_seconds = process.submit(_evaluate, chromosome, number).result()
+        ours.append(seconds)
+        theirs.append(their_seconds)
+        operations = ", ".join(node["op"] for node in chromosome["graph_def"])
+        print(
+            f"  {their_seconds:10.2f}{seconds:8.2f}{their_seconds / seconds:8.2f}  "
+            f"{their_accuracy:.3f} {accuracy:.3f}  {operations}",
+            flush=True,
+        )
+    whole = sum(theirs) / sum(ours)
+    low, middle, high = statistics.quantiles([a / b for a, b in zip(theirs, ours, strict=True)])
+    print(
+        f"  all: {sum(theirs):.1f} core-seconds against {sum(ours):.1f}, {whole:.2f} times; "
+        f"genome by genome {middle:.2f} ({low:.2f} to {high:.2f})"
+    )
+    return [
+        Figure(f"published / ours, {GENOMES} genomes", whole, TIMES, low, high),
+        Figure("published / ours, median genome", middle, TIMES, low, high),
+    ]
+
+
+def _ours(task: Task, data: Data, chromosome: Any, seed: int) -> tuple[float, float]:
+    """Accuracy and core-seconds; trained and judged as in a search."""
+    before = _core_seconds()
+    genome = canonicalise(Genome.from_dict(chromosome), task.sizes)
+    key = resolved_digest(genome, task.sizes)
+    trial = Trial(key, genome, training_seed(0, "published", seed))
+    found = train_candidate(trial, task, data)
+    return found.metrics.get("accuracy", float("nan")), _core_seconds() - before
 
 
 def _begin(folder: Path, data: str) -> None:
@@ -130,8 +150,7 @@ class Theirs:
     def sample(self, task: Task) -> list[Any]:
         """Chromosomes that both systems can train, no mechanism twice."""
         random.seed(0)
-        dim, heads, depth, tokens = task.sizes
-        x, found, seen = torch.randn(2, tokens, dim), [], set()
+        x, found, seen = torch.randn(2, task.sizes.tokens, task.sizes.dim), [], set()
         while len(found) < GENOMES:
             chromosome: Any = STANDARD
             for _ in range(random.randint(1, MOST_MUTATIONS)):
@@ -139,7 +158,7 @@ class Theirs:
             try:
                 genome = Genome.from_dict(chromosome)
                 make_plan(genome)
-                key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
+                key = resolved_digest(genome, task.sizes)
             except NasError:
                 continue
             if key not in seen and self._can_train(chromosome, x):
@@ -161,61 +180,13 @@ class Theirs:
 def _serving(data: Data) -> Any:
     """What stands for torchvision's class: the same images, one by one."""
 
-    class Images(torch.utils.data.Dataset[Any]):
-        def __init__(self, root: str, train: bool, download: bool, transform: Any) -> None:
-            columns = data.train if train else data.validation
-            self.images = np.ascontiguousarray(columns["images"].transpose(0, 2, 3, 1))
-            self.targets = columns["labels"]
-            self.transform = transform
+    def images(root: str, train: bool, download: bool, transform: Any) -> PerImage:
+        return PerImage(data, "train" if train else "validation", transform)
 
-        def __len__(self) -> int:
-            return len(self.images)
-
-        def __getitem__(self, index: int) -> Any:
-            return self.transform(Image.fromarray(self.images[index])), int(self.targets[index])
-
-    return Images
-
-
-def _ours(task: Task, data: Data) -> Callable[[Genome, int], float]:
-    """Train and judge as a search does."""
-    dim, heads, depth, _ = task.sizes
-
-    def evaluate(genome: Genome, seed: int) -> float:
-        key = resolved_digest(genome, dim=dim, heads=heads, depth=depth)
-        trial = Trial(key, canonicalise(genome), training_seed(0, "published", seed))
-        return train_candidate(trial, task, data).metrics.get("accuracy", float("nan"))
-
-    return evaluate
+    return images
 
 
 def _core_seconds() -> float:
     """Of this process and of its children that have ended, such as loaders' workers."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
-
-
-def _print_one(
-    taken: dict[str, list[float]], accuracy: float, their_accuracy: float, chromosome: Any
-) -> None:
-    ours, theirs = taken["ours"][-1], taken["published"][-1]
-    operations = ", ".join(node["op"] for node in chromosome["graph_def"])
-    print(
-        f"  {theirs:10.2f}{ours:8.2f}{theirs / ours:8.2f}  {their_accuracy:.3f} {accuracy:.3f}  "
-        f"{operations}",
-        flush=True,
-    )
-
-
-def _figures(taken: dict[str, list[float]]) -> list[Figure]:
-    ratios = [a / b for a, b in zip(taken["published"], taken["ours"], strict=True)]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    whole = sum(taken["published"]) / sum(taken["ours"])
-    print(
-        f"  all: {sum(taken['published']):.1f} core-seconds against {sum(taken['ours']):.1f}, "
-        f"{whole:.2f} times; genome by genome {middle:.2f} ({low:.2f} to {high:.2f})"
-    )
-    return [
-        Figure("published / ours, 30 genomes", whole, TIMES, low, high),
-        Figure("published / ours, median genome", middle, TIMES, low, high),
-    ]

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from nas.report.facts import RunFacts, gather
 from nas.store import open_run
-from tests.benchmarks.figures import TIMES, Figure
+from tests.benchmarks.figures import TIMES, Figure, single
 
 SPACE: Final = "attention_v1"
 TASK: Final = "published-proxy"
@@ -54,9 +55,13 @@ def run_and_measure(folder: str, data: str) -> dict[str, float]:
         "workers": WORKERS, "seed": 0, "runs": folder, "run": "benchmark",
     }  # fmt: skip
     arguments = [text for name, value in words.items() for text in (f"--{name}", str(value))]
-    code = "from nas.cli import main; main()"
-    command = [sys.executable, "-c", code, "search", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    begin = [sys.executable, "-c", "from nas.cli import main; main()"]
+    return core_seconds_of([*begin, "search", *arguments])
+
+
+def core_seconds_of(command: Sequence[str], **given: Any) -> dict[str, float]:
+    """Core-seconds of a command, by the names of its processes' programs."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, **given) as process:
         family = Family(process.pid)
         while process.poll() is None:
             family.look()
@@ -140,4 +145,4 @@ def _told(facts: RunFacts, spent: dict[str, float]) -> list[Figure]:
         print(f"  {name:26}{seconds:9.1f} core-seconds")
     for name, (value, unit) in values.items():
         print(f"  {name:26}{value:9.2f} {unit}")
-    return [Figure(name, value, unit, value, value) for name, (value, unit) in values.items()]
+    return [single(name, value, unit) for name, (value, unit) in values.items()]

@@ -11,7 +11,7 @@ from nas.compiler import build_attention
 from nas.evaluation.local import LocalEvaluator
 from nas.mechanisms import mechanism
 from nas.tasks import Data, Task, load_task
-from tests.benchmarks import gpu, gpu_attention
+from tests.benchmarks import gpu
 
 CPU = torch.device("cpu")
 
@@ -58,7 +58,7 @@ def test_gpu_candidates_counts_what_was_trained(
 
 def test_gpu_attention_holds_blocks_against_fused_attention() -> None:
     genomes = {name: mechanism(name).genome for name in ("mha", "uniform")}
-    figures = gpu_attention.attention(genomes, CPU, rounds=1, lengths=(32,), is_compiled=False)
+    figures = gpu.attention(genomes, CPU, rounds=1, lengths=(32,))
     assert [figure.name for figure in figures] == [
         "F.scaled_dot_product_attention, 32 tokens",
         "mha, 32 tokens", "mha, 32 tokens / fused",
@@ -67,13 +67,11 @@ def test_gpu_attention_holds_blocks_against_fused_attention() -> None:
 
 
 def test_gpu_attention_shows_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    class Greedy(gpu_attention.Fused):
+    class Greedy(gpu.Fused):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    figures = gpu_attention.compare(
-        {"fused": gpu_attention.Fused(), "greedy": Greedy()}, 32, CPU, rounds=1
-    )
+    figures = gpu.compare({"fused": gpu.Fused(), "greedy": Greedy()}, 32, CPU, rounds=1)
     assert [figure.name for figure in figures] == ["fused, 32 tokens"]
     assert "out of memory" in capsys.readouterr().out
 
@@ -81,8 +79,8 @@ def test_gpu_attention_shows_what_does_not_fit(capsys: pytest.CaptureFixture[str
 def test_gpu_fused_is_the_block_of_standard_attention() -> None:
     torch.manual_seed(0)
     fused, block = (
-        gpu_attention.Fused(),
-        build_attention(mechanism("mha").genome, gpu_attention.DIM, gpu_attention.HEADS),
+        gpu.Fused(),
+        build_attention(mechanism("mha").genome, gpu.DIM, gpu.HEADS),
     )
     with torch.no_grad():
         query, key, value = fused.wqkv.weight.chunk(3)
@@ -92,5 +90,5 @@ def test_gpu_fused_is_the_block_of_standard_attention() -> None:
             fused.wo.bias.zero_()
         else:
             block.wo.bias.copy_(fused.wo.bias)
-        x = torch.randn(1, 20, gpu_attention.DIM)
+        x = torch.randn(1, 20, gpu.DIM)
         torch.testing.assert_close(block(x), fused(x), rtol=1e-4, atol=1e-5)

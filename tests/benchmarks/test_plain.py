@@ -10,6 +10,7 @@ from nas.mechanisms import mechanism
 from nas.tasks import Data, load_task
 from nas.tasks.images import ImageTask
 from nas.tasks.images.examples import patches
+from tests.benchmarks import published
 from tests.benchmarks.plain import Transformer, loaders, preloaded, train
 
 
@@ -55,3 +56,9 @@ def test_both_ways_give_the_same_images(task: ImageTask, data: Data) -> None:
 
 def test_training_gives_an_accuracy(task: ImageTask, data: Data) -> None:
     assert 0.0 <= train(task, data, preloaded(data, 8), seed=0) <= 1.0
+
+
+def test_what_is_held_against_the_published_evaluation_trains(task: ImageTask, data: Data) -> None:
+    accuracy, seconds = published._ours(task, data, published.STANDARD, seed=0)
+    assert 0.0 <= accuracy <= 1.0
+    assert seconds > 0.0

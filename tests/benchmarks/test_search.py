@@ -1,4 +1,4 @@
-"""The search benchmark counts the time of every process, orphans too, and every mechanism once."""
+"""Benchmarks of searches count the time of every process, orphans too, and every mechanism once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import subprocess
 import sys
 from typing import Final
 
-from tests.benchmarks import search
+import pytest
+
+from tests.benchmarks import search, versions
 
 # A process starts another one and leaves; that one, nobody's child now, works for a moment.
 ORPHAN: Final = """
@@ -31,3 +33,9 @@ def test_a_name_of_a_program_may_hold_spaces_and_brackets() -> None:
     stat = search.Stat(f"17 (a (b) c) S {numbers}")
     assert (stat.pid, stat.name, stat.parent) == (17, "a (b) c", 3)
     assert (stat.ticks, stat.started) == (13 + 14, 21)
+
+
+@pytest.mark.slow
+def test_a_version_trains_the_samples_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "MECHANISMS", 4)
+    assert versions._search(versions.HERE, "digits") > 0.0  # it says if fewer were trained

@@ -1,10 +1,8 @@
 """How well a calibration predicts the time of mechanisms that it did not measure.
 
 Distinct random genomes of the spaces and all named mechanisms, forward and backward, as compiled
-for a task's sizes. Calibrations and measurements take turns with all else on the machine: what
-disturbs one does not meet the other alike, so that a quiet machine gives the smaller errors. On a
-busy one (2026-11-22, AMD EPYC, two cores, nine processes that wanted them): median error 11.5 % and
-Spearman 0.983 at vit-cifar10's sizes, 13.3 % and 0.979 at recall's, calibrated in 7.5 s.
+for a task's sizes. What disturbs a calibration does not meet the measurements alike, so that a
+quiet machine gives the smaller errors.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 from typing import Final
@@ -31,7 +29,7 @@ from nas.timing import calibrate, predict_ms
 from nas.timing.measuring import Passes
 from nas.validation import load_policy
 from nas.variation import Variation
-from tests.benchmarks.figures import Figure
+from tests.benchmarks.figures import Figure, single
 
 GENOMES: Final = 200
 SHARES: Final = {"attention_v2": 0.7, "attention_v1": 0.2, "quickstart": 0.1}
@@ -57,18 +55,25 @@ def timing(options: argparse.Namespace) -> list[Figure]:
     figures = []
     for name, setting in SETTINGS.items():
         begin = time.process_time()
-        calibration = _calibrated(setting)
+        calibration = calibrate(
+            setting.sizes,
+            batch=setting.batch,
+            precision="float32",
+            device="cpu",
+            is_causal=setting.is_causal,
+            qkv_bias=False,
+        )
         seconds = time.process_time() - begin
-        genomes = list(drawn(GENOMES, setting).values())
+        genomes = drawn(GENOMES, setting)
         measured = measure(genomes, setting, options.rounds)
         predicted = [predict_ms(genome, setting.sizes, calibration) for genome in genomes]
         errors = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
         low, middle, high = (100 * value for value in quantiles(errors, n=4))
         order = float(spearmanr(predicted, measured).statistic)
         figures += [
-            Figure(f"{name}, calibration", seconds, "s", seconds, seconds),
+            single(f"{name}, calibration", seconds, "s"),
             Figure(f"{name}, error of {len(genomes)} genomes", middle, "%", low, high),
-            Figure(f"{name}, Spearman", order, "", order, order),
+            single(f"{name}, Spearman", order, ""),
         ]
         print(f"\n{name}: {len(genomes)} genomes, measured best of {options.rounds} rounds")
         for figure in figures[-3:]:
@@ -76,10 +81,10 @@ def timing(options: argparse.Namespace) -> list[Figure]:
     return figures
 
 
-def drawn(count: int, setting: Setting) -> dict[Genome, Genome]:
+def drawn(count: int, setting: Setting) -> list[Genome]:
     """All named mechanisms and random genomes in normal form, those that exist there."""
     rng = np.random.default_rng(5)
-    found: dict[Genome, Genome] = {}
+    found: dict[Genome, None] = {}
     for named in MECHANISMS.values():
         _add(named.genome, setting, found)
     for name, share in SHARES.items():
@@ -88,7 +93,7 @@ def drawn(count: int, setting: Setting) -> dict[Genome, Genome]:
         least = len(found) + round(share * count)
         while len(found) < least:
             _add(variation.sample(rng), setting, found)
-    return found
+    return list(found)
 
 
 def measure(genomes: Sequence[Genome], setting: Setting, rounds: int) -> list[float]:
@@ -102,18 +107,7 @@ def measure(genomes: Sequence[Genome], setting: Setting, rounds: int) -> list[fl
     return [1e3 * min(times) for times in zip(*found[1:], strict=True)]
 
 
-def _calibrated(setting: Setting) -> Mapping[str, object]:
-    return calibrate(
-        setting.sizes,
-        batch=setting.batch,
-        precision="float32",
-        device="cpu",
-        is_causal=setting.is_causal,
-        qkv_bias=False,
-    )
-
-
-def _add(genome: Genome, setting: Setting, found: dict[Genome, Genome]) -> None:
+def _add(genome: Genome, setting: Setting, found: dict[Genome, None]) -> None:
     """Keep a genome, if it exists at these sizes and is new; every layer has it."""
     genome = canonicalise(genome, setting.sizes)
     try:
@@ -121,7 +115,7 @@ def _add(genome: Genome, setting: Setting, found: dict[Genome, Genome]) -> None:
     except NasError:
         return
     if not (setting.is_causal and make_plan(genome).unsafe):
-        found[genome] = genome
+        found[genome] = None
 
 
 def _block(genome: Genome, sizes: ModelSizes) -> torch.nn.Module:

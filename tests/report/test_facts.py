@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from nas.objectives import Objective, as_costs
 from nas.pareto import dominates
 from nas.report.facts import RunFacts, headline, id_length, session_seconds, tally
 from nas.report.units import duration
-from nas.store import find_proposal, front, named_members, open_run
+from nas.store import find_proposal, front, open_run
 
 
 def test_facts_agree_with_the_store(facts: RunFacts, recorded_run: Path) -> None:
@@ -22,53 +20,30 @@ def test_facts_agree_with_the_store(facts: RunFacts, recorded_run: Path) -> None
         assert facts.members == front(run)
         assert facts.summary.counts == run.counts()
         assert facts.hypervolume == run.generations()[-1].hypervolume
+        for title in ("best", "knee", "cheapest"):
+            assert title in facts.titles[find_proposal(run, title).digest]
+        (past,) = run.sessions()
+        evaluations = run.evaluations().values()
+    assert "best" in facts.titles[facts.members[0].digest]
+    assert sum(map(len, facts.titles.values())) == 3
+    assert past.ended is not None
+    seconds = (past.ended - past.started).total_seconds()
+    assert facts.wall_seconds == pytest.approx(seconds)
+    trained = sum(e.wall_seconds for e in evaluations)
+    assert facts.busy == pytest.approx(min(1.0, trained / (seconds * past.session.workers)))
 
 
-def test_named_mechanisms_are_told_by_what_they_are_at_the_tasks_sizes(facts: RunFacts) -> None:
+def test_named_mechanisms_and_who_beats_them(facts: RunFacts) -> None:
     named = dict(facts.named)
     assert {"mha", "ssqa", "uniform", "champion_2025"} <= named.keys()
-    # A quarter of four heads is one head.
+    # At the task's sizes: a quarter of four heads is one head.
     assert "gqa = mqa" in named
     assert facts.standard is named["mha"]
-
-
-def test_a_member_beats_the_named_mechanisms_that_it_dominates(facts: RunFacts) -> None:
     for member in facts.members:
         beaten = facts.beaten_by(member)
         for name, other in facts.named:
             is_beaten = dominates(facts.costs(member), facts.costs(other))
             assert all((part in beaten) == is_beaten for part in name.split(" = "))
-
-
-def test_titles_name_ends_and_knee_of_the_front_as_the_store_does(
-    facts: RunFacts, recorded_run: Path
-) -> None:
-    with open_run(recorded_run) as run:
-        for title in ("best", "knee", "cheapest"):
-            assert title in facts.titles[find_proposal(run, title).digest]
-    assert "best" in facts.titles[facts.members[0].digest]
-    assert sum(map(len, facts.titles.values())) == 3
-
-
-PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
-
-
-def test_best_and_cheapest_whatever_the_objectives(facts: RunFacts) -> None:
-    accuracy, macs = facts.setup.objectives
-
-    def named(*objectives: Objective) -> dict[str, Any]:
-        members = sorted(facts.members, key=lambda m: as_costs(objectives, m.objectives))
-        return named_members(objectives, members)
-
-    least = min(facts.members, key=lambda m: m.objectives["macs"])
-    turned = named(macs, accuracy)
-    assert turned["best"] is turned["cheapest"] is least
-    loss = dataclasses.replace(macs, is_metric=True)  # as a metric that is minimised
-    assert named(loss, accuracy).keys() == {"best", "knee"}
-    assert named(loss, accuracy)["best"] is least
-    costs = named(PARAMS, macs)  # no metric
-    assert costs["best"] is costs["cheapest"]
-    assert costs["best"].objectives["params"] == min(m.objectives["params"] for m in facts.members)
 
 
 def test_id_length_tells_all_digests_apart() -> None:
@@ -86,19 +61,8 @@ def test_sentences(facts: RunFacts) -> None:
     assert words["failed"] == "1 (1 diverged)"
     assert words["proposed"].startswith(f"{facts.summary.counts.proposed}: 36 evaluated, ")
     assert words["time"].startswith(f"{duration(facts.wall_seconds)}; ")
+    assert f"workers busy {100 * (facts.busy or 0):.1f} %" in words["time"]
     assert words["hypervolume"].endswith("(reference: accuracy 10.0 %, MACs 4.00 M)")
-
-
-def test_time_is_that_of_the_sessions(facts: RunFacts, recorded_run: Path) -> None:
-    with open_run(recorded_run) as run:
-        (past,) = run.sessions()
-        evaluations = run.evaluations().values()
-    assert past.ended is not None
-    seconds = (past.ended - past.started).total_seconds()
-    assert facts.wall_seconds == pytest.approx(seconds)
-    trained = sum(e.wall_seconds for e in evaluations)
-    assert facts.busy == pytest.approx(min(1.0, trained / (seconds * past.session.workers)))
-    assert f"workers busy {100 * facts.busy:.1f} %" in dict(tally(facts))["time"]
 
 
 def test_a_killed_session_ended_with_the_last_generation_before_the_next() -> None:

@@ -1,4 +1,4 @@
-"""The picture of a front: what it holds, and that it is written whole or not at all."""
+"""Pictures: what they hold, and that they are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,125 +9,137 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from nas.errors import RunError
 from nas.objectives import Objective
+from nas.report.cost_plot import draw_costs
+from nas.report.costs import Counted, count_costs
 from nas.report.facts import RunFacts
-from nas.report.plot import check_plot, draw, plot_front, position, stairs
+from nas.report.figure import check_picture, write_figure
+from nas.report.plot import draw_front
+from nas.sources import resolve
 
 from .conftest import read
 
 PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
+NAMES = ("mha", "gqa", "mqa", "sqa", "ssqa", "xsqa", "xsmqa", "lsqa", "rsqa", "qana", "messages")
 
 
 @pytest.fixture(scope="module")
 def figure(facts: RunFacts) -> Any:
-    return draw(facts)
+    return draw_front(facts)
 
 
-def test_every_named_mechanism_is_labelled(figure: Any, facts: RunFacts) -> None:
-    labels = {text.get_text() for text in figure.axes[0].texts}
+@pytest.fixture(scope="module")
+def counted() -> Counted:
+    return count_costs([resolve(name) for name in NAMES], 64, 8, (64, 256, 1024))
+
+
+def test_every_named_mechanism_has_a_label_of_its_own_inside(figure: Any, facts: RunFacts) -> None:
+    texts = figure.axes[0].texts
+    labels = {text.get_text() for text in texts}
     assert {name for name, _ in facts.named} <= labels
     assert any(label.startswith("best") for label in labels)
-
-
-def test_labels_do_not_overlap_and_stay_inside(figure: Any) -> None:
     renderer = figure.canvas.get_renderer()
     # Without the lines to their points.
-    boxes = [super(type(t), t).get_window_extent(renderer) for t in figure.axes[0].texts]
+    boxes = [super(type(t), t).get_window_extent(renderer) for t in texts]
     assert all(not a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
     assert all(b.x0 >= 0 and b.x1 <= 1200 and b.y0 >= 0 and b.y1 <= 800 for b in boxes)
 
 
-def test_axes_have_titles_and_units(figure: Any) -> None:
+def test_a_front_says_what_was_searched_and_in_which_units(figure: Any, facts: RunFacts) -> None:
     (axes,) = figure.axes
     assert axes.get_ylabel() == "accuracy %: share got right"
     assert axes.get_xlabel() == "MACs: multiply-adds"
     legend = [text.get_text() for text in axes.get_legend().get_texts()]
     assert [entry.split(" (")[0] for entry in legend] == ["evaluated", "front", "named mechanisms"]
+    assert figure.get_suptitle() == "attention_v2 · vit-cifar10"
+    # What the title says is not said again: the caption is one line and would leave the picture.
+    caption = f"seed 7 · 36 mechanisms evaluated · hypervolume {facts.hypervolume:.4f}"
+    assert figure.get_supxlabel() == caption
 
 
-def test_caption_says_what_was_searched(figure: Any, facts: RunFacts) -> None:
-    caption = figure.get_supxlabel()
-    for words in ("attention_v2", "vit-cifar10", "seed 7", "mechanisms evaluated"):
-        assert words in caption
-    assert f"hypervolume {facts.hypervolume:.4f}" in caption
-
-
-def test_stairs_climb_from_left_to_right(facts: RunFacts) -> None:
-    accuracy, macs = facts.setup.objectives
-    points = stairs(facts, macs, accuracy)
+def test_stairs_climb_from_left_to_right(figure: Any, facts: RunFacts) -> None:
+    (steps,) = (s for s in figure.axes[0].lines if s.get_drawstyle() == "steps-post")
+    points = list(zip(steps.get_xdata(), steps.get_ydata(), strict=True))
     assert points == sorted(points)
-    corners = {position(member, macs, accuracy) for member in facts.members}
+    values = [member.objectives for member in facts.members]
+    corners = {(own["macs"], 100 * own["accuracy"]) for own in values}
     assert corners == set(points[:-1]) or corners == set(points)
 
 
 def test_error_bars_with_several_seeds(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    facts = read(make_run(tmp_path, repeats=2, generations=1))
-    figure = draw(facts)
+    figure = draw_front(read(make_run(tmp_path, repeats=2, generations=1)))
     (axes,) = figure.axes
     assert all(container.has_yerr for container in axes.containers)
     assert "standard error over 2 seeds" in figure.get_supxlabel()
 
 
+def test_fronts_of_every_kind_of_run(facts: RunFacts) -> None:
+    alone = facts.members[:1]
+    draw_front(dataclasses.replace(facts, candidates=alone, members=alone, names={}))
+
+    first = facts.candidates[0]
+    wide = dataclasses.replace(first, objectives={**first.objectives, "macs": 1e10})
+    figure = draw_front(dataclasses.replace(facts, candidates=(*facts.candidates, wide)))
+    assert figure.axes[0].get_xscale() == "log"
+
+    def of(*objectives: Objective) -> Any:
+        setup = dataclasses.replace(facts.setup, objectives=objectives)
+        return draw_front(dataclasses.replace(facts, setup=setup))
+
+    accuracy, macs = facts.setup.objectives
+    assert "also an objective: params" in of(accuracy, macs, PARAMS).get_supxlabel()
+    loss = dataclasses.replace(accuracy, name="log_loss", direction="min", unit="nat")
+    assert of(accuracy, loss, macs).axes[0].get_xlabel().startswith("MACs")
+    with pytest.raises(RunError, match="one objective, accuracy"):
+        of(accuracy)
+
+
+def test_every_mechanism_is_a_line_of_its_costs_that_looks_like_no_other(counted: Counted) -> None:
+    (axes,) = draw_costs(counted).axes
+    lines = {line.get_label(): line for line in axes.lines}
+    assert tuple(lines) == NAMES
+    for source, costs in counted.rows:
+        assert tuple(lines[source.name].get_xdata()) == counted.lengths
+        assert list(lines[source.name].get_ydata()) == [cost.macs for cost in costs.values()]
+    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in lines.values()}
+    assert len(looks) == len(NAMES)
+    # Names stand beside the lines, in their order.
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert names == sorted(NAMES, key=lambda name: -lines[name].get_ydata()[-1])
+    box = axes.get_legend().get_window_extent()
+    assert box.x0 >= axes.get_window_extent().x1
+    assert (box.x1 <= 1200, box.y0 >= 0, box.y1 <= 800) == (True, True, True)
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert "tokens" in axes.get_xlabel()
+    assert "multiply-adds" in axes.get_ylabel()
+
+
 @pytest.mark.parametrize("ending", ["svg", "pdf"])
-def test_the_same_front_gives_the_same_file(facts: RunFacts, tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize("kind", ["front", "costs"])
+def test_the_same_numbers_give_the_same_file(
+    facts: RunFacts, counted: Counted, tmp_path: Path, kind: str, ending: str
+) -> None:
     paths = [tmp_path / f"{name}.{ending}" for name in ("a", "b")]
     for path in paths:
-        plot_front(facts, path)
-    first, second = (path.read_bytes() for path in paths)
-    assert first == second
+        write_figure(draw_front(facts) if kind == "front" else draw_costs(counted), path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
     assert sorted(tmp_path.iterdir()) == paths
 
 
-def test_png_is_1200_by_800(facts: RunFacts, tmp_path: Path) -> None:
-    from PIL import Image
-
-    plot_front(facts, tmp_path / "new" / "front.PNG")
+def test_png_is_1200_by_800(figure: Any, tmp_path: Path) -> None:
+    write_figure(figure, tmp_path / "new" / "front.PNG")
     with Image.open(tmp_path / "new" / "front.PNG") as image:
         assert image.size == (1200, 800)
 
 
-def test_a_run_of_one_candidate_can_be_drawn(facts: RunFacts) -> None:
-    alone = facts.members[:1]
-    draw(dataclasses.replace(facts, candidates=alone, members=alone, names={}))
-
-
-def test_costs_over_decades_get_a_logarithmic_axis(facts: RunFacts) -> None:
-    first = facts.candidates[0]
-    wide = dataclasses.replace(first, objectives={**first.objectives, "macs": 1e10})
-    figure = draw(dataclasses.replace(facts, candidates=(*facts.candidates, wide)))
-    assert figure.axes[0].get_xscale() == "log"
-
-
-def test_three_objectives(facts: RunFacts) -> None:
-    setup = dataclasses.replace(facts.setup, objectives=(*facts.setup.objectives, PARAMS))
-    figure = draw(dataclasses.replace(facts, setup=setup))
-    assert "also an objective: params" in figure.get_supxlabel()
-
-
-def test_a_cost_goes_across_where_another_metric_is_minimised_too(facts: RunFacts) -> None:
-    accuracy, macs = facts.setup.objectives
-    loss = dataclasses.replace(accuracy, name="log_loss", direction="min", unit="nat")
-    setup = dataclasses.replace(facts.setup, objectives=(accuracy, loss, macs))
-    figure = draw(dataclasses.replace(facts, setup=setup))
-    assert figure.axes[0].get_xlabel().startswith("MACs")
-
-
-def test_another_ending_is_refused() -> None:
+def test_what_cannot_be_written_is_told(figure: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"front\.jpeg.*found the ending '\.jpeg'.*\.png"):
-        check_plot(Path("front.jpeg"))
+        check_picture(Path("front.jpeg"))
     with pytest.raises(RunError, match="'none'"):
-        check_plot(Path("front"))
-
-
-def test_a_place_that_cannot_be_written_is_an_error(facts: RunFacts, tmp_path: Path) -> None:
+        check_picture(Path("front"))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunError, match="cannot be written"):
-        plot_front(facts, tmp_path / "file" / "front.png")
-
-
-def test_one_objective_is_no_picture(facts: RunFacts) -> None:
-    setup = dataclasses.replace(facts.setup, objectives=facts.setup.objectives[:1])
-    with pytest.raises(RunError, match="one objective, accuracy"):
-        draw(dataclasses.replace(facts, setup=setup))
+        write_figure(figure, tmp_path / "file" / "front.png")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from rich.cells import cell_len
 
 from nas.report.table import Column, cut, say, say_table, table_lines
@@ -21,30 +20,21 @@ def texts(width: int | None) -> list[str]:
     return [line.plain for line in table_lines(COLUMNS, width)]
 
 
-def test_without_an_edge_nothing_is_left_out() -> None:
+def test_the_last_column_is_cut_then_those_of_the_highest_rank_go_and_rank_0_stays() -> None:
     assert texts(None) == [
         "id     macs  note        formula",
         "ab12  1.2 M  xxxxxxxxxx  Σ_heads softmax(Q·Kᵀ)·V",
         "cd34  900 k              x",
     ]
-
-
-def test_the_last_column_is_cut_first() -> None:
     assert texts(40)[1] == "ab12  1.2 M  xxxxxxxxxx  Σ_heads softma…"
-
-
-def test_columns_of_the_highest_rank_go_first() -> None:
     assert texts(30)[:2] == ["id     macs  formula", "ab12  1.2 M  Σ_heads softmax(…"]
     assert texts(20)[:2] == ["id     macs", "ab12  1.2 M"]
-
-
-@pytest.mark.parametrize("width", range(11, 80))
-def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    assert max(map(cell_len, texts(width))) <= width
-
-
-def test_rank_0_is_never_left_out() -> None:
     assert texts(3)[1] == "ab12  1.2 M"
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    for width in range(11, 80):
+        assert max(map(cell_len, texts(width))) <= width
 
 
 def test_empty_columns_and_headers_are_left_out() -> None:
@@ -57,15 +47,10 @@ def test_cut_counts_cells_not_characters() -> None:
     assert cut("attention", 9) == "attention"
 
 
-def test_a_pipe_gets_long_lines_whole_and_no_escape_codes() -> None:
-    pipe = Printed()
+def test_prose_wraps_on_a_terminal_and_a_pipe_gets_it_whole_without_escape_codes() -> None:
+    pipe, terminal, prose = Printed(), Printed(40), "word " * 60 + "[bold]"
     say_table(pipe.console, COLUMNS)
-    say(pipe.console, "word " * 60 + "[bold]")
-    assert pipe.lines[-1] == "word " * 60 + "[bold]"
-    assert "\x1b" not in pipe.text
-
-
-def test_prose_wraps_on_a_terminal() -> None:
-    terminal = Printed(40)
-    say(terminal.console, "word " * 30)
+    for printed in (pipe, terminal):
+        say(printed.console, prose)
+    assert pipe.lines == [*texts(None), prose]
     assert max(map(len, terminal.lines)) <= 40

@@ -7,47 +7,39 @@ import pytest
 from nas.report.units import amount, digits, duration, header, human, percent, quantity
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (999, "999"),
-        (1000, "1.00 k"),
-        (1234567, "1.23 M"),
-        (16640, "16.6 k"),
-        (999_600, "1.00 M"),
-        (9_996, "10.0 k"),
-        (99_960, "100 k"),
-        (4e9, "4.00 G"),
-        (2.5e18, "2500 P"),
-        (0.5, "0.50"),
-    ],
-)
-def test_human(value: float, text: str) -> None:
-    assert human(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.01234, "0.0123"), (1.0, "1.00"), (99.96, "100"), (-123.4, "-123"), (0.0, "0")],
-)
-def test_three_significant_digits(value: float, text: str) -> None:
-    assert digits(value) == text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.4, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 00 s"),
-        (200, "3 min 20 s"),
-        (7500, "2 h 05 min"),
-        (273_600, "3 d 04 h"),
-    ],
-)
-def test_duration(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_numbers() -> None:
+    for value, text in {
+        0: "0",
+        999: "999",
+        1000: "1.00 k",
+        1234567: "1.23 M",
+        16640: "16.6 k",
+        999_600: "1.00 M",
+        9_996: "10.0 k",
+        99_960: "100 k",
+        4e9: "4.00 G",
+        2.5e18: "2500 P",
+        0.5: "0.50",
+    }.items():
+        assert human(value) == text
+    for value, text in {
+        0.01234: "0.0123",
+        1.0: "1.00",
+        99.96: "100",
+        -123.4: "-123",
+        0.0: "0",
+    }.items():
+        assert digits(value) == text
+    for seconds, text in {
+        0.4: "0 s",
+        59.4: "59 s",
+        59.6: "1 min 00 s",
+        200: "3 min 20 s",
+        7500: "2 h 05 min",
+        273_600: "3 d 04 h",
+    }.items():
+        assert duration(seconds) == text
+    assert percent(0.1) == "10.0"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +58,3 @@ def test_a_value_is_shown_by_name_and_unit(
     name: str, unit: str, value: float, error: float | None, texts: tuple[str, str, str]
 ) -> None:
     assert (header(name, unit), amount(value, unit, error), quantity(value, unit)) == texts
-
-
-def test_percent() -> None:
-    assert percent(0.1) == "10.0"

@@ -1,0 +1,214 @@
+"""Search, resume and evaluate: the functions that train."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from nas.canonical import canonicalise
+from nas.compiler import make_plan
+from nas.costs import costs_of
+from nas.errors import ConfigError, ViolationError
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.journal import JournaledEvaluator
+from nas.evaluation.share import Execution
+from nas.evaluation.study import study
+from nas.report.trials import Training
+from nas.searching.driver import resume_search, run_search
+from nas.searching.setup import Settings, check_count, setting_of
+from nas.sources import resolve
+from nas.space import load_space
+from nas.store import RUNS, find_run
+from nas.tasks import load_task
+from nas.validation import load_policy, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Unpack
+
+    from nas.genome import Genome
+    from nas.searching.listener import Ended, Listener
+    from nas.sources import Source
+    from nas.tasks import Task
+    from nas.validation import Policy
+
+TIME_LIMIT: Final = 1800.0
+
+
+class Executing(TypedDict, total=False):
+    """Who trains, and on what: the fields of ``Execution``; the time limit is half an hour."""
+
+    backend: str
+    workers: int | None
+    gpus_per_worker: float | None
+    ray_address: str | None
+    time_limit: float | None
+    start_seconds: float
+
+
+def search(
+    space: str,
+    *,
+    generations: int = 50,
+    population: int = 50,
+    task: str | None = None,
+    data: str | None = None,
+    algorithm: str = "nsga2",
+    lag: int | None = None,
+    seed: int = 0,
+    repeats: int = 1,
+    run: str | None = None,
+    runs: str | Path = RUNS,
+    listener: Listener | None = None,
+    command: str = "nas.search",
+    **execution: Unpack[Executing],
+) -> Ended:
+    """Search a space for mechanisms; returns how the run ended and where its folder is.
+
+    Args:
+        space: a search space, by name or path.
+        task: a task, by name or path; the space's own by default.
+        data: what to train on, as the task's family reads it; the task's own by default.
+        algorithm: ``nsga2``, ``random``, ``regularized-evolution``, or a plug-in's.
+        lag: proposal t is computed from the results up to t - lag, so that no worker waits for a
+            generation's last training; by default from those of whole generations.
+        repeats: trainings of each mechanism, each with its own seed.
+        run: the run's name; by default date, space and seed.
+        runs: the folder that the run's folder goes into.
+        listener: hears what happens; see ``nas.searching.listener``.
+        command: what a person typed, for the record.
+        execution: who trains, and on what: fields of ``nas.evaluation.share.Execution``, such
+            as ``backend="local"``, ``workers`` or ``time_limit``, which is half an hour by default.
+
+    Raises:
+        NasError: something given cannot be used; the message says what and why.
+    """
+    chosen = load_space(space)
+    if task is not None:
+        trained = load_task(task, data=data)
+    else:
+        own = chosen.task
+        trained = load_task(own.name, data=data or own.data, overrides=own.overrides)
+    return run_search(
+        chosen,
+        trained,
+        Settings(algorithm, population, generations, seed, repeats, lag),
+        make_evaluator=partial(make_evaluator, _execution(execution)),
+        root=Path(runs),
+        name=run,
+        command=command,
+        listener=listener,
+    )
+
+
+def resume(
+    run: str = "latest",
+    *,
+    generations: int | None = None,
+    data: str | None = None,
+    runs: str | Path = RUNS,
+    listener: Listener | None = None,
+    command: str = "nas.resume",
+    **execution: Unpack[Executing],
+) -> Ended:
+    """Go on with a run, or add generations to it; arguments as for ``search``.
+
+    Args:
+        data: where the run's data are now, if they have moved; other data are refused.
+    """
+    return resume_search(
+        find_run(run, Path(runs)),
+        make_evaluator=partial(make_evaluator, _execution(execution)),
+        generations=generations,
+        data=data,
+        listener=listener,
+        command=command,
+    )
+
+
+def evaluate(
+    sources: Sequence[str | Path | Genome],
+    *,
+    task: str = "vit-cifar10",
+    data: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    seeds: int = 1,
+    seed: int = 0,
+    policy: str = "score_normalize_aggregate",
+    record: str | Path | None = None,
+    runs: str | Path = RUNS,
+    **execution: Unpack[Executing],
+) -> Iterator[Training]:
+    """Train mechanisms without a search; trainings come as they finish.
+
+    Args:
+        sources: SOURCE strings or genomes.
+        overrides: fields of the task to set.
+        seeds: trainings of each.
+        seed: what the training seeds derive from.
+        policy: what genomes must obey; members of a run have passed that run's own.
+        record: a file that every finished training is written to; those that it holds already
+            are not repeated.
+
+    Raises:
+        ViolationError: a genome is not legal.
+        NasError: something given cannot be used; the message says what and why.
+    """
+    check_count("seeds", seeds)
+    rules, given = load_policy(policy), _execution(execution)
+    resolved = {one.text: one for one in (resolve(source, Path(runs)) for source in sources)}
+    for one in resolved.values():
+        _check_legal(one, rules)
+    chosen = load_task(task, data=data, overrides=overrides)
+    return _trainings([*resolved.values()], chosen, given, seeds, seed, record)
+
+
+def _trainings(
+    sources: Sequence[Source],
+    task: Task,
+    execution: Execution,
+    seeds: int,
+    seed: int,
+    record: str | Path | None,
+) -> Iterator[Training]:
+    """The trainings of a study; workers are there while somebody iterates."""
+    data = task.load()
+    metric, setting, causal = task.metrics(data)[0], setting_of(task, {}), task.is_causal
+    genomes = {s.text: canonicalise(s.genome, task.sizes, is_causal=causal) for s in sources}
+    costs = {text: costs_of(genome, setting) for text, genome in genomes.items()}
+    evaluator = make_evaluator(execution, task, data)
+    try:
+        if record is not None:
+            evaluator = JournaledEvaluator(evaluator, Path(record), task, data)
+        named = [(source.text, source.genome) for source in sources]
+        for found in study(named, task, evaluator, repeats=seeds, seed=seed):
+            yield Training(**vars(found), costs=costs[found.name], metric=metric)
+    finally:
+        evaluator.close()
+
+
+def _check_legal(source: Source, policy: Policy) -> None:
+    """Refuse to train what no policy has passed; what types forbid, no policy allows."""
+    make_plan(source.genome)
+    violations = () if source.run is not None else validate(source.genome, policy)
+    if violations:
+        raise ViolationError(
+            f"{source.text} is not legal under {policy.name}: {violations[0].message}", violations
+        )
+
+
+def _execution(options: Executing) -> Execution:
+    """The options as a value.
+
+    Raises:
+        ConfigError: a number is not above 0.
+    """
+    given: Executing = {"time_limit": TIME_LIMIT, **options}
+    chosen = Execution(**given)
+    for name in ("workers", "time_limit", "start_seconds"):
+        value = getattr(chosen, name)
+        if value is not None and not value > 0:  # NaN is not above 0 either
+            option = name.replace("_", "-")
+            raise ConfigError(f"{option}: found {value}; expected a number above 0.")
+    return chosen

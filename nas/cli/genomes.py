@@ -1,0 +1,181 @@
+"""``nas show``, ``mechanisms``, ``validate``, ``cost`` and ``export``: what there is to genomes."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nas.cli import options
+from nas.cli.app import app
+from nas.cli.console import note, output, print_json, tell
+from nas.cli.options import AnyDim, AnyHeads, AnyTokens, AsJson, Dim, Heads, Policy, Source, Sources
+from nas.errors import GenomeError, NasError
+
+
+@app.command()
+def show(
+    source: Source,
+    as_json: AsJson = False,
+    only_source: Annotated[
+        bool, typer.Option("--source", help="Print the Python source alone.")
+    ] = False,
+    dim: AnyDim = None,
+    heads: AnyHeads = None,
+    tokens: AnyTokens = None,
+) -> None:
+    """Show one genome from all sides.
+
+    Formula, graph, costs and source; of a run's genome also results and lineage. Sizes default to
+    those of the run's task, or to 64, 4 and 65.
+    """
+    from nas.report import show as report
+    from nas.sources import resolve
+
+    shown = report.examine(resolve(source), dim, heads, tokens)
+    if as_json:
+        print_json(report.show_answer(shown))
+    elif not only_source:
+        report.show(output(), shown)
+    elif shown.code is None:
+        raise GenomeError(f"{source}: {shown.priced.problem}")
+    else:
+        tell(shown.code.rstrip("\n"))
+
+
+@app.command()
+def mechanisms(
+    name: Annotated[str | None, typer.Argument(help="One of them; all if none is given.")] = None,
+    dim: Dim = 64,
+    heads: Heads = 4,
+    tokens: options.Tokens = 65,
+    as_json: AsJson = False,
+) -> None:
+    """List the named mechanisms, or explain one.
+
+    A list gives the costs of one attention block at batch 1; a NAME also gives the equations, the
+    shapes, and how the paper was read.
+    """
+    from nas.mechanisms import mechanism
+    from nas.report import mechanisms as report
+    from nas.report.costs import Sizes
+
+    sizes = Sizes(dim, heads, tokens)
+    found = None if name is None else mechanism(name)
+    if as_json:
+        print_json(report.mechanisms_answer(sizes, found))
+    elif found:
+        report.show_mechanism(output(), found, sizes)
+    else:
+        report.show_mechanisms(output(), sizes)
+
+
+@app.command()
+def validate(
+    source: Source, policy: Policy = "score_normalize_aggregate", as_json: AsJson = False
+) -> None:
+    """Judge a genome by types and a policy's path rules; exit status 1 if it is not legal."""
+    from nas.api import genomes
+
+    answer = genomes.validate(source, policy=policy)
+    violations = answer["violations"]
+    if as_json:
+        print_json(answer)
+    elif answer["valid"]:
+        tell(f"{source} is legal under {answer['policy']} (digest {answer['digest']}).")
+    else:
+        lines = [f"  {violation['message']}" for violation in violations]
+        tell("\n".join([f"{source} is not legal under {answer['policy']}:", *lines]))
+        if violations[0]["repair"] is not None:
+            tell(f"The nearest legal genome found:\n  {json.dumps(violations[0]['repair'])}")
+    if violations:
+        raise typer.Exit(1)
+
+
+@app.command()
+def cost(
+    sources: Sources,
+    dim: Dim = 64,
+    heads: Heads = 4,
+    tokens: Annotated[
+        str, typer.Option(help="Sequence length, or several: 64,256,1024.", metavar="LENGTHS")
+    ] = "65",
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Also draw cost against length into this .png, .svg or .pdf."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count multiply-adds, parameters and cache of one attention block at batch 1."""
+    from nas.report.cost_plot import draw_costs
+    from nas.report.costs import cost_answer, count_costs, show_costs
+    from nas.report.figure import check_picture, write_figure
+    from nas.sources import resolve
+
+    lengths = _lengths(tokens)
+    if plot is not None:
+        check_picture(plot)
+        if len(lengths) < 2:
+            raise NasError(
+                f"--plot: found one length, {min(lengths)}; expected several, such as "
+                "--tokens 64,256,1024."
+            )
+    counted = count_costs([resolve(source) for source in sources], dim, heads, lengths)
+    if as_json:
+        print_json(cost_answer(counted))
+    else:
+        show_costs(output(), counted)
+    if plot is not None:
+        write_figure(draw_costs(counted), plot)
+        note(f"{plot}: cost against length as a picture.")
+
+
+def _lengths(text: str) -> set[int]:
+    """The lengths of ``--tokens``."""
+    words, most = text.split(","), options.MOST_TOKENS
+    are_numbers = all(re.fullmatch(r"\s*[0-9]{1,7}\s*", word) for word in words)
+    lengths = {int(word) for word in words} if are_numbers else {0}
+    if min(lengths) < 1 or max(lengths) > most:
+        raise NasError(
+            f"--tokens {text!r}: expected whole numbers from 1 to {most:,} with commas "
+            "between them, such as 64,256,1024."
+        )
+    return lengths
+
+
+@app.command()
+def export(
+    source: Source,
+    path: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    format_: Annotated[
+        str, typer.Option("--format", help="py (or module): one readable torch-only file.")
+    ] = "py",
+    dim: AnyDim = None,
+    heads: AnyHeads = None,
+    fast: Annotated[
+        bool, typer.Option(help="Write the form that trains fastest, not the plainest.")
+    ] = False,
+    weights: Annotated[
+        bool, typer.Option(help="Also write trained weights of a run's member, as safetensors.")
+    ] = False,
+    layer: Annotated[int, typer.Option(min=0, help="Whose weights: a layer of the backbone.")] = 0,
+) -> None:
+    """Write a mechanism as one readable Python file whose only import is torch.
+
+    Sizes default to those of the run's task, or to 64 and 4.
+    """
+    from nas.api import genomes
+
+    write = partial(genomes.export, source, path, format=format_, dim=dim, heads=heads, fast=fast)
+    written = write(weights=weights, layer=layer)
+    tell(f"{path}: Attention(dim={written.dim}, heads={written.heads}).")
+    for remark in written.remarks:
+        tell(remark)
+    if path.suffix == ".py":
+        tell(f"`python {path}` tests it.")
+    if written.weights is not None:
+        tell(f"{written.weights}: the weights of layer {layer}.")

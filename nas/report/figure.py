@@ -1,0 +1,79 @@
+"""What all pictures share: formats, size, style, and a file that is written whole or not at all.
+
+matplotlib is used without a window and without its global state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.errors import RunError
+from nas.store.files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FORMATS: Final = (".png", ".svg", ".pdf")
+INCHES: Final = (8.0, 16 / 3)  # 1200 x 800 pixels
+DPI: Final = 150
+FONT: Final = 8.5
+DIM: Final = "#555555"
+# Names may hold a dollar sign, which would begin a formula.
+STYLE: Final = {"svg.hashsalt": "nas", "font.size": 9.5, "text.parse_math": False}
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture of a kind that cannot be drawn, before anything else is done.
+
+    Raises:
+        RunError: the name does not end in one of ``FORMATS``.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise RunError(
+            f"{path}: found the ending {path.suffix or 'none'!r}; expected a picture's: "
+            f"{', '.join(FORMATS)}."
+        )
+
+
+@contextlib.contextmanager
+def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
+    """Axes with titles on a quiet grid; their figure has a title above and a caption below."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    with mpl.rc_context(STYLE):
+        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
+        figure = Figure(figsize=INCHES, dpi=DPI, layout=layout)
+        FigureCanvasAgg(figure)
+        figure.suptitle(title, x=0.02, ha="left", weight="bold")
+        figure.supxlabel(caption, x=0.02, ha="left", size=8, color=DIM)
+        axes = figure.add_subplot(xlabel=across, ylabel=up)
+        axes.grid(color="#e6e8ec", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        yield axes
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Write a figure into a file, whole or not at all.
+
+    Raises:
+        RunError: the file cannot be written.
+    """
+    import matplotlib as mpl
+
+    kind, content = path.suffix[1:].lower(), io.BytesIO()
+    # Without a date the same front gives the same file.
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with mpl.rc_context(STYLE):
+        figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content.getvalue())
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
