@@ -79,7 +79,7 @@ def history_of(folder: Path, digest: str) -> History:
         setup, found = run.setup, lineage(run, digest)
         key = found[0].key or ""
         measured = {one.proposal.key: one for one in candidates(run)}
-        evaluations = [run.evaluation(key, repeat) for repeat in range(setup.repeats)]
+        evaluations = [found for (own, _), found in run.evaluations().items() if own == key]
         return History(
             run=run.name,
             setup=setup,
