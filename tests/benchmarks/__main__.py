@@ -13,6 +13,7 @@
     python -m tests.benchmarks search               core-seconds a mechanism of a whole search
     python -m tests.benchmarks published            the published evaluation, 30 genomes in turn
     python -m tests.benchmarks gpu                  training and long sequences on a CUDA device
+    python -m tests.benchmarks peers                other optimisers beside ours, equal trainings
     python -m tests.benchmarks --data imagefolder:PATH --history FILE       all of them
 
 Evaluation, trainings, search, published and gpu train on the images that ``--data`` names. Shared
@@ -41,6 +42,7 @@ from tests.benchmarks.figures import Figure, print_table, remember
 from tests.benchmarks.gpu import gpu
 from tests.benchmarks.kernels import kernels
 from tests.benchmarks.memory import memory
+from tests.benchmarks.peers.comparing import peers
 from tests.benchmarks.published import published
 from tests.benchmarks.search import search
 from tests.benchmarks.sqa import sqa
@@ -62,6 +64,7 @@ BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], list[Figure]]]] = {
     "search": search,
     "published": published,
     "gpu": gpu,
+    "peers": peers,
 }
 
 
@@ -75,20 +78,22 @@ def main() -> None:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
-    print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    if not options.json:
+        print(", ".join(f"{name} {value}" for name, value in machine.items()))
     results = {}
     for name in dict.fromkeys(options.names or BENCHMARKS):
         results[name] = BENCHMARKS[name](options)
         if options.history is not None:
             remember(options.history, name, results[name], machine)
-    print_table(results)
+    if not options.json:
+        print_table(results)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(BENCHMARKS))
     parser.add_argument("--data", default="cifar10", help="as for `nas evaluate`")
-    parser.add_argument("--seeds", type=int, default=5, help="of evaluation and trainings")
+    parser.add_argument("--seeds", type=int, default=5, help="of evaluation, trainings and peers")
     parser.add_argument(
         "--rounds", type=int, default=15, help="of kernels, additive, timing and sqa"
     )
@@ -99,7 +104,10 @@ def _options() -> argparse.Namespace:
         "--published", type=Path, metavar="FOLDER", help="a copy of the published code"
     )
     parser.add_argument("--history", type=Path, metavar="FILE", help="append figures to this file")
+    parser.add_argument("--json", action="store_true", help="of peers: their results, no table")
     options = parser.parse_args()
+    if options.json and options.names != ["peers"]:
+        parser.error("--json is for peers alone")
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; expected {', '.join(BENCHMARKS)}")

@@ -1,0 +1,62 @@
+"""Our own algorithms on the same budget: on genomes, in generations of 12, asked and told.
+
+They run as ``nas search`` runs them, with its repeats, and report the front of its estimates.
+``plain`` is NSGA-II without either: it reports its scores as they came, like everyone else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nas.mechanisms import seeds
+from nas.pareto import non_dominated
+from nas.searching.algorithm import ALGORITHMS, Materials, Told
+from nas.searching.archive import Archive
+from nas.searching.proposing import Judge, Proposer
+from nas.variation import Variation
+from tests.benchmarks.peers.problem import Problem, bench
+
+POPULATION = 12
+
+
+def ours(name: str) -> Callable[[Problem, int], None]:
+    """The search of one of our algorithms."""
+
+    def search(problem: Problem, seed: int) -> None:
+        archive = _search(name, problem, seed, problem.budget)
+        estimates = [tuple(row) for row in archive.estimates()[0]]
+        problem.chosen = [archive.known[i].key for i in non_dominated(estimates)]
+
+    return search
+
+
+def plain(problem: Problem, seed: int) -> None:
+    """NSGA-II alone."""
+    _search("nsga2", problem, seed, None)
+
+
+def _search(name: str, problem: Problem, seed: int, total: int | None) -> Archive:
+    space, policy, objectives = bench().space, bench().policy, bench().objectives
+    mechanisms = tuple((m.name, m.genome) for m in seeds(space, policy))
+    judge = Judge(policy, bench().setting, ["macs"])
+    judge._looked = bench().judge._looked  # looks are the same for all
+    materials = Materials(
+        Variation(space, policy), mechanisms, POPULATION, objectives, seed, judge,
+        Archive(objectives),
+    )  # fmt: skip
+    proposer = Proposer(ALGORITHMS.get(name)(materials), materials, total=total)
+    told: list[Told] = []
+    for number in range(problem.budget):
+        last = proposer.propose(number, told[: number - number % POPULATION])[-1]
+        if not last.is_trained or last.key is None:
+            break  # the space is exhausted
+        accuracy, macs = problem.evaluate(last.key)
+        told.append(
+            Told(
+                number, last.genome, last.digest, (-accuracy, macs), last.key,
+                bench().judge.look(last.genome).costs, last.is_repeat,
+            )
+        )  # fmt: skip
+    archive = Archive(objectives)
+    archive.tell(told)
+    return archive
