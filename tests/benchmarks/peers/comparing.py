@@ -40,6 +40,7 @@ PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "pyglove-nsga2": ("pyglove", "pyglove_peer", "nsga2"),
     "pymoo-nsga2": ("pymoo", "pymoo_peer", "nsga2"),
     "syne-tune-evolution": ("syne_tune", "syne_tune_peer", "regularized_evolution"),
+    "archai-evolution": ("archai", "archai_peer", "evolution_pareto"),
     "smac-parego": ("smac", "smac_peer", "parego"),
 }
 

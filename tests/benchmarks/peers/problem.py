@@ -8,9 +8,10 @@ means nothing it is ignored, as in any flat encoding: so several assignments can
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
+from itertools import product
 from typing import Final, Protocol
 
 import numpy as np
@@ -82,13 +83,15 @@ class Bench:
 
     def hypervolume(self, scores: list[Score]) -> float:
         """Of accuracies from chance to 1, and MACs from none to twice those of MHA."""
-        rows = [tuple(o.as_cost(x) for o, x in zip(self.objectives, s, strict=True)) for s in scores]
+        rows = [
+            tuple(o.as_cost(x) for o, x in zip(self.objectives, s, strict=True)) for s in scores
+        ]
         best = tuple(o.as_cost(o.ideal) for o in self.objectives)
         worst = tuple(o.as_cost(o.reference) for o in self.objectives)
         return hypervolume(normalise(rows, best, worst), (1.0, 1.0))
 
 
-@lru_cache(maxsize=1)
+@cache
 def bench() -> Bench:
     """attention_bench at the sizes of its task."""
     space, task = load_space("attention_bench"), load_task("vit-cifar10")
@@ -123,6 +126,11 @@ class Problem:
         """How many trainings may still be had."""
         return self.budget - len(self.history)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether so much was asked that nothing more will come of it."""
+        return self.asked > MAX_ASKED * self.budget
+
     def train(self, assignment: Assignment) -> Score | None:
         """Train what an assignment means; None where it means nothing legal, which costs nothing.
 
@@ -130,7 +138,7 @@ class Problem:
             SpentError: the search is over.
         """
         self.asked += 1
-        if self.asked > MAX_ASKED * self.budget:
+        if self.is_stuck:
             raise SpentError
         key = bench().decode(assignment)
         return None if key is None else self.evaluate(key)
@@ -191,3 +199,22 @@ def genome_of(assignment: Assignment) -> Genome:
             out = add(op, out)
     flags = {flag: assignment[flag] == "yes" for flag in FLAGS}
     return Genome(tuple(nodes), Projections(**flags))
+
+
+def assignments() -> Iterator[Assignment]:
+    """All that differ in more than what is ignored."""
+    fields = ("normaliser", "left", "right", "extra", "edges", *FLAGS)
+    plain = {name: values[0] for name, values in CHOICES.items()}
+    for values in product(*(CHOICES[name] for name in fields)):
+        if values[0] != "uniform":
+            yield {**plain, **dict(zip(fields, values, strict=True))}
+    fields = ("extra", "edges", "second", "second_edge", *FLAGS)
+    for values in product(EXTRAS, CHOICES["second_edge"], *(CHOICES[name] for name in fields[2:])):
+        yield {**plain, "normaliser": "uniform", **dict(zip(fields, values, strict=True))}
+
+
+@cache
+def mechanisms() -> dict[str, tuple[Genome, float]]:
+    """Genome in normal form and MACs of each mechanism that the encoding reaches, by digest."""
+    looks = map(bench().judge.look, {genome_of(assignment): None for assignment in assignments()})
+    return {look.key: (look.genome, look.costs["macs"]) for look in looks if not look.note}

@@ -22,7 +22,9 @@ def nsga2(problem: Problem, seed: int) -> None:
     mutator = evolution.mutators.Uniform(seed=seed)
     algorithm = make_nsga2(mutator, population_size=POPULATION, seed=seed)
     random.seed(seed)
-    for assignment, feedback in pg.sample(space, algorithm):
+    for assignment, feedback in pg.sample(
+        space, algorithm, metrics_to_optimize=["accuracy", "macs"]
+    ):
         score = problem.train(assignment)
         if score is None:
             feedback.skip()

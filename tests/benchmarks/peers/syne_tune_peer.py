@@ -6,6 +6,7 @@ and EHVI, which measures from a fixed point that suits objectives below 2 in ano
 
 from __future__ import annotations
 
+import numpy as np
 from syne_tune.config_space import choice
 from syne_tune.optimizer.schedulers.multiobjective import MultiObjectiveRegularizedEvolution
 
@@ -17,6 +18,7 @@ POPULATION, SAMPLE = 24, 6  # as ours; the defaults are 100 and 10
 def regularized_evolution(problem: Problem, seed: int) -> None:
     """The best of a sample by non-dominated sorting is mutated, the oldest leaves."""
     space = {name: choice(list(values)) for name, values in problem.choices.items()}
+    np.random.seed(seed)  # noqa: NPY002  # its first samples come from there
     searcher = MultiObjectiveRegularizedEvolution(
         space, population_size=POPULATION, sample_size=SAMPLE, random_seed=seed
     )

@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 
 from nas.genome import FLAGS, Genome, Ref
-from nas.variation.enumerating import enumerate_space
-from tests.benchmarks.peers.problem import Score, bench
+from tests.benchmarks.peers.problem import Score, mechanisms
 
 NOISE: Final = 0.006  # of one training's accuracy, a standard deviation
 
@@ -35,14 +34,6 @@ class Landscape:
         """With it."""
         accuracy, macs = self.truth(key)
         return accuracy + NOISE * _normal("noise", self.salt, key, repeat), macs
-
-
-@cache
-def mechanisms() -> dict[str, tuple[Genome, float]]:
-    """Genome and MACs of each, by digest."""
-    at = bench()
-    found = enumerate_space(at.space, at.policy, at.setting.sizes, is_causal=at.setting.is_causal)
-    return {key: (genome, at.judge.look(genome).costs["macs"]) for key, genome in found}
 
 
 def _total(genome: Genome, salt: int) -> float:
