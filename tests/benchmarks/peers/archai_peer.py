@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import random
 import tempfile
+from contextlib import redirect_stderr
+from io import StringIO
 from typing import Any
 
 from archai.discrete_search.algos.evolution_pareto import EvolutionParetoSearch
@@ -98,7 +100,7 @@ def evolution_pareto(problem: Problem, seed: int) -> None:
     objectives.add_objective("macs", Part(problem, scores, 1), higher_is_better=False)
     objectives.add_constraint("legal", Part(problem, scores, None), (0.5, 1.5))
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, redirect_stderr(StringIO()):
             space: Any = Space(problem, seed)
             search = EvolutionParetoSearch(space, objectives, folder, ENDLESS, seed=seed)
             search.search_state.save_all_2d_pareto_evolution_plots = _no_plots

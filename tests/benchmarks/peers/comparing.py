@@ -61,9 +61,9 @@ def searches() -> dict[str, Search]:
     return found
 
 
-def run(search: Search, measure: Measure, budget: int, seed: int) -> Problem:
+def run(search: Search, measure: Measure, budget: int, seed: int, is_free: bool = False) -> Problem:
     """One search, until its budget is spent."""
-    problem = Problem(measure, budget)
+    problem = Problem(measure, budget, is_free)
     with suppress(SpentError):
         search(problem, seed)
     return problem
@@ -79,11 +79,13 @@ def compare(
     budgets: Sequence[int],
     seeds: Sequence[int],
     algorithms: Mapping[str, Search],
+    is_free: bool = False,
 ) -> dict[str, Any]:
     """Mean and standard error of the true hypervolume, and Wilcoxon's paired p against ours.
 
     Args:
         measure: for a seed; all algorithms of one seed meet the same.
+        is_free: see ``Problem``.
     """
     assert BASELINE in algorithms
     results: dict[str, Any] = {}
@@ -91,7 +93,7 @@ def compare(
         found: dict[str, list[float]] = {}
         for name, search in algorithms.items():
             start = time.process_time()
-            found[name] = [hypervolume(run(search, measure(s), budget, s)) for s in seeds]
+            found[name] = [hypervolume(run(search, measure(s), budget, s, is_free)) for s in seeds]
             spent = (time.process_time() - start) / len(seeds)
             print(f"  {budget:4} {name:22}{spent:8.1f} s a search", file=sys.stderr)
         results[str(budget)] = {

@@ -1,7 +1,8 @@
 """Our own algorithms on the same budget: on genomes, in generations of 12, asked and told.
 
 They run as ``nas search`` runs them, with its repeats, and report the front of its estimates.
-``plain`` is NSGA-II without either: it reports its scores as they came, like everyone else.
+``plain`` is NSGA-II with the same means as everyone else: it starts from samples rather than named
+mechanisms, repeats nothing, and reports its scores as they came.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def plain(problem: Problem, seed: int) -> None:
 
 def _search(name: str, problem: Problem, seed: int, total: int | None) -> Archive:
     space, policy, objectives = bench().space, bench().policy, bench().objectives
-    mechanisms = tuple((m.name, m.genome) for m in seeds(space, policy))
+    named = seeds(space, policy) if total is not None else ()
+    mechanisms = tuple((m.name, m.genome) for m in named)
     judge = Judge(policy, bench().setting, ["macs"])
     judge._looked = bench().judge._looked  # looks are the same for all
     materials = Materials(

@@ -64,6 +64,9 @@ def test_a_repeat_costs_and_tells_another_training_what_is_illegal_costs_nothing
     with pytest.raises(SpentError):
         problem.train(MHA)
     assert problem.reported() == [bench().decode(MHA)]
+    spared = Problem(Landscape(0), budget=2, is_free=True)
+    assert spared.train(MHA) == spared.train(MHA) == first
+    assert spared.left == 1
 
 
 def test_who_asks_for_nothing_legal_is_stopped():
