@@ -73,17 +73,30 @@ def _in_order(genome: Genome) -> Genome:
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
     """A genome under the names that its queries and keys may have.
 
-    They may change places, and their projections with them, where both have the same number of
-    heads; a lone one that is projected is the query.
+    They may change places, and their projections with them, where keys and values then still have
+    one number of heads; a lone one that is projected is the query.
     """
     projections, used = genome.projections, _used(genome.nodes)
     if "k" in used and "q" not in used and projections.has_wk:
         flags = replace(projections, has_wq=True, has_wk=False, q_heads=projections.kv_heads)
         return [replace(_renamed(genome, {"k": "q"}), projections=flags)]
-    if not {"q", "k"} <= used or projections.q_heads != projections.kv_heads:
+    if not {"q", "k"} <= used:
         return [genome]
-    flags = replace(projections, has_wq=projections.has_wk, has_wk=projections.has_wq)
+    wanted = {projections.q_heads} if projections.has_wq else set()
+    if projections.has_wv and "v" in used:
+        wanted.add(projections.kv_heads)
+    if len(wanted) > 1:
+        return [genome]
+    flags = replace(
+        projections,
+        has_wq=projections.has_wk,
+        has_wk=projections.has_wq,
+        q_heads=projections.kv_heads,
+        kv_heads=wanted.pop() if wanted else projections.kv_heads,
+    )
     swapped = replace(_renamed(genome, {"q": "k", "k": "q"}), projections=flags)
+    if infer(swapped).problems:
+        return [genome]
     # Which stream a mean counts goes by names, and so is decided again.
     return [genome, rewrite(swapped, sizes)]
 
@@ -92,14 +105,15 @@ def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
     return replace(genome, nodes=tuple(node.renamed(names) for node in genome.nodes))
 
 
-def _named(genome: Genome) -> tuple[list[tuple[str, list[str], str]], bool]:
-    """What a naming is judged by: queries come first, and the projected one is the query."""
+def _named(genome: Genome) -> tuple[Any, ...]:
+    """What a naming is judged by: queries come first, and rather they are projected."""
     order = {"q": "a", "k": "b", "v": "c"}
     nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
         for n in genome.nodes
     ]
-    return nodes, not genome.projections.has_wq
+    around = genome.projections
+    return nodes, not around.has_wq, around.q_heads, around.kv_heads
 
 
 def digest(genome: Genome) -> str:
