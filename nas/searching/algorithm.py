@@ -7,26 +7,23 @@ gives the same proposals wherever and however often it is read: resuming is read
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from statistics import fmean
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
 from nas.registry import Registry
+from nas.searching.told import Attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from nas.genome import Genome
     from nas.objectives import Objective
     from nas.searching.archive import Archive
-    from nas.searching.proposing import Judge
-    from nas.store.records import Proposal
+    from nas.searching.judging import Judge
+    from nas.searching.told import Told
     from nas.variation import Variation
-
-# One number an objective, lower is better; None for a candidate whose training failed.
-Costs: TypeAlias = "tuple[float, ...]"
 
 # What a generator is for: drawing a proposal, or breaking ties when its result is told.
 PROPOSE: Final = 0
@@ -37,60 +34,6 @@ TELL: Final = 1
 PATIENCE: Final = 8
 MAX_STRENGTH: Final = 5
 SAMPLE_AFTER: Final = PATIENCE * (MAX_STRENGTH - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A genome that an operator made.
-
-    Attributes:
-        operator: what made it.
-        name: of the mechanism, where it is a named one.
-        parents: digests of the genomes that it was made from.
-    """
-
-    genome: Genome
-    operator: str
-    name: str | None = None
-    parents: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A proposal and its result: what an algorithm learns from.
-
-    Attributes:
-        number: of the proposal, from 0.
-        key: the digest resolved at the task's sizes: equal for trainings of one mechanism.
-        costs: the objectives as measured by this proposal's training; None where it failed.
-        each: the same of each of the proposal's trainings, where it asked for several.
-        counted: costs by name, known before.
-        is_repeat: a known mechanism with another seed; an algorithm may leave it to the archive.
-    """
-
-    number: int
-    genome: Genome
-    digest: str
-    key: str
-    costs: Costs | None
-    each: tuple[Costs, ...] = ()
-    counted: Mapping[str, float] = field(default_factory=dict)
-    is_repeat: bool = False
-
-    @classmethod
-    def of(cls, proposal: Proposal, trainings: Sequence[Costs] | None) -> Told:
-        """The result of a proposal: the objectives of each training; None where one failed."""
-        columns = zip(*trainings, strict=True) if trainings else ()
-        return cls(
-            number=proposal.number,
-            genome=proposal.genome,
-            digest=proposal.digest,
-            key=str(proposal.key),
-            costs=tuple(map(fmean, columns)) if trainings else None,
-            each=tuple(trainings or ()),
-            counted=proposal.costs,
-            is_repeat=proposal.is_repeat,
-        )
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from nas.genome import Genome
     from nas.objectives import Objective
-    from nas.searching.algorithm import Costs, Told
+    from nas.searching.told import Costs, Told
     from nas.store import Proposal
 
     Array = NDArray[np.float64]

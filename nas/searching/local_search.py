@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from nas.searching.algorithm import Attempt, Materials, Told
+    from nas.searching.algorithm import Materials
+    from nas.searching.told import Attempt, Told
 
 
 @ALGORITHMS.register("local-search")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from nas.errors import RunError, SpaceExhausted
 from nas.evaluation.trial import Budget, Evaluation, Trial, training_seed
 from nas.objectives import as_costs
-from nas.searching.algorithm import Told
 from nas.searching.archive import believe
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone
+from nas.searching.told import Told
 from nas.store import Counts
 from nas.store.files import typed
 from nas.store.results import scaled_hypervolume

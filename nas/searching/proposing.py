@@ -13,114 +13,23 @@ and tells here too:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from nas.canonical import canonicalise, digest, resolved_digest
-from nas.compiler import formula
-from nas.costs import DEFAULT_COSTS, costs_of
-from nas.errors import NasError
-from nas.searching.algorithm import Attempt
+from nas.searching.told import Attempt
 from nas.store import Proposal
-from nas.validation import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
 
-    from nas.costs import Setting
-    from nas.genome import Genome
-    from nas.searching.algorithm import Algorithm, Materials, Told
-    from nas.store.records import Verdict
-    from nas.validation import Policy
+    from nas.searching.algorithm import Algorithm, Materials
+    from nas.searching.told import Told
 
 # Attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
-MOST_REMEMBERED: Final = 50_000  # genomes of which it is remembered what they come to
 REPEAT_EVERY: Final = 6  # proposals, of which one trains what is known
-ILLEGAL: Final = "internal error, the policy forbids it: "
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a genome comes to at the task's sizes.
-
-    Attributes:
-        genome: in normal form; as it was where it has none at these sizes.
-        key: digest resolved at the sizes; empty where it is rejected.
-        costs: by name.
-        note: why it is rejected, or nothing.
-        is_new: whether it is legal and the run has not trained it.
-    """
-
-    genome: Genome
-    key: str
-    costs: Mapping[str, float]
-    note: str
-    is_new: bool = False
-
-
-class Judge:
-    """Tells which attempts are worth training, and remembers the keys of all that were new.
-
-    An attempt is brought to its normal form at the task's sizes; that form is judged by the policy
-    (the independent validator: what has not passed is never trained), named, counted and trained.
-    It may hold primitives that the space lacks, which two of the space's own come to. What the run
-    has seen is *replayed*: its result is known. What sizes or policy do not allow is *rejected*.
-
-    Args:
-        setting: the task's, for normal forms and costs.
-        costs: names of those that are objectives, given beside those that always are.
-    """
-
-    def __init__(self, policy: Policy, setting: Setting, costs: Iterable[str]) -> None:
-        self._policy, self._setting = policy, setting
-        self._names = tuple(dict.fromkeys([*DEFAULT_COSTS, *costs]))
-        self._seen: set[str] = set()
-        self._looked = lru_cache(maxsize=MOST_REMEMBERED)(self._look)
-
-    def see(self, key: str) -> None:
-        """Know a mechanism, so that it is not new again."""
-        self._seen.add(key)
-
-    def look(self, genome: Genome) -> Look:
-        """What a genome comes to; it stays as new as it was."""
-        found = self._looked(genome)
-        return replace(found, is_new=not found.note and found.key not in self._seen)
-
-    def judge(self, attempt: Attempt, number: int, index: int) -> Proposal:
-        """Judge the attempt of this index for a proposal; a new one is known from now on."""
-        seen = self.look(attempt.genome)
-        verdict: Verdict = "rejected" if seen.note else "new" if seen.is_new else "replayed"
-        if seen.is_new:
-            self.see(seen.key)
-        return Proposal(
-            number=number,
-            attempt=index,
-            digest=digest(seen.genome),
-            key=seen.key or None,
-            genome=seen.genome,
-            formula="" if seen.note else formula(seen.genome),
-            operator=attempt.operator,
-            name=attempt.name,
-            parents=attempt.parents,
-            verdict=verdict,
-            note=seen.note,
-            costs=seen.costs if seen.is_new else {},
-        )
-
-    def _look(self, genome: Genome) -> Look:
-        sizes, is_causal = self._setting.sizes, self._setting.is_causal
-        try:
-            genome = canonicalise(genome, sizes, is_causal=is_causal)
-            if violations := validate(genome, self._policy):
-                return Look(genome, "", {}, ILLEGAL + violations[0].message)
-            key = resolved_digest(genome, sizes, is_causal=is_causal)
-            return Look(genome, key, costs_of(genome, self._setting, self._names), "")
-        except NasError as error:
-            return Look(genome, "", {}, str(error))
 
 
 class Proposer:

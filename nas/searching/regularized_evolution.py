@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from nas.searching.algorithm import Attempt, Materials, Told
+    from nas.searching.algorithm import Materials
+    from nas.searching.told import Attempt, Told
 
 GENERATIONS_ALIVE: Final = 2
 # The paper's best setting: 25 of 100.

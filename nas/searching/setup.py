@@ -19,7 +19,8 @@ from nas.mechanisms import mechanism, seeds
 from nas.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
 from nas.searching.algorithm import ALGORITHMS, Materials
 from nas.searching.archive import Archive
-from nas.searching.proposing import Judge, Proposer
+from nas.searching.judging import Judge
+from nas.searching.proposing import Proposer
 from nas.space import SearchSpace
 from nas.store import Document
 from nas.validation import PolicyFile, compile_policy, load_policy

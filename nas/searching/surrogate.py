@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nas.genome import Genome
-    from nas.searching.algorithm import Attempt, Materials, Told
+    from nas.searching.algorithm import Materials
+    from nas.searching.told import Attempt, Told
 
     Array = NDArray[np.float64]
 

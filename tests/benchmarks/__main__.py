@@ -47,14 +47,16 @@ def main() -> None:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
-    print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    if not options.json:
+        print(", ".join(f"{name} {value}" for name, value in machine.items()))
     results = {}
     for name in dict.fromkeys(options.names or BENCHMARKS):
         measure = getattr(import_module(f"tests.benchmarks.{name}"), name)
         results[name] = measure(options)
         if options.history is not None:
             remember(options.history, name, results[name], machine)
-    print_table(results)
+    if not options.json:
+        print_table(results)
 
 
 def _options() -> argparse.Namespace:
@@ -80,6 +82,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--history", type=Path, metavar="FILE", help="append figures, a line of JSON a benchmark"
     )
+    parser.add_argument("--json", action="store_true", help="of peers: their results, no table")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:

@@ -153,7 +153,8 @@ def test_export_format_is_written(tmp_path: Path) -> None:
 
 
 def test_algorithm_proposes_and_learns() -> None:
-    from nas.searching.algorithm import ALGORITHMS, Attempt, Materials, Told
+    from nas.searching.algorithm import ALGORITHMS, Materials
+    from nas.searching.told import Attempt, Told
 
     class Counting:
         """Operators that say which genome they were given."""
@@ -168,7 +169,7 @@ def test_algorithm_proposes_and_learns() -> None:
             return a, "crossed"
 
     make = joined(ALGORITHMS, "algorithm", "hill-climbing")
-    algorithm = make(Materials(Counting(), (), 2, (), 0, judge=None, archive=None))
+    algorithm = make(Materials(Counting(), (), 2, (None, None), 0, judge=None, archive=None))
     rng = np.random.default_rng
     assert algorithm.propose(rng(0), 0) == Attempt(mechanism("mha").genome, "sample")
     good, bad = mechanism("qana").genome, mechanism("sqa").genome

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.searching.algorithm import ALGORITHMS, Attempt
+from nas.searching.algorithm import ALGORITHMS
+from nas.searching.told import Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
-    from nas.searching.algorithm import Materials, Told
+    from nas.searching.algorithm import Materials
+    from nas.searching.told import Told
 
 
 @ALGORITHMS.register("hill-climbing")
@@ -33,7 +35,7 @@ class HillClimbing:
         operators = self.materials.operators
         if len(self.known) < self.materials.population or num_failed > 5:
             return Attempt(operators.sample(rng), "sample")
-        weights = rng.dirichlet([1.0] * self.materials.num_objectives)
+        weights = rng.dirichlet([1.0] * len(self.materials.objectives))
         best = min(self.known, key=lambda one: self._weighted(one, weights))
         child, operator = operators.mutate(best.genome, rng, strength=1 + num_failed)
         return Attempt(child, operator, parents=(best.digest,))

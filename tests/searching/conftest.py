@@ -16,13 +16,15 @@ from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
 from nas.mechanisms import seeds
 from nas.objectives import Objective
-from nas.searching.algorithm import ALGORITHMS, Materials, Told
+from nas.searching.algorithm import ALGORITHMS, Materials
 from nas.searching.archive import Archive
 from nas.searching.front_file import front_answer
+from nas.searching.judging import Judge
 from nas.searching.listener import Listener
 from nas.searching.loop import Loop
-from nas.searching.proposing import Judge, Proposer
+from nas.searching.proposing import Proposer
 from nas.searching.setup import Settings, frozen_space, make_proposer
+from nas.searching.told import Told
 from nas.space import SearchSpace
 from nas.store import (
     Document,

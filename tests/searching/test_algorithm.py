@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from nas.errors import ConfigError
-from nas.searching.algorithm import ALGORITHMS, Costs, Told
+from nas.searching.algorithm import ALGORITHMS
 from nas.searching.proposing import Proposer
+from nas.searching.told import Costs, Told
 from nas.store import Proposal
 
 NAMES = ("nsga2", "random", "regularized-evolution", "local-search", "surrogate")

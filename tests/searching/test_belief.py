@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from nas.mechanisms import MECHANISMS, mechanism
-from nas.searching.algorithm import Told
 from nas.searching.archive import Archive, believe
 from nas.searching.belief import Belief
 from nas.searching.features import features
+from nas.searching.told import Told
 
 NOISE = 0.01
 

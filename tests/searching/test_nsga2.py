@@ -9,8 +9,8 @@ import pytest
 
 from nas.mechanisms import mechanism
 from nas.pareto import non_dominated
-from nas.searching.algorithm import Costs, Told
 from nas.searching.nsga2 import Nsga2
+from nas.searching.told import Costs, Told
 
 MHA = mechanism("mha").genome
 

@@ -11,8 +11,8 @@ import pytest
 from nas.canonical import digest
 from nas.genome import Genome, ModelSizes, Node
 from nas.mechanisms import mechanism
-from nas.searching.algorithm import Attempt
-from nas.searching.proposing import ILLEGAL
+from nas.searching.judging import ILLEGAL
+from nas.searching.told import Attempt
 from nas.space import SearchSpace, load_space
 from nas.validation import validate
 from nas.variation import Variation

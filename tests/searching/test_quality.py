@@ -17,7 +17,7 @@ import pytest
 
 from nas.genome import Genome, share
 from nas.pareto import hypervolume, normalise
-from nas.searching.algorithm import Told
+from nas.searching.told import Told
 from nas.space import load_space
 
 WIDTH, HEADS = 64, 4

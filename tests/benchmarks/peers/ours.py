@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 from nas.mechanisms import seeds
 from nas.pareto import non_dominated
-from nas.searching.algorithm import ALGORITHMS, Materials, Told
+from nas.searching.algorithm import ALGORITHMS, Materials
 from nas.searching.archive import Archive
-from nas.searching.proposing import Judge, Proposer
+from nas.searching.judging import Judge
+from nas.searching.proposing import Proposer
+from nas.searching.told import Told
 from nas.variation import Variation
 from tests.benchmarks.peers.problem import Problem, bench
 

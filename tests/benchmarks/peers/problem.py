@@ -21,7 +21,7 @@ from nas.genome import FLAGS, Genome, Node, Projections, Ref
 from nas.mechanisms import mechanism
 from nas.objectives import Objective
 from nas.pareto import hypervolume, non_dominated, normalise
-from nas.searching.proposing import Judge
+from nas.searching.judging import Judge
 from nas.space import SearchSpace, load_space
 from nas.tasks import load_task
 from nas.validation import Policy, load_policy
