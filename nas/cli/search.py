@@ -33,7 +33,10 @@ def search(
     seed: Annotated[int, typer.Option(min=0, help="Of the search and all trainings.")] = 0,
     repeats: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = 1,
     algorithm: Annotated[
-        str, typer.Option(help="nsga2, random, regularized-evolution, or a plug-in's.")
+        str,
+        typer.Option(
+            help="nsga2, surrogate, random, regularized-evolution, local-search, or a plug-in's."
+        ),
     ] = "nsga2",
     lag: Annotated[
         int | None,
