@@ -70,8 +70,8 @@ def search(
         space: a search space, by name or path.
         task: a task, by name or path; the space's own by default.
         data: what to train on, as the task's family reads it; the task's own by default.
-        algorithm: ``nsga2``, ``surrogate``, ``random``, ``regularized-evolution``, ``local-search``,
-            or a plug-in's.
+        algorithm: ``nsga2``, ``surrogate``, ``random``, ``regularized-evolution``,
+            ``local-search``, or a plug-in's.
         lag: proposal t is computed from the results up to t - lag, so that no worker waits for a
             generation's last training; by default from those of whole generations.
         repeats: trainings of each mechanism, each with its own seed.
