@@ -73,30 +73,21 @@ def _in_order(genome: Genome) -> Genome:
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
     """A genome under the names that its queries and keys may have.
 
-    They may change places, and their projections with them, where keys and values then still have
-    one number of heads; a lone one that is projected is the query.
+    They may change places, and their projections with them, where both have the same number of
+    heads by the same label; the one that is projected alone is the query.
     """
     projections, used = genome.projections, _used(genome.nodes)
     if "k" in used and "q" not in used and projections.has_wk:
         flags = replace(projections, has_wq=True, has_wk=False, q_heads=projections.kv_heads)
         return [replace(_renamed(genome, {"k": "q"}), projections=flags)]
-    if not {"q", "k"} <= used:
+    heads = _effective(projections, genome.nodes)
+    is_both = projections.has_wq and projections.has_wk
+    # A label may only move where it stands on the other side already, or is every space's own.
+    is_alike = heads.q_heads == heads.kv_heads and (is_both or heads.q_heads == "all")
+    if not {"q", "k"} <= used or not is_alike:
         return [genome]
-    wanted = {projections.q_heads} if projections.has_wq else set()
-    if projections.has_wv and "v" in used:
-        wanted.add(projections.kv_heads)
-    if len(wanted) > 1:
-        return [genome]
-    flags = replace(
-        projections,
-        has_wq=projections.has_wk,
-        has_wk=projections.has_wq,
-        q_heads=projections.kv_heads,
-        kv_heads=wanted.pop() if wanted else projections.kv_heads,
-    )
+    flags = replace(heads, has_wq=projections.has_wk, has_wk=projections.has_wq)
     swapped = replace(_renamed(genome, {"q": "k", "k": "q"}), projections=flags)
-    if infer(swapped).problems:
-        return [genome]
     # Which stream a mean counts goes by names, and so is decided again.
     return [genome, rewrite(swapped, sizes)]
 
@@ -106,14 +97,13 @@ def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
 
 
 def _named(genome: Genome) -> tuple[Any, ...]:
-    """What a naming is judged by: queries come first, and rather they are projected."""
+    """What a naming is judged by: the query is projected; then, it comes first."""
     order = {"q": "a", "k": "b", "v": "c"}
     nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
         for n in genome.nodes
     ]
-    around = genome.projections
-    return nodes, not around.has_wq, around.q_heads, around.kv_heads
+    return not genome.projections.has_wq, nodes
 
 
 def digest(genome: Genome) -> str:

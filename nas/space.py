@@ -9,7 +9,7 @@ file may use more than a space offers; the space binds the search.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from itertools import islice, product
 from typing import Any, Final
 
@@ -174,8 +174,15 @@ class SearchSpace(Frozen):
 
     def _excludes_projections(self, genome: Genome) -> str | None:
         used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
+        around = genome.projections
+        # Queries and keys may have changed places on the way to the normal form.
+        mirrored = replace(around, has_wq=around.has_wk, has_wk=around.has_wq)
+        fault = self._outside(around, used)
+        return fault if fault and self._outside(mirrored, used) else None
+
+    def _outside(self, projections: Projections, used: set[str]) -> str | None:
         for name in (*FLAGS, *LABELS):
-            value = getattr(genome.projections, name)
+            value = getattr(projections, name)
             is_unread = name in FLAGS and name != "has_wo" and name[-1] not in used
             is_default = name in LABELS and value == getattr(Projections(), name)
             if value not in self.choices(name) and not (is_unread or is_default):

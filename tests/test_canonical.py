@@ -11,6 +11,7 @@ from nas.canonical import canonicalise, digest, resolved_digest
 from nas.compiler import build_attention
 from nas.genome import Genome, ModelSizes, Visibility
 from nas.mechanisms import MECHANISMS
+from nas.space import SearchSpace
 from nas.validation import load_policy, validate
 from tests.samples import samples
 from tests.twins import are_twins
@@ -226,3 +227,16 @@ def test_windows_make_another_mechanism_and_global_tokens_need_one() -> None:
     sizes = ModelSizes(32, 4, 2, 65)
     assert len({resolved_digest(g, sizes) for g in (genome, *seen)}) == 4
     assert same(genome, replace(genome, visibility=Visibility(None, 5)))
+
+
+def test_a_space_that_fixes_one_projection_holds_its_mirrored_normal_forms(genome: Build) -> None:
+    chain = {"scaled_dot_product": {}, "softmax": {}, "weighted_sum": {}}
+    fields = {"name": "x", "nodes": {"max": 3}, "primitives": chain}
+    for fixed in ("has_wq", "has_wk"):
+        free = "has_wk" if fixed == "has_wq" else "has_wq"
+        space = SearchSpace(**fields, projections={fixed: (True,), free: (True, False)})
+        for order in ("qk", "kq"):
+            one = genome(("scaled_dot_product", order), *STANDARD[1:], **{free: False})
+            assert space.excludes(canonicalise(one)) is None
+    bare = genome(*STANDARD, has_wq=False, has_wk=False)
+    assert "has_wq False" in str(space.excludes(bare))
