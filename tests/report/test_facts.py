@@ -41,6 +41,7 @@ def test_named_mechanisms_and_who_beats_them(facts: RunFacts) -> None:
     assert facts.standard is named["mha"]
     for member in facts.members:
         beaten = facts.beaten_by(member)
+        assert all(0.5 <= p <= 1 for p in beaten.values())
         for name, other in facts.named:
             is_beaten = dominates(facts.costs(member), facts.costs(other))
             assert all((part in beaten) == is_beaten for part in name.split(" = "))
@@ -59,7 +60,7 @@ def test_sentences(facts: RunFacts) -> None:
     )
     words = dict(tally(facts))
     assert words["failed"] == "1 (1 diverged)"
-    assert words["proposed"].startswith(f"{facts.summary.counts.proposed}: 36 evaluated, ")
+    assert words["proposed"].startswith(f"{facts.summary.counts.proposed}: 32 evaluated, 4 repeated, ")
     assert words["time"].startswith(f"{duration(facts.wall_seconds)}; ")
     assert f"workers busy {100 * (facts.busy or 0):.1f} %" in words["time"]
     assert words["hypervolume"].endswith("(reference: accuracy 10.0 %, MACs 4.00 M)")

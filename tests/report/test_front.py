@@ -28,6 +28,9 @@ KEYS = {
 }
 
 
+COUNTS = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")
+
+
 def shown(facts: RunFacts, label: str = "latest", width: int | None = None) -> Printed:
     printed = Printed(width)
     show_front(printed.console, facts, label)
@@ -45,7 +48,7 @@ def test_answer_has_the_stable_keys_status_times_and_names(
     data = json.loads(json.dumps(nas.front("example", runs=recorded_run.parent), allow_nan=False))
     assert {key: type(data[key]) for key in KEYS} == KEYS
     assert set(data["objectives"][0]) == {"name", "direction", "unit"}
-    assert set(data["counts"]) == {"proposed", "evaluated", "replayed", "rejected", "failed"}
+    assert set(data["counts"]) == {*COUNTS}
     for member in data["members"]:
         assert {"id", "objectives", "genome", "formula"} <= member.keys()
         assert set(member["objectives"]) == {"accuracy", "macs"}
