@@ -73,34 +73,33 @@ def _in_order(genome: Genome) -> Genome:
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
     """A genome under the names that its queries and keys may have.
 
-    Where both are projected to one shape, from one distribution, they may change places; a lone
-    one of them is the query.
+    They may change places, and their projections with them, where both have the same number of
+    heads; a lone one that is projected is the query.
     """
     projections, used = genome.projections, _used(genome.nodes)
-    projected = {s for s in ("q", "k") if s in used and projections.has_projection(s)}
-    if projected == {"k"} and "q" not in used:
+    if "k" in used and "q" not in used and projections.has_wk:
         flags = replace(projections, has_wq=True, has_wk=False, q_heads=projections.kv_heads)
         return [replace(_renamed(genome, {"k": "q"}), projections=flags)]
-    if projected != {"q", "k"} or projections.q_heads != projections.kv_heads:
+    if not {"q", "k"} <= used or projections.q_heads != projections.kv_heads:
         return [genome]
-    typing = infer(genome)
-    if typing.problems or typing.streams["q"] != typing.streams["k"]:
-        return [genome]
+    flags = replace(projections, has_wq=projections.has_wk, has_wk=projections.has_wq)
+    swapped = replace(_renamed(genome, {"q": "k", "k": "q"}), projections=flags)
     # Which stream a mean counts goes by names, and so is decided again.
-    return [genome, rewrite(_renamed(genome, {"q": "k", "k": "q"}), sizes)]
+    return [genome, rewrite(swapped, sizes)]
 
 
 def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
     return replace(genome, nodes=tuple(node.renamed(names) for node in genome.nodes))
 
 
-def _named(genome: Genome) -> list[tuple[str, list[str], str]]:
-    """What a naming is judged by: queries come first."""
+def _named(genome: Genome) -> tuple[list[tuple[str, list[str], str]], bool]:
+    """What a naming is judged by: queries come first, and the projected one is the query."""
     order = {"q": "a", "k": "b", "v": "c"}
-    return [
+    nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
         for n in genome.nodes
     ]
+    return nodes, not genome.projections.has_wq
 
 
 def digest(genome: Genome) -> str:

@@ -13,6 +13,7 @@ from nas.genome import Genome, ModelSizes, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.validation import load_policy, validate
 from tests.samples import samples
+from tests.twins import are_twins
 
 if TYPE_CHECKING:
     from tests.genomes import Build
@@ -57,6 +58,22 @@ def test_streams_without_projections_are_one_tensor(genome: Build) -> None:
     digests = {digest(genome(("scaled_dot_product", n), *STANDARD[1:], **off)) for n in names}
     assert len(digests) == 1
     assert digest(genome(*STANDARD)) not in digests
+
+
+def test_queries_and_keys_change_places_with_their_projections(genome: Build) -> None:
+    # x W_K scores against x either way: which of the two is called the query changes nothing.
+    one = genome(("scaled_dot_product", "qk"), *STANDARD[1:], has_wq=False)
+    other = genome(("scaled_dot_product", "kq"), *STANDARD[1:], has_wk=False)
+    turned = genome(("scaled_dot_product", "kq"), *STANDARD[1:], has_wq=False)
+    assert one != other
+    assert are_twins(one, other, 8, 2, 5)
+    assert digest(one) == digest(other)
+    # The projected one scores from the other side: the scores are transposed.
+    assert not are_twins(one, turned, 8, 2, 5)
+    assert digest(one) != digest(turned)
+    # With fewer heads of keys and values, the streams differ in more than their names.
+    few = [replace(g, projections=replace(g.projections, kv_heads="one")) for g in (one, other)]
+    assert digest(few[0]) != digest(few[1])
 
 
 def test_the_values_keep_their_name_where_they_are_raw_too(genome: Build) -> None:

@@ -6,6 +6,7 @@ at import), or a package that offers a module under the entry point group ``nas.
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import pkgutil
 from dataclasses import replace
@@ -62,6 +63,10 @@ def get(name: str, where: str = "genome") -> Primitive:
             f"expected one of {', '.join(names())}."
         )
     return found
+
+
+# Pickled as its name: what it declares may be any functions.
+copyreg.pickle(Primitive, lambda found: (get, (found.name,)))
 
 
 def names() -> tuple[str, ...]:

@@ -179,10 +179,6 @@ class Primitive:
             self, "needs_all_tokens", bool(getattr(self.module, "needs_all_tokens", False))
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as its name: what it declares may be any functions."""
-        return _named, (self.name,)
-
     @property
     def about(self) -> str:
         """The first line of the module's docstring."""
@@ -200,12 +196,6 @@ class Primitive:
     def full(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
         """All parameters: those given over the defaults."""
         return self.defaults() | dict(params)
-
-
-def _named(name: str) -> Primitive:
-    from nas.primitives import get
-
-    return get(name)
 
 
 # The stream that a port is usually fed with, by the port's name.

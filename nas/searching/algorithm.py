@@ -8,6 +8,7 @@ gives the same proposals wherever and however often it is read: resuming is read
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -62,6 +63,7 @@ class Told:
         number: of the proposal, from 0.
         key: the digest resolved at the task's sizes: equal for trainings of one mechanism.
         costs: the objectives as measured by this proposal's training; None where it failed.
+        each: the same of each of the proposal's trainings, where it asked for several.
         counted: costs by name, known before.
         is_repeat: a known mechanism with another seed; an algorithm may leave it to the archive.
     """
@@ -71,18 +73,21 @@ class Told:
     digest: str
     key: str
     costs: Costs | None
+    each: tuple[Costs, ...] = ()
     counted: Mapping[str, float] = field(default_factory=dict)
     is_repeat: bool = False
 
     @classmethod
-    def of(cls, proposal: Proposal, costs: Costs | None) -> Told:
-        """The result of a proposal that was trained."""
+    def of(cls, proposal: Proposal, trainings: Sequence[Costs] | None) -> Told:
+        """The result of a proposal: the objectives of each training; None where one failed."""
+        columns = zip(*trainings, strict=True) if trainings else ()
         return cls(
             number=proposal.number,
             genome=proposal.genome,
             digest=proposal.digest,
             key=str(proposal.key),
-            costs=costs,
+            costs=tuple(map(fmean, columns)) if trainings else None,
+            each=tuple(trainings or ()),
             counted=proposal.costs,
             is_repeat=proposal.is_repeat,
         )

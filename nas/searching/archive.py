@@ -57,8 +57,9 @@ class Archive:
         for one in told:
             if one.costs is None:
                 self._bad.add(one.key)
-            else:
-                self._learn(one, one.costs)
+                continue
+            for costs in one.each or (one.costs,):
+                self._learn(one, costs)
         self._estimates = None
 
     @property

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Features = Mapping[str, float]
 
 MOST_FITTED: Final = 256  # mechanisms that the kernel is fitted to; estimates rest on all of them
-LEAST_REPEATS: Final = 3  # before which noise is all that features do not tell
+LEAST_REPEATS: Final = 3  # before which noise and what is the mechanism's own cannot be told apart
 JITTER: Final = 1e-6
 LOG: Final = "log "
 
@@ -183,7 +183,7 @@ def _log_scales(found: Sequence[Observed]) -> dict[str, float]:
 
 
 def _fit(x: Array, means: Array, counts: Array, noise: float | None) -> Kernel:
-    """The kernel of greatest likelihood; while the noise is not known, it is all the rest."""
+    """The kernel of greatest likelihood; while the noise is not known, it is half of the rest."""
     scale = float(means.std()) or 1.0
     part = slice(None, None, -(-len(means) // MOST_FITTED))
     known = (noise or 0.0) / counts / scale**2 + JITTER
@@ -195,7 +195,7 @@ def _fit(x: Array, means: Array, counts: Array, noise: float | None) -> Kernel:
         process.fit(x[part], (means - means.mean())[part] / scale)
     told, length, rest = (float(value) for value in np.exp(process.kernel_.theta))
     told, rest = told * scale**2, rest * scale**2
-    return Kernel(length, told, 0.0, rest) if noise is None else Kernel(length, told, rest, noise)
+    return Kernel(length, told, *((rest / 2, rest / 2) if noise is None else (rest, noise)))
 
 
 def _pooled_noise(found: Sequence[Observed]) -> float | None:

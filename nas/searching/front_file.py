@@ -77,7 +77,7 @@ def _member(member: Candidate, setup: RunSetup) -> dict[str, Any]:
         "objectives": {name: member.objectives[name] for name in names},
         "genome": member.proposal.genome.to_dict(),
         "formula": member.proposal.formula,
-        "standard_errors": {n: member.errors[n] for n in names if n in member.errors},
+        "standard_errors": {n: member.errors.get(n, 0.0) for n in names if member.errors},
         "scores": {n: member.scores[n] for n in names if n in member.scores},
         "repeats": member.trainings,
         "p_non_dominated": member.p,

@@ -19,7 +19,7 @@ from nas.searching.algorithm import Told
 from nas.searching.archive import believe
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone
-from nas.store import Counts, summarise
+from nas.store import Counts
 from nas.store.files import typed
 from nas.store.results import scaled_hypervolume
 from nas.store.weights import FrontWeights
@@ -57,7 +57,6 @@ class Loop:
         self._num_generations = 0
         self._is_exhausted = False
         self._weights = FrontWeights(writer.run.folder)
-        self._is_stale = False  # something of a recorded generation was trained again
 
     def run(self) -> bool:
         """Do all that the setup asks for and the record lacks.
@@ -74,8 +73,6 @@ class Loop:
         self._submit(range(len(self._asked)))
         while self._propose() or self._under_way:
             self._wait()
-        if self._is_stale:
-            self._record_generation(self._num_generations - 1)
         if not self._asked:
             raise self._nothing()
         return self._is_exhausted
@@ -170,7 +167,6 @@ class Loop:
         self._writer.record_evaluation(trial.key, trial.repeat, evaluation)
         self._learn(number, trial.repeat, evaluation)
         generation = number // self._setup.population
-        self._is_stale |= generation < self._num_generations
         self._listener.on_evaluation(Evaluated(generation, proposal, trial.repeat, evaluation))
         self._end_generations()
 
@@ -180,11 +176,11 @@ class Loop:
         ended[repeat] = evaluation
         if len(ended) < len(self._repeats[number]):
             return
-        costs = None
+        rows = None
         if all(one.is_ok for one in ended.values()):
-            means, _ = summarise([ended[i].metrics for i in sorted(ended)])
-            costs = as_costs(self._setup.objectives, {**proposal.costs, **means})
-        self._results[number] = Told.of(proposal, costs)
+            values = ({**proposal.costs, **ended[i].metrics} for i in sorted(ended))
+            rows = [as_costs(self._setup.objectives, found) for found in values]
+        self._results[number] = Told.of(proposal, rows)
         while len(self._told) in self._results:
             self._told.append(self._results[len(self._told)])
 
@@ -195,16 +191,16 @@ class Loop:
         done = -(-known // size) if is_over else known // size
         if done == self._num_generations:
             return
-        num_recorded = len(self._run.generations())
-        for number in range(num_recorded, done):
+        # What was trained in this process may belong to a generation that was recorded without it.
+        num_kept = len(self._run.generations()) if is_replayed else 0
+        for number in range(max(self._num_generations, num_kept), done):
             self._record_generation(number)
         found = self._run.generations()
         if not is_replayed:
             write_front(self._run)
         for number in range(self._num_generations, done):
             counts = sum((g.counts for g in found[: number + 1]), start=Counts())
-            is_old = number < num_recorded
-            self._listener.on_generation(GenerationDone(found[number], counts, is_old))
+            self._listener.on_generation(GenerationDone(found[number], counts, is_replayed))
         self._num_generations = done
 
     def _record_generation(self, number: int) -> None:

@@ -116,7 +116,7 @@ class Run(AbstractContextManager["Run"]):
         with self.snapshot():
             read = partial(result_of, self.setup, {e.key: e for e in self.estimates()})
             found = self._database.query(
-                "SELECT p.number, p.digest, p.key, p.costs, t.status, t.metrics, t.recorded "
+                "SELECT p.number, p.digest, p.key, p.costs, t.status, t.metrics "
                 "FROM proposals AS p LEFT JOIN trials AS t ON t.key = p.key "
                 "WHERE p.verdict = 'new' ORDER BY p.number, t.repeat"
             )

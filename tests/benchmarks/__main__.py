@@ -33,6 +33,7 @@ BENCHMARKS: Final = {
     "versions": "the same of two versions, in turn",
     "published": "the published evaluation, 30 genomes in turn",
     "gpu": "training and long sequences on a CUDA device",
+    "peers": "other optimisers beside ours, equal trainings",
 }
 
 
@@ -65,7 +66,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("names", nargs="*", metavar="name", help="by default all of them")
     parser.add_argument("--data", default="cifar10", help="images to train on: as for `nas search`")
-    parser.add_argument("--seeds", type=int, default=5, help="of evaluation")
+    parser.add_argument("--seeds", type=int, default=5, help="of evaluation and peers")
     parser.add_argument("--rounds", type=int, default=15, help="of kernels, timing, sqa and gpu")
     parser.add_argument(
         "--genome", action="append", default=[], metavar="SOURCE", help="one more for gpu"

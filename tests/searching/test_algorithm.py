@@ -24,6 +24,11 @@ def costs_of(proposal: Proposal, width: int = 2) -> Costs | None:
     return tuple(float(number >> 8 * i & 255) for i in range(1, width + 1))
 
 
+def told_of(proposal: Proposal, width: int = 2) -> Told:
+    costs = costs_of(proposal, width)
+    return Told.of(proposal, None if costs is None else [costs])
+
+
 def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
     """Propose and tell, each result as late as it may be; give all attempts by number."""
     drawn: list[list[Proposal]] = []
@@ -31,7 +36,7 @@ def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]
     while len(drawn) < count:
         if not proposer.may_propose(len(drawn), len(told)):
             last = drawn[len(told)][-1]
-            told.append(Told.of(last, costs_of(last, width)))
+            told.append(told_of(last, width))
             continue
         drawn.append(proposer.propose(len(drawn), told))
     return drawn
@@ -79,7 +84,7 @@ def test_algorithm_made_and_told_alike_proposes_alike(kit: Any, name: str, lag: 
 @both_forms
 def test_algorithm_follows_the_record_from_any_point(kit: Any, name: str, lag: int | None) -> None:
     drawn = drive(kit.proposer(name, lag), 45)
-    told = [Told.of(p, costs_of(p)) for attempts in drawn for p in attempts[-1:]]
+    told = [told_of(p) for attempts in drawn for p in attempts[-1:]]
     for begin in (1, 10, 27, 44):
         again = kit.proposer(name, lag)
         again.follow(p for attempts in drawn[:begin] for p in attempts)

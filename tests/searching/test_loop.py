@@ -13,6 +13,7 @@ from nas.evaluation.trial import training_seed
 from nas.genome import ModelSizes
 from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import Evaluated, GenerationDone
+from nas.searching.loop import LIKELY
 from nas.space import SearchSpace
 from nas.store import front, open_run
 from nas.validation import validate
@@ -29,12 +30,15 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
     with open_run(kit.root / "run") as run:
         proposals = run.proposals()
         new = [p for p in proposals if p.is_new]
-        assert [p.number for p in new] == list(range(6 * 8))
-        assert len({p.key for p in new}) == len(new)
+        trained = [p for p in proposals if p.is_trained]
+        assert [p.number for p in trained] == list(range(6 * 8))
+        assert len({p.key for p in new}) == len(new) == run.counts().evaluated
+        assert 3 < len(trained) - len(new) == run.counts().repeated <= 8
+        assert {p.key for p in trained} == {p.key for p in new}
         assert sorted(table.trained) == sorted(
-            (p.key, training_seed(run.setup.seed, p.key, 0)) for p in new
+            (key, training_seed(run.setup.seed, key, repeat)) for key, repeat in run.evaluations()
         )
-        assert {(p.key, 0) for p in new} == set(run.evaluations())
+        assert len(set(table.trained)) == 6 * 8 == len(run.evaluations())
         assert len(run.generations()) == 6
         assert run.counts().rejected == 0
         assert all(validate(p.genome, kit.policy) == () for p in proposals)
@@ -42,7 +46,7 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
     for number in range(6 * 8):
         attempts = [p for p in proposals if p.number == number]
         assert [p.attempt for p in attempts] == list(range(len(attempts)))
-        assert [p.is_new for p in attempts] == [False] * (len(attempts) - 1) + [True]
+        assert [p.is_trained for p in attempts] == [False] * (len(attempts) - 1) + [True]
 
 
 @both_forms
@@ -160,8 +164,9 @@ def test_loop_keeps_the_weights_of_the_front_alone(
     kit.search(kit.open(), Looking(4))
     assert all(seen)
     with open_run(kit.root / "run") as run:
-        expected = {f"{m.proposal.key}.safetensors": m.proposal.key.encode() for m in front(run)}
-    assert kit.recorded()["weights"] == expected
+        likely = {e.key for e in run.estimates() if e.is_member or e.p >= LIKELY}
+        assert {member.proposal.key for member in front(run)} <= likely
+    assert kit.recorded()["weights"] == {f"{k}.safetensors": k.encode() for k in likely}
 
 
 def test_loop_a_task_that_does_not_measure_an_objective_is_one_sentence(kit: Any) -> None:
@@ -217,7 +222,8 @@ def test_loop_ends_when_the_space_is_exhausted(
     settings = {"population": 30, "generations": 9, "algorithm": "random", "lag": lag}
     assert kit.search(kit.create(space=kit.tiny, **settings), table) is True
     with open_run(kit.root / "run") as run:
-        assert run.generations()[0].counts.evaluated == 30
+        first = run.generations()[0].counts
+        assert first.evaluated + first.repeated == 30
         assert len(run.generations()) == 2
         assert 30 < len(table.trained) == len(run.evaluations()) <= 50
         assert run.counts().replayed >= 1000

@@ -71,7 +71,7 @@ def found(kit: Any, algorithm: str, seed: int, evaluations: int, lag: int | None
         # As late as may be: results become known in generations, or with the lag.
         known = number - number % 50 if lag is None else max(0, number - lag + 1)
         last = proposer.propose(number, told[:known])[-1]
-        told.append(Told.of(last, costs(last.genome, seed)))
+        told.append(Told.of(last, [costs(last.genome, seed)]))
     rows = [one.costs for one in told if one.costs is not None]
     return hypervolume(normalise(rows, (-1.0, 0.0), (-0.1, 8.0 * WIDTH**2)), (1.0, 1.0))
 

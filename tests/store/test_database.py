@@ -101,7 +101,7 @@ def test_database_with_a_value_that_cannot_be_is_one_sentence(folder, samples, c
         ("UPDATE proposals SET costs = '{}'", "record that cannot be read"),
         ("UPDATE trials SET metrics = '[1]'", "record that cannot be read"),
         ("UPDATE trials SET metrics = '{}'", "record that cannot be read"),
-        ("UPDATE trials SET recorded = '2026-03-01T12:00:00'", "record that cannot be read"),
+        ("INSERT INTO generations VALUES (0, 0.5, 0.5, '2026-03-01T12:00')", "cannot be read"),
         ("UPDATE run SET objectives = '[{}]'", "record that cannot be read"),
         ("UPDATE run SET objectives = '[]'", "record that cannot be read"),
         ("UPDATE run SET calibration = '7'", "record that cannot be read"),
@@ -140,9 +140,9 @@ def test_open_run_of_no_run_is_one_sentence(tmp_path, samples):
 
 @pytest.mark.parametrize(
     ("version", "whose", "what"),
-    [(99, "a later nas", "Update nas"), (2, "an older nas", "Use the nas that wrote it")],
+    [(99, "a later nas", "Update nas"), (3, "an older nas", "Use the nas that wrote it")],
 )
 def test_database_of_another_schema_is_refused(folder, samples, version, whose, what):
     change(folder, f"PRAGMA user_version = {version}")
     for message in refusals(folder, samples):
-        assert f"schema {version} of {whose}; this one reads schema 3 alone. {what}" in message
+        assert f"schema {version} of {whose}; this one reads schema 4 alone. {what}" in message

@@ -24,7 +24,7 @@ def test_front_is_the_non_dominated_best_accuracy_first(writer, samples):
     members = front(writer.run)
     assert [member.proposal for member in members] == [proposals[i] for i in (3, 0, 1, 4)]
     assert members[0].objectives == {"accuracy": 0.7, "macs": 1500.0}
-    assert members[0].standard_errors == {}
+    assert (members[0].errors, members[0].p) == ({}, None)
     assert [c.proposal for c in candidates(writer.run)] == proposals
 
 
@@ -52,11 +52,10 @@ def test_front_takes_means_and_waits_for_all_repeats(new_run, samples):
         writer.record_evaluation(broken.key, repeat, samples.evaluation(0.9))
     (member,) = front(writer.run)
     assert member.proposal == whole
-    assert member.repeats == 3
+    assert member.trainings == 3
     assert member.objectives["accuracy"] == pytest.approx(0.3)
     # deviations -0.2, -0.1, 0.3: variance 0.14 / 2, over the root of 3
-    assert member.standard_errors["accuracy"] == pytest.approx(math.sqrt(0.07 / 3))
-    assert member.standard_errors["macs"] == 0.0
+    assert member.errors == {"accuracy": pytest.approx(math.sqrt(0.07 / 3))}
     assert member.objectives["macs"] == 1000.0
     counts = writer.run.counts()
     assert (counts.proposed, counts.evaluated, counts.failed) == (3, 2, 1)
@@ -69,7 +68,8 @@ def test_front_replayed_proposals_count_but_are_no_members(writer, samples):
     writer.record_proposals([replayed, rejected])
     assert [member.digest for member in front(writer.run)] == [first.digest]
     counts = dataclasses.asdict(writer.run.counts())
-    assert counts == {"proposed": 3, "evaluated": 1, "replayed": 1, "rejected": 1, "failed": 0}
+    ends = {"evaluated": 1, "repeated": 0, "replayed": 1, "rejected": 1, "failed": 0}
+    assert counts == {"proposed": 3} | ends
     # Asked for by its own name, the replayed one has the result that it was given.
     found = find_candidate(writer.run, "f" * 16)
     assert found is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 import sqlite3  # noqa: TID251 - this is how a person without the project reads a run
@@ -13,7 +14,16 @@ import pytest
 
 from nas.errors import RunError
 from nas.evaluation.trial import REASONS, Report
-from nas.store import fold_log, open_run, open_writer, this_session, weights_path
+from nas.store import (
+    find_proposal,
+    fold_log,
+    front,
+    open_run,
+    open_writer,
+    this_session,
+    weights_path,
+)
+from nas.store.records import Estimate
 from nas.store.weights import FrontWeights
 
 
@@ -71,6 +81,9 @@ def test_writer_text_that_is_no_unicode_is_kept_readable(writer, samples):
 
 
 def test_writer_only_a_lost_worker_gives_way_to_another_result(writer, samples):
+    writer.record_proposals(
+        [samples.proposal(0, key="lost"), samples.proposal(1, key="failed", digest="e" * 16)]
+    )
     writer.record_evaluation("lost", 0, samples.failure("worker_lost"))
     writer.record_evaluation("failed", 0, samples.failure("diverged"))
     assert writer.run.counts().failed == 2
@@ -81,28 +94,61 @@ def test_writer_only_a_lost_worker_gives_way_to_another_result(writer, samples):
     assert (counts.evaluated, counts.failed) == (2, 1)
 
 
-def test_run_generations_follow_from_the_record(new_run, samples):
+def test_run_generations_are_as_recorded(new_run, samples):
     writer = new_run(population=2, generations=3)
-    proposals = [samples.proposal(i, costs={"macs": 1000.0 * (1 + i % 2)}) for i in range(5)]
+    proposals = [samples.proposal(i, costs={"macs": 1000.0}) for i in range(4)]
     again = samples.proposal(1, 1, digest="f" * 16, verdict="replayed", key="0" * 16, costs={})
-    writer.record_proposals([*proposals, again])
-    for i, accuracy in [(0, 0.1), (3, 0.9), (1, 0.55)]:
-        writer.record_evaluation(proposals[i].key, 0, samples.evaluation(accuracy))
-    # The second generation lacks one training, the third two proposals.
-    (first,) = writer.run.generations()
-    assert (first.number, first.counts.proposed, first.counts.replayed) == (0, 3, 1)
-    assert first.front == (proposals[1].digest, proposals[0].digest)
-    assert (first.best, first.hypervolume) == (0.55, 0.0)
-    writer.record_evaluation(proposals[2].key, 0, samples.failure())
-    writer.record_evaluation(proposals[4].key, 0, samples.evaluation(0.55))
-    second = writer.run.generations()[1]
-    assert (second.counts.evaluated, second.counts.failed) == (2, 1)
-    assert second.best == 0.9
-    assert len(writer.run.generations()) == 2
-    # Three attempts that were nothing new: the space is exhausted, and its last generation done.
-    writer.record_proposals([samples.proposal(5, verdict="replayed", costs={})])
-    third = writer.run.generations()[2]
-    assert (third.counts.evaluated, third.hypervolume) == (1, pytest.approx(0.25))
+    repeat = dataclasses.replace(proposals[0], number=4, verdict="repeated")
+    writer.record_proposals([*proposals, again, repeat])
+    for i in range(3):
+        writer.record_evaluation(proposals[i].key, 0, samples.evaluation(0.1 * i))
+    writer.record_evaluation(proposals[3].key, 0, samples.failure())
+    assert writer.run.generations() == ()
+    keys = [proposal.key for proposal in proposals]
+
+    def believed(i, accuracy, p, is_member):
+        means = {"accuracy": accuracy, "macs": 1000.0}
+        return Estimate(keys[i], means, {"accuracy": 0.02}, p, is_member)
+
+    first = [believed(0, 0.2, 0.9, True), believed(1, 0.2, 0.9, True)]
+    writer.record_generation(0, first, 0.125, 0.2)
+    second = [believed(0, 0.3, 0.2, False), believed(1, 0.25, 0.1, False)]
+    second.append(believed(2, 0.4, 0.9, True))
+    writer.record_generation(1, second, 0.25, 0.4)
+    one, two = writer.run.generations()
+    assert (one.hypervolume, one.best, two.hypervolume, two.best) == (0.125, 0.2, 0.25, 0.4)
+    assert one.front == (proposals[0].digest, proposals[1].digest)
+    assert two.front == (proposals[2].digest,)
+    assert dataclasses.astuple(one.counts) == (3, 2, 0, 1, 0, 0)
+    assert dataclasses.astuple(two.counts) == (2, 2, 0, 0, 0, 1)
+    assert dataclasses.astuple(writer.run.counts()) == (6, 4, 1, 1, 0, 1)
+    # Of past generations the front alone is kept; what is recorded again replaces what was.
+    assert writer.run.estimates() == tuple(sorted(second, key=lambda e: e.key))
+    writer.record_generation(1, second[:1], 0.5, 0.3)
+    assert writer.run.estimates() == (second[0],)
+    assert [g.hypervolume for g in writer.run.generations()] == [0.125, 0.5]
+
+
+def test_front_is_by_estimates_once_there_are_any(writer, samples):
+    values = [(0.9, 1000.0), (0.5, 1000.0), (0.4, 500.0)]
+    lucky, steady, cheap = proposals = samples.fill(writer, values)
+    assert [m.digest for m in front(writer.run)] == [lucky.digest, cheap.digest]
+    means = [(0.48, 1000.0), (0.5, 1000.0), (0.42, 500.0)]
+    writer.record_generation(
+        0,
+        [
+            Estimate(p.key, {"accuracy": a, "macs": m}, {"accuracy": 0.02}, 0.5, p is not lucky)
+            for p, (a, m) in zip(proposals, means, strict=True)
+        ],
+        0.2,
+        0.5,
+    )
+    best, least = front(writer.run)
+    assert (best.digest, least.digest) == (steady.digest, cheap.digest)
+    assert best.objectives == {"accuracy": 0.5, "macs": 1000.0}
+    assert (best.scores, best.errors, best.p) == ({"accuracy": 0.5}, {"accuracy": 0.02}, 0.5)
+    assert find_proposal(writer.run, "best") == steady
+    assert writer.run.summary().best == 0.5
 
 
 def test_fold_log_makes_a_killed_writers_run_one_file(writer, samples):
@@ -123,14 +169,11 @@ def test_fold_log_makes_a_killed_writers_run_one_file(writer, samples):
 def test_weights_are_kept_and_dropped_by_key(new_run, samples):
     folder = new_run().run.folder
     weights = FrontWeights(folder)
-    weights.tidy()
+    weights.tidy(())
     for key in ("aa", "bb", "cc"):
         weights.keep(key, samples.evaluation(weights=key.encode()))
-        weights.expect(key)
     (folder / "weights" / ".cc.safetensors.123").write_bytes(b"left by a kill")
-    for key, costs in (("aa", (2.0, 2.0)), ("bb", (1.0, 1.0)), ("cc", None)):
-        weights.learn(key, costs)
-    weights.tidy()
+    weights.tidy({"bb", "unknown"})
     assert [path.name for path in (folder / "weights").iterdir()] == ["bb.safetensors"]
     assert weights_path(folder, "bb").read_bytes() == b"bb"
     for key in ("../../x", "", "a/b"):

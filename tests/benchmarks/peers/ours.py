@@ -1,0 +1,59 @@
+"""Our own algorithms on the same budget: on genomes, in generations of 12, asked and told.
+
+They run as ``nas search`` runs them, with its repeats, and report the front of its estimates.
+``plain`` is NSGA-II with the same means as everyone else: it starts from samples rather than named
+mechanisms, repeats nothing, and reports its scores as they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nas.mechanisms import seeds
+from nas.pareto import non_dominated
+from nas.searching.algorithm import ALGORITHMS, Materials, Told
+from nas.searching.archive import Archive
+from nas.searching.proposing import Judge, Proposer
+from nas.variation import Variation
+from tests.benchmarks.peers.problem import Problem, bench
+
+POPULATION = 12
+
+
+def ours(name: str) -> Callable[[Problem, int], None]:
+    """The search of one of our algorithms."""
+
+    def search(problem: Problem, seed: int) -> None:
+        archive = _search(name, problem, seed)
+        estimates = [tuple(row) for row in archive.estimates()[0]]
+        problem.chosen = [archive.known[i].key for i in non_dominated(estimates)]
+
+    return search
+
+
+def plain(problem: Problem, seed: int) -> None:
+    """NSGA-II alone."""
+    _search("nsga2", problem, seed, is_plain=True)
+
+
+def _search(name: str, problem: Problem, seed: int, *, is_plain: bool = False) -> Archive:
+    space, policy, objectives = bench().space, bench().policy, bench().objectives
+    named = () if is_plain else seeds(space, policy)
+    mechanisms = tuple((m.name, m.genome) for m in named)
+    judge = Judge(policy, bench().setting, ["macs"])
+    judge._looked = bench().judge._looked  # looks are the same for all
+    materials = Materials(
+        Variation(space, policy), mechanisms, POPULATION, objectives, seed, judge,
+        Archive(objectives),
+    )  # fmt: skip
+    proposer = Proposer(ALGORITHMS.get(name)(materials), materials, repeats=not is_plain)
+    told: list[Told] = []
+    for number in range(problem.budget):
+        last = proposer.propose(number, told[: number - number % POPULATION])[-1]
+        if not last.is_trained or last.key is None:
+            break  # the space is exhausted
+        accuracy, macs = problem.evaluate(last.key)
+        told.append(Told.of(last, [(-accuracy, macs)]))
+    archive = Archive(objectives)
+    archive.tell(told)
+    return archive
