@@ -107,10 +107,8 @@ class Progress(Listener):
     def _lead(self, run: Run) -> None:
         """Take the leaders from the record."""
         objectives = self.setup.objectives
-        ends = {"best": objectives[0]} | {
-            "cheapest": o for o in reversed(objectives) if not o.is_metric
-        }
+        costs = [objective for objective in objectives if not objective.is_metric]
         found = named_members(objectives, front(run))
-        self.leaders = {
-            title: (found[title], ends[title]) if title in found else None for title in self.leaders
-        }
+        ends = zip(self.leaders, (objectives[0], *costs[:1]), strict=False)
+        held = {title: (found[title], end) for title, end in ends if title in found}
+        self.leaders = {title: held.get(title) for title in self.leaders}

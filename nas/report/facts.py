@@ -217,7 +217,7 @@ def _names(run: Run) -> dict[str, tuple[str, ...]]:
     """The names that the search wrote down when it proposed the mechanisms."""
     found: dict[str, tuple[str, ...]] = {}
     for proposal in run.proposals():
-        if proposal.key is not None and proposal.name is not None:
+        if proposal.key and proposal.name and not proposal.is_repeat:
             found[proposal.key] = (*found.get(proposal.key, ()), proposal.name)
     return found
 

@@ -124,9 +124,7 @@ class _Picture:
         text.set_position([72 / DPI * pixels for pixels in best])
         self.taken.append(box.translated(*best))
 
-    def _estimates(
-        self, shown: Sequence[Candidate], label: str, marker: str, colour: str
-    ) -> None:
+    def _estimates(self, shown: Sequence[Candidate], label: str, marker: str, colour: str) -> None:
         errors = [self._error(candidate) for candidate in shown]
         self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
 
@@ -195,8 +193,8 @@ class _Picture:
         for candidate in (*facts.members, *(found for _, found in facts.named)):
             (x, y), error = self._place(candidate), self._error(candidate)
             bars.append(((x, y - error), (x, y + error), 5.0))
-        for place in (self._place(candidate, is_score=True) for candidate in facts.candidates):
-            bars.append((place, place, 4.0))
+        scores = [self._place(candidate, is_score=True) for candidate in facts.candidates]
+        bars += [(place, place, 4.0) for place in scores]
         for (x, y), (next_x, next_y) in pairwise(self.stairs):
             bars += [((x, y), (next_x, y), 2.0), ((next_x, y), (next_x, next_y), 2.0)]
         at = self.axes.transData.transform

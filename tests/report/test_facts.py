@@ -35,6 +35,7 @@ def test_facts_agree_with_the_store(facts: RunFacts, recorded_run: Path) -> None
 
 def test_named_mechanisms_and_who_beats_them(facts: RunFacts) -> None:
     named = dict(facts.named)
+    # One of them was trained again; it is still called by its name once.
     assert {"mha", "ssqa", "uniform", "champion_2025"} <= named.keys()
     # At the task's sizes: a quarter of four heads is one head.
     assert "gqa = mqa" in named
@@ -60,7 +61,9 @@ def test_sentences(facts: RunFacts) -> None:
     )
     words = dict(tally(facts))
     assert words["failed"] == "1 (1 diverged)"
-    assert words["proposed"].startswith(f"{facts.summary.counts.proposed}: 32 evaluated, 4 repeated, ")
+    assert words["proposed"].startswith(
+        f"{facts.summary.counts.proposed}: 32 evaluated, 4 repeated, "
+    )
     assert words["time"].startswith(f"{duration(facts.wall_seconds)}; ")
     assert f"workers busy {100 * (facts.busy or 0):.1f} %" in words["time"]
     assert words["hypervolume"].endswith("(reference: accuracy 10.0 %, MACs 4.00 M)")
