@@ -13,7 +13,7 @@ from nas.costs import Setting, costs_of
 from nas.evaluation.trial import Budget, Evaluation, Report, Trial
 from nas.genome import ModelSizes
 from nas.objectives import Objective
-from nas.searching.listener import Listener
+from nas.searching.listener import Listener, Started
 from nas.searching.loop import Loop
 from nas.searching.setup import frozen_space, make_proposer
 from nas.space import load_space
@@ -47,8 +47,10 @@ def record_run(
     generations: int = 3,
     objectives: tuple[Objective, ...] = (ACCURACY, MACS),
     is_finished: bool = True,
+    listener: Listener | None = None,
 ) -> Path:
     """Record a run whose first candidate after the mechanisms has failed."""
+    listener = listener or Listener()
     found = load_space("attention_v2")
     space, policy = frozen_space(found)
     setup = RunSetup(
@@ -68,7 +70,8 @@ def record_run(
     clock = lambda: NOON + timedelta(minutes=next(minutes))  # noqa: E731
     with create_run(root, setup, session, name=name, clock=clock) as writer:
         invented = Invented(fails=min(len(found.mechanisms), POPULATION - 1))
-        Loop(writer, make_proposer(setup, SETTING), invented, Listener()).run()
+        listener.on_start(Started(name, writer.run.folder, setup, invented.workers, 0))
+        Loop(writer, make_proposer(setup, SETTING), invented, listener).run()
         if is_finished:
             writer.finish()
     return root / name

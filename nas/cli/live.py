@@ -109,7 +109,8 @@ def generation_line(progress: Progress) -> str:
     """How a run stands after a generation, in one line."""
     counts = progress.counts
     parts = [
-        f"{counts.evaluated} evaluated ({counts.failed} failed), {counts.replayed} replayed",
+        f"{counts.evaluated} evaluated ({counts.failed} failed), {counts.repeated} repeated, "
+        f"{counts.replayed} replayed",
         f"hypervolume {progress.hypervolumes[-1]:.4f}",
         *(f"{title} {_value(*held)}" for title, held in progress.leaders.items() if held),
         pace(progress),
@@ -147,7 +148,11 @@ def _numbers(progress: Progress) -> list[Column]:
             ("trainings", f"{progress.done} done, {pace(progress)}"),
             *((title, _mark(*held) if held else "-") for title, held in progress.leaders.items()),
             ("hypervolume", f"{latest}  {sparkline(progress.hypervolumes)}"),
-            ("replayed", f"{counts.replayed}; rejected {counts.rejected}; failed {counts.failed}"),
+            (
+                "repeated",
+                f"{counts.repeated}; replayed {counts.replayed}; rejected {counts.rejected}; "
+                f"failed {counts.failed}",
+            ),
         ]
     )
 
@@ -177,4 +182,5 @@ def _mark(found: Candidate, objective: Objective) -> str:
 
 
 def _value(found: Candidate, objective: Objective) -> str:
-    return quantity(found.objectives[objective.name], objective.unit)
+    name = objective.name
+    return quantity(found.objectives[name], objective.unit, found.errors.get(name))

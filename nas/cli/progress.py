@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nas.objectives import as_costs
 from nas.searching.listener import Listener
-from nas.store import Candidate, Counts, candidates, open_run, summarise
+from nas.store import Counts, front, named_members, open_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nas.evaluation.trial import Evaluation
     from nas.objectives import Objective
     from nas.searching.listener import Evaluated, GenerationDone, Started
+    from nas.store import Candidate, Run
 
     Clock = Callable[[], float]
 
@@ -35,7 +34,8 @@ class Progress(Listener):
         done: trainings that ended, those of earlier sessions included.
         hypervolumes: of each complete generation.
         leaders: "best" in the first objective and "cheapest" in the first cost, with that
-            objective; None before there is one.
+            objective, as estimated when the last generation ended; as measured during the first
+            one, and None before there is one.
         last: the last trainings, newest last.
     """
 
@@ -49,19 +49,14 @@ class Progress(Listener):
         self.last: tuple[Evaluated, ...] = ()
         self.clock = clock
         self._times: tuple[float, ...] = ()
-        self._ended: dict[str, dict[int, Evaluation]] = {}  # by key, then by repeat
 
     def on_start(self, event: Started) -> None:
         """Begin, with what the record held before this process."""
         self.setup, self._times = event.setup, (self.clock(),)
-        self.done = event.num_recorded
-        if event.num_recorded:
-            with open_run(event.folder) as run:
-                for candidate in candidates(run):
-                    self._consider(candidate)
-                for (key, repeat), evaluation in run.evaluations().items():
-                    self._ended.setdefault(key, {})[repeat] = evaluation
-                self.counts = run.counts()
+        self.done, self._folder = event.num_recorded, event.folder
+        with open_run(event.folder) as run:
+            self.counts = run.counts()
+            self._lead(run)
         self.started = event
 
     def on_evaluation(self, event: Evaluated) -> None:
@@ -69,13 +64,9 @@ class Progress(Listener):
         self.done += 1
         self._times = (*self._times, self.clock())[-RATE_WINDOW - 1 :]
         self.last = (*self.last, event)[-LAST_RESULTS:]
-        ended = self._ended.setdefault(str(event.proposal.key), {})
-        ended[event.repeat] = event.evaluation
-        if len(ended) == self.setup.repeats and all(e.is_ok for e in ended.values()):
-            means, errors = summarise([e.metrics for e in ended.values()])
-            objectives = {**event.proposal.costs, **means}
-            found = Candidate(event.proposal, objectives, errors, means, len(ended), None)
-            self._consider(found)
+        if not self.generations_done:
+            with open_run(self._folder) as run:
+                self._lead(run)
 
     def on_generation(self, event: GenerationDone) -> None:
         """Take over what the generation came to."""
@@ -84,6 +75,8 @@ class Progress(Listener):
         # The record, which was read at the start, knows more than its own generations.
         if not event.is_replayed:
             self.counts = event.counts
+            with open_run(self._folder) as run:
+                self._lead(run)
 
     @property
     def total(self) -> int:
@@ -111,12 +104,11 @@ class Progress(Listener):
         since = self.clock() - self._times[-1]
         return max(0.0, 60 * self.to_go / rate - since)
 
-    def _consider(self, candidate: Candidate) -> None:
-        """Keep a mechanism if it is the best or the cheapest so far."""
+    def _lead(self, run: Run) -> None:
+        """Take the leaders from the record."""
         objectives = self.setup.objectives
         costs = [objective for objective in objectives if not objective.is_metric]
-        for title, objective in zip(self.leaders, (objectives[0], *costs[:1]), strict=False):
-            known = self.leaders[title]
-            mine = as_costs((objective,), candidate.objectives)
-            if known is None or mine < as_costs((objective,), known[0].objectives):
-                self.leaders = {**self.leaders, title: (candidate, objective)}
+        found = named_members(objectives, front(run))
+        ends = zip(self.leaders, (objectives[0], *costs[:1]), strict=False)
+        held = {title: (found[title], end) for title, end in ends if title in found}
+        self.leaders = {title: held.get(title) for title in self.leaders}

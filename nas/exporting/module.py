@@ -88,7 +88,8 @@ def export_weights(kept: Path, layer: int, genome: Genome, path: Path) -> None:
             about = dict(file.metadata() or {})
     except (OSError, SafetensorError) as error:
         raise ExportError(
-            f"{kept}: no weights are kept there ({error}); a run keeps those of its front alone."
+            f"{kept}: no weights are kept there ({type(error).__name__}); a run keeps those of "
+            "mechanisms that are likely in its front."
         ) from None
     if not tensors:
         raise ExportError(f"{kept}: holds no weights of layer {layer}.")

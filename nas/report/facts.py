@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePath
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 from nas.config import parse_yaml
@@ -77,15 +78,15 @@ class RunFacts:
         """The names of mechanisms that the candidate is, at this task's sizes."""
         return self.names.get(candidate.proposal.key or "", ())
 
-    def beaten_by(self, member: Candidate) -> tuple[str, ...]:
-        """The named mechanisms that a candidate dominates, as measured."""
+    def beaten_by(self, member: Candidate) -> dict[str, float]:
+        """The named mechanisms that a candidate dominates by estimates, and how likely it does."""
         costs = self.costs(member)
-        return tuple(
-            name
+        return {
+            name: self._p_better(member, other)
             for other in self.candidates
             if (names := self.names_of(other)) and dominates(costs, self.costs(other))
             for name in names
-        )
+        }
 
     def costs(self, candidate: Candidate) -> tuple[float, ...]:
         """The run's objectives of a candidate, lower is better."""
@@ -94,6 +95,19 @@ class RunFacts:
     def short(self, candidate: Candidate) -> str:
         """The beginning of a candidate's digest that names it alone."""
         return candidate.digest[: self.id_length]
+
+    def _p_better(self, member: Candidate, other: Candidate) -> float:
+        """How likely one that dominates another by estimates is truly better in its metrics.
+
+        Errors count as independent and normal; of a metric without one nothing is known.
+        """
+        found = 1.0
+        for objective in (o for o in self.setup.objectives if o.is_metric):
+            name = objective.name
+            lead = objective.as_cost(other.objectives[name] - member.objectives[name])
+            error = math.hypot(*(c.errors.get(name, math.inf) for c in (member, other)))
+            found *= NormalDist().cdf(lead / error) if error else 1.0
+        return found
 
 
 def gather(run: Run) -> RunFacts:
@@ -119,6 +133,11 @@ def gather(run: Run) -> RunFacts:
             busy=min(1.0, trained / there) if there else None,
             hardware=tuple(dict.fromkeys(e.hardware for e in evaluations.values() if e.hardware)),
         )
+
+
+def p_cell(candidate: Candidate) -> str:
+    """How likely nothing that was trained dominates it; empty where nothing is estimated."""
+    return f"{candidate.p:.2f}" if candidate.p is not None and candidate.errors else ""
 
 
 def id_length(digests: Sequence[str]) -> int:
@@ -166,8 +185,8 @@ def tally(facts: RunFacts) -> list[tuple[str, str]]:
     return [
         (
             "proposed",
-            f"{counts.proposed}: {counts.evaluated} evaluated, {counts.replayed} replayed, "
-            f"{counts.rejected} rejected",
+            f"{counts.proposed}: {counts.evaluated} evaluated, {counts.repeated} repeated, "
+            f"{counts.replayed} replayed, {counts.rejected} rejected",
         ),
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),
         ("time", f"{wall}; {core} of core time{busy}"),
@@ -198,7 +217,7 @@ def _names(run: Run) -> dict[str, tuple[str, ...]]:
     """The names that the search wrote down when it proposed the mechanisms."""
     found: dict[str, tuple[str, ...]] = {}
     for proposal in run.proposals():
-        if proposal.key is not None and proposal.name is not None:
+        if proposal.key and proposal.name and not proposal.is_repeat:
             found[proposal.key] = (*found.get(proposal.key, ()), proposal.name)
     return found
 

@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.report.facts import gather, headline, tally
+from nas.report.facts import gather, headline, p_cell, tally
 from nas.report.table import Column, named_values, say, say_table
 from nas.report.text import plural
 from nas.report.units import amount, header
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Costs shown beside the objectives where they are known.
 EXTRAS: Final = ("params", "kv_cache_bytes_per_token")
 MAX_NAMES: Final = 2
+SURE: Final = 0.8  # probability from which on a named mechanism is said to be beaten
 MIN_FORMULA: Final = 20
 
 
@@ -44,15 +45,17 @@ def answer(run: Run, facts: RunFacts) -> dict[str, Any]:
     """The JSON answer of ``nas front``, from a run and its facts of the same moment.
 
     The keys of front.json; and status, times in seconds, what trained, and the names of mechanisms
-    that a member is or dominates, by its id.
+    that a member is or dominates, these also with how likely it does, by its id.
     """
+    beaten = {m.digest: facts.beaten_by(m) for m in facts.members}
     return front_answer(run, facts.members) | {
         "status": facts.summary.status,
         "wall_seconds": facts.wall_seconds,
         "core_seconds": facts.core_seconds,
         "hardware": list(facts.hardware),
         "named": {m.digest: list(facts.names_of(m)) for m in facts.members},
-        "dominates": {m.digest: list(facts.beaten_by(m)) for m in facts.members},
+        "dominates": {digest: list(names) for digest, names in beaten.items()},
+        "p_dominates": beaten,
     }
 
 
@@ -87,9 +90,13 @@ def no_front(facts: RunFacts, label: str) -> str:
 def front_columns(facts: RunFacts) -> list[Column]:
     """The table's columns: one row a member."""
     members, objectives = facts.members, facts.setup.objectives
+    p = [p_cell(m) for m in members]
     columns = [Column("id", [facts.short(m) for m in members], style="cyan")]
     for objective in objectives:
         columns.append(_column(members, objective.name, objective.unit, rank=0))
+        if any(p) and all(objective.name in m.scores for m in members):
+            scores = [amount(m.scores[objective.name], objective.unit) for m in members]
+            columns.append(Column("score", scores, "right", rank=2))
         if not objective.is_metric and facts.standard is not None:
             whole = facts.standard.objectives[objective.name]
             own = [member.objectives[objective.name] for member in members]
@@ -103,6 +110,8 @@ def front_columns(facts: RunFacts) -> list[Column]:
     ]
     return [
         *columns,
+        Column("seeds", [str(m.trainings) for m in members] if any(p) else [], "right", rank=4),
+        Column("P", p, "right", rank=4),
         Column("named", [_mark(facts, m) for m in members], style="green", rank=1),
         Column("formula", [m.proposal.formula for m in members], rank=1, least=MIN_FORMULA),
     ]
@@ -128,22 +137,36 @@ def _column(members: Sequence[Candidate], name: str, unit: str, rank: int) -> Co
 
 
 def _mark(facts: RunFacts, member: Candidate) -> str:
-    """A member's own names; else the named mechanisms that it dominates."""
+    """A member's own names; else the named mechanisms that it most likely dominates."""
     own = facts.names_of(member)
     if own:
         return " = ".join(own)
-    beaten = facts.beaten_by(member)
+    beaten = [name for name, p in facts.beaten_by(member).items() if p >= SURE]
     more = f" +{len(beaten) - MAX_NAMES}" if len(beaten) > MAX_NAMES else ""
     return f"> {', '.join(beaten[:MAX_NAMES])}{more}" if beaten else ""
 
 
 def _legend(facts: RunFacts) -> list[str]:
     lines = []
-    if facts.setup.repeats > 1:
+    if any(map(p_cell, facts.members)):
+        lines += [
+            "±: standard error of an estimate from all trainings of the run; score: the mean of "
+            "the member's own, one a seed.",
+            "P: how likely nothing that was trained dominates it.",
+        ]
+        if max(candidate.trainings for candidate in facts.candidates) == 1:
+            lines.append(
+                "Nothing was trained twice: the noise is a guess, and ± and P may be too sure."
+            )
+    elif facts.setup.repeats > 1:
         repeats = plural(facts.setup.repeats, "training")
         lines.append(f"±: standard error of the mean over {repeats} with different seeds.")
+    elif any(objective.is_metric for objective in facts.setup.objectives):
+        lines.append("One training each, nothing estimated yet: the best of many is lucky.")
     if any(_mark(facts, member).startswith(">") for member in facts.members):
-        lines.append("> name: dominates that named mechanism, as measured in this run.")
+        lines.append(
+            f"> name: dominates that named mechanism with a probability of at least {SURE}."
+        )
     if len(facts.hardware) > 1:
         lines.append(
             f"Trained on different hardware, which rounds differently: {', '.join(facts.hardware)}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.report.facts import id_length
+from nas.report.facts import id_length, p_cell
 from nas.report.table import Column, named_values
 from nas.report.text import last_line, plural
 from nas.report.units import amount, duration, header, human
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
+    from nas.objectives import Objective
     from nas.store import Candidate, Proposal, RunSetup
 
 MAX_ANCESTORS: Final = 10
@@ -64,6 +65,8 @@ class History:
             "run": self.run,
             **{name: entries[0][name] for name in own},
             "standard_errors": dict(found.errors) if found else None,
+            "scores": dict(found.scores) if found else None,
+            "p_non_dominated": found.p if found else None,
             "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],
             "lineage": entries,
         }
@@ -97,6 +100,13 @@ def results(history: History) -> list[Column]:
     if found is not None:
         units = dict.fromkeys(found.objectives, "") | {o.name: o.unit for o in objectives}
         rows += [(header(n, units[n]), _value(found, n, units[n])) for n in found.objectives]
+        if p := p_cell(found):
+            rows += [
+                (f"{header(o.name, o.unit)} by seed", _scores(history, o))
+                for o in objectives
+                if o.name in found.scores
+            ]
+            rows.append(("P", f"{p}: how likely nothing that was trained dominates it"))
     rows += _trained(history)
     if not history.evaluations:
         rows.append(("trained", proposal.note or "not yet"))
@@ -142,6 +152,12 @@ def _trained(history: History) -> list[tuple[str, str]]:
 
 def _maker(proposal: Proposal) -> str:
     return f"{proposal.operator} {proposal.name}" if proposal.name else proposal.operator
+
+
+def _scores(history: History, metric: Objective) -> str:
+    """What each training gave."""
+    found = [evaluation.metrics[metric.name] for evaluation in history.evaluations]
+    return ", ".join(amount(score, metric.unit) for score in found)
 
 
 def _value(found: Candidate, name: str, unit: str) -> str:

@@ -1,7 +1,8 @@
 """The front as a picture.
 
-Everything evaluated is light, the front is a staircase (all that is right of it and below is
-dominated), the named mechanisms that were trained in the same run are the points of reference.
+Scores are light dots, as measured. The front stands where it is estimated, with standard errors: a
+staircase (all that is right of it and below is dominated); so do the named mechanisms that were
+trained in the same run, the points of reference.
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ class _Picture:
     def draw(self) -> None:
         facts = self.facts
         self._scale_across()
-        self._points(facts.candidates, "evaluated", "o", GREY, size=4)
+        scores = [self._place(candidate, is_score=True) for candidate in facts.candidates]
+        self._points(scores, "scores", "o", GREY, size=3.5)
         if self.stairs:
             xs, ys = zip(*self.stairs, strict=True)
             self.axes.step(xs, ys, where="post", color=BLUE, linewidth=1.4, zorder=2.5)
-        self._points(facts.members, "front", "o", BLUE, size=6.5)
+        self._estimates(facts.members, "front", "o", BLUE)
         named = [candidate for _, candidate in facts.named]
-        self._points(named, "named mechanisms", "D", ORANGE, size=6.5)
+        self._estimates(named, "named mechanisms", "D", ORANGE)
         self.axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=FONT)
 
     def label(self) -> None:
@@ -122,13 +124,22 @@ class _Picture:
         text.set_position([72 / DPI * pixels for pixels in best])
         self.taken.append(box.translated(*best))
 
+    def _estimates(self, shown: Sequence[Candidate], label: str, marker: str, colour: str) -> None:
+        errors = [self._error(candidate) for candidate in shown]
+        self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
+
     def _points(
-        self, shown: Sequence[Candidate], label: str, marker: str, colour: str, size: float
+        self,
+        places: Sequence[Point],
+        label: str,
+        marker: str,
+        colour: str,
+        size: float,
+        errors: Sequence[float] = (),
     ) -> None:
-        if not shown:
+        if not places:
             return
-        xs, ys = zip(*map(self._place, shown), strict=True)
-        errors = [self._error(c) for c in shown]
+        xs, ys = zip(*places, strict=True)
         self.axes.errorbar(
             xs,
             ys,
@@ -140,7 +151,7 @@ class _Picture:
             markeredgewidth=0.6,
             elinewidth=size / 6,
             capsize=size / 4,
-            label=f"{label} ({len(shown)})",
+            label=f"{label} ({len(places)})",
             zorder=2 + size / 10,
         )
 
@@ -178,18 +189,20 @@ class _Picture:
         from matplotlib.transforms import Bbox
 
         boxes = [self.axes.get_legend().get_window_extent().padded(3.0)]
-        bars = []
-        for candidate in self.facts.candidates:
+        facts, bars = self.facts, []
+        for candidate in (*facts.members, *(found for _, found in facts.named)):
             (x, y), error = self._place(candidate), self._error(candidate)
             bars.append(((x, y - error), (x, y + error), 5.0))
+        scores = [self._place(candidate, is_score=True) for candidate in facts.candidates]
+        bars += [(place, place, 4.0) for place in scores]
         for (x, y), (next_x, next_y) in pairwise(self.stairs):
             bars += [((x, y), (next_x, y), 2.0), ((next_x, y), (next_x, next_y), 2.0)]
         at = self.axes.transData.transform
         return boxes + [Bbox(at([low, high])).padded(around) for low, high, around in bars]
 
-    def _place(self, candidate: Candidate) -> Point:
-        """Where a candidate stands, in the units of the axes."""
-        values = candidate.objectives
+    def _place(self, candidate: Candidate, *, is_score: bool = False) -> Point:
+        """Where a candidate stands, in the units of the axes; by estimate, or as measured."""
+        values = {**candidate.objectives, **(candidate.scores if is_score else {})}
         return (
             _scale(self.across) * values[self.across.name],
             _scale(self.up) * values[self.up.name],
@@ -230,8 +243,8 @@ def _caption(facts: RunFacts, across: Objective, up: Objective) -> str:
         f"{plural(facts.summary.counts.evaluated, 'mechanism')} evaluated",
         f"hypervolume {facts.hypervolume:.4f}",
     ]
-    if setup.repeats > 1:
-        parts.append(f"bars: standard error over {setup.repeats} seeds")
+    if any(member.errors for member in facts.members):
+        parts.append("bars: standard errors")
     if len(setup.objectives) > 2:
         others = [o.name for o in setup.objectives if o not in (across, up)]
         parts.append(f"also an objective: {', '.join(others)}")

@@ -39,11 +39,10 @@ def amount(value: float, unit: str = "", error: float | None = None) -> str:
     return text + (f" ± {human(error) if error >= 1000 else format(error, '.2g')}" if error else "")
 
 
-def quantity(value: float, unit: str = "") -> str:
-    """A value with its unit, as in a sentence: "45.1 %", "1.23 M MACs", "0.40 ms"."""
-    if unit == FRACTION:
-        return f"{percent(value)} %"
-    return f"{amount(value, unit)} {'MACs' if unit == 'MAC' else unit}".rstrip()
+def quantity(value: float, unit: str = "", error: float | None = None) -> str:
+    """A value with its unit, as in a sentence: "45.1 ± 0.3 %", "1.23 M MACs", "0.40 ms"."""
+    words = {FRACTION: "%", "MAC": "MACs"}
+    return f"{amount(value, unit, error)} {words.get(unit, unit)}".rstrip()
 
 
 def human(value: float) -> str:

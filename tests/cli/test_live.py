@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nas.cli.live import Lines, Panel, display, sparkline
+from nas.cli.live import Lines, Panel, display, generation_line, sparkline
 from nas.cli.progress import Progress
 from nas.searching.listener import Ended, Evaluated, GenerationDone, Listener, Started
-from nas.store import Counts, open_run
-from nas.store.database import Database
+from nas.store import Counts, candidates, open_run
+from tests.recorded_run import POPULATION
 from tests.report.conftest import Printed
 
 SECONDS = 4.0
@@ -38,18 +38,22 @@ class Replayer:
     def events(self, num_replayed: int = 0) -> Iterator[Any]:
         with open_run(self.folder) as run:
             setup, evaluations = run.setup, run.evaluations()
-            new = [p for p in run.proposals() if p.is_new]
-            num_recorded = min(num_replayed * setup.population, len(new)) * setup.repeats
+            asked = [p for p in run.proposals() if p.is_trained]
+            num_recorded = min(num_replayed * setup.population, len(asked)) * setup.repeats
+            trainings = Counter[str]()
             yield Started(run.name, self.folder, setup, 2, num_recorded)
             counts = Counts()
             for generation in run.generations():
-                proposals = [p for p in new if p.number // setup.population == generation.number]
-                jobs = [(p, r) for p in proposals for r in range(setup.repeats)]
                 is_replayed = generation.number < num_replayed
-                for proposal, repeat in [] if is_replayed else jobs:
-                    self.clock.now += SECONDS
-                    evaluation = evaluations[str(proposal.key), repeat]
-                    yield Evaluated(generation.number, proposal, repeat, evaluation)
+                for proposal in asked:
+                    if proposal.number // setup.population != generation.number:
+                        continue
+                    repeat, key = trainings[str(proposal.key)], str(proposal.key)
+                    trainings[key] += 1
+                    if not is_replayed:
+                        self.clock.now += SECONDS
+                        evaluation = evaluations[key, repeat]
+                        yield Evaluated(generation.number, proposal, repeat, evaluation)
                 counts = counts + generation.counts
                 yield GenerationDone(generation, counts, is_replayed)
             yield Ended(run.name, self.folder, "finished", 3, counts, 0.3, "Done.")
@@ -105,7 +109,14 @@ def test_plain_lines_say_each_generation_once_and_now_and_then_how_far_it_is(
     assert pipe.lines[0].startswith("run example · space attention_v2")
     ends = [line for line in pipe.lines if line.startswith("generation ")]
     assert [line.split(":")[0] for line in ends] == [f"generation {n} of 3" for n in (1, 2, 3)]
-    for words in ("evaluated (1 failed)", "replayed", "hypervolume 0.", "best ", "cheapest "):
+    for words in (
+        "evaluated (1 failed)",
+        "repeated",
+        "replayed",
+        "hypervolume 0.",
+        "best ",
+        "cheapest ",
+    ):
         assert all(words in line for line in ends)
     assert ends[-1].endswith("none to go")
     assert "\x1b" not in pipe.text
@@ -178,30 +189,46 @@ def test_the_panel_fits(replayer: Replayer, clock: Clock, width: int, until: int
     terminal.console.print(panel)
     assert max(map(len, terminal.lines)) <= width
     assert len(terminal.lines) <= 18
-    for word in ("generations", "trainings", "best", "cheapest", "hypervolume", "replayed"):
+    for word in ("generations", "trainings", "best", "cheapest", "hypervolume", "repeated"):
         assert any(line.startswith(word) for line in terminal.lines)
 
 
-def test_a_mechanism_leads_once_all_its_repeats_ended_before_or_after_a_resumption(
-    make_run: Callable[..., Path], tmp_path: Path
+def test_the_best_is_by_scores_in_the_first_generation_then_by_the_last_ones_estimates(
+    make_run: Callable[..., Path], tmp_path: Path, clock: Clock
 ) -> None:
-    folder, clock = make_run(tmp_path, repeats=2, generations=1), Clock()
-    start, *told = Replayer(folder, clock).events()
-    with open_run(folder) as run:
-        best, ended = run.generations()[0].best, len(run.evaluations())
-    database = Database.open_to_write(folder / "run.sqlite")
-    database.execute("DELETE FROM trials WHERE repeat = 1")
-    database.close()
-    whole, resumed = Progress(clock), Progress(clock)
-    whole.on_start(start)
-    resumed.on_start(replace(start, num_recorded=ended // 2))
-    for event in told:
-        tell(whole, event)
-        if isinstance(event, Evaluated) and event.repeat == 1:
-            tell(resumed, event)
-    assert resumed.leaders == whole.leaders
-    assert best_of(resumed) == best
-    assert whole.counts.failed == 1
+    watching = Watching(clock)
+    make_run(tmp_path, generations=2, listener=watching)
+    first, *bests = watching.bests
+    assert len(watching.scores) > 5
+    assert all(shown == best for shown, best in watching.scores)
+    assert (len(bests), {*bests[:-1]}) == (POPULATION + 1, {first})
+    held = watching.leaders["best"]
+    assert held is not None
+    assert held[0].errors
+    assert f"best {100 * bests[-1]:.1f} ± " in generation_line(watching)
+
+
+class Watching(Progress):
+    """Compares what a search in progress shows with its record."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.scores: list[tuple[float, float]] = []
+        self.bests: list[float] = []
+
+    def on_evaluation(self, event: Evaluated) -> None:
+        super().on_evaluation(event)
+        if self.bests:
+            self.bests.append(best_of(self))
+            return
+        with open_run(self._folder) as run:
+            best = max(c.scores["accuracy"] for c in candidates(run))
+        self.scores.append((best_of(self), best))
+
+    def on_generation(self, event: GenerationDone) -> None:
+        super().on_generation(event)
+        assert best_of(self) == event.generation.best
+        self.bests.append(best_of(self))
 
 
 def test_display_chooses_by_the_console_and_lets_go_of_the_terminal(

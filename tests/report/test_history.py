@@ -37,6 +37,19 @@ def test_repeats_are_counted(make_run: Callable[..., Path], tmp_path: Path) -> N
     assert any("3 times, 2 epochs x 1024 examples" in line for line in told)
 
 
+def test_scores_by_seed_stand_beside_the_estimate_and_its_probability(recorded_run: Path) -> None:
+    with open_run(recorded_run) as run:
+        again = next(i for i, p in enumerate(run.proposals()) if p.is_repeat)
+    found = of(recorded_run, again)
+    _, candidate = found.ancestors[0]
+    assert candidate is not None
+    told = dict(line.split("  ", 1) for line in lines(found) if "  " in line)
+    first, second = (100 * e.metrics["accuracy"] for e in found.evaluations)
+    assert told["accuracy % by seed"].strip() == f"{first:.1f}, {second:.1f}"
+    assert told["accuracy %"].strip().startswith(f"{100 * candidate.objectives['accuracy']:.1f} ± ")
+    assert told["P"].strip().startswith(f"{candidate.p:.2f}: ")
+
+
 def test_how_steps_ran_is_told_where_it_is_no_matter_of_course(recorded_run: Path) -> None:
     found = of(recorded_run, 0)
     for execution in ("", "cpu, eager", "cuda graph", "cuda, eager: no graph"):

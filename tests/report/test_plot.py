@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from nas.report.facts import RunFacts
 from nas.report.figure import check_picture, write_figure
 from nas.report.plot import draw_front
 from nas.sources import resolve
-
-from .conftest import read
 
 PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
 NAMES = ("mha", "gqa", "mqa", "sqa", "ssqa", "xsqa", "xsmqa", "lsqa", "rsqa", "qana", "messages")
@@ -53,11 +50,11 @@ def test_a_front_says_what_was_searched_and_in_which_units(figure: Any, facts: R
     assert axes.get_ylabel() == "accuracy %: share got right"
     assert axes.get_xlabel() == "MACs: multiply-adds"
     legend = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert [entry.split(" (")[0] for entry in legend] == ["evaluated", "front", "named mechanisms"]
+    assert [entry.split(" (")[0] for entry in legend] == ["scores", "front", "named mechanisms"]
     assert figure.get_suptitle() == "attention_v2 · vit-cifar10"
     # What the title says is not said again: the caption is one line and would leave the picture.
-    caption = f"seed 7 · 36 mechanisms evaluated · hypervolume {facts.hypervolume:.4f}"
-    assert figure.get_supxlabel() == caption
+    caption = f"seed 7 · 32 mechanisms evaluated · hypervolume {facts.hypervolume:.4f}"
+    assert figure.get_supxlabel() == f"{caption} · bars: standard errors"
 
 
 def test_stairs_climb_from_left_to_right(figure: Any, facts: RunFacts) -> None:
@@ -69,11 +66,14 @@ def test_stairs_climb_from_left_to_right(figure: Any, facts: RunFacts) -> None:
     assert corners == set(points[:-1]) or corners == set(points)
 
 
-def test_error_bars_with_several_seeds(make_run: Callable[..., Path], tmp_path: Path) -> None:
-    figure = draw_front(read(make_run(tmp_path, repeats=2, generations=1)))
-    (axes,) = figure.axes
-    assert all(container.has_yerr for container in axes.containers)
-    assert "standard error over 2 seeds" in figure.get_supxlabel()
+def test_estimates_have_bars_and_scores_stand_as_measured(figure: Any, facts: RunFacts) -> None:
+    scores, *estimates = figure.axes[0].containers
+    assert not scores.has_yerr
+    assert all(container.has_yerr for container in estimates)
+    measured = [(c.objectives["macs"], 100 * c.scores["accuracy"]) for c in facts.candidates]
+    assert [*zip(*scores.lines[0].get_data(), strict=True)] == measured
+    believed = [(m.objectives["macs"], 100 * m.objectives["accuracy"]) for m in facts.members]
+    assert [*zip(*estimates[0].lines[0].get_data(), strict=True)] == believed
 
 
 def test_fronts_of_every_kind_of_run(facts: RunFacts) -> None:

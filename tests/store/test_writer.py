@@ -217,7 +217,10 @@ def test_writer_a_run_is_explained_by_its_readme(new_run, samples):
     statements = re.findall(r"```sql\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
     assert len(statements) >= 4
     with new_run() as writer:
-        samples.fill(writer, [(0.5, 1000.0), (0.4, 500.0), (0.3, 700.0)])
+        first, *_ = samples.fill(writer, [(0.5, 1000.0), (0.4, 500.0), (0.3, 700.0)])
+        means = {"accuracy": 0.48, "macs": 1000.0}
+        best = Estimate(str(first.key), means, {"accuracy": 0.02}, p=0.9, is_member=True)
+        writer.record_generation(0, [best], 0.125, 0.48)
         bad = samples.proposal(3)
         writer.record_proposals([bad])
         writer.record_evaluation(bad.key, 0, samples.failure())
