@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         show,
         validate,
     )
-    from nas.api.training import evaluate, resume, search
+    from nas.api.training import confirm, evaluate, resume, search
     from nas.compiler.decoding import Decoder
     from nas.errors import NasError
     from nas.genome import Genome
@@ -37,6 +37,7 @@ __all__ = [
     "Genome",
     "NasError",
     "build_attention",
+    "confirm",
     "cost",
     "evaluate",
     "export",
@@ -58,6 +59,7 @@ _MODULES: Final = {
     "Decoder": "nas.compiler.decoding",
     "Genome": "nas.genome",
     "NasError": "nas.errors",
+    "confirm": "nas.api.training",
     "evaluate": "nas.api.training",
     "factor": "nas.surgery",
     "front": "nas.report.front",

@@ -1,4 +1,4 @@
-"""Search, resume and evaluate: the functions that train."""
+"""Search, resume, evaluate and confirm: the functions that train."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.share import Execution
 from nas.evaluation.study import study
+from nas.report.confirmation import confirmation_answer
 from nas.report.trials import Training
+from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.setup import Settings, check_count, setting_of
 from nas.sources import resolve
 from nas.space import load_space
-from nas.store import RUNS, find_run
+from nas.store import RUNS, find_run, open_writer
 from nas.tasks import load_task
 from nas.validation import load_policy, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Unpack
 
     from nas.genome import Genome
@@ -163,6 +165,58 @@ def evaluate(
         _check_legal(one, rules)
     chosen = load_task(task, data=data, overrides=overrides)
     return _trainings([*resolved.values()], chosen, given, seeds, seed, record)
+
+
+def confirm(
+    run: str = "latest",
+    ids: Sequence[str] = (),
+    *,
+    members: int = 5,
+    seeds: int = 5,
+    long: str | None = None,
+    test: bool = False,
+    data: str | None = None,
+    runs: str | Path = RUNS,
+    heard: Callable[[Training, int, int], None] | None = None,
+    **execution: Unpack[Executing],
+) -> dict[str, Any]:
+    """Train a run's likely members again with fresh seeds; the answer of ``nas confirm --json``.
+
+    What the run has recorded of it is not trained again, so that the same call goes on where one
+    was stopped.
+
+    Args:
+        ids: members by id, in place of those that are chosen.
+        members: how many are chosen: best, knee and cheapest, then the likeliest. Standard
+            attention and the control ``uniform`` are always there.
+        seeds: trainings of each, the same seeds for all.
+        long: another task, by name or path, to train them under as well.
+        test: train them once more, under the longest of the tasks, judged on its data's test set.
+        data: where the run's data are now, if they have moved.
+        heard: called with each training that ends, how many have, and how many there are.
+
+    Raises:
+        NasError: something given cannot be used; the message says what and why.
+    """
+    given = _execution(execution)
+    with open_writer(find_run(run, Path(runs)), None) as writer:
+        plan = plan_confirmation(
+            writer.run,
+            ids=ids,
+            members=members,
+            seeds=seeds,
+            long=long,
+            is_tested=test,
+            data=data,
+        )
+        total = sum(map(len, plan.todo))
+        trained = confirm_run(writer, plan, partial(make_evaluator, given))
+        for done, (subject, found) in enumerate(trained, 1):
+            if heard is not None:
+                name = f"{found.part}: {subject.name or subject.digest[:8]}"
+                what = (name, subject.digest, found.repeat, found.evaluation)
+                heard(Training(*what, costs=subject.costs, metric=plan.metric), done, total)
+        return confirmation_answer(writer.run, plan)
 
 
 def _trainings(

@@ -1,4 +1,4 @@
-"""``nas search``, ``resume`` and ``evaluate``: the commands that train."""
+"""``nas search``, ``resume``, ``evaluate`` and ``confirm``: the commands that train."""
 
 from __future__ import annotations
 
@@ -110,6 +110,7 @@ def _show_end(ended: Ended, runs: Path) -> None:
     from nas.report.front import show_front
     from nas.report.table import say
     from nas.store import RUNS, open_run
+    from nas.store.files import typed
 
     if ended.status == "interrupted":
         complain(ended.message)
@@ -121,6 +122,9 @@ def _show_end(ended: Ended, runs: Path) -> None:
         show_front(console, facts, ended.run if runs == RUNS else str(ended.folder))
         say(console, "")
     say(console, ended.message)
+    if facts.members and any(objective.is_metric for objective in facts.setup.objectives):
+        where = typed(ended.folder)
+        say(console, f"Next: `nas confirm {where}` trains its likely members with fresh seeds.")
     if not facts.members:
         raise typer.Exit(1)
 
@@ -164,4 +168,55 @@ def evaluate(
     else:
         trial_table(output(), found)
     if not any(one.evaluation.is_ok for one in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+@trains
+def confirm(
+    run: RunName = "latest",
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Members by ID, in place of the likeliest.")
+    ] = None,
+    members: Annotated[int, typer.Option(min=1, help="Members, the likeliest.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with fresh seeds.")] = 5,
+    long: Annotated[
+        str | None, typer.Option(help="A longer task to train them under as well.")
+    ] = None,
+    test: Annotated[
+        bool, typer.Option("--test", help="Train them also to be judged on the test set.")
+    ] = False,
+    data: Data = None,
+    runs: Runs = Path("runs"),
+    as_json: AsJson = False,
+    **execution: Unpack[Executing],
+) -> None:
+    """Train the likely members of a run's front again, with fresh seeds.
+
+    Beside standard attention and the control uniform. The same command goes on where it was
+    stopped. --data says where the run's data are now, if they have moved.
+    """
+    from nas.api import training
+    from nas.report.confirmation import KEYS, confirmation_table
+    from nas.report.trials import trial_line
+
+    answer = training.confirm(
+        run,
+        ids or (),
+        members=members,
+        seeds=seeds,
+        long=long,
+        test=test,
+        data=data,
+        runs=runs,
+        heard=lambda *found: note(trial_line(*found)),
+        **execution,
+    )
+    if as_json:
+        print_json(answer)
+    else:
+        confirmation_table(output(), answer)
+    if not any(
+        one[key] and one[key]["values"] for one in answer["members"] for key in KEYS.values()
+    ):
         raise typer.Exit(1)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nas.objectives import Metric
+    from nas.objectives import Metric, Objective
 
 COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
 
@@ -31,7 +31,7 @@ class Training(Result):
     """
 
     costs: Mapping[str, float]
-    metric: Metric
+    metric: Metric | Objective
 
 
 def trial_answer(task: str, trainings: Sequence[Training]) -> dict[str, Any]:
@@ -110,18 +110,26 @@ def _entry(training: Training) -> dict[str, Any]:
     }
 
 
-def _mean(values: Collection[float], metric: Metric) -> str:
+def _mean(values: Collection[float], metric: Metric | Objective) -> str:
     if not values:
         return "-"
     mean, error = mean_and_error([*values])
     return amount(mean, metric.unit, error)
 
 
-def _over(own: Mapping[int, float], base: Mapping[int, float], metric: Metric) -> str:
+def _over(own: Mapping[int, float], base: Mapping[int, float], metric: Metric | Objective) -> str:
     """The mean difference between trainings of the same repeats."""
-    scale, places = (100, 1) if metric.unit == FRACTION else (1, 3)
-    gains = [scale * (own[repeat] - base[repeat]) for repeat in own.keys() & base.keys()]
-    if not gains:
-        return "-"
-    mean, error = mean_and_error(gains)
-    return f"{mean:+.{places}f}" + (f" ± {error:.{places}f}" if error is not None else "")
+    gains = paired(own, base)
+    return points(*mean_and_error(gains), metric.unit) if gains else "-"
+
+
+def paired(own: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
+    """The differences between trainings of the same repeats."""
+    return [own[repeat] - base[repeat] for repeat in sorted(own.keys() & base.keys())]
+
+
+def points(mean: float, error: float | None, unit: str) -> str:
+    """A difference with its sign and standard error; of fractions in points of a hundred."""
+    scale, places = (100, 1) if unit == FRACTION else (1, 3)
+    shown = f"{scale * mean:+.{places}f}"
+    return shown if error is None else f"{shown} ± {scale * error:.{places}f}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from nas.errors import RunError
 from nas.searching.front_file import write_front
 from nas.searching.listener import Ended, Listener, Started
 from nas.searching.loop import LOST, Loop
@@ -19,6 +18,7 @@ from nas.searching.setup import (
     check_space,
     frozen_space,
     frozen_task,
+    load_unchanged,
     make_objectives,
     make_proposer,
     objective_names,
@@ -124,8 +124,7 @@ def resume_search(
         return done
     acquire(folder).release()  # a second process is refused before it loads anything
     task = thawed_task(setup.task, data)
-    loaded = task.load()
-    _check_unchanged(folder, setup, task, loaded)
+    loaded = load_unchanged(folder, setup.task, task)
     evaluator = make_evaluator(task, loaded)
     try:
         session = this_session(command, workers=evaluator.workers)
@@ -178,17 +177,6 @@ def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listene
     writer.close()
     listener.on_end(event)
     return event
-
-
-def _check_unchanged(folder: Path, setup: RunSetup, task: Task, data: Data) -> None:
-    found = frozen_task(task, data).fingerprint
-    if found != setup.task.fingerprint:
-        raise RunError(
-            f"{folder}: task {task.name!r} with the data {task.data} now has the fingerprint "
-            f"{found}, but the run was begun with {setup.task.fingerprint}: data or recipe have "
-            "changed, and results would not be comparable. Restore them, say where the data are "
-            "now, or start a new run."
-        )
 
 
 def _done(run: Run, is_exhausted: bool) -> Ended:

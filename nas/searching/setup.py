@@ -14,7 +14,7 @@ import numpy as np
 from nas.canonical import canonicalise
 from nas.config import M, dump_yaml, near, parse_model, parse_yaml
 from nas.costs import COSTS, Setting, costs_of
-from nas.errors import ConfigError, SpaceError
+from nas.errors import ConfigError, RunError, SpaceError
 from nas.mechanisms import mechanism, seeds
 from nas.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
 from nas.searching.algorithm import ALGORITHMS, Materials
@@ -28,6 +28,7 @@ from nas.variation import Variation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from typing import Any
 
     import pydantic
@@ -193,3 +194,21 @@ def thawed_task(document: Document, data: str | None = None) -> Task:
     where = f"the run's copy of {document.name}"
     fields = parse_yaml(document.text, where)
     return parse_task(fields if data is None else {**fields, "data": data}, where)
+
+
+def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
+    """The data of a run's thawed task, which must be those that the run was begun with.
+
+    Raises:
+        RunError: data or recipe have changed.
+    """
+    data = task.load()
+    found = frozen_task(task, data).fingerprint
+    if found != document.fingerprint:
+        raise RunError(
+            f"{folder}: task {task.name!r} with the data {task.data} now has the fingerprint "
+            f"{found}, but the run was begun with {document.fingerprint}: data or recipe have "
+            "changed, and results would not be comparable. Restore them, say where the data are "
+            "now, or start a new run."
+        )
+    return data

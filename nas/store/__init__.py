@@ -24,6 +24,7 @@ from nas.store.front import (
 )
 from nas.store.records import (
     Candidate,
+    Confirmation,
     Counts,
     Document,
     Generation,
@@ -40,6 +41,7 @@ from nas.store.writer import RunWriter, fold_log, open_writer, this_session
 __all__ = [
     "RUNS",
     "Candidate",
+    "Confirmation",
     "Counts",
     "Document",
     "Generation",

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from nas.evaluation.trial import Evaluation
     from nas.genome import Genome
     from nas.objectives import Objective
 
 Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]
+Part: TypeAlias = Literal["search", "long", "test"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,28 @@ class Estimate:
     errors: Mapping[str, float]
     p: float
     is_member: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A training with a fresh seed, which the search never learns from.
+
+    Attributes:
+        part: "search" is trained under the run's own task, "long" under a longer one, and "test"
+            is judged on the test set.
+        task: fingerprint of task and data.
+        key: of the mechanism, resolved at the sizes of the run's own task.
+        name: of the mechanism, where it is a named one.
+        repeat: the how-manieth of its part, from 0; each has one seed for all mechanisms.
+    """
+
+    part: Part
+    task: str
+    task_name: str
+    key: str
+    name: str | None
+    repeat: int
+    evaluation: Evaluation
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,21 @@ from typing import Any
 from nas.evaluation.trial import Evaluation
 from nas.genome import Genome
 from nas.objectives import Objective
-from nas.store.records import Document, Estimate, PastSession, Proposal, RunSetup, Session
+from nas.store.records import (
+    Confirmation,
+    Document,
+    Estimate,
+    PastSession,
+    Proposal,
+    RunSetup,
+    Session,
+)
 
 Row = dict[str, Any]
 DOCUMENTS = ("space", "policy", "task")
 
 
-def to_row(record: RunSetup | Session | Proposal | Estimate | Evaluation) -> Row:
+def to_row(record: RunSetup | Session | Proposal | Estimate | Confirmation | Evaluation) -> Row:
     """The columns that a record fills."""
     if isinstance(record, Evaluation):
         return {name: _cell(value) for name, value in record.to_dict().items()}
@@ -30,6 +38,8 @@ def to_row(record: RunSetup | Session | Proposal | Estimate | Evaluation) -> Row
         value = getattr(record, field.name)
         if isinstance(value, Document):
             row |= {f"{field.name}_{part}": text(found) for part, found in asdict(value).items()}
+        elif isinstance(value, Evaluation):
+            row |= to_row(value)
         else:
             row[field.name] = _cell(value)
     return row
@@ -68,11 +78,17 @@ def proposal_from_row(row: Row) -> Proposal:
 
 
 def evaluation_from_row(row: Row) -> Evaluation:
-    """Read a row of ``trials``."""
-    data = {name: value for name, value in row.items() if name not in {"key", "repeat", "recorded"}}
+    """Read a row of ``trials``, or what one of ``confirmations`` has of it."""
+    data = {field.name: row[field.name] for field in fields(Evaluation) if field.name != "weights"}
     for name in ("metrics", "reports", "budget"):
         data[name] = json.loads(row[name])
     return Evaluation.from_dict(data)
+
+
+def confirmation_from_row(row: Row) -> Confirmation:
+    """Read a row of ``confirmations``."""
+    names = {field.name for field in fields(Confirmation)} - {"evaluation"}
+    return Confirmation(**{name: row[name] for name in names}, evaluation=evaluation_from_row(row))
 
 
 def estimate_from_row(row: Row) -> Estimate:

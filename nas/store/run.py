@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
-    from nas.store.records import Estimate, PastSession, Proposal, RunSetup
+    from nas.store.records import Confirmation, Estimate, PastSession, Proposal, RunSetup
 
 DATABASE_FILE: Final = "run.sqlite"
 
@@ -130,6 +130,11 @@ class Run(AbstractContextManager["Run"]):
             "SELECT * FROM estimates WHERE generation = (SELECT max(number) FROM generations) "
             "ORDER BY key",
         )
+
+    def confirmations(self) -> tuple[Confirmation, ...]:
+        """Every training that confirms, by part, task, resolved digest and repeat, ascending."""
+        statement = "SELECT * FROM confirmations ORDER BY part, task, key, repeat"
+        return self._all(rows.confirmation_from_row, statement)
 
     def generations(self) -> tuple[Generation, ...]:
         """The generations that are complete, in order."""

@@ -12,6 +12,21 @@ from typing import Final
 APPLICATION_ID: Final = 0x6E61731A  # "nas" and the end-of-text sign: marks the file as ours.
 VERSION: Final = 4
 
+_ENDED: Final = """status TEXT NOT NULL CHECK (status IN ('ok', 'stopped', 'failed')),
+    reason TEXT,                    -- of a failure
+    metrics TEXT NOT NULL,          -- JSON: {name: value}, units in run.objectives
+    reports TEXT NOT NULL,          -- JSON: one an epoch
+    seed INTEGER NOT NULL,
+    budget TEXT NOT NULL,           -- JSON: {"epochs", "examples", "precision"}
+    wall_seconds REAL NOT NULL,
+    core_seconds REAL NOT NULL,
+    peak_memory_bytes INTEGER NOT NULL,
+    worker TEXT NOT NULL,
+    hardware TEXT NOT NULL,
+    execution TEXT NOT NULL,        -- how its steps ran, in words
+    error TEXT,
+    recorded TEXT NOT NULL"""
+
 TABLES: Final = (
     """CREATE TABLE run (  -- one row: all that decides what the run finds, and how it stands
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -61,23 +76,10 @@ TABLES: Final = (
 ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX proposals_by_digest ON proposals (digest)",
     "CREATE UNIQUE INDEX proposals_by_key ON proposals (key) WHERE verdict = 'new'",
-    """CREATE TABLE trials (  -- every training that ended, well or not
+    f"""CREATE TABLE trials (  -- every training that ended, well or not
     key TEXT NOT NULL,
     repeat INTEGER NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('ok', 'stopped', 'failed')),
-    reason TEXT,                    -- of a failure
-    metrics TEXT NOT NULL,          -- JSON: {name: value}, units in run.objectives
-    reports TEXT NOT NULL,          -- JSON: one an epoch
-    seed INTEGER NOT NULL,
-    budget TEXT NOT NULL,           -- JSON: {"epochs", "examples", "precision"}
-    wall_seconds REAL NOT NULL,
-    core_seconds REAL NOT NULL,
-    peak_memory_bytes INTEGER NOT NULL,
-    worker TEXT NOT NULL,
-    hardware TEXT NOT NULL,
-    execution TEXT NOT NULL,        -- how its steps ran, in words
-    error TEXT,
-    recorded TEXT NOT NULL,
+    {_ENDED},
     PRIMARY KEY (key, repeat)
 ) STRICT, WITHOUT ROWID""",
     """CREATE TABLE generations (  -- how the run stood when all of a generation was trained
@@ -94,5 +96,15 @@ TABLES: Final = (
     p REAL NOT NULL,                -- how likely nothing that was trained dominates it
     is_member INTEGER NOT NULL CHECK (is_member IN (0, 1)),
     PRIMARY KEY (generation, key)
+) STRICT, WITHOUT ROWID""",
+    f"""CREATE TABLE confirmations (  -- trainings with fresh seeds, which no search learns from
+    part TEXT NOT NULL CHECK (part IN ('search', 'long', 'test')),  -- test: judged on the test set
+    task TEXT NOT NULL,             -- fingerprint of task and data
+    task_name TEXT NOT NULL,
+    key TEXT NOT NULL,              -- digest resolved at the sizes of the run's own task
+    name TEXT,                      -- of the mechanism, where it is a named one
+    repeat INTEGER NOT NULL,
+    {_ENDED},
+    PRIMARY KEY (part, task, key, repeat)
 ) STRICT, WITHOUT ROWID""",
 )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
-    from nas.store.records import Estimate, Proposal, RunSetup
+    from nas.store.records import Confirmation, Estimate, Proposal, RunSetup
 
     Clock = Callable[[], datetime]
 
@@ -48,7 +48,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._database = database
         self._lock = held
         self._clock = clock
-        self._is_finished = False
+        self._has_session = self._is_finished = False
         self._is_open = True
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
@@ -75,6 +75,17 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 repeat=repeat,
             )
             self._database.insert("trials", row)
+
+    def record_confirmation(self, confirmation: Confirmation) -> None:
+        """Record a training that confirms, as ``record_evaluation`` does one of the search."""
+        row = rows.to_row(confirmation) | {"recorded": self._now()}
+        with self._database.transaction():
+            self._database.execute(
+                "DELETE FROM confirmations WHERE part = :part AND task = :task AND key = :key "
+                "AND repeat = :repeat AND reason = 'worker_lost'",
+                **row,
+            )
+            self._database.insert("confirmations", row)
 
     def record_generation(
         self, number: int, estimates: Iterable[Estimate], hypervolume: float, best: float | None
@@ -114,7 +125,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         try:
             # On a full disk even this cannot be written; a run without its lock counts as stopped.
             with contextlib.suppress(RunError):
-                self._end_session()
+                if self._has_session:
+                    self._end_session()
         finally:
             self._database.stand_alone()
             self._database.close()
@@ -130,6 +142,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         with self._database.transaction():
             self._database.insert("sessions", row)
             self._set_status("running", "", None)
+        self._has_session = True
 
     def _now(self) -> str:
         return rows.from_datetime(self._clock())
@@ -161,8 +174,11 @@ def this_session(command: str, *, workers: int = 1) -> Session:
     return Session(command, versions, processor_name(), workers)
 
 
-def open_writer(folder: Path, session: Session, *, clock: Clock = utc_now) -> RunWriter:
-    """Open an existing run to go on with it.
+def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now) -> RunWriter:
+    """Open an existing run to go on with it, or without a session to confirm its members.
+
+    Args:
+        session: of a search; without one, what the run says of its search stays as it is.
 
     Raises:
         RunError: there is no run, another process writes it, the folder is not writable, or the
@@ -174,7 +190,8 @@ def open_writer(folder: Path, session: Session, *, clock: Clock = utc_now) -> Ru
         on_error.callback(held.release)
         writer = RunWriter(folder, Database.open_to_write(path), held, clock)
         on_error.callback(writer.close)
-        writer.begin_session(session)
+        if session is not None:
+            writer.begin_session(session)
         on_error.pop_all()
     return writer
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeA
 from pydantic import Field, model_validator
 
 from nas.config import Frozen, Name
-from nas.errors import TaskError
+from nas.errors import DataError, TaskError
 from nas.genome import ModelSizes
 from nas.registry import Registry
 
@@ -135,6 +135,16 @@ class Task(Frozen):
     @abstractmethod
     def load(self) -> Data:
         """The data, in memory; raises DataError where they cannot be had."""
+
+    def load_test(self) -> Data:
+        """The same training examples, with the data's test set in place of what is held out.
+
+        A search never calls this. Raises DataError where there is no test set, as here.
+        """
+        raise DataError(
+            f"task {self.name!r}: the family {self.kind!r} has no test set; expected one that has, "
+            "such as images."
+        )
 
     @abstractmethod
     def examples(

@@ -47,7 +47,7 @@ def test_help_lists_every_command_on_a_line_that_is_not_cut(nas: Any) -> None:
     assert result.status in (0, 2)
 
 
-@pytest.mark.parametrize("name", ["search", "resume", "evaluate"])
+@pytest.mark.parametrize("name", ["search", "resume", "evaluate", "confirm"])
 def test_commands_that_train_say_what_of_executing_they_take(nas: Any, name: str) -> None:
     shown = nas(name, "--help").out
     for option in Executing.__annotations__:

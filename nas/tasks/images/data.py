@@ -2,7 +2,7 @@
 
 ``cifar10`` is downloaded once by torchvision, ``imagefolder:PATH`` is anybody's, ``digits`` are
 the 1,797 handwritten digits that scikit-learn carries. A search sees the training part of each
-alone, cut into training and validation images.
+alone, cut into training and validation images; the test part is read where somebody asks for it.
 
 The only module that knows torchvision.
 """
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DIGITS_TEST_SHARE: Final = 0.2
-"""Never read here, so that somebody may judge what was found on digits that no search saw."""
 NETWORK_TIMEOUT_S: Final = 30.0
 
 
@@ -42,7 +41,9 @@ class _Source:
     read: Callable[[NDArray[np.int64]], NDArray[np.uint8]]
 
 
-def load_images(spec: str, size: int, counts: tuple[int, int], seed: int) -> Data:
+def load_images(
+    spec: str, size: int, counts: tuple[int, int], seed: int, *, is_tested: bool = False
+) -> Data:
     """Training and validation images, both from the data's training part.
 
     Args:
@@ -50,6 +51,7 @@ def load_images(spec: str, size: int, counts: tuple[int, int], seed: int) -> Dat
         size: edge length that they are brought to.
         counts: how many to train on and how many to judge by.
         seed: of the draw.
+        is_tested: the whole test part takes the place of the validation images.
 
     Returns:
         Columns ``images`` (n, channels, size, size) of bytes and ``labels`` (n,); as facts the
@@ -67,6 +69,12 @@ def load_images(spec: str, size: int, counts: tuple[int, int], seed: int) -> Dat
         for images, own in zip(pixels, chosen, strict=True)
     ]
     train, validation = sides
+    if is_tested:
+        test = _source(spec, size, is_test=True)
+        if test.classes != source.classes:
+            raise DataError(f"{spec}: the classes of its test part are not those of training.")
+        order = np.random.default_rng(0).permutation(len(test.labels))
+        validation = {"images": test.read(order), "labels": test.labels[order]}
     mean, std = _moments(pixels[0])
     digest = _digest(source.classes, *train.values(), *validation.values())
     facts = {"classes": source.classes, "mean": mean, "std": std}
@@ -92,11 +100,11 @@ def _digest(classes: tuple[str, ...], *arrays: NDArray[np.generic]) -> str:
     return digest.hexdigest()
 
 
-def _source(spec: str, size: int) -> _Source:
+def _source(spec: str, size: int, *, is_test: bool = False) -> _Source:
     kind, _, path = spec.partition(":")
     if kind == "imagefolder":
-        return _folder(_expanded(path), size)
-    return {"cifar10": _cifar10, "digits": _digits}[kind](size)
+        return _folder(_expanded(path), size, is_test=is_test)
+    return {"cifar10": _cifar10, "digits": _digits}[kind](size, is_test=is_test)
 
 
 def _expanded(path: str) -> Path:
@@ -106,8 +114,8 @@ def _expanded(path: str) -> Path:
         raise DataError(f"{path}: there is no such user or home folder.") from None
 
 
-def _folder(root: Path, size: int) -> _Source:
-    classes, images = folder.list_images(root)
+def _folder(root: Path, size: int, *, is_test: bool) -> _Source:
+    classes, images = folder.list_images(root, folder.TEST if is_test else folder.TRAIN)
     paths = [path for own in images for path in own]
     labels = np.repeat(np.arange(len(classes)), [len(own) for own in images]).astype(np.int64)
 
@@ -117,27 +125,27 @@ def _folder(root: Path, size: int) -> _Source:
     return _Source(classes, labels, read)
 
 
-def _digits(size: int) -> _Source:
+def _digits(size: int, *, is_test: bool) -> _Source:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     labels = digits.target.astype(np.int64)
     num_test = round(len(labels) * DIGITS_TEST_SHARE)
     # The test part is the same whatever the task's seed.
-    train, _ = draw_two(labels, len(labels) - num_test, num_test, np.random.default_rng(0))
-    own = np.sort(train)
+    parts = draw_two(labels, len(labels) - num_test, num_test, np.random.default_rng(0))
+    own = np.sort(parts[is_test])
     pixels = np.round(digits.images[own] * (255 / 16)).astype(np.uint8)
     classes = tuple(str(name) for name in digits.target_names)
     return _Source(classes, labels[own], lambda chosen: _scaled(pixels[chosen], size))
 
 
-def _cifar10(size: int) -> _Source:
+def _cifar10(size: int, *, is_test: bool) -> _Source:
     from torchvision.datasets import CIFAR10
 
     root = folder.cache_folder() / "cifar10"
     try:
         with _patient():
-            dataset = CIFAR10(root=root, train=True, download=True)
+            dataset = CIFAR10(root=root, train=not is_test, download=True)
     # torchvision reports a broken archive as RuntimeError; a network error is an OSError.
     except (OSError, RuntimeError, EOFError) as error:
         raise DataError(

@@ -1,6 +1,7 @@
 """Images in a folder for each class: listed, decoded once in parallel, kept decoded in a cache.
 
     PATH/train/<class>/*.jpg
+    PATH/test/<class>/*.jpg    (or val/) the test set, if there is one
 
 Only the images that are asked for are read. They are kept as one array whose name is a digest of
 their paths, sizes and times of change, so that a second start reads one file.
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 SUFFIXES: Final = (
     ".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff"
 )  # fmt: skip
-TRAIN: Final = "train"
+TRAIN: Final = ("train",)
+TEST: Final = ("test", "val")
 LAYOUT: Final = "expected train/ with a folder of images for each class"
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")
 """What Pillow may try on a file, whatever its name: not PostScript, which is a program."""
@@ -41,14 +43,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("NAS_CACHE") or "~/.cache/nas").expanduser()
 
 
-def list_images(root: Path) -> tuple[tuple[str, ...], list[list[Path]]]:
+def list_images(
+    root: Path, part: Sequence[str] = TRAIN
+) -> tuple[tuple[str, ...], list[list[Path]]]:
     """Classes and the images of each, both sorted.
+
+    Args:
+        part: the names that its folder may have; the first that is there counts.
 
     Raises:
         DataError: the folder is missing, has fewer than two classes, or a class fewer than two
             images, one to be trained on and one to be judged.
     """
-    split = _train_folder(root)
+    split = _part_folder(root, part)
     classes = _names(split, folders=True)
     if not classes:
         raise DataError(f"{split}: holds no folders; {LAYOUT}.")
@@ -97,14 +104,16 @@ def to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
     return np.atleast_3d(pixels).transpose(2, 0, 1)
 
 
-def _train_folder(root: Path) -> Path:
+def _part_folder(root: Path, part: Sequence[str]) -> Path:
     if not root.exists():
         raise DataError(f"{root}: there is no such folder; {LAYOUT}.")
     if not root.is_dir():
         raise DataError(f"{root}: is a file; {LAYOUT}.")
-    if not (root / TRAIN).is_dir():
-        raise DataError(f"{root}: holds no folder {TRAIN}/; {LAYOUT}.")
-    return root / TRAIN
+    for name in part:
+        if (root / name).is_dir():
+            return root / name
+    named = " or ".join(f"{name}/" for name in part)
+    raise DataError(f"{root}: holds no folder {named}; {LAYOUT.replace('train/', named)}.")
 
 
 def _names(folder: Path, *, folders: bool) -> list[str]:

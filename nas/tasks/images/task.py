@@ -86,6 +86,11 @@ class ImageTask(Classification):
         counts = self.train_images, self.validation_images
         return load_images(self.data, self.image_size, counts, self.data_seed)
 
+    def load_test(self) -> Data:
+        """The same training images, and the data's whole test set."""
+        counts = self.train_images, self.validation_images
+        return load_images(self.data, self.image_size, counts, self.data_seed, is_tested=True)
+
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> ImageExamples:

@@ -1,0 +1,113 @@
+"""The answer of ``nas confirm``: what the search scored, what it believes, what fresh seeds say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.evaluation.trial import mean_and_error
+from nas.report.facts import ID_LENGTH
+from nas.report.table import Column, say, say_table
+from nas.report.trials import paired, points
+from nas.report.units import FRACTION, amount, header
+from nas.searching.confirm import STANDARD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from nas.searching.confirm import Plan, Subject
+    from nas.store import Run
+
+# What an answer calls the parts of a record.
+KEYS: Final = {"search": "fresh", "long": "long", "test": "test"}
+
+
+def confirmation_answer(run: Run, plan: Plan) -> dict[str, Any]:
+    """The JSON answer, from what the record holds of a plan; the keys are stable."""
+    metric = plan.metric
+    # By part, then by key: values of trainings that ended well, by repeat.
+    found: dict[str, dict[str, dict[int, float]]] = {s.part: {} for s in plan.stages}
+    planned = {(stage.part, stage.document.fingerprint) for stage in plan.stages}
+    for one in run.confirmations():
+        if (one.part, one.task) in planned and one.repeat < plan.seeds and one.evaluation.is_ok:
+            own = found[one.part].setdefault(one.key, {})
+            own[one.repeat] = one.evaluation.metrics[metric.name]
+    standard = next(subject.key for subject in plan.subjects if subject.name == STANDARD)
+
+    def entry(subject: Subject) -> dict[str, Any]:
+        known, own = subject.candidate, {p: of.get(subject.key, {}) for p, of in found.items()}
+        gains = {p: paired(values, found[p].get(standard, {})) for p, values in own.items()}
+        is_standard = subject.key == standard
+        return {
+            "id": subject.digest,
+            "name": subject.name,
+            "score": known.scores[metric.name] if known else None,
+            "estimate": known.objectives[metric.name] if known else None,
+            "error": known.errors.get(metric.name) if known else None,
+            "p": known.p if known else None,
+            **{key: _summary([*own[p].values()]) if p in own else None for p, key in KEYS.items()},
+            "over_mha": None
+            if is_standard
+            else {key: _summary(gains[p]) if p in gains else None for p, key in KEYS.items()},
+            "costs": dict(subject.costs),
+        }
+
+    return {
+        "run": run.name,
+        "seeds": plan.seeds,
+        "metric": {"name": metric.name, "direction": metric.direction, "unit": metric.unit},
+        "tasks": {KEYS[stage.part]: stage.task.name for stage in plan.stages},
+        "members": [entry(subject) for subject in plan.subjects],
+    }
+
+
+def confirmation_table(console: Console, answer: Mapping[str, Any]) -> None:
+    """A row a mechanism; differences to standard attention are between equal seeds."""
+    unit, members, tasks = answer["metric"]["unit"], answer["members"], answer["tasks"]
+    name = header(answer["metric"]["name"], unit)
+    columns = [
+        Column("mechanism", [one["name"] or one["id"][:ID_LENGTH] for one in members]),
+        Column("score", [_value(one["score"], None, unit) for one in members], "right"),
+        Column("estimate", [_value(o["estimate"], o["error"], unit) for o in members], "right"),
+    ]
+    for key in tasks:
+        cells = [_counted(one[key], unit) for one in members]
+        over = [_difference(one["over_mha"], key, unit) for one in members]
+        columns.append(Column(key, cells, "right"))
+        columns.append(Column(f"over {STANDARD}", over, "right", rank=1))
+    for cost in members[0]["costs"]:
+        shown = [amount(one["costs"][cost]) for one in members]
+        columns.append(Column(header(cost), shown, "right", rank=2))
+    under = ", ".join(f"{key}: task {task}" for key, task in tasks.items())
+    say(console, f"{name} in run {answer['run']}; {under}", "")
+    say_table(console, columns)
+    what = "points" if unit == FRACTION else answer["metric"]["name"]
+    say(
+        console,
+        "",
+        "score: mean of the search's own trainings; estimate: what the search believes.",
+        "±: standard error, of a mean over so many (in brackets) fresh seeds.",
+        f"over {STANDARD}: difference in {what}, between trainings that share their seed.",
+    )
+    if "test" in tasks:
+        say(console, "test: judged on the data's test set, which no search sees.")
+
+
+def _summary(values: Sequence[float]) -> dict[str, Any]:
+    mean, error = mean_and_error(values) if values else (None, None)
+    return {"mean": mean, "error": error, "values": list(values)}
+
+
+def _value(mean: float | None, error: float | None, unit: str) -> str:
+    return "-" if mean is None else amount(mean, unit, error)
+
+
+def _counted(found: Mapping[str, Any], unit: str) -> str:
+    return f"{_value(found['mean'], found['error'], unit)} ({len(found['values'])})"
+
+
+def _difference(over: Mapping[str, Any] | None, key: str, unit: str) -> str:
+    if over is None or over[key]["mean"] is None:
+        return "-"
+    return points(over[key]["mean"], over[key]["error"], unit)

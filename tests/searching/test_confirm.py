@@ -1,0 +1,126 @@
+"""A confirmation trains with seeds of its own, goes on where it was stopped, and is told apart."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from nas.errors import ConfigError, DataError, NasError, RunError
+from nas.evaluation.trial import mean_and_error, training_seed
+from nas.report.confirmation import confirmation_answer
+from nas.searching.confirm import confirm_run, plan_confirmation
+from nas.searching.driver import run_search
+from nas.searching.setup import Settings
+from nas.store import front, named_members, open_run, open_writer
+
+FEW = {"seeds": 3, "members": 3}
+
+
+@pytest.fixture
+def folder(kit: Any, task: Any, make_table: Any) -> Any:
+    """A finished run whose trainings were looked up."""
+    words = {"root": kit.root, "name": "run", "make_evaluator": lambda *_: make_table()}
+    return run_search(
+        kit.space, task, Settings(population=8, generations=3, seed=4), **words
+    ).folder
+
+
+def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
+    with open_writer(folder, None) as writer:
+        plan = plan_confirmation(writer.run, **{**FEW, **options})
+        for _ in confirm_run(writer, plan, lambda *_: table):
+            pass
+        return confirmation_answer(writer.run, plan)
+
+
+def test_members_are_chosen_and_paired_with_fresh_seeds(folder: Any, make_table: Any) -> None:
+    table = make_table()
+    answer = confirm(folder, table)
+    with open_run(folder) as run:
+        members, recorded = front(run), run.confirmations()
+        named = {m.digest for m in named_members(run.setup.objectives, members).values()}
+        searched = {found.seed for found in run.evaluations().values()}
+        assert run.status == "finished"
+        assert len(run.sessions()) == 1
+    assert named <= {one["id"] for one in answer["members"]}
+    assert [one["name"] for one in answer["members"]][-2:] == ["mha", "uniform"]
+    seeds = {seed for _, seed in table.trained}
+    assert seeds == {training_seed(4, "confirm", repeat) for repeat in range(3)}
+    assert not seeds & searched
+    assert len(table.trained) == len(recorded) == 3 * len(answer["members"])
+    assert {(one.part, one.task_name) for one in recorded} == {("search", "vit-cifar10")}
+    *_, mha, uniform = answer["members"]
+    assert mha["over_mha"] is uniform["long"] is uniform["over_mha"]["long"] is None
+    for one in answer["members"]:
+        own, base = one["fresh"]["values"], mha["fresh"]["values"]
+        if own and base and one is not mha:
+            gains = [a - b for a, b in zip(own, base, strict=True)]
+            mean, error = mean_and_error(gains)
+            assert one["over_mha"]["fresh"] == {"mean": mean, "error": error, "values": gains}
+
+
+def test_stopped_goes_on_without_repeating(folder: Any, make_table: Any) -> None:
+    first, second, third = make_table(stop_after=4), make_table(), make_table()
+    with pytest.raises(KeyboardInterrupt):
+        confirm(folder, first)
+    assert first.closed
+    answer = confirm(folder, second)
+    assert not set(first.trained) & set(second.trained)
+    assert len(first.trained + second.trained) == 3 * len(answer["members"])
+    assert confirm(folder, third) == answer
+    assert third.trained == []
+    more = confirm(folder, third, seeds=4)
+    assert len(third.trained) == len(more["members"])
+
+
+def test_lost_trainings_are_tried_again(folder: Any, make_table: Any) -> None:
+    table, again = make_table(), make_table()
+    table.lost_repeats = {training_seed(4, "confirm", 1)}
+    answer = confirm(folder, table)
+    assert confirm(folder, again) != answer
+    assert {seed for _, seed in again.trained} == table.lost_repeats
+    with open_run(folder) as run:
+        assert "worker_lost" not in {one.evaluation.reason for one in run.confirmations()}
+
+
+def test_members_by_id_and_other_parts(folder: Any, make_table: Any) -> None:
+    answer = confirm(folder, make_table(), ids=["cheapest"], long="comparison", is_tested=True)
+    assert len(answer["members"]) <= 3
+    assert answer["tasks"] == {"fresh": "vit-cifar10", "long": "comparison", "test": "comparison"}
+    with open_run(folder) as run:
+        found = run.confirmations()
+    tasks = {one.part: one.task for one in found}
+    assert len(set(tasks.values())) == 3
+    assert {one.part for one in found} == {"search", "long", "test"}
+
+
+def test_test_images_are_the_data_s_own_and_training_stays(task: Any) -> None:
+    own, test = task.load(), task.load_test()
+    assert test.count("validation") == 359
+    assert test.digest != own.digest
+    assert (test.train["images"] == own.train["images"]).all()
+    rows = {side: {i.tobytes() for i in getattr(test, side)["images"]} for side in
+            ("train", "validation")}  # fmt: skip
+    assert not rows["train"] & rows["validation"]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"seeds": 0}, ConfigError, "seeds: found 0"),
+        ({"ids": ["zz"]}, RunError, "names no member"),
+        ({"long": "comparisn"}, NasError, "did you mean 'comparison'"),
+        ({"long": "recall", "is_tested": True}, DataError, "'recall' has no test set"),
+        ({"data": "digit"}, ConfigError, "did you mean 'digits'"),
+    ],
+)
+def test_bad_input_is_one_sentence(folder: Any, options: Any, kind: Any, words: str) -> None:
+    with open_writer(folder, None) as writer, pytest.raises(kind, match=words):
+        plan_confirmation(writer.run, **options)
+
+
+def test_a_run_that_is_written_is_refused(folder: Any, make_table: Any) -> None:
+    with open_writer(folder, None), pytest.raises(RunError, match="is being written"):
+        partial(confirm, folder)(make_table())
