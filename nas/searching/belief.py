@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_FITTED: Final = 256  # mechanisms that the kernel is fitted to; estimates rest on all of them
 LEAST_REPEATS: Final = 3  # before which noise and what is the mechanism's own cannot be told apart
+LEAST_REST: Final = 0.03  # share of the scores' variance that is then left to both, at least
 JITTER: Final = 1e-6
 LOG: Final = "log "
 
@@ -188,7 +189,9 @@ def _fit(x: Array, means: Array, counts: Array, noise: float | None) -> Kernel:
     part = slice(None, None, -(-len(means) // MOST_FITTED))
     known = (noise or 0.0) / counts / scale**2 + JITTER
     shape = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
-    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (1e-3, 3.0)), alpha=known[part])
+    # A rough process would explain every score, where nothing says how noisy they are.
+    least = LEAST_REST if noise is None else JITTER
+    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (least, 3.0)), alpha=known[part])
     with warnings.catch_warnings():
         # A bound that is reached says that there is nothing to tell apart, which is an answer.
         warnings.simplefilter("ignore", ConvergenceWarning)
