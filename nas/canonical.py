@@ -74,7 +74,7 @@ def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
     """A genome under the names that its queries and keys may have.
 
     They may change places, and their projections with them, where both have the same number of
-    heads by the same label; the one that is projected alone is the query.
+    heads by the same label; a lone one that is projected is the query.
     """
     projections, used = genome.projections, _used(genome.nodes)
     if "k" in used and "q" not in used and projections.has_wk:
@@ -97,13 +97,13 @@ def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
 
 
 def _named(genome: Genome) -> tuple[Any, ...]:
-    """What a naming is judged by: the query is projected; then, it comes first."""
+    """What a naming is judged by: the query comes first; then, it is the projected one."""
     order = {"q": "a", "k": "b", "v": "c"}
     nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
         for n in genome.nodes
     ]
-    return not genome.projections.has_wq, nodes
+    return nodes, not genome.projections.has_wq
 
 
 def digest(genome: Genome) -> str:
