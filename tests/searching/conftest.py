@@ -70,7 +70,7 @@ SPACE = SearchSpace.model_validate(
         "objectives": ["quality", "macs"],
     }
 )
-# One chain, four projections on or off: 50 mechanisms and no more.
+# One chain, four projections on or off: 30 mechanisms and no more.
 TINY = SearchSpace.model_validate(
     {
         "name": "tiny",

@@ -219,13 +219,13 @@ def test_loop_ends_when_the_space_is_exhausted(
     kit: Any, make_table: Callable[..., Any], lag: int | None
 ) -> None:
     table = make_table(2)
-    settings = {"population": 30, "generations": 9, "algorithm": "random", "lag": lag}
+    settings = {"population": 20, "generations": 9, "algorithm": "random", "lag": lag}
     assert kit.search(kit.create(space=kit.tiny, **settings), table) is True
     with open_run(kit.root / "run") as run:
         first = run.generations()[0].counts
-        assert first.evaluated + first.repeated == 30
+        assert first.evaluated + first.repeated == 20
         assert len(run.generations()) == 2
-        assert 30 < len(table.trained) == len(run.evaluations()) <= 50
+        assert 20 < len(table.trained) == len(run.evaluations()) <= 45
         assert run.counts().replayed >= 1000
         assert run.is_exhausted
     assert kit.search(kit.open(), table) is True
