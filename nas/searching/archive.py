@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 DRAWS: Final = 200  # of all qualities at once, behind each probability
+FAR: Final = 3.0  # standard errors by which an estimate may be wrong
 FEWEST: Final = 8  # mechanisms known, before anything is believed
 
 
@@ -50,17 +51,20 @@ class Archive:
         self._bad: set[str] = set()
         metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
         self._beliefs = {column: Belief() for column in metrics}
+        self._num_told = 0
         self._estimates: tuple[Array, Array] | None = None
+        self._p: Array | None = None
 
     def tell(self, told: Iterable[Told]) -> None:
         """Learn results; a mechanism one of whose trainings failed is known no more."""
         for one in told:
+            self._num_told += 1
             if one.costs is None:
                 self._bad.add(one.key)
                 continue
             for costs in one.each or (one.costs,):
                 self._learn(one, costs)
-        self._estimates = None
+        self._estimates = self._p = None
 
     @property
     def is_informed(self) -> bool:
@@ -99,19 +103,27 @@ class Archive:
             means[:, column], errors[:, column] = belief.predict(seen)
         return means, errors
 
-    def p_non_dominated(self, rng: np.random.Generator) -> Array:
+    def p_non_dominated(self) -> Array:
         """For each that is ``known``, how likely no other one dominates it."""
-        means, _ = self.estimates()
-        if not self.is_informed:
-            return _non_dominated(means).astype(float)
-        keys = [one.key for one in self.known]
+        if self._p is None:
+            means, errors = self.estimates()
+            self._p = _non_dominated(means).astype(float)
+            if self.is_informed:
+                rows = np.flatnonzero(_contenders(means, errors))
+                self._p[:] = 0.0
+                self._p[rows] = self._shares(means[rows], [self.known[i].key for i in rows])
+        return self._p
+
+    def _shares(self, means: Array, keys: Sequence[str]) -> Array:
+        """In how many of the draws of their qualities nothing among them dominates each."""
+        rng = np.random.default_rng(self._num_told)
         drawn = np.repeat(means[None], DRAWS, axis=0)
         for column, belief in self._beliefs.items():
             drawn[:, :, column] = belief.draws(keys, DRAWS, rng)
         found: Array = np.mean([_non_dominated(rows) for rows in drawn], axis=0)
         return found
 
-    def most_doubtful(self, rng: np.random.Generator) -> Told | None:
+    def most_doubtful(self) -> Told | None:
         """The likely member of the front of which one more training tells most.
 
         By the probability of membership, times the variance that the training takes away.
@@ -119,12 +131,11 @@ class Archive:
         if not self.is_informed:
             return None
         _, errors = self.estimates()
-        worth = self.p_non_dominated(rng)
-        gain = np.zeros_like(worth)
+        gain = np.zeros(len(errors))
         for column, belief in self._beliefs.items():
-            squared = errors[:, column] ** 2
-            gain += squared**2 / (squared + belief.noise**2) / (belief.noise**2 or 1.0)
-        worth = worth * gain
+            shares = (errors[:, column] / (belief.noise or 1.0)) ** 2
+            gain += shares**2 / (shares + 1)
+        worth = self.p_non_dominated() * gain
         waiting = {proposal.key for proposal in self.pending}
         known = self.known
         order = [i for i in np.argsort(-worth, kind="stable") if known[i].key not in waiting]
@@ -152,7 +163,7 @@ def believe(objectives: Sequence[Objective], told: Sequence[Told]) -> list[Estim
         return []
     means, errors = archive.estimates()
     members = _non_dominated(means)
-    p = archive.p_non_dominated(np.random.default_rng(len(told)))
+    p = archive.p_non_dominated()
     return [
         Estimate(
             key=one.key,
@@ -169,6 +180,16 @@ def believe(objectives: Sequence[Objective], told: Sequence[Told]) -> list[Estim
         )
         for i, one in enumerate(known)
     ]
+
+
+def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:
+    """Which rows nothing dominates when they are at their best and the others at their worst."""
+    worst = means + FAR * errors
+    worst = worst[_non_dominated(worst)]
+    best = (means - FAR * errors)[:, None]
+    is_beaten = np.all(worst <= best, axis=2) & np.any(worst < best, axis=2)
+    found: NDArray[np.bool_] = ~np.any(is_beaten, axis=1)
+    return found
 
 
 def _non_dominated(rows: Array) -> NDArray[np.bool_]:

@@ -103,8 +103,7 @@ class Belief:
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Mean and standard error of the quality of mechanisms that were trained."""
-        mean, covariance = self._asked().posterior(keys)
-        return mean, np.sqrt(np.diag(covariance))
+        return self._asked().estimate(keys)
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
         """Mean and standard error of the quality of others, by their features."""
@@ -113,7 +112,7 @@ class Belief:
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
         """Joint draws of the qualities of mechanisms that were trained: (number, keys)."""
         mean, covariance = self._asked().posterior(keys)
-        found: Array = rng.multivariate_normal(mean, covariance, number, method="cholesky")
+        found: Array = rng.multivariate_normal(mean, covariance, number, method="eigh")
         return found
 
     def _asked(self) -> _Model:
@@ -136,15 +135,24 @@ class _Model:
         counts = np.array([len(one.scores) for one in found], float)
         self.kernel = kernel = _fit(self._x, means, counts, _pooled_noise(found))
         self._prior = self._covariance(self._x, self._x) + kernel.own * np.eye(len(found))
-        self._scores = self._prior + np.diag(kernel.noise / counts + JITTER * kernel.told)
-        self._weights = np.linalg.solve(self._scores, means - self._centre)
+        self._noise = kernel.noise / counts + JITTER * kernel.told  # of each mechanism's mean score
+        self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
+        self._weights = self._inverse @ (means - self._centre)
+
+    def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
+        """Mean and standard error of the qualities of mechanisms that were observed."""
+        rows = [self._rows[key] for key in keys]
+        mean = self._centre + self._prior[rows] @ self._weights
+        # With the scores' covariance P + N, what is left is P - P (P + N)⁻¹ P = N - N (P + N)⁻¹ N.
+        left = self._noise - self._noise**2 * np.diag(self._inverse)
+        return mean, np.sqrt(np.maximum(left[rows], 0.0))
 
     def posterior(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Mean and covariance of the qualities of mechanisms that were observed."""
         rows = [self._rows[key] for key in keys]
         across = self._prior[rows]
         mean = self._centre + across @ self._weights
-        explained = across @ np.linalg.solve(self._scores, across.T)
+        explained = across @ self._inverse @ across.T
         return mean, self._prior[np.ix_(rows, rows)] - explained
 
     def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
@@ -157,7 +165,7 @@ class _Model:
         squared = _squared_distances(x, self._x) + apart
         across = self.kernel.told * np.exp(-np.sqrt(squared) / self.kernel.length)
         mean = self._centre + across @ self._weights
-        explained = (across * np.linalg.solve(self._scores, across.T).T).sum(axis=1)
+        explained = ((across @ self._inverse) * across).sum(axis=1)
         return mean, np.sqrt(np.maximum(self.kernel.told + self.kernel.own - explained, 0.0))
 
     def _covariance(self, a: Array, b: Array) -> Array:

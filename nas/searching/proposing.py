@@ -82,7 +82,7 @@ class Proposer:
         self._tell(told[:horizon])
         self._archive.pending = self._asked[horizon:]
         rng = self._materials.generator(number)
-        repeat = self._repeat(number, rng)
+        repeat = self._repeat(number)
         attempts: list[Proposal] = [] if repeat is None else [repeat]
         while len(attempts) < MAX_ATTEMPTS and not (attempts and attempts[-1].is_trained):
             attempt = self._draw(number, rng, len(attempts))
@@ -107,11 +107,11 @@ class Proposer:
             self._algorithm.tell(part)
             self._num_told = end
 
-    def _repeat(self, number: int, rng: np.random.Generator) -> Proposal | None:
+    def _repeat(self, number: int) -> Proposal | None:
         """A known mechanism to train again, where it is time for one."""
         if not self._repeats or number % REPEAT_EVERY != REPEAT_EVERY - 1:
             return None
-        chosen = self._archive.most_doubtful(rng)
+        chosen = self._archive.most_doubtful()
         if chosen is None:
             return None
         first = next(p for p in self._asked if p.key == chosen.key)
