@@ -76,10 +76,6 @@ class Archive:
         """The first result of each mechanism that never failed, in order."""
         return [one for key, one in self._first.items() if key not in self._bad]
 
-    def trainings(self, key: str) -> int:
-        """How many trainings of a mechanism are known."""
-        return max((b.trainings(key) for b in self._beliefs.values()), default=0)
-
     def estimates(self) -> tuple[Array, Array]:
         """Of what is ``known``: objectives, lower is better, and their standard errors."""
         if self._estimates is None:
@@ -111,7 +107,8 @@ class Archive:
             if self.is_informed:
                 rows = np.flatnonzero(_contenders(means, errors))
                 self._p[:] = 0.0
-                self._p[rows] = self._shares(means[rows], [self.known[i].key for i in rows])
+                known = self.known
+                self._p[rows] = self._shares(means[rows], [known[i].key for i in rows])
         return self._p
 
     def _shares(self, means: Array, keys: Sequence[str]) -> Array:

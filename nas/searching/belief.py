@@ -68,12 +68,6 @@ class Belief:
         self._observed: dict[str, Observed] = {}
         self._model: _Model | None = None
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._observed
-
-    def __len__(self) -> int:
-        return len(self._observed)
-
     def tell(self, key: str, features: Features, score: float) -> None:
         """Learn the score of one more training of a mechanism."""
         self._observed.setdefault(key, Observed(features)).scores.append(score)
@@ -81,7 +75,7 @@ class Belief:
 
     def trainings(self, key: str) -> int:
         """How many trainings of a mechanism are known."""
-        return len(self._observed[key].scores) if key in self._observed else 0
+        return len(self._observed[key].scores)
 
     def scores(self, key: str) -> list[float]:
         """The scores of a mechanism's trainings."""
