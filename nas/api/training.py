@@ -97,7 +97,7 @@ def search(
         chosen,
         trained,
         Settings(algorithm, population, generations, seed, repeats, lag),
-        make_evaluator=partial(make_evaluator, _execution(execution)),
+        make_evaluator=partial(make_evaluator, execution_of(execution)),
         root=Path(runs),
         name=run,
         command=command,
@@ -122,7 +122,7 @@ def resume(
     """
     return resume_search(
         find_run(run, Path(runs)),
-        make_evaluator=partial(make_evaluator, _execution(execution)),
+        make_evaluator=partial(make_evaluator, execution_of(execution)),
         generations=generations,
         data=data,
         listener=listener,
@@ -159,7 +159,7 @@ def evaluate(
         NasError: something given cannot be used; the message says what and why.
     """
     check_count("seeds", seeds)
-    rules, given = load_policy(policy), _execution(execution)
+    rules, given = load_policy(policy), execution_of(execution)
     resolved = {one.text: one for one in (resolve(source, Path(runs)) for source in sources)}
     for one in resolved.values():
         _check_legal(one, rules)
@@ -198,7 +198,7 @@ def confirm(
     Raises:
         NasError: something given cannot be used; the message says what and why.
     """
-    given = _execution(execution)
+    given = execution_of(execution)
     with open_writer(find_run(run, Path(runs)), None) as writer:
         plan = plan_confirmation(
             writer.run,
@@ -253,7 +253,7 @@ def _check_legal(source: Source, policy: Policy) -> None:
         )
 
 
-def _execution(options: Executing) -> Execution:
+def execution_of(options: Executing) -> Execution:
     """The options as a value.
 
     Raises:

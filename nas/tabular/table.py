@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from nas.config import near
+from nas.config import near, parse_yaml
+from nas.costs import Setting
 from nas.errors import TableError
 from nas.evaluation.trial import Budget, Evaluation
 from nas.genome import Genome
 from nas.store import Document
 from nas.store.files import write_whole
+from nas.tasks import parse_task
 from nas.training.report import Report
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 SUFFIX: Final = ".json.gz"
 FOLDER: Final = Path(__file__).parent
+OWN: Final = ("train_loss", "core_seconds")  # numbers of each report beside its metrics
 DIGITS: Final = 6  # significant digits that are kept of a measured number
 
 
@@ -75,14 +78,26 @@ class Table:
         """Seeds that every mechanism was trained with."""
         return min((len(found) for found in self.trainings.values()), default=0)
 
-    def scores(self, metric: str, epoch: int | None = None) -> NDArray[np.float64]:
-        """A metric of every training: (mechanisms, repeats); NaN where it failed.
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """What was measured, by name."""
+        return tuple(sorted({n for own in self.trainings.values() for e in own for n in e.metrics}))
+
+    @cached_property
+    def setting(self) -> Setting:
+        """Where its mechanisms are counted."""
+        task = parse_task(parse_yaml(self.task.text, self.name), f"table {self.name}")
+        return Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
+
+    def scores(self, name: str, epoch: int | None = None) -> NDArray[np.float64]:
+        """A number of every training: (mechanisms, repeats); NaN where it failed.
 
         Args:
+            name: a metric, ``train_loss`` or ``core_seconds``.
             epoch: from 1; None for the last.
         """
         rows = [self.trainings[key][: self.repeats] for key in self.mechanisms]
-        return np.array([[_metric(one, metric, epoch) for one in row] for row in rows])
+        return np.array([[_number(one, name, epoch) for one in row] for row in rows])
 
     def write(self, path: Path) -> None:
         """Write the file, whole or not at all.
@@ -126,14 +141,14 @@ def load_table(name_or_path: str) -> Table:
         ) from None
 
 
-def _metric(evaluation: Evaluation, name: str, epoch: int | None) -> float:
+def _number(evaluation: Evaluation, name: str, epoch: int | None) -> float:
     if not evaluation.is_ok:
         return float("nan")
-    return evaluation.reports[-1 if epoch is None else epoch - 1].metrics[name]
+    report = evaluation.reports[-1 if epoch is None else epoch - 1]
+    return float(getattr(report, name)) if name in OWN else report.metrics[name]
 
 
 def _to_dict(table: Table) -> dict[str, Any]:
-    metrics = sorted({n for t in table.trainings.values() for e in t for n in e.metrics})
     return {
         "version": VERSION,
         "name": table.name,
@@ -142,11 +157,12 @@ def _to_dict(table: Table) -> dict[str, Any]:
         "policy": asdict(table.policy),
         "task": asdict(table.task),
         "origin": asdict(table.origin),
-        "metrics": metrics,
+        "metrics": table.metrics,
         "mechanisms": [genome.to_dict() for genome in table.mechanisms.values()],
         "keys": list(table.mechanisms),
         "trainings": [
-            [_row(one, metrics) for one in table.trainings.get(key, ())] for key in table.mechanisms
+            [_row(one, table.metrics) for one in table.trainings.get(key, ())]
+            for key in table.mechanisms
         ],
     }
 

@@ -1,0 +1,245 @@
+"""What recorded tables hold: a list, one of them, some of its mechanisms, and two compared."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from nas.canonical import canonicalise, resolved_digest
+from nas.compiler import formula
+from nas.costs import costs_of
+from nas.errors import GenomeError, TableError
+from nas.mechanisms import MECHANISMS
+from nas.pareto import non_dominated
+from nas.report.table import Column, named_values, say, say_table
+from nas.report.units import amount, digits, header, human, percent
+from nas.tabular.ranking import agreements
+from nas.tabular.table import load_table, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from nas.genome import Genome
+    from nas.tabular.table import Table
+
+COSTS: Final = ("macs", "params")
+FRACTIONS: Final = ("accuracy",)
+
+
+def list_tables() -> list[dict[str, Any]]:
+    """The JSON answer of ``nas table``: the built-in tables."""
+    return [_facts(load_table(name)) for name in tables()]
+
+
+def table_answer(
+    table: Table, genomes: Sequence[Genome] = (), *, against: Table | None = None
+) -> dict[str, Any]:
+    """The JSON answer about a table: its front by mean scores, or mechanisms with all trainings.
+
+    Args:
+        genomes: mechanisms of the table to tell all about.
+        against: a table of longer trainings, to say how this one ranks those mechanisms.
+
+    Raises:
+        TableError: a genome is not in the table, or the tables share too little.
+    """
+    metric = table.metrics[0]
+    answer = _facts(table) | {"metric": metric}
+    if against is not None:
+        num, found = agreements(table, against, metric)
+        agreed = [asdict(one) for one in found]
+        return answer | {"against": against.name, "shared": num, "agreements": agreed}
+    if genomes:
+        return answer | {"found": [_whole(table, _key(table, genome)) for genome in genomes]}
+    means = dict(zip(table.mechanisms, table.scores(metric).mean(axis=1), strict=True))
+    rows = [_entry(table, key) for key, mean in means.items() if np.isfinite(mean)]
+    costs = [(-row[metric]["mean"], row["costs"]["macs"]) for row in rows]
+    front = sorted((rows[i] for i in non_dominated(costs)), key=lambda row: row["costs"]["macs"])
+    return answer | {"noise": _noise(table, metric), "front": front}
+
+
+def show_tables(console: Console, answer: Sequence[dict[str, Any]]) -> None:
+    """Print the list."""
+    say_table(
+        console,
+        [
+            Column("table", [one["table"] for one in answer], style="cyan"),
+            Column("space", [one["space"] for one in answer]),
+            Column("task", [one["task"] for one in answer]),
+            Column("mechanisms", [str(one["mechanisms"]) for one in answer], "right"),
+            Column("trainings of each", [str(one["repeats"]) for one in answer], "right"),
+            Column("core hours", [f"{one['core_hours']:.1f}" for one in answer], "right"),
+            Column("date", [one["origin"]["date"] for one in answer], rank=1),
+        ],
+    )
+    say(console, "", "next: nas table NAME · nas table NAME SOURCE")
+
+
+def show_table(console: Console, answer: dict[str, Any]) -> None:
+    """Print what a table holds."""
+    origin = answer["origin"]
+    say(console, f"{answer['table']}: {answer['about']}".removesuffix(": "), "")
+    what = f"{answer['mechanisms']} mechanisms of {answer['space']}, {answer['repeats']} trainings"
+    what += f" of each under {answer['task']}: {answer['core_hours']:.1f} core hours"
+    rows = [
+        ("trained", what),
+        ("fingerprints", f"space {answer['fingerprints']['space']}, task and data "
+                         f"{answer['fingerprints']['task']}"),
+        ("hardware", ", ".join(origin["hardware"])),
+        ("made", f"{origin['date']} by {origin['command']}"),
+    ]  # fmt: skip
+    if "noise" in answer:
+        noise, metric = answer["noise"], answer["metric"]
+        rows.append(
+            ("spread", f"{header(metric, _unit(metric))} of one mechanism's trainings deviates by "
+             f"{_shown(metric, noise['seeds'])}, mechanisms' means by "
+             f"{_shown(metric, noise['mechanisms'])}"),
+        )  # fmt: skip
+    say_table(console, named_values(rows))
+    say(console, "")
+    if "agreements" in answer:
+        _show_agreements(console, answer)
+    else:
+        _show_rows(console, answer)
+
+
+def _facts(table: Table) -> dict[str, Any]:
+    every = [one for own in table.trainings.values() for one in own]
+    return {
+        "table": table.name,
+        "about": table.about,
+        "space": table.space.name,
+        "task": table.task.name,
+        "fingerprints": {
+            "space": table.space.fingerprint,
+            "policy": table.policy.fingerprint,
+            "task": table.task.fingerprint,
+        },
+        "mechanisms": len(table.mechanisms),
+        "repeats": table.repeats,
+        "failed": sum(not one.is_ok for one in every),
+        "epochs": max((len(one.reports) for one in every), default=0),
+        "metrics": table.metrics,
+        "core_hours": sum(one.core_seconds for one in every) / 3600,
+        "origin": asdict(table.origin),
+    }
+
+
+def _key(table: Table, genome: Genome) -> str:
+    sizes, causal = table.setting.sizes, table.setting.is_causal
+    key = resolved_digest(canonicalise(genome, sizes, is_causal=causal), sizes, is_causal=causal)
+    if key not in table.mechanisms:
+        raise TableError(
+            f"table {table.name} holds no mechanism {key}; expected one of its space "
+            f"{table.space.name}."
+        )
+    return key
+
+
+def _entry(table: Table, key: str) -> dict[str, Any]:
+    """A mechanism with its costs, and mean and deviation of each number over its seeds."""
+    genome, good = table.mechanisms[key], [e for e in table.trainings[key] if e.is_ok]
+    numbers: dict[str, Any] = {"core_seconds": _summary([e.core_seconds for e in good])}
+    for name in table.metrics:
+        numbers[name] = _summary([e.metrics[name] for e in good])
+    costs = costs_of(genome, table.setting, COSTS)
+    names = [name for name, known in _named(table).items() if known == key]
+    return {"key": key, "names": names, "formula": formula(genome), "costs": costs, **numbers}
+
+
+def _whole(table: Table, key: str) -> dict[str, Any]:
+    """The same with the genome, and each training with each epoch."""
+    trainings = [one.to_dict() for one in table.trainings[key]]
+    kept = ("seed", "status", "reason", "reports", "core_seconds", "hardware")
+    return _entry(table, key) | {
+        "genome": table.mechanisms[key].to_dict(),
+        "trainings": [{name: one[name] for name in kept} for one in trainings],
+    }
+
+
+def _named(table: Table) -> dict[str, str]:
+    """The key of each named mechanism that the table holds."""
+    found = {}
+    for name, one in MECHANISMS.items():
+        with suppress(GenomeError, TableError):  # it may not exist at the table's sizes
+            found[name] = _key(table, one.genome)
+    return found
+
+
+def _summary(values: Sequence[float]) -> dict[str, Any] | None:
+    if not values:
+        return None
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return {"mean": float(np.mean(values)), "deviation": deviation, "values": list(values)}
+
+
+def _noise(table: Table, metric: str) -> dict[str, float]:
+    """The deviation of one mechanism's trainings, pooled, and that of the means."""
+    scores = table.scores(metric)
+    scores = scores[np.isfinite(scores).all(axis=1)]
+    within = float(np.sqrt(scores.var(axis=1, ddof=1).mean())) if scores.shape[1] > 1 else 0.0
+    return {"seeds": within, "mechanisms": float(scores.mean(axis=1).std())}
+
+
+def _show_rows(console: Console, answer: dict[str, Any]) -> None:
+    metric, found = answer["metric"], answer.get("found")
+    rows = answer["front"] if found is None else found
+    say(console, "The front by mean scores:" if found is None else "From its trainings:", "")
+    told = {name: [_cell(name, row[name]) for row in rows] for name in answer["metrics"]}
+    say_table(
+        console,
+        [
+            Column("key", [row["key"][:8] for row in rows], style="cyan"),
+            *(Column(header(n, _unit(n)), cells, "right") for n, cells in told.items()),
+            *(Column(header(n), [human(row["costs"][n]) for row in rows], "right") for n in COSTS),
+            Column("core s", [f"{row['core_seconds']['mean']:.1f}" for row in rows], "right"),
+            Column("named", [", ".join(row["names"]) for row in rows]),
+            Column("formula", [row["formula"] for row in rows], least=16),
+        ],
+    )
+    say(console, "", "±: deviation of one training.")
+    for row in found or ():
+        say(console, "", f"{row['key'][:8]}, {header(metric, _unit(metric))} after each epoch:")
+        for one in row["trainings"]:
+            values = [_shown(metric, report["metrics"][metric]) for report in one["reports"]]
+            say(console, f"  seed {one['seed']}: {', '.join(values)}")
+
+
+def _show_agreements(console: Console, answer: dict[str, Any]) -> None:
+    rows, metric = answer["agreements"], answer["metric"]
+    say(
+        console,
+        f"How {answer['shared']} mechanisms rank beside {answer['against']}: Kendall's tau with "
+        f"its 95 % bootstrap interval, and the regret of a score's best five in {metric}.",
+        "",
+    )
+    say_table(
+        console,
+        [
+            Column("score of one training", [header(row["score"]) for row in rows]),
+            Column("tau of all", [_interval(row["tau"]) for row in rows], "right"),
+            Column("tau of the upper half", [_interval(row["upper"]) for row in rows], "right"),
+            Column("regret", [_shown(metric, row["regret"]) for row in rows], "right"),
+        ],
+    )
+
+
+def _interval(found: dict[str, float]) -> str:
+    return f"{found['value']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
+
+
+def _unit(name: str) -> str:
+    return "fraction" if name in FRACTIONS else ""
+
+
+def _shown(name: str, value: float) -> str:
+    return percent(value) if name in FRACTIONS else digits(value)
+
+
+def _cell(name: str, found: dict[str, Any] | None) -> str:
+    return "-" if found is None else amount(found["mean"], _unit(name), found["deviation"])

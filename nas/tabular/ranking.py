@@ -1,0 +1,126 @@
+"""How well a short training ranks mechanisms as a long one does: Kendall's tau, and regret."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.stats import kendalltau  # type: ignore[import-untyped]
+
+from nas.costs import costs_of
+from nas.errors import TableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from nas.tabular.table import Table
+
+    Values = NDArray[np.float64]
+
+NUM_DRAWS: Final = 1000
+LEAST: Final = 10  # mechanisms, so that a rank correlation says anything
+TOP: Final = 5
+BASELINES: Final = ("macs", "params")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A statistic over mechanisms with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How a score ranks mechanisms, beside the truth.
+
+    Attributes:
+        score: its name: a metric, "train_loss", a cost, or "another long training".
+        tau: Kendall's tau-b over all mechanisms.
+        upper: the same over the half that is truly better.
+        regret: how much worse than the truly best is the truly best of the score's five best, in
+            the metric's unit.
+    """
+
+    score: str
+    tau: Interval
+    upper: Interval
+    regret: float
+
+
+def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreement]]:
+    """How scores of single short trainings agree with the mean of the long ones.
+
+    The statistics of a score are means over its seeds: what a search sees is one training. The last
+    row is the ceiling: a single long training beside the mean of the others.
+
+    Args:
+        metric: of the long trainings, more being better.
+
+    Returns:
+        The number of mechanisms that both hold, and an agreement a score.
+
+    Raises:
+        TableError: the tables share too few mechanisms, or one lacks the metric.
+    """
+    keys = [key for key in long.mechanisms if _is_good(short, key) and _is_good(long, key)]
+    if len(keys) < LEAST:
+        raise TableError(
+            f"tables {short.name} and {long.name} share {len(keys)} mechanisms whose trainings "
+            f"ended well; expected at least {LEAST}."
+        )
+    every = list(long.scores(metric)[_rows(long, keys)].T)
+    truth = np.mean(every, axis=0)
+    found = []
+    for name, sign in {metric: 1, "log_loss": -1, "train_loss": -1}.items():
+        if name == "train_loss" or name in short.metrics:
+            seeds = sign * short.scores(name)[_rows(short, keys)].T
+            found.append(_agreement(name, list(seeds), [truth] * len(seeds)))
+    costs = [costs_of(long.mechanisms[key], long.setting, BASELINES) for key in keys]
+    for name in BASELINES:
+        own = np.array([cost[name] for cost in costs])
+        found.append(_agreement(name, [own], [truth]))
+    others = [np.mean(every[:i] + every[i + 1 :], axis=0) for i in range(len(every))]
+    if len(every) > 1:
+        found.append(_agreement("another long training", every, others))
+    return len(keys), found
+
+
+def _is_good(table: Table, key: str) -> bool:
+    own = table.trainings.get(key, ())[: table.repeats]
+    return bool(own) and all(one.is_ok for one in own)
+
+
+def _rows(table: Table, keys: list[str]) -> list[int]:
+    where = {key: row for row, key in enumerate(table.mechanisms)}
+    return [where[key] for key in keys]
+
+
+def _agreement(name: str, scores: list[Values], truths: list[Values]) -> Agreement:
+    upper = [truth >= np.median(truth) for truth in truths]
+    pairs = list(zip(scores, truths, strict=True))
+    halves = [(s[up], t[up]) for (s, t), up in zip(pairs, upper, strict=True)]
+    regret = np.mean([t.max() - t[np.argsort(-s, kind="stable")[:TOP]].max() for s, t in pairs])
+    return Agreement(name, _interval(_tau, pairs), _interval(_tau, halves), float(regret))
+
+
+def _tau(score: Values, truth: Values) -> float:
+    return float(kendalltau(score, truth).statistic)
+
+
+def _interval(
+    statistic: Callable[[Values, Values], float], pairs: list[tuple[Values, Values]]
+) -> Interval:
+    """The mean over pairs, with mechanisms drawn anew, the same for all pairs."""
+    rng, num = np.random.default_rng(0), len(pairs[0][0])
+    draws = []
+    for _ in range(NUM_DRAWS):
+        drawn = rng.integers(num, size=num)
+        draws.append(np.mean([statistic(s[drawn], t[drawn]) for s, t in pairs]))
+    low, high = np.nanpercentile(draws, (2.5, 97.5))
+    return Interval(float(np.mean([statistic(*pair) for pair in pairs])), float(low), float(high))

@@ -1,0 +1,77 @@
+"""Rank correlations between tables, where the answer is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nas.config import dump_yaml
+from nas.errors import TableError
+from nas.evaluation.trial import Budget, Evaluation
+from nas.space import load_space
+from nas.store import Document
+from nas.tabular.making import mechanisms_of, table_of
+from nas.tabular.ranking import agreements
+from nas.tabular.table import Table
+from nas.tasks import load_task
+from nas.training.report import Report
+
+TASK = load_task("vit-cifar10")
+
+
+def made(name: str, values: np.ndarray) -> Table:
+    """A table whose trainings have these accuracies, (mechanisms, seeds)."""
+    mechanisms = mechanisms_of(load_space("attention_bench"), TASK, limit=len(values))
+    trainings = {
+        key: tuple(trained(float(v)) for v in row)
+        for key, row in zip(mechanisms, values, strict=True)
+    }
+    task = Document.of("vit-cifar10", dump_yaml(TASK.to_dict()))
+    return table_of(name, "", (task, task, task), mechanisms, trainings, "")
+
+
+def trained(accuracy: float) -> Evaluation:
+    reports = (Report(1, 3 - accuracy, {"accuracy": accuracy, "log_loss": accuracy}, 1.0),)
+    given = (reports, 0, Budget(1, 1, "float32"), 1.0, 1.0, 0, "x")
+    return Evaluation("ok", None, reports[0].metrics, *given)
+
+
+def test_a_perfect_score_a_reversed_one_and_the_ceiling() -> None:
+    rng = np.random.default_rng(0)
+    true = rng.permutation(40) / 100
+    long = made("long", np.stack([true, true, true], axis=1))
+    num, found = agreements(made("short", true[:, None] + 0.3), long, "accuracy")
+    scores = {one.score: one for one in found}
+    assert num == 40
+    assert scores["accuracy"].tau.value == scores["accuracy"].upper.value == 1.0
+    assert scores["accuracy"].regret == 0
+    # Less is better of a loss: here the log-loss rises with accuracy, the training loss falls.
+    assert scores["log_loss"].tau.value == -1.0
+    assert scores["log_loss"].regret == pytest.approx(0.35)  # the best of its five is the 36th
+    assert scores["train_loss"].tau.value == 1.0
+    assert scores["another long training"].tau.value == 1.0
+    assert abs(scores["macs"].tau.value) < 0.4
+    assert scores["macs"].tau.low < scores["macs"].tau.value < scores["macs"].tau.high
+
+
+def test_noise_lowers_the_ceiling() -> None:
+    rng = np.random.default_rng(1)
+    true = rng.normal(size=(200, 1))
+    long = made("long", true + rng.normal(size=(200, 3)))
+    _, found = agreements(made("short", true), long, "accuracy")
+    scores = {one.score: one.tau for one in found}
+    # Of two normal scores tau is 2/π asin(r): r is √(3/4) beside the mean of three, and
+    # √(1/2 · 2/3) between one and the mean of two others.
+    assert scores["accuracy"].value == pytest.approx(2 / np.pi * np.arcsin(0.75**0.5), abs=0.05)
+    ceiling = scores["another long training"].value
+    assert ceiling == pytest.approx(2 / np.pi * np.arcsin(3**-0.5), abs=0.05)
+
+
+def test_tables_that_share_little_are_refused() -> None:
+    long = made("long", np.zeros((20, 2)))
+    kept = dict(list(long.trainings.items())[:4])
+    few = replace(long, trainings=kept, mechanisms={key: long.mechanisms[key] for key in kept})
+    with pytest.raises(TableError, match="share 4 mechanisms"):
+        agreements(few, long, "accuracy")
