@@ -197,7 +197,8 @@ def confirm(
     stopped. --data says where the run's data are now, if they have moved.
     """
     from nas.api import training
-    from nas.report.confirmation import KEYS, confirmation_table
+    from nas.report.confirmation import confirmation_table
+    from nas.report.facts import FRESH
     from nas.report.trials import trial_line
 
     answer = training.confirm(
@@ -217,6 +218,6 @@ def confirm(
     else:
         confirmation_table(output(), answer)
     if not any(
-        one[key] and one[key]["values"] for one in answer["members"] for key in KEYS.values()
+        one[key] and one[key]["values"] for one in answer["members"] for key in FRESH.values()
     ):
         raise typer.Exit(1)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from nas.evaluation.trial import mean_and_error
-from nas.report.facts import ID_LENGTH
+from nas.report.facts import FRESH, ID_LENGTH, spread
 from nas.report.table import Column, say, say_table
 from nas.report.trials import paired, points
 from nas.report.units import FRACTION, amount, header
 from nas.searching.confirm import STANDARD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from rich.console import Console
 
     from nas.searching.confirm import Plan, Subject
     from nas.store import Run
-
-# What an answer calls the parts of a record.
-KEYS: Final = {"search": "fresh", "long": "long", "test": "test"}
 
 
 def confirmation_answer(run: Run, plan: Plan) -> dict[str, Any]:
@@ -46,10 +42,10 @@ def confirmation_answer(run: Run, plan: Plan) -> dict[str, Any]:
             "estimate": known.objectives[metric.name] if known else None,
             "error": known.errors.get(metric.name) if known else None,
             "p": known.p if known else None,
-            **{key: _summary([*own[p].values()]) if p in own else None for p, key in KEYS.items()},
+            **{key: spread([*own[p].values()]) if p in own else None for p, key in FRESH.items()},
             "over_mha": None
             if is_standard
-            else {key: _summary(gains[p]) if p in gains else None for p, key in KEYS.items()},
+            else {key: spread(gains[p]) if p in gains else None for p, key in FRESH.items()},
             "costs": dict(subject.costs),
         }
 
@@ -57,7 +53,7 @@ def confirmation_answer(run: Run, plan: Plan) -> dict[str, Any]:
         "run": run.name,
         "seeds": plan.seeds,
         "metric": {"name": metric.name, "direction": metric.direction, "unit": metric.unit},
-        "tasks": {KEYS[stage.part]: stage.task.name for stage in plan.stages},
+        "tasks": {FRESH[stage.part]: stage.task.name for stage in plan.stages},
         "members": [entry(subject) for subject in plan.subjects],
     }
 
@@ -92,11 +88,6 @@ def confirmation_table(console: Console, answer: Mapping[str, Any]) -> None:
     )
     if "test" in tasks:
         say(console, "test: judged on the data's test set, which no search sees.")
-
-
-def _summary(values: Sequence[float]) -> dict[str, Any]:
-    mean, error = mean_and_error(values) if values else (None, None)
-    return {"mean": mean, "error": error, "values": list(values)}
 
 
 def _value(mean: float | None, error: float | None, unit: str) -> str:

@@ -11,9 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import PurePath
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.config import parse_yaml
+from nas.evaluation.trial import mean_and_error
 from nas.objectives import as_costs
 from nas.pareto import dominates
 from nas.report.text import plural
@@ -23,10 +24,12 @@ from nas.store import candidates, front, named_members
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nas.store import Candidate, Run, RunSetup, RunSummary
+    from nas.store import Candidate, Confirmation, Run, RunSetup, RunSummary
 
 STANDARD: Final = "mha"
 ID_LENGTH: Final = 8
+# What answers call the parts of a confirmation.
+FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class RunFacts:
         names: the names of mechanisms by resolved digest; at small sizes one may have several.
         hypervolume: of the members, a share of the recorded box.
         id_length: characters of a digest that tell all of the run's apart, at least 8.
+        fresh: what confirmed it, `nas confirm`: under "fresh", "long" or "test", by resolved
+            digest, the first metric of each training with a fresh seed.
         failures: failed candidates by reason.
         core_seconds: over all trainings.
         wall_seconds: over all sessions.
@@ -56,6 +61,7 @@ class RunFacts:
     names: Mapping[str, tuple[str, ...]]
     hypervolume: float
     id_length: int
+    fresh: Mapping[str, Mapping[str, Sequence[float]]]
     failures: Mapping[str, int]
     core_seconds: float
     wall_seconds: float
@@ -77,6 +83,11 @@ class RunFacts:
     def names_of(self, candidate: Candidate) -> tuple[str, ...]:
         """The names of mechanisms that the candidate is, at this task's sizes."""
         return self.names.get(candidate.proposal.key or "", ())
+
+    def confirmed(self, candidate: Candidate) -> dict[str, dict[str, Any]]:
+        """What trainings with fresh seeds gave, for each part that has any."""
+        key = str(candidate.proposal.key)
+        return {title: spread(own[key]) for title, own in self.fresh.items() if key in own}
 
     def beaten_by(self, member: Candidate) -> dict[str, float]:
         """The named mechanisms that a candidate dominates by estimates, and how likely it does."""
@@ -127,6 +138,7 @@ def gather(run: Run) -> RunFacts:
             names=_names(run),
             hypervolume=summary.hypervolume or 0.0,
             id_length=id_length(run.digests()),
+            fresh=_fresh(setup, run.confirmations()),
             failures=dict(Counter(str(reason) for reason in failed.values())),
             core_seconds=math.fsum(e.core_seconds for e in evaluations.values()),
             wall_seconds=wall,
@@ -138,6 +150,12 @@ def gather(run: Run) -> RunFacts:
 def p_cell(candidate: Candidate) -> str:
     """How likely nothing that was trained dominates it; empty where nothing is estimated."""
     return f"{candidate.p:.2f}" if candidate.p is not None and candidate.errors else ""
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Of trainings with fresh seeds: mean, standard error, and the values themselves."""
+    mean, error = mean_and_error(values) if values else (None, None)
+    return {"mean": mean, "error": error, "values": list(values)}
 
 
 def id_length(digests: Sequence[str]) -> int:
@@ -211,6 +229,20 @@ def session_seconds(run: Run) -> tuple[float, float]:
         there += seconds * past.session.workers
         limit = past.started
     return wall, there if is_closed else 0.0
+
+
+def _fresh(setup: RunSetup, found: Sequence[Confirmation]) -> dict[str, dict[str, list[float]]]:
+    """By part and mechanism; of several tasks of one part, each has its name in the title."""
+    metric = next((o.name for o in setup.objectives if o.is_metric), None)
+    tasks = {part: {one.task for one in found if one.part == part} for part in FRESH}
+    fresh: dict[str, dict[str, list[float]]] = {}
+    for one in sorted(found, key=lambda one: [*FRESH].index(one.part)):
+        if one.evaluation.is_ok and metric is not None:
+            is_one = len(tasks[one.part]) == 1
+            title = FRESH[one.part] if is_one else f"{FRESH[one.part]} {one.task_name}"
+            values = fresh.setdefault(title, {}).setdefault(one.key, [])
+            values.append(one.evaluation.metrics[metric])
+    return fresh
 
 
 def _names(run: Run) -> dict[str, tuple[str, ...]]:

@@ -56,6 +56,7 @@ def answer(run: Run, facts: RunFacts) -> dict[str, Any]:
         "named": {m.digest: list(facts.names_of(m)) for m in facts.members},
         "dominates": {digest: list(names) for digest, names in beaten.items()},
         "p_dominates": beaten,
+        "confirmed": {m.digest: facts.confirmed(m) for m in facts.members},
     }
 
 
@@ -102,6 +103,11 @@ def front_columns(facts: RunFacts) -> list[Column]:
             own = [member.objectives[objective.name] for member in members]
             shares = [f"{value / whole:.2f}" if whole else "" for value in own]
             columns.append(Column("× mha", shares, "right", rank=2))
+    first = next((o for o in objectives if o.is_metric), objectives[0])
+    for title in facts.fresh:
+        means = [facts.confirmed(m).get(title) for m in members]
+        cells = [amount(v["mean"], first.unit, v["error"]) if v else "" for v in means]
+        columns.append(Column(title, cells, "right", rank=1))
     shown = {objective.name for objective in objectives}
     columns += [
         _column(members, name, "", rank=3)
@@ -163,6 +169,10 @@ def _legend(facts: RunFacts) -> list[str]:
         lines.append(f"±: standard error of the mean over {repeats} with different seeds.")
     elif any(objective.is_metric for objective in facts.setup.objectives):
         lines.append("One training each, nothing estimated yet: the best of many is lucky.")
+    if facts.fresh:
+        lines.append(
+            f"{', '.join(facts.fresh)}: means of trainings with fresh seeds, by `nas confirm`."
+        )
     if any(_mark(facts, member).startswith(">") for member in facts.members):
         lines.append(
             f"> name: dominates that named mechanism with a probability of at least {SURE}."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
 from nas.pareto import non_dominated
-from nas.report.facts import task_and_data
+from nas.report.facts import FRESH, task_and_data
 from nas.report.figure import DIM, DPI, FONT, new_axes
 from nas.report.text import plural
 from nas.report.units import FRACTION, header
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Point = tuple[float, float]
 
 LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
-GREY, BLUE, ORANGE = "#b8bcc4", "#1f4e9c", "#d9660c"
+GREY, BLUE, ORANGE, GREEN = "#b8bcc4", "#1f4e9c", "#d9660c", "#2a8c4a"
 
 # Where a label may stand: directions in degrees, the preferred ones first, and pixels away.
 ANGLES: Final = (0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160, 65, -65, 115, -115)
@@ -74,6 +74,7 @@ class _Picture:
         self._estimates(facts.members, "front", "o", BLUE)
         named = [candidate for _, candidate in facts.named]
         self._estimates(named, "named mechanisms", "D", ORANGE)
+        self._fresh([*facts.members, *named])
         self.axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=FONT)
 
     def label(self) -> None:
@@ -127,6 +128,18 @@ class _Picture:
     def _estimates(self, shown: Sequence[Candidate], label: str, marker: str, colour: str) -> None:
         errors = [self._error(candidate) for candidate in shown]
         self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
+
+    def _fresh(self, shown: Sequence[Candidate]) -> None:
+        """What fresh seeds gave under the run's own task, beside the estimate of each."""
+        metric = next((o for o in self.facts.setup.objectives if o.is_metric), None)
+        if metric is not self.up:
+            return
+        found = {c.digest: (c, self.facts.confirmed(c).get(FRESH["search"])) for c in shown}
+        held = [(c, spread) for c, spread in found.values() if spread is not None]
+        scale = _scale(self.up)
+        places = [(self._place(c)[0], scale * spread["mean"]) for c, spread in held]
+        errors = [scale * (spread["error"] or 0.0) for _, spread in held]
+        self._points(places, "with fresh seeds", "s", GREEN, 4.5, errors)
 
     def _points(
         self,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import formula
 from nas.costs import costs_of
 from nas.errors import GenomeError, TableError
@@ -55,7 +54,7 @@ def table_answer(
         agreed = [asdict(one) for one in found]
         return answer | {"against": against.name, "shared": num, "agreements": agreed}
     if genomes:
-        return answer | {"found": [_whole(table, _key(table, genome)) for genome in genomes]}
+        return answer | {"found": [_whole(table, table.key_of(genome)) for genome in genomes]}
     means = dict(zip(table.mechanisms, table.scores(metric).mean(axis=1), strict=True))
     rows = [_entry(table, key) for key, mean in means.items() if np.isfinite(mean)]
     costs = [(-row[metric]["mean"], row["costs"]["macs"]) for row in rows]
@@ -130,17 +129,6 @@ def _facts(table: Table) -> dict[str, Any]:
     }
 
 
-def _key(table: Table, genome: Genome) -> str:
-    sizes, causal = table.setting.sizes, table.setting.is_causal
-    key = resolved_digest(canonicalise(genome, sizes, is_causal=causal), sizes, is_causal=causal)
-    if key not in table.mechanisms:
-        raise TableError(
-            f"table {table.name} holds no mechanism {key}; expected one of its space "
-            f"{table.space.name}."
-        )
-    return key
-
-
 def _entry(table: Table, key: str) -> dict[str, Any]:
     """A mechanism with its costs, and mean and deviation of each number over its seeds."""
     genome, good = table.mechanisms[key], [e for e in table.trainings[key] if e.is_ok]
@@ -167,7 +155,7 @@ def _named(table: Table) -> dict[str, str]:
     found = {}
     for name, one in MECHANISMS.items():
         with suppress(GenomeError, TableError):  # it may not exist at the table's sizes
-            found[name] = _key(table, one.genome)
+            found[name] = table.key_of(one.genome)
     return found
 
 

@@ -7,6 +7,7 @@ are compared: a mean over unequal numbers of trainings would prefer the one luck
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -41,10 +42,12 @@ class Archive:
     Attributes:
         objectives: of the run.
         pending: proposals whose results are not told yet.
+        most_trainings: of one mechanism; a table holds only so many.
     """
 
     objectives: Sequence[Objective]
     pending: list[Proposal] = field(default_factory=list)
+    most_trainings: float = math.inf
 
     def __post_init__(self) -> None:
         self._first: dict[str, Told] = {}
@@ -134,9 +137,13 @@ class Archive:
             gain += shares**2 / (shares + 1)
         worth = self.p_non_dominated() * gain
         waiting = {proposal.key for proposal in self.pending}
-        known = self.known
-        order = [i for i in np.argsort(-worth, kind="stable") if known[i].key not in waiting]
-        return known[order[0]] if order else None
+        known, belief = self.known, next(iter(self._beliefs.values()))
+        order: list[int] = np.argsort(-worth, kind="stable").tolist()
+        for i in order:
+            key = known[i].key
+            if key not in waiting and belief.trainings(key) < self.most_trainings:
+                return known[i]
+        return None
 
     def _learn(self, one: Told, costs: Costs) -> None:
         self._first.setdefault(one.key, one)

@@ -9,13 +9,14 @@ import numpy as np
 from scipy.stats import kendalltau  # type: ignore[import-untyped]
 
 from nas.costs import costs_of
-from nas.errors import TableError
+from nas.errors import GenomeError, TableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
+    from nas.genome import Genome
     from nas.tabular.table import Table
 
     Values = NDArray[np.float64]
@@ -68,7 +69,9 @@ def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreem
     Raises:
         TableError: the tables share too few mechanisms, or one lacks the metric.
     """
-    keys = [key for key in long.mechanisms if _is_good(short, key) and _is_good(long, key)]
+    # A mechanism's key is resolved at a task's sizes, so it has another one in each table.
+    own = {key: _own_key(short, genome) for key, genome in long.mechanisms.items()}
+    keys = [key for key in own if _is_good(long, key) and _is_good(short, own[key])]
     if len(keys) < LEAST:
         raise TableError(
             f"tables {short.name} and {long.name} share {len(keys)} mechanisms whose trainings "
@@ -79,16 +82,24 @@ def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreem
     found = []
     for name, sign in {metric: 1, "log_loss": -1, "train_loss": -1}.items():
         if name == "train_loss" or name in short.metrics:
-            seeds = sign * short.scores(name)[_rows(short, keys)].T
+            seeds = sign * short.scores(name)[_rows(short, [own[key] for key in keys])].T
             found.append(_agreement(name, list(seeds), [truth] * len(seeds)))
     costs = [costs_of(long.mechanisms[key], long.setting, BASELINES) for key in keys]
     for name in BASELINES:
-        own = np.array([cost[name] for cost in costs])
-        found.append(_agreement(name, [own], [truth]))
+        values = np.array([cost[name] for cost in costs])
+        found.append(_agreement(name, [values], [truth]))
     others = [np.mean(every[:i] + every[i + 1 :], axis=0) for i in range(len(every))]
     if len(every) > 1:
         found.append(_agreement("another long training", every, others))
     return len(keys), found
+
+
+def _own_key(table: Table, genome: Genome) -> str:
+    """What a table calls a mechanism, or nothing that it holds."""
+    try:
+        return table.key_of(genome)
+    except (GenomeError, TableError):
+        return ""
 
 
 def _is_good(table: Table, key: str) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from nas.canonical import canonicalise, resolved_digest
 from nas.config import near, parse_yaml
 from nas.costs import Setting
 from nas.errors import TableError
@@ -88,6 +89,23 @@ class Table:
         """Where its mechanisms are counted."""
         task = parse_task(parse_yaml(self.task.text, self.name), f"table {self.name}")
         return Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
+
+    def key_of(self, genome: Genome) -> str:
+        """What the mechanism is called here, at the table's own sizes.
+
+        Raises:
+            GenomeError: it does not exist at these sizes.
+            TableError: it is not in the table.
+        """
+        sizes, is_causal = self.setting.sizes, self.setting.is_causal
+        own = canonicalise(genome, sizes, is_causal=is_causal)
+        key = resolved_digest(own, sizes, is_causal=is_causal)
+        if key not in self.mechanisms:
+            raise TableError(
+                f"table {self.name} holds no mechanism {key}; expected one of its space "
+                f"{self.space.name}."
+            )
+        return key
 
     def scores(self, name: str, epoch: int | None = None) -> NDArray[np.float64]:
         """A number of every training: (mechanisms, repeats); NaN where it failed.

@@ -82,7 +82,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--history", type=Path, metavar="FILE", help="append figures, a line of JSON a benchmark"
     )
-    parser.add_argument("--json", action="store_true", help="of peers: their results, no table")
+    of_peers = parser.add_argument_group("of peers")
+    of_peers.add_argument("--table", default="attention-bench", help="by name or path")
+    of_peers.add_argument("--algorithms", metavar="NAMES", help="with commas; by default all")
+    of_peers.add_argument("--free", action="store_true", help="equal mechanisms cost nothing")
+    of_peers.add_argument("--record", type=Path, metavar="FILE", help="keeps finished searches")
+    of_peers.add_argument("--plot", type=Path, metavar="FILE", help="the curves as a picture")
+    of_peers.add_argument("--json", action="store_true", help="their results, no table")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:

@@ -48,6 +48,16 @@ def test_a_search_on_digits_is_confirmed(
         assert {"id", "name", "score", "estimate", "error", "p", "costs"} <= one.keys()
         for part in ("fresh", "long", "test"):
             assert len(one[part]["values"]) == 2
+    front = json.loads(nas("front", "a", "--json").out)
+    confirmed = {one["id"]: one for one in answer["members"]}
+    members = [m["id"] for m in front["members"] if m["id"] in confirmed]
+    assert members
+    for digest in members:
+        told = {part: confirmed[digest][part] for part in ("fresh", "long", "test")}
+        assert front["confirmed"][digest] == told
+    pictured = nas("front", "a", "--plot", "front.svg")
+    assert "fresh, long, test: means of trainings with fresh seeds" in pictured.out
+    assert "with fresh seeds" in Path("front.svg").read_text()
     refused = nas("confirm", "b", *local)
     assert refused.status == 2
     assert len(refused.err.splitlines()) == 1

@@ -18,7 +18,8 @@ def test_a_table_is_made_and_tells_what_it_holds(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(TINY)
-    Path("more.yaml").write_text(TINY.replace("epochs: 1", "epochs: 2").replace("tiny", "more"))
+    more = TINY.replace("epochs: 1", "epochs: 2").replace("heads: 2", "heads: 4")
+    Path("more.yaml").write_text(more.replace("tiny", "more"))  # of other sizes
     space = ("--space", "attention_bench", *LOCAL)
 
     def make(path: str, task: str, num: int, seeds: int) -> Any:

@@ -1,4 +1,9 @@
-"""All optimisers on the same landscapes or recorded trainings, and how sure the differences are."""
+"""All optimisers on the same recorded trainings, and how sure the differences are.
+
+Each search is run once, to its last training; what it would have reported earlier is judged as
+well, which gives all budgets and the curves. A search of a seed meets the same trainings whatever
+its algorithm, so differences are paired.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +12,32 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import cycle
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from scipy.stats import wilcoxon
 
+from nas.report.cost_plot import COLOURS
+from nas.report.figure import FONT, new_axes, write_figure
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.peers.ours import ours, plain
-from tests.benchmarks.peers.problem import Measure, Problem, SpentError, bench
-from tests.benchmarks.peers.synthetic import Landscape
+from tests.benchmarks.peers.problem import Measure, Problem, SpentError, bench, mechanisms
+from tests.benchmarks.peers.recorded import recorded
 
 Search = Callable[[Problem, int], None]
 
-BUDGETS: Final = (60, 120)
+BUDGETS: Final = (60, 200, 600)
+POINTS: Final = (12, 24, 36, 48, 60, 84, 120, 160, 200, 250, 300, 400, 500, 600)
 BASELINE: Final = "nsga2"
+CHOSEN: Final = "surrogate"
 OURS: Final[Mapping[str, Search]] = {
     "nsga2": ours("nsga2"),
     "nsga2-plain": plain,
@@ -43,6 +57,18 @@ PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "archai-evolution": ("archai", "archai_peer", "evolution_pareto"),
     "smac-parego": ("smac", "smac_peer", "parego"),
 }
+# Those whose own work a training takes so long that more trainings would take days.
+MOST_TRAININGS: Final[Mapping[str, int]] = {"optuna-gp": 60, "smac-parego": 60, "optuna-tpe": 200}
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What one search came to: the hypervolume of what it reports after so many trainings."""
+
+    algorithm: str
+    seed: int
+    hypervolumes: Mapping[int, float]
+    seconds: float
 
 
 def is_installed(peer: str) -> bool:
@@ -50,15 +76,21 @@ def is_installed(peer: str) -> bool:
     return find_spec(PEERS[peer][0]) is not None
 
 
-def searches() -> dict[str, Search]:
-    """Ours, and those peers that are installed."""
-    found = dict(OURS)
-    for peer, (package, module, function) in PEERS.items():
-        if is_installed(peer):
-            found[peer] = getattr(import_module(f"tests.benchmarks.peers.{module}"), function)
-        else:
-            print(f"  {peer} is left out: {package} is not installed", file=sys.stderr)
+def search_of(name: str) -> Search:
+    """An algorithm by name."""
+    if name in OURS:
+        return OURS[name]
+    _, module, function = PEERS[name]
+    found: Search = getattr(import_module(f"tests.benchmarks.peers.{module}"), function)
     return found
+
+
+def algorithms() -> list[str]:
+    """Ours, and those peers that are installed."""
+    missing = [peer for peer in PEERS if not is_installed(peer)]
+    if missing:
+        print(f"  not installed, and left out: {', '.join(missing)}", file=sys.stderr)
+    return [*OURS, *(peer for peer in PEERS if peer not in missing)]
 
 
 def run(search: Search, measure: Measure, budget: int, seed: int, is_free: bool = False) -> Problem:
@@ -69,60 +101,132 @@ def run(search: Search, measure: Measure, budget: int, seed: int, is_free: bool 
     return problem
 
 
-def hypervolume(problem: Problem) -> float:
-    """The true hypervolume of what a search reports."""
-    return bench().hypervolume([problem.measure.truth(key) for key in problem.reported()])
+def hypervolume(problem: Problem, after: int | None = None) -> float:
+    """The true hypervolume of what a search reports, as a share of the whole space's."""
+    measure = problem.measure
+    found = bench().hypervolume([measure.truth(key) for key in problem.reported(after)])
+    return found / bench().hypervolume([measure.truth(key) for key in mechanisms()])
+
+
+def judge(
+    name: str, seed: int, measure: Callable[[int], Measure], points: Sequence[int], is_free: bool
+) -> Searched:
+    """Run one search, and judge it after so many trainings each."""
+    start = time.process_time()
+    within = [point for point in points if point <= MOST_TRAININGS.get(name, point)]
+    problem = run(search_of(name), measure(seed), max(within), seed, is_free)
+    spent = time.process_time() - start
+    return Searched(name, seed, {point: hypervolume(problem, point) for point in within}, spent)
 
 
 def compare(
     measure: Callable[[int], Measure],
-    budgets: Sequence[int],
+    names: Sequence[str],
     seeds: Sequence[int],
-    algorithms: Mapping[str, Search],
+    points: Sequence[int] = POINTS,
+    *,
     is_free: bool = False,
-) -> dict[str, Any]:
-    """Mean and standard error of the true hypervolume, and Wilcoxon's paired p against ours.
+    record: Path | None = None,
+) -> list[Searched]:
+    """All algorithms with all seeds, as many at once as there are cores.
 
     Args:
         measure: for a seed; all algorithms of one seed meet the same.
         is_free: see ``Problem``.
+        record: a file of finished searches, which are not run again.
     """
-    assert BASELINE in algorithms
+    found = [] if record is None or not record.exists() else _read(record)
+    done = {(one.algorithm, one.seed) for one in found}
+    todo = [(name, seed) for seed in seeds for name in names if (name, seed) not in done]
+    # Forked workers would inherit locks of other people's libraries.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        running = [pool.submit(judge, *one, measure, points, is_free) for one in todo]
+        for number, ended in enumerate(as_completed(running), 1):
+            one = ended.result()
+            found.append(one)
+            told = f"[{number}/{len(todo)}] {one.algorithm}, seed {one.seed}: {one.seconds:.0f} s"
+            print(f"  {told}", file=sys.stderr)
+            if record is not None:
+                with record.open("a") as file:
+                    file.write(json.dumps(asdict(one)) + "\n")
+    return [one for one in found if one.algorithm in names and one.seed in seeds]
+
+
+def summary(found: Sequence[Searched], budgets: Sequence[int] = BUDGETS) -> dict[str, Any]:
+    """Mean and standard error at each budget, and Wilcoxon's paired p against NSGA-II."""
     results: dict[str, Any] = {}
     for budget in budgets:
-        found: dict[str, list[float]] = {}
-        for name, search in algorithms.items():
-            start = time.process_time()
-            found[name] = [hypervolume(run(search, measure(s), budget, s, is_free)) for s in seeds]
-            spent = (time.process_time() - start) / len(seeds)
-            print(f"  {budget:4} {name:22}{spent:8.1f} s a search", file=sys.stderr)
+        base = _values(found, BASELINE, budget)
         results[str(budget)] = {
             name: {
                 "hypervolume": float(np.mean(values)),
                 "error": float(np.std(values, ddof=1) / len(values) ** 0.5),
-                "p_against_nsga2": _p(values, found[BASELINE]),
+                "p_against_nsga2": _p(values, base),
             }
-            for name, values in found.items()
+            for name in dict.fromkeys(one.algorithm for one in found)
+            if (values := _values(found, name, budget))
         }
     return {"budgets": results}
 
 
 def peers(options: argparse.Namespace) -> list[Figure]:
-    """Everyone at every budget, on made-up landscapes."""
-    results = compare(Landscape, BUDGETS, range(options.seeds), searches())
+    """Everyone on a table; the trainings of a search are given in an order that its seed draws."""
+    found = compare(
+        recorded(options.table),
+        options.algorithms.split(",") if options.algorithms else algorithms(),
+        range(options.seeds),
+        is_free=options.free,
+        record=options.record,
+    )
+    results = summary(found)
+    if options.plot is not None:
+        draw(found, options.plot)
     if options.json:
         print(json.dumps(results))
     return [
         Figure(
             f"{name} after {budget}",
             one["hypervolume"],
-            "hypervolume",
+            "of the best",
             one["hypervolume"] - one["error"],
             one["hypervolume"] + one["error"],
         )
         for budget, all_of_them in results["budgets"].items()
         for name, one in all_of_them.items()
     ]
+
+
+def draw(found: Sequence[Searched], path: Path) -> None:
+    """The curves as a picture: how far from the best possible, after so many trainings."""
+    up = "share of the true hypervolume that is missed"
+    seeds = len({one.seed for one in found})
+    with new_axes("Anytime curves", f"means over {seeds} searches", "trainings", up) as axes:
+        axes.set(xscale="log", yscale="log")
+        for name, colour in zip(
+            dict.fromkeys(one.algorithm for one in found), cycle(COLOURS), strict=False
+        ):
+            rows = {point: _values(found, name, point) for point in POINTS}
+            points = [point for point, values in rows.items() if values]
+            missing = [1 - float(np.mean(rows[point])) for point in points]
+            look = {"linestyle": "-" if name in OURS else "--", "color": colour}
+            axes.plot(points, missing, label=name, linewidth=2.5 if name == CHOSEN else 1, **look)
+        axes.set_xticks(BUDGETS, [str(budget) for budget in BUDGETS])
+        axes.legend(frameon=False, fontsize=FONT)
+    write_figure(axes.figure, path)
+
+
+def _read(record: Path) -> list[Searched]:
+    rows = [json.loads(line) for line in record.read_text().splitlines()]
+    return [
+        Searched(**{**row, "hypervolumes": {int(p): v for p, v in row["hypervolumes"].items()}})
+        for row in rows
+    ]
+
+
+def _values(found: Sequence[Searched], name: str, point: int) -> list[float]:
+    """The hypervolumes of an algorithm after so many trainings, by seed."""
+    own = sorted((one for one in found if one.algorithm == name), key=lambda one: one.seed)
+    return [one.hypervolumes[point] for one in own if point in one.hypervolumes]
 
 
 def _p(values: Sequence[float], baseline: Sequence[float]) -> float:

@@ -26,19 +26,30 @@ def ours(name: str) -> Callable[[Problem, int], None]:
     """The search of one of our algorithms."""
 
     def search(problem: Problem, seed: int) -> None:
-        archive = _search(name, problem, seed)
-        estimates = [tuple(row) for row in archive.estimates()[0]]
-        problem.chosen = [archive.known[i].key for i in non_dominated(estimates)]
+        told: list[Told] = []
+        problem.report = lambda after: _front(told[:after])
+        _search(name, problem, seed, told)
 
     return search
 
 
 def plain(problem: Problem, seed: int) -> None:
     """NSGA-II alone."""
-    _search("nsga2", problem, seed, is_plain=True)
+    _search("nsga2", problem, seed, [], is_plain=True)
 
 
-def _search(name: str, problem: Problem, seed: int, *, is_plain: bool = False) -> Archive:
+def _front(told: list[Told]) -> list[str]:
+    """What nothing dominates by estimates."""
+    archive = Archive(bench().objectives)
+    archive.tell(told)
+    estimates = [tuple(row) for row in archive.estimates()[0]]
+    return [archive.known[i].key for i in non_dominated(estimates)]
+
+
+def _search(
+    name: str, problem: Problem, seed: int, told: list[Told], *, is_plain: bool = False
+) -> None:
+    """Search, adding each result to what was told."""
     space, policy, objectives = bench().space, bench().policy, bench().objectives
     named = () if is_plain else seeds(space, policy)
     mechanisms = tuple((m.name, m.genome) for m in named)
@@ -46,16 +57,12 @@ def _search(name: str, problem: Problem, seed: int, *, is_plain: bool = False) -
     judge._looked = bench().judge._looked  # looks are the same for all
     materials = Materials(
         Variation(space, policy), mechanisms, POPULATION, objectives, seed, judge,
-        Archive(objectives),
+        Archive(objectives, most_trainings=problem.measure.most_trainings),
     )  # fmt: skip
     proposer = Proposer(ALGORITHMS.get(name)(materials), materials, repeats=not is_plain)
-    told: list[Told] = []
     for number in range(problem.budget):
         last = proposer.propose(number, told[: number - number % POPULATION])[-1]
         if not last.is_trained or last.key is None:
             break  # the space is exhausted
         accuracy, macs = problem.evaluate(last.key)
         told.append(Told.of(last, [(-accuracy, macs)]))
-    archive = Archive(objectives)
-    archive.tell(told)
-    return archive

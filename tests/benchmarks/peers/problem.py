@@ -8,7 +8,7 @@ means nothing it is ignored, as in any flat encoding: so several assignments can
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import product
@@ -52,7 +52,13 @@ class SpentError(Exception):
 
 
 class Measure(Protocol):
-    """Trainings, recorded or made up, by the mechanism's digest resolved at the task's sizes."""
+    """Trainings, recorded or made up, by the mechanism's digest resolved at the task's sizes.
+
+    Attributes:
+        most_trainings: of one mechanism.
+    """
+
+    most_trainings: float
 
     def evaluate(self, key: str, repeat: int) -> Score:
         """What a mechanism's training gives; the last one again where there are no more."""
@@ -112,14 +118,15 @@ class Problem:
         history: digest, accuracy and MACs of each training.
         is_free: whether a mechanism that comes again is told as before and costs nothing; an
             optimiser that cannot tell equal assignments is then spared.
-        chosen: digests that the search itself reports, where it does not leave that to us.
+        report: gives the digests that the search itself reports after so many trainings, where it
+            does not leave that to us.
     """
 
     measure: Measure
     budget: int
     is_free: bool = False
     history: list[tuple[str, float, float]] = field(default_factory=list)
-    chosen: list[str] | None = None
+    report: Callable[[int], list[str]] | None = None
     asked: int = 0
 
     choices = CHOICES
@@ -163,12 +170,13 @@ class Problem:
         self.history.append((key, *score))
         return score
 
-    def reported(self) -> list[str]:
+    def reported(self, after: int | None = None) -> list[str]:
         """The non-dominated mechanisms, each by the mean of its trainings."""
-        if self.chosen is not None:
-            return self.chosen
+        history = self.history[:after]
+        if self.report is not None:
+            return self.report(len(history))
         seen: dict[str, list[Score]] = {}
-        for key, *score in self.history:
+        for key, *score in history:
             seen.setdefault(key, []).append((score[0], score[1]))
         keys = list(seen)
         means = [np.mean(seen[key], axis=0) for key in keys]

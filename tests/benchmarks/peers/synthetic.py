@@ -22,6 +22,8 @@ NOISE: Final = 0.006  # of one training's accuracy, a standard deviation
 class Landscape:
     """A truth, and trainings whose noise depends on landscape, mechanism and repeat."""
 
+    most_trainings = math.inf
+
     def __init__(self, salt: int) -> None:
         self.salt = salt
 

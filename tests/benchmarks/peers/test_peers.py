@@ -12,10 +12,12 @@ from tests.benchmarks.peers.comparing import (
     OURS,
     PEERS,
     compare,
+    draw,
     hypervolume,
     is_installed,
     run,
-    searches,
+    search_of,
+    summary,
 )
 from tests.benchmarks.peers.problem import Problem, SpentError, bench, genome_of, mechanisms
 from tests.benchmarks.peers.synthetic import Landscape
@@ -84,9 +86,13 @@ def test_ours_spend_the_budget(name):
     assert hypervolume(problem) > 0
 
 
-def test_a_comparison_has_the_form_that_is_published():
-    chosen = {name: OURS[name] for name in ("nsga2", "random")}
-    found = compare(Landscape, [13], range(3), chosen)["budgets"]["13"]
+def test_a_comparison_has_the_form_that_is_published(tmp_path):
+    chosen, record = ["nsga2", "random"], tmp_path / "searches.jsonl"
+    searches = compare(Landscape, chosen, range(2), [12, 13], record=record)
+    searches = compare(Landscape, chosen, range(3), [12, 13], record=record)  # two are known
+    assert len(record.read_text().splitlines()) == len(searches) == 6
+    draw(searches, tmp_path / "curves.png")
+    found = summary(searches, [13])["budgets"]["13"]
     assert set(found) == set(chosen)
     assert set(found["random"]) == {"hypervolume", "error", "p_against_nsga2"}
     assert found["nsga2"]["p_against_nsga2"] == 1.0
@@ -97,7 +103,7 @@ def test_a_comparison_has_the_form_that_is_published():
 def test_a_peer_spends_the_budget_and_its_seed_decides(peer):
     if not is_installed(peer):
         pytest.skip(f"{PEERS[peer][0]} is not installed; the extra peers brings it")
-    first, second = (run(searches()[peer], Landscape(1), 26, 1) for _ in range(2))
+    first, second = (run(search_of(peer), Landscape(1), 26, 1) for _ in range(2))
     assert len(first.history) == 26
     assert first.history == second.history
     assert hypervolume(first) > 0

@@ -1,0 +1,43 @@
+"""The recorded trainings of the table attention-bench, as searches meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+
+from nas.tabular.evaluator import TableEvaluator
+from nas.tabular.table import Table, load_table
+from tests.benchmarks.peers.problem import Score, mechanisms
+
+
+class Recorded:
+    """A table's trainings in an order that the seed draws for each mechanism.
+
+    A search may see ``seen`` of each; its truth is the mean of the others, which it never sees.
+    """
+
+    def __init__(self, table: Table, seen: int, seed: int) -> None:
+        self.most_trainings = seen
+        self._table = table
+        self._order = TableEvaluator(table, seed=seed, seen=seen)
+
+    def evaluate(self, key: str, repeat: int) -> Score:
+        """One training's accuracy; there are ``seen`` of them."""
+        row = self._order.order(key)[min(repeat, self.most_trainings - 1)]
+        return self._table.trainings[key][row].metrics["accuracy"], mechanisms()[key][1]
+
+    def truth(self, key: str) -> Score:
+        """The mean of those that no search sees."""
+        return self._order.truth(key, "accuracy"), mechanisms()[key][1]
+
+
+def recorded(name: str, seen: int = 2) -> Callable[[int], Recorded]:
+    """The measure of a search seed, on a table by name or path."""
+    return partial(_recorded, name, seen)
+
+
+def _recorded(name: str, seen: int, seed: int) -> Recorded:
+    return Recorded(_load(name), seen, seed)
+
+
+_load = cache(load_table)
