@@ -43,6 +43,7 @@ class Archive:
         objectives: of the run.
         pending: proposals whose results are not told yet.
         most_trainings: of one mechanism; a table holds only so many.
+        beliefs: of each metric, by its column among the objectives.
     """
 
     objectives: Sequence[Objective]
@@ -53,7 +54,7 @@ class Archive:
         self._first: dict[str, Told] = {}
         self._bad: set[str] = set()
         metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
-        self._beliefs = {column: Belief() for column in metrics}
+        self.beliefs = {column: Belief() for column in metrics}
         self._num_told = 0
         self._estimates: tuple[Array, Array] | None = None
         self._p: Array | None = None
@@ -72,7 +73,7 @@ class Archive:
     @property
     def is_informed(self) -> bool:
         """Whether enough is known to believe anything."""
-        return bool(self._beliefs) and len(self._first) >= FEWEST
+        return bool(self.beliefs) and len(self._first) >= FEWEST
 
     @property
     def known(self) -> list[Told]:
@@ -86,7 +87,7 @@ class Archive:
             means = np.array([one.costs for one in self.known], float)
             errors = np.zeros_like(means)
             if self.is_informed:
-                for column, belief in self._beliefs.items():
+                for column, belief in self.beliefs.items():
                     means[:, column], errors[:, column] = belief.estimate(keys)
             self._estimates = means, errors
         return self._estimates
@@ -98,7 +99,7 @@ class Archive:
         seen = [features(*candidate) for candidate in candidates]
         means = np.array([self._counted(costs) for _, costs in candidates], float)
         errors = np.zeros_like(means)
-        for column, belief in self._beliefs.items():
+        for column, belief in self.beliefs.items():
             means[:, column], errors[:, column] = belief.predict(seen)
         return means, errors
 
@@ -118,7 +119,7 @@ class Archive:
         """In how many of the draws of their qualities nothing among them dominates each."""
         rng = np.random.default_rng(self._num_told)
         drawn = np.repeat(means[None], DRAWS, axis=0)
-        for column, belief in self._beliefs.items():
+        for column, belief in self.beliefs.items():
             drawn[:, :, column] = belief.draws(keys, DRAWS, rng)
         found: Array = np.mean([_non_dominated(rows) for rows in drawn], axis=0)
         return found
@@ -132,12 +133,12 @@ class Archive:
             return None
         _, errors = self.estimates()
         gain = np.zeros(len(errors))
-        for column, belief in self._beliefs.items():
+        for column, belief in self.beliefs.items():
             shares = (errors[:, column] / (belief.noise or 1.0)) ** 2
             gain += shares**2 / (shares + 1)
         worth = self.p_non_dominated() * gain
         waiting = {proposal.key for proposal in self.pending}
-        known, belief = self.known, next(iter(self._beliefs.values()))
+        known, belief = self.known, next(iter(self.beliefs.values()))
         order: list[int] = np.argsort(-worth, kind="stable").tolist()
         for i in order:
             key = known[i].key
@@ -148,7 +149,7 @@ class Archive:
     def _learn(self, one: Told, costs: Costs) -> None:
         self._first.setdefault(one.key, one)
         seen = features(one.genome, one.counted)
-        for column, belief in self._beliefs.items():
+        for column, belief in self.beliefs.items():
             # Worse than chance is chance: how much worse says nothing.
             objective = self.objectives[column]
             worst = objective.as_cost(objective.reference)

@@ -34,6 +34,8 @@ BENCHMARKS: Final = {
     "published": "the published evaluation, 30 genomes in turn",
     "gpu": "training and long sequences on a CUDA device",
     "peers": "other optimisers beside ours, equal trainings",
+    "beliefs": "estimates and probabilities against the truth",
+    "utilisation": "up to 1,000 simulated workers that replay a table",
 }
 
 

@@ -23,7 +23,7 @@ from archai.discrete_search.api import (
 )
 from overrides import overrides
 
-from tests.benchmarks.peers.problem import Assignment, Problem, Score, SpentError, bench
+from tests.benchmarks.peers.problem import Assignment, Problem, Score, SpentError
 
 ENDLESS = 10**6  # iterations; the budget ends the search
 
@@ -83,7 +83,7 @@ class Part(ModelEvaluator):
     def evaluate(self, arch: ArchaiModel, budget: float | None = None) -> float:
         assignment = arch.metadata["assignment"]
         if self.part is None:
-            return float(bench().decode(assignment) is not None)
+            return float(self.problem.bench.decode(assignment) is not None)
         if arch.archid not in self.scores:
             score = self.problem.train(assignment)
             assert score is not None

@@ -29,7 +29,7 @@ from nas.report.cost_plot import COLOURS
 from nas.report.figure import FONT, new_axes, write_figure
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.peers.ours import ours, plain
-from tests.benchmarks.peers.problem import Measure, Problem, SpentError, bench, mechanisms
+from tests.benchmarks.peers.problem import Measure, Problem, SpentError
 from tests.benchmarks.peers.recorded import recorded
 
 Search = Callable[[Problem, int], None]
@@ -103,9 +103,9 @@ def run(search: Search, measure: Measure, budget: int, seed: int, is_free: bool 
 
 def hypervolume(problem: Problem, after: int | None = None) -> float:
     """The true hypervolume of what a search reports, as a share of the whole space's."""
-    measure = problem.measure
-    found = bench().hypervolume([measure.truth(key) for key in problem.reported(after)])
-    return found / bench().hypervolume([measure.truth(key) for key in mechanisms()])
+    measure, bench = problem.measure, problem.bench
+    found = bench.hypervolume([measure.truth(key) for key in problem.reported(after)])
+    return found / bench.hypervolume([measure.truth(key) for key in bench.mechanisms])
 
 
 def judge(

@@ -7,7 +7,7 @@ mechanisms, repeats nothing, and reports its scores as they came.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nas.mechanisms import seeds
 from nas.pareto import non_dominated
@@ -17,7 +17,7 @@ from nas.searching.judging import Judge
 from nas.searching.proposing import Proposer
 from nas.searching.told import Told
 from nas.variation import Variation
-from tests.benchmarks.peers.problem import Problem, bench
+from tests.benchmarks.peers.problem import Bench, Problem
 
 POPULATION = 12
 
@@ -27,38 +27,43 @@ def ours(name: str) -> Callable[[Problem, int], None]:
 
     def search(problem: Problem, seed: int) -> None:
         told: list[Told] = []
-        problem.report = lambda after: _front(told[:after])
-        _search(name, problem, seed, told)
+        problem.report = lambda after: front(archive_of(problem.bench, told[:after]))
+        search_into(told, name, problem, seed)
 
     return search
 
 
 def plain(problem: Problem, seed: int) -> None:
     """NSGA-II alone."""
-    _search("nsga2", problem, seed, [], is_plain=True)
+    search_into([], "nsga2", problem, seed, is_plain=True)
 
 
-def _front(told: list[Told]) -> list[str]:
-    """What nothing dominates by estimates."""
-    archive = Archive(bench().objectives)
+def archive_of(bench: Bench, told: Sequence[Told]) -> Archive:
+    """What is believed after these results."""
+    archive = Archive(bench.objectives)
     archive.tell(told)
+    return archive
+
+
+def front(archive: Archive) -> list[str]:
+    """What nothing dominates by estimates."""
     estimates = [tuple(row) for row in archive.estimates()[0]]
     return [archive.known[i].key for i in non_dominated(estimates)]
 
 
-def _search(
-    name: str, problem: Problem, seed: int, told: list[Told], *, is_plain: bool = False
+def search_into(
+    told: list[Told], name: str, problem: Problem, seed: int, *, is_plain: bool = False
 ) -> None:
     """Search, adding each result to what was told."""
-    space, policy, objectives = bench().space, bench().policy, bench().objectives
-    named = () if is_plain else seeds(space, policy)
+    bench = problem.bench
+    space, policy, objectives = bench.space, bench.policy, bench.objectives
+    named = () if is_plain else seeds(space, policy, bench.setting.is_causal)
     mechanisms = tuple((m.name, m.genome) for m in named)
-    judge = Judge(policy, bench().setting, ["macs"])
-    judge._looked = bench().judge._looked  # looks are the same for all
-    materials = Materials(
-        Variation(space, policy), mechanisms, POPULATION, objectives, seed, judge,
-        Archive(objectives, most_trainings=problem.measure.most_trainings),
-    )  # fmt: skip
+    judge = Judge(policy, bench.setting, ["macs"])
+    judge._looked = bench.judge._looked  # looks are the same for all
+    operators = Variation(space, policy, bench.setting.is_causal)
+    archive = Archive(objectives, most_trainings=problem.measure.most_trainings)
+    materials = Materials(operators, mechanisms, POPULATION, objectives, seed, judge, archive)
     proposer = Proposer(ALGORITHMS.get(name)(materials), materials, repeats=not is_plain)
     for number in range(problem.budget):
         last = proposer.propose(number, told[: number - number % POPULATION])[-1]

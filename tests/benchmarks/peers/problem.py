@@ -1,6 +1,6 @@
 """What an optimiser is given: categories to choose from, and a budget of trainings.
 
-The categories say what a genome of attention_bench says: where the scores' two sides come from, how
+The categories say what a genome of such a space says: where the scores' two sides come from, how
 they are normalised, one operation more and the edges that it stands on, a second one for the plain
 mean, and the four projections. Each choice changes one thing about the mechanism. Where a choice
 means nothing it is ignored, as in any flat encoding: so several assignments can mean one mechanism.
@@ -29,20 +29,36 @@ from nas.validation import Policy, load_policy
 Assignment = Mapping[str, str]
 Score = tuple[float, float]  # accuracy, MACs
 
-EXTRAS: Final = ("none", "rope", "short_conv", "output_gate")
 EDGES: Final = (
     "left", "right", "left+right", "value", "left+value", "right+value", "left+right+value",
     "output",
 )  # fmt: skip
-CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+SIDES: Final = ("q", "k", "v")
+EITHER: Final = ("yes", "no")
+Choices = Mapping[str, tuple[str, ...]]
+ATTENTION: Final[Choices] = {
     "normaliser": ("softmax", "softmax_free", "uniform"),
-    "left": ("q", "k", "v"),
-    "right": ("q", "k", "v"),
-    "extra": EXTRAS,
+    "left": SIDES,
+    "right": SIDES,
+    "extra": ("none", "rope", "short_conv", "output_gate"),
     "edges": EDGES,
-    "second": EXTRAS,
+    "second": ("none", "rope", "short_conv", "output_gate"),
     "second_edge": ("value", "output"),
-    **dict.fromkeys(FLAGS, ("yes", "no")),
+    **dict.fromkeys(FLAGS, EITHER),
+}
+RECALL: Final[Choices] = {
+    "normaliser": ("softmax", "sigmoid", "softmax_free"),
+    "left": SIDES,
+    "right": SIDES,
+    "extra": ("none", "short_conv"),
+    "edges": EDGES,
+    **dict.fromkeys(FLAGS, EITHER),
+    "has_wv": ("yes",),
+}
+# Of each table: its space, its choices, and what guessing scores.
+BENCHES: Final[Mapping[str, tuple[str, Choices, float]]] = {
+    "attention-bench": ("attention_bench", ATTENTION, 1 / 10),
+    "recall-bench": ("recall_bench", RECALL, 1 / 16),
 }
 MAX_ASKED: Final = 100  # assignments for each training, after which a search is stuck
 
@@ -55,9 +71,11 @@ class Measure(Protocol):
     """Trainings, recorded or made up, by the mechanism's digest resolved at the task's sizes.
 
     Attributes:
+        bench: whose mechanisms are trained.
         most_trainings: of one mechanism.
     """
 
+    bench: Bench
     most_trainings: float
 
     def evaluate(self, key: str, repeat: int) -> Score:
@@ -71,17 +89,40 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class Bench:
-    """The space, and how what is found in it is valued."""
+    """A space under a task, and how what is found in it is valued."""
 
     space: SearchSpace
     policy: Policy
     setting: Setting
     objectives: tuple[Objective, Objective]
+    choices: Choices
 
     @cached_property
     def judge(self) -> Judge:
         """Knows no mechanism: for looking at genomes, which it remembers."""
         return Judge(self.policy, self.setting, ["macs"])
+
+    @cached_property
+    def mechanisms(self) -> dict[str, tuple[Genome, float]]:
+        """Genome in normal form and MACs of each mechanism that the choices reach, by digest."""
+        genomes = {genome_of(assignment): None for assignment in self.assignments()}
+        looks = map(self.judge.look, genomes)
+        return {look.key: (look.genome, look.costs["macs"]) for look in looks if not look.note}
+
+    def assignments(self) -> Iterator[Assignment]:
+        """All that differ in more than what is ignored."""
+        fields = ("normaliser", "left", "right", "extra", "edges", *FLAGS)
+        plain = {name: values[0] for name, values in self.choices.items()}
+        for values in product(*(self.choices[name] for name in fields)):
+            if values[0] != "uniform":
+                yield {**plain, **dict(zip(fields, values, strict=True))}
+        if "uniform" in self.choices["normaliser"]:
+            fields = ("extra", "edges", "second", "second_edge", *FLAGS)
+            either = self.choices["second_edge"]
+            rest = (self.choices[name] for name in fields[2:])
+            for values in product(self.choices["extra"], either, *rest):
+                named = dict(zip(fields, values, strict=True))
+                yield {**plain, "normaliser": "uniform", **named}
 
     def decode(self, assignment: Assignment) -> str | None:
         """The resolved digest; None where the policy does not allow the mechanism."""
@@ -98,16 +139,18 @@ class Bench:
 
 
 @cache
-def bench() -> Bench:
-    """attention_bench at the sizes of its task."""
-    space, task = load_space("attention_bench"), load_task("vit-cifar10")
+def bench(table: str = "attention-bench") -> Bench:
+    """The space of a table at the sizes of its task."""
+    name, choices, chance = BENCHES[table]
+    space = load_space(name)
+    task = load_task(space.task.name, overrides=space.task.overrides)
     setting = Setting(task.sizes, task.qkv_bias, task.is_causal, {})
     mha = costs_of(mechanism("mha").genome, setting, ["macs"])["macs"]
     objectives = (
-        Objective("accuracy", "max", "fraction", "", 1.0, 0.1, is_metric=True),
+        Objective("accuracy", "max", "fraction", "", 1.0, chance, is_metric=True),
         Objective("macs", "min", "MAC", "", 0.0, 2 * mha, is_metric=False),
     )
-    return Bench(space, load_policy(space.policy), setting, objectives)
+    return Bench(space, load_policy(space.policy), setting, objectives, choices)
 
 
 @dataclass
@@ -129,7 +172,15 @@ class Problem:
     report: Callable[[int], list[str]] | None = None
     asked: int = 0
 
-    choices = CHOICES
+    @property
+    def bench(self) -> Bench:
+        """Whose mechanisms are searched."""
+        return self.measure.bench
+
+    @property
+    def choices(self) -> Choices:
+        """The categories."""
+        return self.bench.choices
 
     @property
     def left(self) -> int:
@@ -150,7 +201,7 @@ class Problem:
         self.asked += 1
         if self.is_stuck:
             raise SpentError
-        key = bench().decode(assignment)
+        key = self.bench.decode(assignment)
         if key is None:
             return None
         known = (score for name, *score in self.history if self.is_free and name == key)
@@ -214,22 +265,3 @@ def genome_of(assignment: Assignment) -> Genome:
             out = add(op, out)
     flags = {flag: assignment[flag] == "yes" for flag in FLAGS}
     return Genome(tuple(nodes), Projections(**flags))
-
-
-def assignments() -> Iterator[Assignment]:
-    """All that differ in more than what is ignored."""
-    fields = ("normaliser", "left", "right", "extra", "edges", *FLAGS)
-    plain = {name: values[0] for name, values in CHOICES.items()}
-    for values in product(*(CHOICES[name] for name in fields)):
-        if values[0] != "uniform":
-            yield {**plain, **dict(zip(fields, values, strict=True))}
-    fields = ("extra", "edges", "second", "second_edge", *FLAGS)
-    for values in product(EXTRAS, CHOICES["second_edge"], *(CHOICES[name] for name in fields[2:])):
-        yield {**plain, "normaliser": "uniform", **dict(zip(fields, values, strict=True))}
-
-
-@cache
-def mechanisms() -> dict[str, tuple[Genome, float]]:
-    """Genome in normal form and MACs of each mechanism that the encoding reaches, by digest."""
-    looks = map(bench().judge.look, {genome_of(assignment): None for assignment in assignments()})
-    return {look.key: (look.genome, look.costs["macs"]) for look in looks if not look.note}

@@ -1,4 +1,4 @@
-"""The recorded trainings of the table attention-bench, as searches meet them."""
+"""The recorded trainings of a table, as searches meet them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from nas.tabular.evaluator import TableEvaluator
 from nas.tabular.table import Table, load_table
-from tests.benchmarks.peers.problem import Score, mechanisms
+from tests.benchmarks.peers.problem import Score, bench
 
 
 class Recorded:
@@ -17,18 +17,19 @@ class Recorded:
     """
 
     def __init__(self, table: Table, seen: int, seed: int) -> None:
-        self.most_trainings = seen
+        self.bench, self.most_trainings = bench(table.name), seen
+        self.num_unseen = table.repeats - seen
         self._table = table
         self._order = TableEvaluator(table, seed=seed, seen=seen)
 
     def evaluate(self, key: str, repeat: int) -> Score:
         """One training's accuracy; there are ``seen`` of them."""
         row = self._order.order(key)[min(repeat, self.most_trainings - 1)]
-        return self._table.trainings[key][row].metrics["accuracy"], mechanisms()[key][1]
+        return self._table.trainings[key][row].metrics["accuracy"], self.bench.mechanisms[key][1]
 
     def truth(self, key: str) -> Score:
         """The mean of those that no search sees."""
-        return self._order.truth(key, "accuracy"), mechanisms()[key][1]
+        return self._order.truth(key, "accuracy"), self.bench.mechanisms[key][1]
 
 
 def recorded(name: str, seen: int = 2) -> Callable[[int], Recorded]:

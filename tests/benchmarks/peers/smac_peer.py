@@ -14,14 +14,14 @@ from smac import HyperparameterOptimizationFacade, Scenario
 from smac.multi_objective.parego import ParEGO
 from smac.runhistory import StatusType, TrialValue
 
-from tests.benchmarks.peers.problem import Problem, bench
+from tests.benchmarks.peers.problem import Problem
 
 
 def parego(problem: Problem, seed: int) -> None:
     """Random weights of the objectives, drawn anew for each proposal."""
     space = ConfigurationSpace(seed=seed)
     space.add([Categorical(name, list(values)) for name, values in problem.choices.items()])
-    _, macs = bench().objectives
+    _, macs = problem.bench.objectives
     with tempfile.TemporaryDirectory() as folder:
         scenario = Scenario(
             space,

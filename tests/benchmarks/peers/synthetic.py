@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from nas.genome import FLAGS, Genome, Ref
-from tests.benchmarks.peers.problem import Score, mechanisms
+from tests.benchmarks.peers.problem import Score, bench
 
 NOISE: Final = 0.006  # of one training's accuracy, a standard deviation
 
@@ -25,11 +25,11 @@ class Landscape:
     most_trainings = math.inf
 
     def __init__(self, salt: int) -> None:
-        self.salt = salt
+        self.bench, self.salt = bench(), salt
 
     def truth(self, key: str) -> Score:
         """Without noise."""
-        genome, macs = mechanisms()[key]
+        genome, macs = self.bench.mechanisms[key]
         return 0.1 + 0.5 / (1 + math.exp(-0.5 * (_total(genome, self.salt) - 1))), macs
 
     def evaluate(self, key: str, repeat: int) -> Score:

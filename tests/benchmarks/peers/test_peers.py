@@ -19,7 +19,7 @@ from tests.benchmarks.peers.comparing import (
     search_of,
     summary,
 )
-from tests.benchmarks.peers.problem import Problem, SpentError, bench, genome_of, mechanisms
+from tests.benchmarks.peers.problem import BENCHES, Problem, SpentError, bench, genome_of
 from tests.benchmarks.peers.synthetic import Landscape
 
 MHA = {
@@ -29,19 +29,21 @@ MHA = {
 
 
 def test_the_encoding_reaches_what_variation_makes():
-    assert len(mechanisms()) == 932
+    assert len(bench().mechanisms) == 932
     operators, rng = Variation(bench().space, bench().policy), np.random.default_rng(0)
     genome = operators.sample(rng)
     for number in range(300):
         genome = operators.sample(rng) if number % 3 else operators.mutate(genome, rng)[0]
-        assert bench().judge.look(genome).key in mechanisms()
+        assert bench().judge.look(genome).key in bench().mechanisms
 
 
 @pytest.mark.slow  # the enumeration takes a minute
-def test_the_encoding_reaches_every_mechanism_and_no_other():
-    sizes, is_causal = bench().setting.sizes, bench().setting.is_causal
-    found = enumerate_space(bench().space, bench().policy, sizes, is_causal=is_causal)
-    assert {key for key, _ in found} == set(mechanisms())
+@pytest.mark.parametrize("table", BENCHES)
+def test_the_encoding_reaches_every_mechanism_and_no_other(table):
+    own = bench(table)
+    sizes, is_causal = own.setting.sizes, own.setting.is_causal
+    found = enumerate_space(own.space, own.policy, sizes, is_causal=is_causal)
+    assert {key for key, _ in found} == set(own.mechanisms)
 
 
 def test_an_assignment_means_what_it_says():
@@ -52,7 +54,7 @@ def test_an_assignment_means_what_it_says():
         {"op": "softmax", "inputs": [1]},
         {"op": "weighted_sum", "inputs": [2, 0]},
     ]
-    assert bench().decode(MHA) in mechanisms()
+    assert bench().decode(MHA) in bench().mechanisms
 
 
 def test_a_repeat_costs_and_tells_another_training_what_is_illegal_costs_nothing():
