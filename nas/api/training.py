@@ -53,10 +53,10 @@ def search(
     space: str,
     *,
     generations: int = 50,
-    population: int = 50,
+    population: int = 24,
     task: str | None = None,
     data: str | None = None,
-    algorithm: str = "nsga2",
+    algorithm: str = "surrogate",
     lag: int | None = None,
     seed: int = 0,
     repeats: int = 1,
@@ -72,7 +72,7 @@ def search(
         space: a search space, by name or path.
         task: a task, by name or path; the space's own by default.
         data: what to train on, as the task's family reads it; the task's own by default.
-        algorithm: ``nsga2``, ``surrogate``, ``random``, ``regularized-evolution``,
+        algorithm: ``surrogate``, ``nsga2``, ``random``, ``regularized-evolution``,
             ``local-search``, or a plug-in's.
         lag: proposal t is computed from the results up to t - lag, so that no worker waits for a
             generation's last training; by default from those of whole generations.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
-REPEAT_EVERY: Final = 6  # proposals, of which one trains what is known
+REPEAT_EVERY: Final = 10  # proposals, of which one trains what is known
 
 
 class Proposer:
