@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from nas.tasks import load_task
 from nas.tasks.images.examples import patches
-from nas.tasks.images.model import VisionTransformer
+from nas.tasks.images.model import VisionTransformer, sines
 from nas.tasks.layers import Dropout, Transformer
 from nas.tasks.seeds import derive_seed, seeded
 
@@ -28,6 +28,42 @@ class Mixing(nn.Module):
 def build(draws=1, seed=0, **overrides):
     task = load_task("vit-cifar10", overrides={"image_size": 8, "width": 16} | overrides)
     return VisionTransformer(task, lambda _: Mixing(task.width, draws), seed, 48, 7)
+
+
+def test_positions_start_as_sines_of_row_and_column():
+    found = sines(3, 8)
+    assert found.shape == (9, 8)
+    row, column = 2, 1
+    slow = 10_000**-0.5
+    expected = [
+        *(f(torch.tensor(angle)) for f in (torch.sin, torch.cos) for angle in (row, row * slow)),
+        *(
+            f(torch.tensor(angle))
+            for f in (torch.sin, torch.cos)
+            for angle in (column, column * slow)
+        ),
+    ]
+    torch.testing.assert_close(found[row * 3 + column], torch.stack(expected).float())
+    assert len({tuple(line) for line in found.tolist()}) == 9
+
+
+def test_a_model_learns_on_from_its_sines():
+    random, given = (
+        build(),
+        VisionTransformer(
+            load_task("vit-cifar10", overrides={"image_size": 8, "width": 16}),
+            lambda _: Mixing(16),
+            0,
+            48,
+            7,
+            sines_of=2,
+        ),
+    )
+    torch.testing.assert_close(given.positions[0, 1:], sines(2, 16))
+    torch.testing.assert_close(given.positions[0, 0], random.positions[0, 0])
+    assert given.positions.requires_grad
+    others = [name for name in trunk(random) if name != "positions"]
+    assert all(torch.equal(trunk(random)[name], trunk(given)[name]) for name in others)
 
 
 def trunk(model):

@@ -68,7 +68,7 @@ CHANGED = {
 OWN = {
     "vit-cifar10": {
         "image_size": 16, "patch": 8, "train_images": 9, "validation_images": 9,
-        "curve_images": 9, "augmentation": "flip_shift",
+        "curve_images": 9, "augmentation": "flip_shift", "positions": "cosines",
     },
     "recall": {
         "num_keys": 9, "num_values": 9, "pairs": 9, "train_examples": 9,
@@ -95,6 +95,7 @@ def test_fingerprint_changes_with_every_field_that_changes_a_result(name, family
         ({"train_images": 0}, "train_images"),
         ({"heads": 5}, "heads is 5; expected a divisor of width 64"),
         ({"patch": 5}, "patch is 5; expected a divisor of image_size 32"),
+        ({"width": 30, "heads": 2, "positions": "sines"}, "width is 30; expected a multiple of 4"),
         ({"precision": "float16"}, "precision"),
         ({"learning_rate": "fast"}, "learning_rate"),
         ({"epoch": 3}, "did you mean 'epochs'?"),

@@ -28,6 +28,7 @@ class VisionTransformer(Transformer):
         task, attention, seed: see ``Transformer``.
         patch_width: numbers of a patch.
         num_classes: width of the result.
+        sines_of: patches along an edge, where positions start as sines of row and column.
     """
 
     def __init__(
@@ -37,6 +38,8 @@ class VisionTransformer(Transformer):
         seed: int,
         patch_width: int,
         num_classes: int,
+        *,
+        sines_of: int | None = None,
     ) -> None:
         super().__init__(task, attention, seed)
         dim, _, _, tokens = task.sizes
@@ -45,6 +48,9 @@ class VisionTransformer(Transformer):
             self.class_token = nn.Parameter(torch.randn(1, 1, dim) * task.init_std)
             self.positions = nn.Parameter(torch.randn(1, tokens, dim) * task.init_std)
             self.head = nn.Linear(dim, num_classes)
+        if sines_of is not None:
+            with torch.no_grad():
+                self.positions[0, 1:] = sines(sines_of, dim)
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
         """Logits of normalised images that are cut into patches."""
@@ -53,3 +59,14 @@ class VisionTransformer(Transformer):
         x = torch.cat([start, tokens], dim=1) + self.positions
         logits: Tensor = self.head(self.transform(x, slice(0, 1)).squeeze(1))
         return logits
+
+
+def sines(side: int, dim: int) -> Float[Tensor, "n dim"]:
+    """Sines and cosines of row and column, of wavelengths from 2 pi up, for side x side patches.
+
+    As in Vaswani et al. 2017, 3.5, a half of the width for each axis; ``dim`` divides by 4.
+    """
+    speeds = 10_000.0 ** (-torch.arange(dim // 4) / (dim // 4))
+    rows, columns = torch.meshgrid(*[torch.arange(side)] * 2, indexing="ij")
+    turns = [axis.reshape(-1, 1) * speeds for axis in (rows, columns)]
+    return torch.cat([wave(turn) for turn in turns for wave in (torch.sin, torch.cos)], dim=1)

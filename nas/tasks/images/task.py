@@ -33,6 +33,8 @@ class ImageTask(Classification):
         curve_images: how many of the validation images judge the epochs before the last.
         augmentation: of the training images: ``none``, or ``flip_shift``, which mirrors half of
             them and moves each by up to an eighth of its size along both axes, at random.
+        positions: how the learned positions start: ``random``, as other weights, or as ``sines``
+            of row and column, so that a short training need not find out where a patch stands.
     """
 
     kind: ClassVar[str] = "images"
@@ -46,6 +48,7 @@ class ImageTask(Classification):
     validation_images: int = Field(default=5000, ge=1)
     curve_images: int = Field(default=1000, ge=1)
     augmentation: Literal["none", "flip_shift"] = "none"
+    positions: Literal["random", "sines"] = "random"
 
     @field_validator("data")
     @classmethod
@@ -68,6 +71,10 @@ class ImageTask(Classification):
         if self.image_size % self.patch:
             raise ValueError(
                 f"patch is {self.patch}; expected a divisor of image_size {self.image_size}"
+            )
+        if self.positions == "sines" and self.width % 4:
+            raise ValueError(
+                f"width is {self.width}; expected a multiple of 4, where positions start as sines"
             )
         return self
 
@@ -110,4 +117,6 @@ class ImageTask(Classification):
         from nas.tasks.images.model import VisionTransformer
 
         patch_width = data.train["images"].shape[1] * self.patch**2
-        return VisionTransformer(self, attention, seed, patch_width, self.num_classes(data))
+        classes = self.num_classes(data)
+        side = self.image_size // self.patch if self.positions == "sines" else None
+        return VisionTransformer(self, attention, seed, patch_width, classes, sines_of=side)

@@ -123,7 +123,7 @@ def compare(
     measure: Callable[[int], Measure],
     names: Sequence[str],
     seeds: Sequence[int],
-    points: Sequence[int] = POINTS,
+    points: Sequence[int],
     *,
     is_free: bool = False,
     record: Path | None = None,
@@ -157,6 +157,8 @@ def summary(found: Sequence[Searched], budgets: Sequence[int] = BUDGETS) -> dict
     results: dict[str, Any] = {}
     for budget in budgets:
         base = _values(found, BASELINE, budget)
+        if not base:
+            continue
         results[str(budget)] = {
             name: {
                 "hypervolume": float(np.mean(values)),
@@ -175,6 +177,7 @@ def peers(options: argparse.Namespace) -> list[Figure]:
         recorded(options.table),
         options.algorithms.split(",") if options.algorithms else algorithms(),
         range(options.seeds),
+        [point for point in POINTS if point <= options.budget],
         is_free=options.free,
         record=options.record,
     )

@@ -23,7 +23,7 @@ from nas.objectives import Objective
 from nas.pareto import hypervolume, non_dominated, normalise
 from nas.searching.judging import Judge
 from nas.space import SearchSpace, load_space
-from nas.tasks import load_task
+from nas.tabular.table import load_table
 from nas.validation import Policy, load_policy
 
 Assignment = Mapping[str, str]
@@ -55,11 +55,12 @@ RECALL: Final[Choices] = {
     **dict.fromkeys(FLAGS, EITHER),
     "has_wv": ("yes",),
 }
-# Of each table: its space, its choices, and what guessing scores.
-BENCHES: Final[Mapping[str, tuple[str, Choices, float]]] = {
-    "attention-bench": ("attention_bench", ATTENTION, 1 / 10),
-    "recall-bench": ("recall_bench", RECALL, 1 / 16),
+# Of each space that is recorded in tables: its choices, and what guessing scores.
+SPACES: Final[Mapping[str, tuple[Choices, float]]] = {
+    "attention_bench": (ATTENTION, 1 / 10),
+    "recall_bench": (RECALL, 1 / 16),
 }
+DEFAULT: Final = "attention-bench-quick"
 MAX_ASKED: Final = 100  # assignments for each training, after which a search is stuck
 
 
@@ -139,12 +140,15 @@ class Bench:
 
 
 @cache
-def bench(table: str = "attention-bench") -> Bench:
+def bench(table: str = DEFAULT) -> Bench:
     """The space of a table at the sizes of its task."""
-    name, choices, chance = BENCHES[table]
-    space = load_space(name)
-    task = load_task(space.task.name, overrides=space.task.overrides)
-    setting = Setting(task.sizes, task.qkv_bias, task.is_causal, {})
+    found = load_table(table)
+    return make_bench(load_space(found.space.name), found.setting)
+
+
+def make_bench(space: SearchSpace, setting: Setting) -> Bench:
+    """A space that ``SPACES`` knows, at the sizes of a task."""
+    choices, chance = SPACES[space.name]
     mha = costs_of(mechanism("mha").genome, setting, ["macs"])["macs"]
     objectives = (
         Objective("accuracy", "max", "fraction", "", 1.0, chance, is_metric=True),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from nas.tabular.evaluator import TableEvaluator
-from nas.tabular.table import Table, load_table
+from nas.tabular.table import load_table
 from tests.benchmarks.peers.problem import Score, bench
 
 
@@ -16,8 +16,9 @@ class Recorded:
     A search may see ``seen`` of each; its truth is the mean of the others, which it never sees.
     """
 
-    def __init__(self, table: Table, seen: int, seed: int) -> None:
-        self.bench, self.most_trainings = bench(table.name), seen
+    def __init__(self, name: str, seen: int, seed: int) -> None:
+        table = _load(name)
+        self.bench, self.most_trainings = bench(name), seen
         self.num_unseen = table.repeats - seen
         self._table = table
         self._order = TableEvaluator(table, seed=seed, seen=seen)
@@ -34,11 +35,7 @@ class Recorded:
 
 def recorded(name: str, seen: int = 2) -> Callable[[int], Recorded]:
     """The measure of a search seed, on a table by name or path."""
-    return partial(_recorded, name, seen)
-
-
-def _recorded(name: str, seen: int, seed: int) -> Recorded:
-    return Recorded(_load(name), seen, seed)
+    return partial(Recorded, name, seen)
 
 
 _load = cache(load_table)

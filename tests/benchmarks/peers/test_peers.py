@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nas.costs import Setting
 from nas.genome import FLAGS
+from nas.space import load_space
+from nas.tasks import load_task
 from nas.variation import Variation
 from nas.variation.enumerating import enumerate_space
 from tests.benchmarks.peers.comparing import (
@@ -19,7 +22,14 @@ from tests.benchmarks.peers.comparing import (
     search_of,
     summary,
 )
-from tests.benchmarks.peers.problem import BENCHES, Problem, SpentError, bench, genome_of
+from tests.benchmarks.peers.problem import (
+    SPACES,
+    Problem,
+    SpentError,
+    bench,
+    genome_of,
+    make_bench,
+)
 from tests.benchmarks.peers.synthetic import Landscape
 
 MHA = {
@@ -38,11 +48,12 @@ def test_the_encoding_reaches_what_variation_makes():
 
 
 @pytest.mark.slow  # the enumeration takes a minute
-@pytest.mark.parametrize("table", BENCHES)
-def test_the_encoding_reaches_every_mechanism_and_no_other(table):
-    own = bench(table)
-    sizes, is_causal = own.setting.sizes, own.setting.is_causal
-    found = enumerate_space(own.space, own.policy, sizes, is_causal=is_causal)
+@pytest.mark.parametrize("name", SPACES)
+def test_the_encoding_reaches_every_mechanism_and_no_other(name):
+    space = load_space(name)
+    task = load_task(space.task.name, overrides=space.task.overrides)
+    own = make_bench(space, Setting(task.sizes, task.qkv_bias, task.is_causal, {}))
+    found = enumerate_space(space, own.policy, task.sizes, is_causal=task.is_causal)
     assert {key for key, _ in found} == set(own.mechanisms)
 
 
