@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nas.tabular.table import load_table
 from tests.cli.test_confirm import TINY
 
 LOCAL = ("--backend", "local")
@@ -30,8 +31,6 @@ def test_a_table_is_made_and_tells_what_it_holds(
     assert made.err.count("accuracy") == 24  # all are told, three of them from the file
     assert made.out == "a.json.gz: 12 mechanisms, 2 trainings of each.\n"
     assert len(Path("a.jsonl").read_text().splitlines()) == 24
-    assert make("b.json.gz", "more.yaml", 11, 2).status == 0
-
     told = nas("table", "a.json.gz")
     for word in ("12 mechanisms of attention_bench", "hardware", "front"):
         assert word in told.out
@@ -45,14 +44,19 @@ def test_a_table_is_made_and_tells_what_it_holds(
 
     genome = Path("genome.json")
     own = json.loads(nas("table", "a.json.gz", "--json").out)["front"][0]["key"]
-    from nas.tabular.table import load_table
-
     genome.write_text(json.dumps(load_table("a.json.gz").mechanisms[own].to_dict()))
     [found] = json.loads(nas("table", "a.json.gz", genome, "--json").out)["found"]
     assert found["key"] == own
     assert [len(one["reports"]) for one in found["trainings"]] == [1, 1]
     assert f"{own[:8]}, accuracy % after each epoch" in nas("table", "a.json.gz", genome).out
 
+    # The same mechanisms at other sizes, under other keys there.
+    names = []
+    for i, one in enumerate(load_table("a.json.gz").mechanisms.values()):
+        names.append(f"{i}.json")
+        Path(names[-1]).write_text(json.dumps(one.to_dict()))
+    longer = ("--task", "more.yaml", "--seeds", 2, "-o", "b.json.gz")
+    assert nas("tabulate", *names[:11], *space, *longer).status == 0
     compared = json.loads(nas("table", "a.json.gz", "--against", "b.json.gz", "--json").out)
     assert compared["shared"] == 11
     scores = [one["score"] for one in compared["agreements"]]

@@ -62,7 +62,7 @@ def test_sentences(facts: RunFacts) -> None:
     words = dict(tally(facts))
     assert words["failed"] == "1 (1 diverged)"
     assert words["proposed"].startswith(
-        f"{facts.summary.counts.proposed}: 32 evaluated, 4 repeated, "
+        f"{facts.summary.counts.proposed}: 34 evaluated, 2 repeated, "
     )
     assert words["time"].startswith(f"{duration(facts.wall_seconds)}; ")
     assert f"workers busy {100 * (facts.busy or 0):.1f} %" in words["time"]

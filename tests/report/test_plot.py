@@ -53,7 +53,7 @@ def test_a_front_says_what_was_searched_and_in_which_units(figure: Any, facts: R
     assert [entry.split(" (")[0] for entry in legend] == ["scores", "front", "named mechanisms"]
     assert figure.get_suptitle() == "attention_v2 · vit-cifar10"
     # What the title says is not said again: the caption is one line and would leave the picture.
-    caption = f"seed 7 · 32 mechanisms evaluated · hypervolume {facts.hypervolume:.4f}"
+    caption = f"seed 7 · 34 mechanisms evaluated · hypervolume {facts.hypervolume:.4f}"
     assert figure.get_supxlabel() == f"{caption} · bars: standard errors"
 
 

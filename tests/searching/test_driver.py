@@ -141,7 +141,7 @@ def test_resume_of_a_complete_run_says_so_and_starts_nothing(kit: Any, begin: An
     before = kit.recorded()
     for generations in (None, 2, 3):
         ended = resume_search(folder, make_evaluator=refuse, generations=generations)
-        assert (ended.status, ended.counts.evaluated, ended.counts.repeated) == ("finished", 17, 1)
+        assert (ended.status, ended.counts.evaluated, ended.counts.repeated) == ("finished", 18, 0)
         assert "complete with 3 generations" in ended.message
         assert "--gens" in ended.message
     assert kit.recorded() == before

@@ -33,7 +33,7 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
         trained = [p for p in proposals if p.is_trained]
         assert [p.number for p in trained] == list(range(6 * 8))
         assert len({p.key for p in new}) == len(new) == run.counts().evaluated
-        assert 3 < len(trained) - len(new) == run.counts().repeated <= 8
+        assert 3 <= len(trained) - len(new) == run.counts().repeated <= 4
         assert {p.key for p in trained} == {p.key for p in new}
         assert sorted(table.trained) == sorted(
             (key, training_seed(run.setup.seed, key, repeat)) for key, repeat in run.evaluations()
@@ -165,8 +165,11 @@ def test_loop_keeps_the_weights_of_the_front_alone(
     assert all(seen)
     with open_run(kit.root / "run") as run:
         likely = {e.key for e in run.estimates() if e.is_member or e.p >= LIKELY}
-        assert {member.proposal.key for member in front(run)} <= likely
-    assert kit.recorded()["weights"] == {f"{k}.safetensors": k.encode() for k in likely}
+        members = {str(member.proposal.key) for member in front(run)}
+    # What once was unlikely has lost its weights, though it may be likely again.
+    kept = {name.removesuffix(".safetensors") for name in kit.recorded()["weights"]}
+    assert members <= kept <= likely
+    assert kit.recorded()["weights"] == {f"{k}.safetensors": k.encode() for k in kept}
 
 
 def test_loop_a_task_that_does_not_measure_an_objective_is_one_sentence(kit: Any) -> None:

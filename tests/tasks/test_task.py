@@ -15,7 +15,7 @@ from nas.tasks.recall import RecallTask
 
 
 def test_load_task_knows_the_built_in_tasks():
-    names = ["comparison", "published-proxy", "recall", "vit-cifar10"]
+    names = ["comparison", "published-proxy", "recall", "vit-cifar10", "vit-cifar10-quick"]
     assert built_in_tasks() == names
     assert [load_task(name).name for name in names] == names
     assert TASKS.names()[:2] == ("images", "recall")
