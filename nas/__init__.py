@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         show,
         validate,
     )
+    from nas.api.tables import tabulate
     from nas.api.training import confirm, evaluate, resume, search
     from nas.compiler.decoding import Decoder
     from nas.errors import NasError
@@ -51,6 +52,7 @@ __all__ = [
     "search",
     "show",
     "swap_attention",
+    "tabulate",
     "validate",
 ]
 
@@ -68,6 +70,7 @@ _MODULES: Final = {
     "resume": "nas.api.training",
     "search": "nas.api.training",
     "swap_attention": "nas.surgery",
+    "tabulate": "nas.api.tables",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.api.training import execution_of
+from nas.api.training import execution_of, task_of
 from nas.canonical import canonicalise, resolved_digest
 from nas.costs import costs_of
 from nas.errors import TableError
@@ -17,7 +17,6 @@ from nas.sources import resolve
 from nas.space import load_space
 from nas.tabular.making import mechanisms_of, table_of, train_table
 from nas.tabular.table import SUFFIX
-from nas.tasks import load_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,13 +64,11 @@ def tabulate(
     given, path = execution_of(execution), Path(path)
     if not path.name.endswith(SUFFIX) or path.name == SUFFIX:
         raise TableError(f"{path}: expected a name that ends in {SUFFIX}.")
+    if limit is not None:
+        check_count("limit", limit)
     chosen = load_space(space)
-    own = chosen.task
-    if task is None:
-        trained = load_task(own.name, data=data or own.data, overrides=own.overrides)
-    else:
-        trained = load_task(task, data=data)
-    mechanisms = mechanisms_of(chosen, trained, limit)
+    trained = task_of(chosen, task, data)
+    mechanisms = mechanisms_of(chosen, trained, None if sources else limit)
     if sources:
         mechanisms = _only(mechanisms, [resolve(s).genome for s in sources], trained, chosen.name)
     loaded, name = trained.load(), path.name.removesuffix(SUFFIX)
@@ -83,9 +80,8 @@ def tabulate(
         done += 1
         if heard is not None:
             what = (trial.key[:8], trial.key, trial.repeat, evaluation)
-            heard(
-                Training(*what, costs=costs_of(trial.genome, setting), metric=metric), done, total
-            )
+            costs = costs_of(trial.genome, setting)
+            heard(Training(*what, costs=costs, metric=metric), done, total)
 
     evaluator = make_evaluator(given, trained, loaded)
     try:

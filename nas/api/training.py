@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nas.genome import Genome
     from nas.searching.listener import Ended, Listener
     from nas.sources import Source
+    from nas.space import SearchSpace
     from nas.tasks import Task
     from nas.validation import Policy
 
@@ -53,10 +54,10 @@ def search(
     space: str,
     *,
     generations: int = 50,
-    population: int = 24,
+    population: int = 50,
     task: str | None = None,
     data: str | None = None,
-    algorithm: str = "surrogate",
+    algorithm: str = "nsga2",
     lag: int | None = None,
     seed: int = 0,
     repeats: int = 1,
@@ -72,7 +73,7 @@ def search(
         space: a search space, by name or path.
         task: a task, by name or path; the space's own by default.
         data: what to train on, as the task's family reads it; the task's own by default.
-        algorithm: ``surrogate``, ``nsga2``, ``random``, ``regularized-evolution``,
+        algorithm: ``nsga2``, ``surrogate``, ``random``, ``regularized-evolution``,
             ``local-search``, or a plug-in's.
         lag: proposal t is computed from the results up to t - lag, so that no worker waits for a
             generation's last training; by default from those of whole generations.
@@ -88,14 +89,9 @@ def search(
         NasError: something given cannot be used; the message says what and why.
     """
     chosen = load_space(space)
-    if task is not None:
-        trained = load_task(task, data=data)
-    else:
-        own = chosen.task
-        trained = load_task(own.name, data=data or own.data, overrides=own.overrides)
     return run_search(
         chosen,
-        trained,
+        task_of(chosen, task, data),
         Settings(algorithm, population, generations, seed, repeats, lag),
         make_evaluator=partial(make_evaluator, execution_of(execution)),
         root=Path(runs),
@@ -251,6 +247,14 @@ def _check_legal(source: Source, policy: Policy) -> None:
         raise ViolationError(
             f"{source.text} is not legal under {policy.name}: {violations[0].message}", violations
         )
+
+
+def task_of(space: SearchSpace, task: str | None, data: str | None) -> Task:
+    """The task of that name, or the space's own."""
+    if task is not None:
+        return load_task(task, data=data)
+    own = space.task
+    return load_task(own.name, data=data or own.data, overrides=own.overrides)
 
 
 def execution_of(options: Executing) -> Execution:

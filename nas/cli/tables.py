@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nas.cli.app import app
-from nas.cli.console import note, output, print_json
+from nas.cli.console import note, output, print_json, tell
 from nas.cli.options import AsJson, Data, trains
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def tabulate(
         command=shlex.join(["nas", *sys.argv[1:]]),
         **execution,
     )
-    output().print(f"{path}: {len(made.mechanisms)} mechanisms, {made.repeats} trainings of each.")
+    tell(f"{path}: {len(made.mechanisms)} mechanisms, {made.repeats} trainings of each.")
 
 
 @app.command()

@@ -55,10 +55,14 @@ def table_answer(
         return answer | {"against": against.name, "shared": num, "agreements": agreed}
     if genomes:
         return answer | {"found": [_whole(table, table.key_of(genome)) for genome in genomes]}
-    means = dict(zip(table.mechanisms, table.scores(metric).mean(axis=1), strict=True))
-    rows = [_entry(table, key) for key, mean in means.items() if np.isfinite(mean)]
-    costs = [(-row[metric]["mean"], row["costs"]["macs"]) for row in rows]
-    front = sorted((rows[i] for i in non_dominated(costs)), key=lambda row: row["costs"]["macs"])
+    means = zip(table.mechanisms, table.scores(metric).mean(axis=1), strict=True)
+    rows = [
+        (costs_of(table.mechanisms[key], table.setting, COSTS)["macs"], -mean, key)
+        for key, mean in means
+        if np.isfinite(mean)
+    ]
+    members = sorted(rows[i] for i in non_dominated([(macs, mean) for macs, mean, _ in rows]))
+    front = [_entry(table, key) for _, _, key in members]
     return answer | {"noise": _noise(table, metric), "front": front}
 
 
@@ -185,7 +189,7 @@ def _show_rows(console: Console, answer: dict[str, Any]) -> None:
             Column("key", [row["key"][:8] for row in rows], style="cyan"),
             *(Column(header(n, _unit(n)), cells, "right") for n, cells in told.items()),
             *(Column(header(n), [human(row["costs"][n]) for row in rows], "right") for n in COSTS),
-            Column("core s", [f"{row['core_seconds']['mean']:.1f}" for row in rows], "right"),
+            Column("core s", [_seconds(row) for row in rows], "right"),
             Column("named", [", ".join(row["names"]) for row in rows]),
             Column("formula", [row["formula"] for row in rows], least=16),
         ],
@@ -194,8 +198,9 @@ def _show_rows(console: Console, answer: dict[str, Any]) -> None:
     for row in found or ():
         say(console, "", f"{row['key'][:8]}, {header(metric, _unit(metric))} after each epoch:")
         for one in row["trainings"]:
-            values = [_shown(metric, report["metrics"][metric]) for report in one["reports"]]
-            say(console, f"  seed {one['seed']}: {', '.join(values)}")
+            values = [_shown(metric, float(r["metrics"][metric])) for r in one["reports"]]
+            ended = [] if one["status"] == "ok" else [f"{one['status']} ({one['reason']})"]
+            say(console, f"  seed {one['seed']}: {', '.join([*values, *ended])}")
 
 
 def _show_agreements(console: Console, answer: dict[str, Any]) -> None:
@@ -215,6 +220,10 @@ def _show_agreements(console: Console, answer: dict[str, Any]) -> None:
             Column("regret", [_shown(metric, row["regret"]) for row in rows], "right"),
         ],
     )
+
+
+def _seconds(row: dict[str, Any]) -> str:
+    return f"{row['core_seconds']['mean']:.1f}" if row["core_seconds"] else "-"
 
 
 def _interval(found: dict[str, float]) -> str:

@@ -58,8 +58,8 @@ class Settings:
         ConfigError: an unknown algorithm, or a number outside its range.
     """
 
-    algorithm: str = "surrogate"
-    population: int = 24
+    algorithm: str = "nsga2"
+    population: int = 50
     generations: int = 50
     seed: int = 0
     repeats: int = 1

@@ -2,6 +2,7 @@
 
 table.py      what was trained, and what came of it; read and written as one file
 making.py     enumerate a space, train all of it, go on where it was stopped
+ranking.py    how well short trainings rank mechanisms, beside long ones
 evaluator.py  an evaluator that looks results up, so that the real search runs on a table
 """
 

@@ -67,9 +67,9 @@ class TableEvaluator:
         return [int(i) for i in rng.permutation(len(self._table.trainings[key]))]
 
     def truth(self, key: str, metric: str) -> float:
-        """The mean of a metric over the trainings that the search cannot see."""
+        """The mean of a metric over the trainings that the search cannot see; NaN if one failed."""
         unseen = [self._table.trainings[key][i] for i in self.order(key)[self._seen :]]
-        return float(np.mean([one.metrics[metric] for one in unseen]))
+        return float(np.mean([one.metrics.get(metric, np.nan) for one in unseen]))
 
     def _start(self) -> None:
         while self._waiting and len(self._running) < self.workers:

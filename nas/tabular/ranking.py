@@ -69,6 +69,11 @@ def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreem
     Raises:
         TableError: the tables share too few mechanisms, or one lacks the metric.
     """
+    for table in (short, long):
+        if metric not in table.metrics:
+            raise TableError(
+                f"table {table.name} measured {', '.join(table.metrics)}; expected {metric}, too."
+            )
     # A mechanism's key is resolved at a task's sizes, so it has another one in each table.
     own = {key: _own_key(short, genome) for key, genome in long.mechanisms.items()}
     keys = [key for key in own if _is_good(long, key) and _is_good(short, own[key])]

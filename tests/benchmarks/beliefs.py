@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from moocore import is_nondominated
 from numpy.typing import NDArray
 
 from nas.searching.archive import Archive
@@ -86,8 +87,6 @@ def _chances(archive: Archive, own: Recorded, seed: int) -> Array:
 
 
 def _non_dominated(rows: Array) -> NDArray[np.bool_]:
-    from moocore import is_nondominated
-
     found: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
     return found
 
