@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     Features = Mapping[str, float]
 
 MOST_FITTED: Final = 256  # mechanisms that the kernel is fitted to; estimates rest on all of them
-LEAST_REPEATS: Final = 3  # before which noise and what is the mechanism's own cannot be told apart
-LEAST_REST: Final = 0.03  # share of the scores' variance that is then left to both, at least
+# Noise is known from repeats, and before there are many, from what is usual: a quarter of the
+# scores' variance (.22 in attention-bench-quick), which counts as much as so many repeats.
+USUAL_NOISE: Final = 0.25
+USUAL_REPEATS: Final = 4
 JITTER: Final = 1e-6
 LOG: Final = "log "
 
@@ -127,7 +129,7 @@ class _Model:
         means = np.array([math.fsum(one.scores) / len(one.scores) for one in found])
         self._centre = float(means.mean())
         counts = np.array([len(one.scores) for one in found], float)
-        self.kernel = kernel = _fit(self._x, means, counts, _pooled_noise(found))
+        self.kernel = kernel = _fit(self._x, means, counts, _noise(found, float(means.var())))
         self._prior = self._covariance(self._x, self._x) + kernel.own * np.eye(len(found))
         self._noise = kernel.noise / counts + JITTER * kernel.told  # of each mechanism's mean score
         self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
@@ -185,27 +187,23 @@ def _log_scales(found: Sequence[Observed]) -> dict[str, float]:
     return {name: spread for name, spread in spreads.items() if spread > 0}
 
 
-def _fit(x: Array, means: Array, counts: Array, noise: float | None) -> Kernel:
-    """The kernel of greatest likelihood; while the noise is not known, it is half of the rest."""
+def _fit(x: Array, means: Array, counts: Array, noise: float) -> Kernel:
+    """The kernel of greatest likelihood, given the variance of one training."""
     scale = float(means.std()) or 1.0
     part = slice(None, None, -(-len(means) // MOST_FITTED))
-    known = (noise or 0.0) / counts / scale**2 + JITTER
+    known = noise / counts / scale**2 + JITTER
     shape = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
-    # A rough process would explain every score, where nothing says how noisy they are.
-    least = LEAST_REST if noise is None else JITTER
-    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (least, 3.0)), alpha=known[part])
+    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (JITTER, 3.0)), alpha=known[part])
     with warnings.catch_warnings():
         # A bound that is reached says that there is nothing to tell apart, which is an answer.
         warnings.simplefilter("ignore", ConvergenceWarning)
         process.fit(x[part], (means - means.mean())[part] / scale)
-    told, length, rest = (float(value) for value in np.exp(process.kernel_.theta))
-    told, rest = told * scale**2, rest * scale**2
-    return Kernel(length, told, *((rest / 2, rest / 2) if noise is None else (rest, noise)))
+    told, length, own = (float(value) for value in np.exp(process.kernel_.theta))
+    return Kernel(length, told * scale**2, own * scale**2, noise)
 
 
-def _pooled_noise(found: Sequence[Observed]) -> float | None:
-    """The variance of a training, over mechanisms with several; None until a few are known."""
+def _noise(found: Sequence[Observed], variance: float) -> float:
+    """The variance of a training: pooled over repeats, and over what is usual."""
     freedom = sum(len(one.scores) - 1 for one in found)
-    if freedom < LEAST_REPEATS:
-        return None
-    return sum(float(np.var(one.scores)) * len(one.scores) for one in found) / freedom
+    squares = sum(float(np.var(one.scores)) * len(one.scores) for one in found)
+    return (squares + USUAL_REPEATS * USUAL_NOISE * variance) / (freedom + USUAL_REPEATS)

@@ -44,6 +44,19 @@ def test_estimates_cover_the_truth_as_often_as_they_say() -> None:
     assert np.mean(noises) == pytest.approx(NOISE, rel=0.2)
 
 
+def test_a_belief_without_repeats_is_not_too_sure() -> None:
+    inside = []
+    for seed in range(12):
+        rng, belief, truth = np.random.default_rng(seed), Belief(), {}
+        for i in range(30):
+            x = {f"f{j}": float(rng.integers(3)) for j in range(3)}
+            truth[f"{i}"] = 0.3 + 0.02 * np.sin(sum(x.values()))
+            belief.tell(f"{i}", x, truth[f"{i}"] + NOISE * rng.standard_normal())
+        means, errors = belief.estimate(list(truth))
+        inside += list(np.abs(means - list(truth.values())) <= 1.2816 * errors)
+    assert 0.72 <= np.mean(inside) <= 0.95
+
+
 def test_the_best_is_drawn_back_from_its_luck() -> None:
     lucky, believed = [], []
     for seed in range(12):
