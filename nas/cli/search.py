@@ -27,7 +27,7 @@ def search(
     generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = 50,
     population: Annotated[
         int, typer.Option("--pop", min=1, help="New mechanisms a generation.")
-    ] = 50,
+    ] = 24,
     task: Annotated[str | None, typer.Option(help="A task, by name or path.")] = None,
     data: Data = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the search and all trainings.")] = 0,
@@ -35,9 +35,9 @@ def search(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="nsga2, surrogate, random, regularized-evolution, local-search, or a plug-in's."
+            help="surrogate, nsga2, random, regularized-evolution, local-search, or a plug-in's."
         ),
-    ] = "nsga2",
+    ] = "surrogate",
     lag: Annotated[
         int | None,
         typer.Option(

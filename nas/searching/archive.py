@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 DRAWS: Final = 200  # of all qualities at once, behind each probability
 FAR: Final = 3.0  # standard errors by which an estimate may be wrong
+TINY: Final = 1e-30
 FEWEST: Final = 8  # mechanisms known, before anything is believed
 
 
@@ -42,7 +43,7 @@ class Archive:
     Attributes:
         objectives: of the run.
         pending: proposals whose results are not told yet.
-        most_trainings: of one mechanism; a table holds only so many.
+        most_trainings: of one mechanism; a table holds only so many. One: nothing is repeated.
         beliefs: of each metric, by its column among the objectives.
     """
 
@@ -131,20 +132,30 @@ class Archive:
         """
         if not self.is_informed:
             return None
-        _, errors = self.estimates()
-        gain = np.zeros(len(errors))
+        gain = np.zeros(len(self.known))
         for column, belief in self.beliefs.items():
-            shares = (errors[:, column] / (belief.noise or 1.0)) ** 2
-            gain += shares**2 / (shares + 1)
+            gain += (self.learned()[:, column] / (belief.noise or 1.0)) ** 2
         worth = self.p_non_dominated() * gain
+        rows = self.repeatable()
+        return self.known[max(rows, key=lambda i: worth[i])] if rows else None
+
+    def repeatable(self) -> list[int]:
+        """Rows of what is ``known`` that may be trained once more, and are not being trained."""
         waiting = {proposal.key for proposal in self.pending}
-        known, belief = self.known, next(iter(self.beliefs.values()))
-        order: list[int] = np.argsort(-worth, kind="stable").tolist()
-        for i in order:
-            key = known[i].key
-            if key not in waiting and belief.trainings(key) < self.most_trainings:
-                return known[i]
-        return None
+        belief = next(iter(self.beliefs.values()))
+        return [
+            row
+            for row, one in enumerate(self.known)
+            if one.key not in waiting and belief.trainings(one.key) < self.most_trainings
+        ]
+
+    def learned(self) -> Array:
+        """By how much one more training is expected to move each estimate: a standard deviation."""
+        moves = np.zeros_like(self.estimates()[1])
+        for column, belief in self.beliefs.items():
+            variances = self.estimates()[1][:, column] ** 2
+            moves[:, column] = variances / np.sqrt(variances + belief.noise**2 + TINY)
+        return moves
 
     def _learn(self, one: Told, costs: Costs) -> None:
         self._first.setdefault(one.key, one)

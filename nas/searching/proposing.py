@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from nas.searching.told import Attempt
+from nas.searching.told import REPEAT, Attempt
 from nas.store import Proposal
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ class Proposer:
 
     Most are new mechanisms, drawn by the algorithm. Some train a known one with another seed, so
     that the noise is known and the front does not rest on luck: one in ``REPEAT_EVERY``, each time
-    the likely member of the front of which one more training tells most.
+    the likely member of the front of which one more training tells most; and those that the
+    algorithm asks for.
 
     Args:
         lag: see the module; None for the generational form.
-        repeats: whether any are trained again.
     """
 
     def __init__(
@@ -50,11 +50,10 @@ class Proposer:
         materials: Materials,
         *,
         lag: int | None = None,
-        repeats: bool = False,
     ) -> None:
         self._algorithm, self._materials = algorithm, materials
         self._judge, self._archive = materials.judge, materials.archive
-        self._lag, self._repeats = lag, repeats
+        self._lag = lag
         self._asked: list[Proposal] = []
         self._num_told = 0
         self._num_named = 0
@@ -82,11 +81,11 @@ class Proposer:
         self._tell(told[:horizon])
         self._archive.pending = self._asked[horizon:]
         rng = self._materials.generator(number)
-        repeat = self._repeat(number)
-        attempts: list[Proposal] = [] if repeat is None else [repeat]
+        attempts: list[Proposal] = []
         while len(attempts) < MAX_ATTEMPTS and not (attempts and attempts[-1].is_trained):
-            attempt = self._draw(number, rng, len(attempts))
-            attempts.append(self._judge.judge(attempt, number, len(attempts)))
+            attempt = self._repeat(number) or self._draw(number, rng, len(attempts))
+            judged = self._judge.judge(attempt, number, len(attempts))
+            attempts.append(self._repeated(judged) if attempt.operator == REPEAT else judged)
         if attempts[-1].is_trained:
             self._asked.append(attempts[-1])
         return attempts
@@ -107,17 +106,17 @@ class Proposer:
             self._algorithm.tell(part)
             self._num_told = end
 
-    def _repeat(self, number: int) -> Proposal | None:
+    def _repeat(self, number: int) -> Attempt | None:
         """A known mechanism to train again, where it is time for one."""
-        if not self._repeats or number % REPEAT_EVERY != REPEAT_EVERY - 1:
+        if number % REPEAT_EVERY != REPEAT_EVERY - 1:
             return None
         chosen = self._archive.most_doubtful()
-        if chosen is None:
-            return None
-        first = next(p for p in self._asked if p.key == chosen.key)
-        return replace(
-            first, number=number, attempt=0, operator="repeat", parents=(), verdict="repeated"
-        )
+        return None if chosen is None else Attempt(chosen.genome, REPEAT)
+
+    def _repeated(self, judged: Proposal) -> Proposal:
+        """The proposal to train again what it asks for."""
+        first = next(p for p in self._asked if p.key == judged.key)
+        return replace(judged, verdict="repeated", name=first.name, costs=first.costs)
 
     def _draw(self, number: int, rng: np.random.Generator, num_failed: int) -> Attempt:
         materials = self._materials

@@ -6,6 +6,7 @@ A new run works from its frozen copies too, so that one that is resumed cannot d
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -58,8 +59,8 @@ class Settings:
         ConfigError: an unknown algorithm, or a number outside its range.
     """
 
-    algorithm: str = "nsga2"
-    population: int = 50
+    algorithm: str = "surrogate"
+    population: int = 24
     generations: int = 50
     seed: int = 0
     repeats: int = 1
@@ -148,11 +149,10 @@ def make_proposer(setup: RunSetup, setting: Setting) -> Proposer:
         objectives=setup.objectives,
         seed=setup.seed,
         judge=Judge(policy, setting, costs),
-        archive=Archive(setup.objectives),
+        # Where each mechanism is trained several times, its noise is known.
+        archive=Archive(setup.objectives, most_trainings=math.inf if setup.repeats == 1 else 1),
     )
-    algorithm = ALGORITHMS.get(setup.algorithm)(materials)
-    # Where each mechanism is trained several times, its noise is known.
-    return Proposer(algorithm, materials, lag=setup.lag, repeats=setup.repeats == 1)
+    return Proposer(ALGORITHMS.get(setup.algorithm)(materials), materials, lag=setup.lag)
 
 
 def frozen(name: str, model: pydantic.BaseModel) -> Document:

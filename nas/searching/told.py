@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nas.genome import Genome
     from nas.store import Proposal
 
+REPEAT: Final = "repeat"  # the operator that asks for another training of what is known
 # One number an objective, lower is better; None for a candidate whose training failed.
 Costs: TypeAlias = "tuple[float, ...]"
 

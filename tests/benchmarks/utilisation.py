@@ -42,7 +42,7 @@ def busy(table: Table, workers: int, population: int, lag: int | None) -> float:
     """The share of the workers' time that is training, from the first proposal to the last end."""
     objectives: tuple[Objective, ...] = bench().objectives
     operators = Variation(bench().space, bench().policy)
-    archive, judge = Archive(objectives), bench().judge
+    archive, judge = Archive(objectives, most_trainings=1), bench().judge
     materials = Materials(operators, (), population, objectives, 0, judge, archive)
     proposer = Proposer(ALGORITHMS.get("random")(materials), materials, lag=lag)
     evaluator, total = Replay(table, workers), EACH * workers

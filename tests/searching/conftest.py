@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -189,6 +190,7 @@ class Kit:
         population: int = 10,
         space: SearchSpace = SPACE,
         objectives: tuple[Objective, ...] = (ACCURACY, MACS),
+        most_trainings: float = math.inf,
     ) -> Materials:
         return Materials(
             operators=Variation(space, self.policy),
@@ -197,14 +199,14 @@ class Kit:
             objectives=objectives,
             seed=seed,
             judge=self.judge(),
-            archive=Archive(objectives),
+            archive=Archive(objectives, most_trainings=most_trainings),
         )
 
     def proposer(
         self, name: str, lag: int | None = None, repeats: bool = False, **changes: Any
     ) -> Proposer:
-        materials = self.materials(**changes)
-        return Proposer(ALGORITHMS.get(name)(materials), materials, lag=lag, repeats=repeats)
+        materials = self.materials(most_trainings=math.inf if repeats else 1, **changes)
+        return Proposer(ALGORITHMS.get(name)(materials), materials, lag=lag)
 
     def proposal_of(self, told: Told) -> Proposal:
         """A proposal that asks for the same mechanism."""

@@ -62,9 +62,10 @@ def search_into(
     judge = Judge(policy, bench.setting, ["macs"])
     judge._looked = bench.judge._looked  # looks are the same for all
     operators = Variation(space, policy, bench.setting.is_causal)
-    archive = Archive(objectives, most_trainings=problem.measure.most_trainings)
+    most = 1 if is_plain else problem.measure.most_trainings
+    archive = Archive(objectives, most_trainings=most)
     materials = Materials(operators, mechanisms, POPULATION, objectives, seed, judge, archive)
-    proposer = Proposer(ALGORITHMS.get(name)(materials), materials, repeats=not is_plain)
+    proposer = Proposer(ALGORITHMS.get(name)(materials), materials)
     for number in range(problem.budget):
         last = proposer.propose(number, told[: number - number % POPULATION])[-1]
         if not last.is_trained or last.key is None:

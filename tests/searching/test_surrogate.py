@@ -1,0 +1,72 @@
+"""What a training is worth: against the plainest count, and in a search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nas.pareto import hypervolume
+from nas.searching.surrogate import Surrogate, _expected_gain
+from nas.searching.told import REPEAT, Told
+from nas.store import Proposal
+
+LEVELS = 12  # of quality: a landscape that is soon known, under noise
+
+
+def test_an_expected_gain_is_the_mean_over_qualities_drawn() -> None:
+    rng = np.random.default_rng(0)
+    front = np.array([[0.2, 0.7], [0.5, 0.4], [0.6, 0.5]])
+    for row in ([0.45, 0.5], [0.3, 0.3], [0.55, 0.6]):
+        quality = row[0] + 0.1 * rng.standard_normal(2000)
+        before = hypervolume(front.tolist(), (1.0, 1.0))
+        after = [hypervolume([*front.tolist(), [q, row[1]]], (1.0, 1.0)) for q in quality]
+        found = _expected_gain(front, np.array(row), np.array([0.1, 0.0]))
+        assert found == pytest.approx(np.mean(after) - before, rel=0.15, abs=5e-4)
+
+
+def search(kit: Any, count: int, noise: float, *, repeats: bool) -> list[Proposal]:
+    """Quality grows with the cost; each training adds its noise."""
+    proposer = kit.proposer("surrogate", lag=1, repeats=repeats)
+    rng, told, drawn = np.random.default_rng(0), [], []
+    for number in range(count):
+        drawn.append(proposer.propose(number, told)[-1])
+        quality = int(str(drawn[-1].key), 16) % LEVELS / 20 + noise * rng.standard_normal()
+        told.append(Told.of(drawn[-1], [(-quality, drawn[-1].costs["macs"])]))
+    return drawn
+
+
+def test_surrogate_trains_again_where_that_teaches_more(kit: Any) -> None:
+    drawn = search(kit, 60, 0.05, repeats=True)
+    again = [p for p in drawn if p.operator == REPEAT and p.number % 10 != 9]
+    assert again
+    for proposal in again:
+        first = next(p for p in drawn if p.key == proposal.key)
+        assert first.number < proposal.number
+        assert (first.costs, first.name, first.genome) == (
+            proposal.costs,
+            proposal.name,
+            proposal.genome,
+        )
+        assert proposal.verdict == "repeated"
+
+
+def test_surrogate_trains_nothing_again_where_that_is_not_asked_for(kit: Any) -> None:
+    assert all(p.is_new for p in search(kit, 40, 0.05, repeats=False))
+
+
+def test_what_was_trained_often_teaches_less(kit: Any) -> None:
+    materials = kit.materials()
+    surrogate, rng = Surrogate(materials), np.random.default_rng(0)
+    drawn = search(kit, 20, 0.0, repeats=False)
+    costs = [(-0.2 - int(str(p.key), 16) % LEVELS / 20, p.costs["macs"]) for p in drawn]
+    worths = []
+    for trainings in (2, 100):
+        for _ in range(trainings):
+            noise = (0.05 * rng.standard_normal(len(drawn))).tolist()
+            told = [(q + n, macs) for (q, macs), n in zip(costs, noise, strict=True)]
+            pairs = zip(drawn, told, strict=True)
+            materials.archive.tell([Told.of(p, [row]) for p, row in pairs])
+        worths.append(surrogate._most_taught(surrogate._expected())[0])
+    assert worths[0] > 10 * worths[1]
