@@ -171,7 +171,7 @@ class Task(Frozen):
         """The model, with ``attention(layer)`` in each slot; ``attentions()`` lists the slots."""
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Sum of the losses over the batch's targets, and how many targets those are."""
 
     @abstractmethod
@@ -199,6 +199,6 @@ RECIPE: Final = 3
 TASKS: Final[Registry[type[Task]]] = Registry(
     "task family",
     "nas.tasks",
-    modules=("nas.tasks.images", "nas.tasks.recall"),
+    modules=("nas.tasks.images", "nas.tasks.sequences"),
     error=TaskError,
 )

@@ -1,14 +1,14 @@
 """What tasks share whose models choose a class: one for each example, or for some of its tokens.
 
-A batch is (inputs, labels), a model gives logits with one row for each label. Metrics are accuracy
-and log-loss.
+A batch is (inputs, labels), a model gives logits with one row for each label; where a label is
+``NOT_ASKED``, nothing is learned or judged. Metrics are accuracy and log-loss.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from nas.objectives import Metric
 from nas.tasks.base import Data, Task
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from nas.tasks.base import Batch
+
+
+NOT_ASKED: Final = -1
+"""The label of a token at which there is nothing to say."""
 
 
 class Classification(Task):
@@ -38,26 +42,29 @@ class Classification(Task):
                    f"mean negative log-likelihood of {things}"),
         )  # fmt: skip
 
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, int]:
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Cross entropy, summed over the labels."""
-        from torch.nn.functional import cross_entropy
-
         inputs, labels = batch
-        logits = model(inputs).float().flatten(0, -2)
-        return cross_entropy(logits, labels.flatten(), reduction="sum"), labels.numel()
+        return _summed(model(inputs).float().flatten(0, -2), labels.flatten())
 
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
         """How many are right, their losses summed, and how many there are."""
         import torch
-        from torch.nn.functional import cross_entropy
 
         inputs, labels = batch
         logits, targets = model(inputs).float().flatten(0, -2), labels.flatten()
         right = (logits.argmax(dim=-1) == targets).sum()
-        loss = cross_entropy(logits, targets, reduction="sum").double()
-        return torch.stack([right.double(), loss, torch.ones_like(loss) * len(targets)])
+        return torch.stack([one.double() for one in (right, *_summed(logits, targets))])
 
     def score(self, totals: list[float]) -> dict[str, float]:
         """Accuracy and log-loss."""
         right, loss, count = totals
         return {"accuracy": right / count, "log_loss": loss / count}
+
+
+def _summed(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The losses added up, and how many there are."""
+    from torch.nn.functional import cross_entropy
+
+    loss = cross_entropy(logits, targets, reduction="sum", ignore_index=NOT_ASKED)
+    return loss, (targets != NOT_ASKED).sum()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from nas.tasks.seeds import derive_seed, seeded
@@ -39,16 +39,20 @@ class Transformer(nn.Module):
                 layer.attention = attention(index)
 
     def transform(
-        self, x: Float[Tensor, "b n d"], read: slice = slice(None)
+        self,
+        x: Float[Tensor, "b n d"],
+        read: slice = slice(None),
+        padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
         """All layers and the norm behind them.
 
         Args:
             read: the tokens whose result is asked for; of the last layer nothing else is computed.
+            padding: True at tokens that no other one may see.
         """
         for layer in self.layers[:-1]:
-            x = layer(x)
-        result: Tensor = self.norm(self.layers[-1](x, read))
+            x = layer(x, padding=padding)
+        result: Tensor = self.norm(self.layers[-1](x, read, padding))
         return result
 
     def attentions(self) -> list[nn.Module]:
@@ -75,14 +79,19 @@ class Layer(nn.Module):
         self.options = {"is_causal": True} if task.is_causal else {}
 
     def forward(
-        self, x: Float[Tensor, "b n d"], read: slice = slice(None)
+        self,
+        x: Float[Tensor, "b n d"],
+        read: slice = slice(None),
+        padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
         """Attention, then the feed-forward network, each around a residual.
 
         Args:
             read: the tokens that are asked for.
+            padding: see ``Transformer.transform``.
         """
-        mixed = self.attention(self.attention_norm(x), **self.options)
+        masks = {} if padding is None else {"key_padding_mask": padding}
+        mixed = self.attention(self.attention_norm(x), **self.options, **masks)
         x = x[:, read] + self.dropout(mixed[:, read])
         result: Tensor = x + self.dropout(self.mlp(self.mlp_norm(x)))
         return result

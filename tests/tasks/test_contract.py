@@ -17,13 +17,23 @@ TASKS = {
                                "validation_images": 40, "curve_images": 12, "width": 16}),
     "recall": ("recall", {"num_keys": 9, "num_values": 4, "pairs": 4, "train_examples": 20,
                           "validation_examples": 12, "curve_examples": 5, "width": 16}),
+    "induction": ("induction", {"num_keys": 3, "pairs": 5, "train_examples": 20, "width": 16,
+                                "validation_examples": 12, "curve_examples": 5}),
+    "copying": ("copying", {"symbols": 3, "noise": 5, "train_examples": 20, "width": 16,
+                            "validation_examples": 12, "curve_examples": 5}),
+    "bytes": ("bytes", {"length": 16, "train_examples": 20, "validation_examples": 12,
+                        "curve_examples": 5, "width": 16, "init_std": 0.02}),
+    "texts": ("text-classification", {"length": 16, "train_texts": 30, "validation_texts": 12,
+                                      "curve_texts": 5, "width": 16}),
 }  # fmt: skip
 
 
 class Mean(nn.Module):
     """Stands where attention stands: the mean of what a token sees."""
 
-    def forward(self, x, is_causal=False):
+    def forward(self, x, is_causal=False, key_padding_mask=None):
+        if key_padding_mask is not None:
+            x = x.masked_fill(key_padding_mask.unsqueeze(2), 0.0)
         if not is_causal:
             return x.mean(dim=1, keepdim=True).expand_as(x)
         count = torch.arange(1, x.shape[1] + 1).view(1, -1, 1)
@@ -47,8 +57,10 @@ def test_data_are_disjoint_sides_with_a_digest_of_their_content(task, data):
     for name, column in data.train.items():
         assert len(column) == data.count("train")
         assert np.array_equal(column, again.train[name])
-        assert column.dtype == data.validation[name].dtype
-    first = next(iter(data.train))
+    if task.kind == "bytes":  # one long text, whose own test says where it is cut
+        return
+    first, *_ = data.train
+    assert data.train[first].dtype == data.validation[first].dtype
     train, held_out = ({r.tobytes() for r in side[first]} for side in (data.train, data.validation))
     assert not train & held_out
 
@@ -58,7 +70,8 @@ def test_orders_name_training_examples_and_repeat_under_a_seed(task, data):
     for epoch in (1, task.epochs):
         one, same = (task.order(data, epoch, torch.Generator().manual_seed(3)) for _ in range(2))
         assert torch.equal(one, same)
-        assert len(one) == len(set(one.tolist())) == size
+        assert len(one) == size
+        assert task.kind == "bytes" or len(set(one.tolist())) == size  # its windows may overlap
         assert 0 <= one.min() <= one.max() < data.count("train")
         assert 1 <= task.judged(data, epoch) <= data.count("validation")
     assert task.judged(data, task.epochs) == data.count("validation")
@@ -74,16 +87,20 @@ def test_losses_and_scores_agree_and_start_near_chance(task, data):
     with torch.no_grad():
         for chosen in torch.arange(len(examples)).split(7):
             total, count = task.loss(model, examples.batch(chosen))
-            loss, targets = loss + total.item(), targets + count
+            loss, targets = loss + total.item(), targets + count.item()
             totals += task.tally(model, examples.batch(chosen))
             inputs, labels = examples.batch(chosen)
             right += int((model(inputs).argmax(-1) == labels).sum())
     scores = task.score(totals.tolist())
     assert set(scores) == set(metrics)
     assert scores["accuracy"] == right / targets
-    assert scores["log_loss"] == pytest.approx(loss / targets, rel=1e-5)
-    assert metrics["log_loss"].chance == pytest.approx(-math.log(metrics["accuracy"].chance))
-    assert scores["log_loss"] == pytest.approx(metrics["log_loss"].chance, rel=0.3)
+    if task.kind == "bytes":
+        assert scores["bits_per_byte"] == pytest.approx(loss / targets / math.log(2), rel=1e-5)
+        assert scores["bits_per_byte"] == pytest.approx(8, rel=0.1)
+    else:
+        assert scores["log_loss"] == pytest.approx(loss / targets, rel=1e-5)
+        assert metrics["log_loss"].chance == pytest.approx(-math.log(metrics["accuracy"].chance))
+        assert scores["log_loss"] == pytest.approx(metrics["log_loss"].chance, rel=0.3)
     for metric in metrics.values():
         is_better = metric.ideal > metric.chance
         assert is_better == (metric.direction == "max")
@@ -102,9 +119,9 @@ def test_slots_see_tokens_of_the_sizes_that_the_task_names(task, data):
     seen = []
 
     class Seen(Mean):
-        def forward(self, x, is_causal=False):
+        def forward(self, x, is_causal=False, key_padding_mask=None):
             seen.append((x.shape[1:], is_causal))
-            return super().forward(x, is_causal)
+            return super().forward(x, is_causal, key_padding_mask)
 
     model = task.build_model(data, lambda _: Seen(), 0)
     task.loss(model, task.examples(data, "train", CPU, torch.float32).batch(torch.arange(2)))

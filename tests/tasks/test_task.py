@@ -11,14 +11,18 @@ from nas.config import dump_yaml, parse_yaml
 from nas.errors import ConfigError, TaskError
 from nas.tasks import TASKS, built_in_tasks, load_task, parse_task
 from nas.tasks.images import ImageTask
-from nas.tasks.recall import RecallTask
+from nas.tasks.sequences import BytesTask, CopyingTask, InductionTask, RecallTask, TextsTask
 
 
 def test_load_task_knows_the_built_in_tasks():
-    names = ["comparison", "published-proxy", "recall", "vit-cifar10", "vit-cifar10-quick"]
+    names = [
+        "bytes", "comparison", "copying", "induction", "published-proxy", "recall",
+        "text-classification", "vit-cifar10", "vit-cifar10-quick",
+    ]  # fmt: skip
     assert built_in_tasks() == names
     assert [load_task(name).name for name in names] == names
-    assert TASKS.names()[:2] == ("images", "recall")
+    families = {"images", "recall", "induction", "copying", "bytes", "texts"}
+    assert families <= set(TASKS.names())
 
 
 def test_published_proxy_has_the_published_settings():
@@ -60,7 +64,7 @@ def test_task_survives_a_frozen_copy(name):
 
 
 CHANGED = {
-    "width": 32, "depth": 1, "heads": 2, "mlp_ratio": 1.5, "activation": "relu", "dropout": 0.5,
+    "width": 32, "depth": 1, "heads": 1, "mlp_ratio": 1.5, "activation": "relu", "dropout": 0.5,
     "final_norm": False, "qkv_bias": True, "init_std": 1.0, "epochs": 9, "batch_size": 7,
     "learning_rate": 1.0, "weight_decay": 1.0, "decay": "vectors", "beta2": 0.5, "clip": 3.0,
     "schedule": "constant", "precision": "bfloat16", "data_seed": 9,
@@ -71,15 +75,30 @@ OWN = {
         "curve_images": 9, "augmentation": "flip_shift", "positions": "cosines",
     },
     "recall": {
-        "num_keys": 9, "num_values": 9, "pairs": 9, "train_examples": 9,
-        "validation_examples": 9, "curve_examples": 9,
+        "num_keys": 9, "num_values": 9, "pairs": 9, "token_shift": False,
+    },
+    "induction": {"num_keys": 9, "num_values": 9, "pairs": 19, "token_shift": True},
+    "copying": {"num_symbols": 9, "symbols": 9, "noise": 9, "token_shift": True},
+    "bytes": {"length": 9, "is_tied": True},
+    "text-classification": {
+        "words": 9, "length": 9, "train_texts": 9, "validation_texts": 9, "curve_texts": 9,
     },
 }  # fmt: skip
+EXAMPLES = {"train_examples": 9, "validation_examples": 9, "curve_examples": 9}
+FAMILIES = {
+    "vit-cifar10": ImageTask,
+    "recall": RecallTask,
+    "induction": InductionTask,
+    "copying": CopyingTask,
+    "bytes": BytesTask,
+    "text-classification": TextsTask,
+}
 
 
-@pytest.mark.parametrize(("name", "family"), [("vit-cifar10", ImageTask), ("recall", RecallTask)])
+@pytest.mark.parametrize(("name", "family"), FAMILIES.items())
 def test_fingerprint_changes_with_every_field_that_changes_a_result(name, family):
     task, changed = load_task(name), CHANGED | OWN[name]
+    changed |= EXAMPLES if "train_examples" in family.model_fields else {}
     assert set(changed) == set(family.model_fields) - {"name", "about", "data"}
     prints = {task.model_copy(update={k: v}).fingerprint() for k, v in changed.items()}
     assert len(prints | {task.fingerprint()}) == len(changed) + 1
@@ -121,13 +140,17 @@ def test_load_task_suggests_the_near_name():
     [
         ("- 1", "expected a mapping"),
         ("kind: images\nepochs: 3", "'name' is missing"),
-        ("name: x", "'kind' is missing; expected one of images, recall"),
+        ("name: x", "'kind' is missing; expected one of "),
         ("name: x\nkind: image", "did you mean 'images'?"),
         ("name: x\nkind: images\nfor_data: 3", "for_data"),
         ("name: x\nkind: images\nfor_data: {digit: {epochs: 2}}", "did you mean 'digits'?"),
         ("name: x\nkind: images\ndata: 7", "data"),
         ("name: x\nkind: recall\ndata: digits", "expected 'synthetic'"),
         ("name: x\nkind: recall\npairs: 65", "at most num_keys, 64"),
+        ("name: x\nkind: induction\npairs: 8", "more than num_keys, 8"),
+        ("name: x\nkind: bytes\ndata: file", "expected made or file:PATH"),
+        ("name: x\nkind: bytes\ndata: made:here", "expected made or file:PATH"),
+        ("name: x\nkind: texts\ndata: textfolders:here", "did you mean 'textfolder'?"),
     ],
 )
 def test_load_task_says_where_a_file_is_wrong(tmp_path, text, words):

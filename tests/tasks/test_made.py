@@ -1,4 +1,4 @@
-"""Associative recall: its sequences, that nothing leaks, and that it parts the mechanisms."""
+"""Made sequences: what they say, that nothing leaks, and that they part the mechanisms."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from nas.evaluation.trial import Trial
 from nas.genome import Visibility
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.tasks import load_task
+from nas.tasks.classification import NOT_ASKED
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +24,23 @@ def task():
 @pytest.fixture(scope="module")
 def data(task):
     return task.load()
+
+
+@pytest.fixture
+def others(genome):
+    """Mechanisms that look no token up by its content, or not far enough."""
+
+    def plain(normaliser):
+        return genome(("scaled_dot_product", "qk"), (normaliser, [0]), ("weighted_sum", [1, "v"]))
+
+    standard = mechanism("mha").genome
+    return {
+        "uniform": mechanism("uniform").genome,
+        "linear attention": plain("softmax_free"),
+        "raw sigmoid": plain("sigmoid"),
+        "window of 8": replace(standard, visibility=Visibility(window=8)),
+        "champion_2025": mechanism("champion_2025").genome,
+    }
 
 
 def test_settings_are_the_measured_ones(task):
@@ -53,6 +71,30 @@ def test_every_epoch_has_sequences_of_its_own(task, data):
     assert np.array_equal(short.validation["tokens"], data.validation["tokens"])
 
 
+def test_induction_asks_wherever_a_key_was_seen_before():
+    data = load_task("induction").load()
+    tokens, targets = data.train["tokens"], data.train["targets"]
+    assert (tokens.shape, targets.shape) == ((24_000, 32), (24_000, 32))
+    for row, wanted in zip(tokens[:50].tolist(), targets[:50].tolist(), strict=True):
+        stored = {}
+        for place in range(0, 32, 2):
+            key, value = row[place], row[place + 1]
+            assert key < 8 <= value < 16
+            assert wanted[place] == stored.get(key, NOT_ASKED)
+            assert wanted[place + 1] == NOT_ASKED
+            assert stored.setdefault(key, value - 8) == value - 8
+
+
+def test_copying_asks_for_the_symbols_in_order():
+    data = load_task("copying").load()
+    tokens, targets = data.train["tokens"], data.train["targets"]
+    assert (tokens.shape, targets.shape) == ((19_200, 40), (19_200, 8))
+    for row, wanted in zip(tokens[:50].tolist(), targets[:50].tolist(), strict=True):
+        assert [token for token in row if token < 16] == wanted
+        assert set(row[:32]) - {16} <= set(range(16))
+        assert row[32:] == [17] * 8
+
+
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_later_tokens_change_no_earlier_output(name):
     task = load_task("recall", overrides={"heads": 8, "train_examples": 2})
@@ -80,21 +122,28 @@ def test_recall_parts_attention_from_a_mean(task, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
-def test_recall_is_no_matter_of_luck(task, data, seed, genome):
+@pytest.mark.parametrize(
+    ("name", "least", "most", "failing"),
+    [
+        ("induction", 0.99, 0.40, ("uniform", "linear attention")),
+        ("copying", 0.85, 0.40, ("uniform",)),
+    ],
+)
+def test_probes_are_no_matter_of_luck(name, least, most, failing, seed, others):
+    task = load_task(name)
+    data = task.load()
+    learnt = train(mechanism("mha").genome, task, data, seed)
+    assert learnt.metrics["accuracy"] >= least
+    assert learnt.core_seconds <= 12
+    for other in failing:
+        assert train(others[other], task, data, seed).metrics["accuracy"] <= most, other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_recall_is_no_matter_of_luck(task, data, seed, others):
     """Who looks up a token by its content is certain to learn it; who does not, stays at chance."""
-
-    def plain(normaliser):
-        return genome(("scaled_dot_product", "qk"), (normaliser, [0]), ("weighted_sum", [1, "v"]))
-
-    standard = mechanism("mha").genome
-    others = {
-        "uniform": mechanism("uniform").genome,
-        "linear attention": plain("softmax_free"),
-        "raw sigmoid": plain("sigmoid"),
-        "window of 8": replace(standard, visibility=Visibility(window=8)),
-        "champion_2025": mechanism("champion_2025").genome,
-    }
-    learnt = train(standard, task, data, seed)
+    learnt = train(mechanism("mha").genome, task, data, seed)
     assert learnt.metrics["accuracy"] >= 0.99
     assert learnt.core_seconds <= 8
     found = {

@@ -1,0 +1,156 @@
+"""The task family ``bytes``: say the next byte of a text, which may be any file.
+
+Windows of the first nine tenths of the text are trained on; windows of the rest judge, at places
+that are spread evenly. The score is bits a byte, which no choice of words or tokens moves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from nas.errors import DataError
+from nas.genome import ModelSizes
+from nas.objectives import Metric
+from nas.tasks.base import TASKS, Data
+from nas.tasks.classification import Classification
+from nas.tasks.sequences.corpus import checked_spec, made_story, read_bytes
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from nas.tasks.base import Examples, MakeAttention, Side
+
+NUM_BYTES: int = 256
+TRAINED_SHARE: float = 0.9
+MADE_BYTES: int = 400_000
+
+
+@TASKS.register("bytes")
+class BytesTask(Classification):
+    """Model a text byte by byte.
+
+    Attributes:
+        data: ``made``, little stories from a seed, or ``file:PATH``.
+        length: bytes that a window shows.
+        train_examples: windows of an epoch, drawn anew for each.
+        validation_examples: windows that judge the last epoch.
+        curve_examples: how many of them judge the epochs before.
+        is_tied: the weights that answer are those of the embedding.
+    """
+
+    kind: ClassVar[str] = "bytes"
+    data_kinds: ClassVar[tuple[str, ...]] = ("made", "file")
+    is_causal: ClassVar[bool] = True
+    judged_things: ClassVar[str] = "held-out bytes"
+
+    data: str = "made"
+    length: int = Field(default=64, ge=1, le=65_536)
+    train_examples: int = Field(default=4000, ge=1)
+    validation_examples: int = Field(default=1024, ge=1)
+    curve_examples: int = Field(default=256, ge=1)
+    is_tied: bool = False
+
+    @field_validator("data")
+    @classmethod
+    def _data_exists(cls, value: str) -> str:
+        return checked_spec(value, cls.data_kinds)
+
+    @property
+    def sizes(self) -> ModelSizes:
+        """Model width, heads, layers and tokens."""
+        return ModelSizes(self.width, self.heads, self.depth, self.length)
+
+    def num_classes(self, data: Data) -> int:
+        """Of bytes."""
+        return NUM_BYTES
+
+    def metrics(self, data: Data) -> tuple[Metric, ...]:
+        """Bits a byte, and how often the likeliest byte is the right one."""
+        bits, share = data.facts["bits_by_frequency"], data.facts["commonest"]
+        return (
+            Metric("bits_per_byte", "bit", "min", bits, 0.0,
+                   f"mean negative log2-likelihood of {self.judged_things}"),
+            Metric("accuracy", "fraction", "max", share, 1.0,
+                   f"share of {self.judged_things} got right"),
+        )  # fmt: skip
+
+    def load(self) -> Data:
+        """The text, and the windows of its end that judge."""
+        text = self._text()
+        cut = int(len(text) * TRAINED_SHARE)
+        train, held_out = text[:cut], text[cut:]
+        spare = len(held_out) - self.length - 1
+        if spare < 0:
+            raise DataError(
+                f"{self.data}: holds {len(text)} bytes; expected at least "
+                f"{math.ceil((self.length + 1) / (1 - TRAINED_SHARE)) + 1}, a tenth of which "
+                f"judge windows of {self.length}."
+            )
+        count = min(self.validation_examples, spare + 1)
+        starts = np.linspace(0, spare, count).astype(np.int64)
+        rows = held_out[starts[:, None] + np.arange(self.length + 1)]
+        digest = hashlib.blake2b(text.data, digest_size=8).hexdigest()
+        return Data(self.data, {"text": train}, {"rows": rows}, digest, _frequencies(train, rows))
+
+    def _text(self) -> NDArray[np.uint8]:
+        kind, _, path = self.data.partition(":")
+        raw = read_bytes(path) if kind == "file" else made_story(self.data_seed, MADE_BYTES)
+        return np.frombuffer(raw, np.uint8)
+
+    def examples(
+        self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
+    ) -> Examples:
+        """The text on a device: batches of (bytes, next bytes)."""
+        from nas.tasks.sequences.examples import Rows, Windows
+
+        if side == "train":
+            return Windows(data.train["text"], self.length, device)
+        rows = data.validation["rows"]
+        return Rows(rows[:, :-1], rows[:, 1:], device)
+
+    def epoch_size(self, data: Data) -> int:
+        """Windows of an epoch."""
+        return self.train_examples
+
+    def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
+        """Places where windows start, each as likely."""
+        import torch
+
+        places = data.count("train") - self.length
+        return torch.randint(places, (self.train_examples,), generator=rng)
+
+    def judged(self, data: Data, epoch: int) -> int:
+        """All windows of validation judge the last epoch, ``curve_examples`` the others."""
+        held_out = data.count("validation")
+        return held_out if epoch == self.epochs else min(self.curve_examples, held_out)
+
+    def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
+        """A causal transformer over bytes."""
+        from nas.tasks.sequences.model import TokenModel
+
+        return TokenModel(self, attention, seed, NUM_BYTES, NUM_BYTES, is_tied=self.is_tied)
+
+    def score(self, totals: list[float]) -> dict[str, float]:
+        """Bits a byte, and accuracy."""
+        found = super().score(totals)
+        return {
+            "bits_per_byte": found["log_loss"] / math.log(2),
+            "accuracy": found["accuracy"],
+        }
+
+
+def _frequencies(train: NDArray[np.uint8], rows: NDArray[np.uint8]) -> dict[str, float]:
+    """What a model scores that knows how often each byte comes, and nothing else."""
+    counts = np.bincount(train, minlength=NUM_BYTES) + 1.0
+    shares, judged = counts / counts.sum(), rows[:, 1:]
+    return {
+        "bits_by_frequency": float(-np.log2(shares)[judged].mean()),
+        "commonest": float((judged == counts.argmax()).mean()),
+    }

@@ -1,0 +1,109 @@
+"""Models on tokens: a causal one that answers at tokens, and one that reads a whole text.
+
+    x_t = E[token_t] + P_t   (+ roll(E[token_{t-1}]) with a token shift)
+    causal: answer_t = W · norm(layers(x))_t        text: answer = W · mean_t norm(layers(x))_t
+
+``roll`` turns the features by one place, so that a token and its predecessor stay apart. Zoology
+gives every mixer a short convolution instead; without either, standard attention must first learn
+to look at the previous token, which takes longer than recall lasts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.tasks.layers import Transformer
+from nas.tasks.seeds import derive_seed, seeded
+
+if TYPE_CHECKING:
+    from nas.tasks.base import MakeAttention, Task
+
+PADDING: Final = 0
+"""The token that stands for none, in texts that are shorter than others."""
+
+
+class _Embedded(Transformer):
+    """Layers above embedded tokens and learned positions.
+
+    Args:
+        task, attention, seed: see ``Transformer``.
+        num_tokens: of the vocabulary.
+        num_classes: width of the result.
+        is_tied: the result's weights are those of the embedding.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        attention: MakeAttention,
+        seed: int,
+        num_tokens: int,
+        num_classes: int,
+        *,
+        is_tied: bool = False,
+    ) -> None:
+        super().__init__(task, attention, seed)
+        with seeded(derive_seed(seed, "ends")):
+            self.embed = nn.Embedding(num_tokens, task.width)
+            nn.init.normal_(self.embed.weight, std=task.init_std)
+            self.positions = nn.Parameter(
+                torch.randn(1, task.sizes.tokens, task.width) * task.init_std
+            )
+            self.head = nn.Linear(task.width, num_classes)
+        if is_tied:
+            self.head.weight = self.embed.weight
+
+
+class TokenModel(_Embedded):
+    """From tokens to logits at those that are read, each seeing itself and earlier ones.
+
+    Args:
+        read: the tokens at which something is answered.
+        token_shift: see the module.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        attention: MakeAttention,
+        seed: int,
+        num_tokens: int,
+        num_classes: int,
+        *,
+        read: slice = slice(None),
+        token_shift: bool = False,
+        is_tied: bool = False,
+    ) -> None:
+        super().__init__(task, attention, seed, num_tokens, num_classes, is_tied=is_tied)
+        self.read, self.token_shift = read, token_shift
+
+    def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b m classes"]:
+        """Logits at the tokens that are read."""
+        logits: Tensor = self.head(self.features(tokens, self.read))
+        return logits
+
+    def features(
+        self, tokens: Int[Tensor, "b n"], read: slice = slice(None)
+    ) -> Float[Tensor, "b m d"]:
+        """What stands behind the last norm at the tokens that are read."""
+        x = self.embed(tokens)
+        if self.token_shift:
+            x = x + F.pad(x.roll(1, dims=2)[:, :-1], (0, 0, 1, 0))
+        return self.transform(x + self.positions, read)
+
+
+class TextModel(_Embedded):
+    """From the tokens of whole texts, padded at the end, to the logits of their classes."""
+
+    def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b classes"]:
+        """Logits; what is padding is neither seen by attention nor part of the mean."""
+        is_padding = tokens == PADDING
+        x = self.transform(self.embed(tokens) + self.positions, padding=is_padding)
+        kept = (~is_padding).to(x.dtype).unsqueeze(2)
+        logits: Tensor = self.head((x * kept).sum(1) / kept.sum(1))
+        return logits

@@ -1,0 +1,99 @@
+"""Bytes of a text: windows, what is held out, and that standard attention is better than a mean."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nas.errors import DataError
+from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trial import Trial
+from nas.mechanisms import mechanism
+from nas.tasks import load_task
+from nas.tasks.sequences.corpus import made_story
+
+CPU = torch.device("cpu")
+TEXT = bytes(range(200)) * 10
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "text.bin"
+    found.write_bytes(TEXT)
+    return found
+
+
+def test_the_first_nine_tenths_are_trained_on_and_the_rest_judges(path):
+    task = load_task("bytes", data=f"file:{path}", overrides={"length": 16})
+    data = task.load()
+    assert data.train["text"].tobytes() == TEXT[:1800]
+    rows = data.validation["rows"]
+    assert rows.shape == (184, 17)  # as many places as there are
+    assert all(row.tobytes() in TEXT[1800:] for row in rows)
+    few = task.model_copy(update={"validation_examples": 3}).load().validation["rows"]
+    assert [row[0] for row in few] == [0, 91, 183]
+
+
+def test_a_batch_is_windows_and_the_bytes_behind_each_of_theirs(path):
+    task = load_task("bytes", data=f"file:{path}", overrides={"length": 16})
+    data = task.load()
+    windows = task.examples(data, "train", CPU, torch.float32)
+    assert len(windows) == 1800 - 16
+    shown, following = windows.batch(torch.tensor([0, 150, len(windows) - 1]))
+    assert bytes(shown[1].tolist()) == TEXT[150:166]
+    assert bytes(following[1].tolist()) == TEXT[151:167]
+    assert bytes(following[2].tolist()) == TEXT[1784:1800]
+    order = task.order(data, 1, torch.Generator().manual_seed(0))
+    assert (len(order), int(order.max())) == (4000, len(windows) - 1)
+
+
+def test_chance_is_knowing_how_often_each_byte_comes(path):
+    task = load_task("bytes", data=f"file:{path}")
+    bits, accuracy = task.metrics(task.load())
+    assert (bits.name, bits.direction, bits.unit) == ("bits_per_byte", "min", "bit")
+    assert bits.chance == pytest.approx(math.log2(200), abs=0.05)
+    assert accuracy.chance <= 0.02
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"short", "expected at least"), (None, "there is no such file")]
+)
+def test_a_text_that_cannot_be_used_is_said(tmp_path, content, words):
+    path = tmp_path / "text.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        load_task("bytes", data=f"file:{path}").load()
+
+
+def test_made_stories_answer_what_they_ask():
+    text = made_story(0, 20_000).decode()
+    assert text == made_story(0, 20_000).decode() != made_story(1, 20_000).decode()
+    for story in text.splitlines()[:-1]:
+        told, _, asked = story.partition(" What has ")
+        who, thing = asked.split("?")[0], asked.split("A ")[1].split(".")[0]
+        assert f"{who} has a {thing}." in told
+
+
+def test_tied_weights_are_one(path):
+    task = load_task("bytes", data=f"file:{path}", overrides={"is_tied": True})
+    model = task.build_model(task.load(), lambda _: torch.nn.Identity(), 0)
+    assert model.head.weight is model.embed.weight
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_attention_beats_a_mean_on_made_stories(seed):
+    task = load_task("bytes")
+    data = task.load()
+    bits = {}
+    for name in ("mha", "uniform"):
+        evaluation = train_candidate(Trial("key", mechanism(name).genome, seed), task, data)
+        assert evaluation.is_ok, evaluation.error
+        bits[name] = evaluation.metrics["bits_per_byte"]
+    assert bits["mha"] + 0.2 < bits["uniform"] < task.metrics(data)[0].chance
+    assert np.isfinite(list(bits.values())).all()

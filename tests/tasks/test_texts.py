@@ -1,0 +1,108 @@
+"""Classes of texts: words, what is read of a long text, and padding that nothing sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nas.errors import DataError
+from nas.evaluation.trainer import build_model
+from nas.mechanisms import MECHANISMS, mechanism
+from nas.tasks import load_task
+from nas.tasks.sequences.corpus import GOOD, made_reviews
+from nas.tasks.sequences.model import PADDING
+from nas.tasks.sequences.texts import FIRST_WORD, RARE
+
+SMALL = {"length": 6, "words": 6, "train_texts": 4, "validation_texts": 2, "heads": 8}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    texts = {"good": "Fine, fine film fine fine", "bad": "No. No film: no no no and on and on!"}
+    for part in ("train", "test"):
+        for name, text in texts.items():
+            own = tmp_path / part / name
+            own.mkdir(parents=True)
+            for number in range(3):
+                (own / f"{number}.txt").write_text(text)
+    return tmp_path
+
+
+def test_a_text_is_its_first_and_last_words_by_number(folder):
+    task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
+    data = task.load()
+    assert data.facts["classes"] == ("bad", "good")
+    assert data.facts["words"] <= 6
+    for row, label in zip(data.train["tokens"], data.train["labels"], strict=True):
+        assert row.shape == (6,)
+        assert (row != PADDING).all()
+        # "no . no" and "and on !"; "fine , fine film fine fine"
+        assert (row[0] == row[4]) == (label == 1)
+    rare = np.concatenate([data.train["tokens"], data.validation["tokens"]])
+    assert RARE in rare
+    assert rare.max() < FIRST_WORD + 4
+
+
+def test_short_texts_are_padded_and_empty_ones_are_one_rare_word(folder):
+    (folder / "train" / "good" / "0.txt").write_text("")
+    task = load_task(
+        "text-classification", data=f"textfolder:{folder}", overrides=SMALL | {"length": 9}
+    )
+    data = task.load()
+    rows = np.concatenate([data.train["tokens"], data.validation["tokens"]])
+    counts = (rows != PADDING).sum(axis=1)
+    assert sorted(counts.tolist()) == [1, 6, 6, 9, 9, 9]
+    assert all((row[:n] != PADDING).all() for row, n in zip(rows, counts, strict=True))
+
+
+def test_the_test_part_is_read_when_asked_for_alone(folder):
+    task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
+    assert task.load().count("validation") == 2
+    assert task.load_test().count("validation") == 6
+    assert np.array_equal(task.load().train["tokens"], task.load_test().train["tokens"])
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_padding_and_other_texts_change_nothing(name):
+    task = load_task("text-classification", overrides=SMALL | {"length": 12, "words": 40})
+    data = task.load()
+    model = build_model(mechanism(name).genome, task, data, 0).double().eval()
+    text = torch.randint(2, 30, (1, 7), generator=torch.Generator().manual_seed(0))
+    padded = torch.nn.functional.pad(text, (0, 5), value=PADDING)
+    others = torch.randint(2, 30, (2, 12), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        alone = model(padded)
+        assert torch.isfinite(alone).all()
+        beside = model(torch.cat([others, padded]))
+        assert (beside[2:] - alone).abs().max() < 1e-9
+        model.embed.weight[PADDING] += 3.0
+        model.positions[:, 7:] += 3.0
+        assert (model(padded) - alone).abs().max() < 1e-9
+
+
+def test_made_reviews_say_what_they_are():
+    reviews = made_reviews(0, 50)
+    assert [label for _, label in reviews] == [0, 1] * 25
+    for text, label in reviews:
+        score = 0
+        for sentence in text.split(" . "):
+            words = sentence.replace(" .", "").split()
+            is_good = (words[-1] in GOOD) != ("not" in words)
+            score += 1 if is_good else -1
+        assert (score > 0) == bool(label), text
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [((), "holds no folder train"), (("train/a/1.txt",), "at least two folders")],
+)
+def test_a_folder_that_cannot_be_used_is_said(tmp_path, made, words):
+    for name in made:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text("words")
+    with pytest.raises(DataError, match=words):
+        load_task("text-classification", data=f"textfolder:{tmp_path}").load()
