@@ -53,7 +53,7 @@ TRACEBACK_LINES: Final = 6
 OUTCOMES: Final[dict[type[Exception], Reason]] = {
     Diverged: "diverged",
     Constant: "constant",
-    Leak: "error",
+    Leak: "leak",
     TimeIsUp: "time_limit",
 }
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Status: TypeAlias = Literal["ok", "stopped", "failed"]
 Reason: TypeAlias = Literal[
-    "diverged", "constant", "out_of_memory", "time_limit", "worker_lost", "error"
+    "diverged", "constant", "leak", "out_of_memory", "time_limit", "worker_lost", "error"
 ]
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)

@@ -27,7 +27,7 @@ class Constant(Exception):  # noqa: N818 - an outcome, not a fault
 
 
 class Leak(Exception):  # noqa: N818 - an outcome, not a fault
-    """A causal block lets later tokens change earlier results."""
+    """A result depends on what it must not: later tokens of a causal task, or other examples."""
 
 
 @torch.no_grad()
@@ -36,17 +36,19 @@ def probe(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> None:
 
     Raises:
         Constant: its output is zero, or does not depend on its input.
-        Leak: it is to be causal and is not.
+        Leak: it is to be causal and is not, or mixes the examples of a batch.
     """
     block = copy.deepcopy(block).float().eval()
     for weight in block.parameters():
         weight.add_(SPREAD * torch.randn_like(weight))
     options = {"is_causal": True} if is_causal else {}
     x, other = torch.randn(2, 1, sizes.tokens, sizes.dim)
-    out = block(x, **options)
+    out, *beside = block(x, **options), *block(torch.cat([x, other]), **options).split(1)
     if not out.isfinite().all():
         return  # training will say so
-    if _is_same(out, block(other, **options)):
+    if not _is_same(out, beside[0]):
+        raise Leak("the output for an example depends on other examples of its batch")
+    if _is_same(out, beside[1]):
         raise Constant("the mechanism gives the same output for every input")
     if is_causal:
         half = sizes.tokens // 2

@@ -68,5 +68,14 @@ def test_probe_finds_a_planted_leak(leak):
         probe(Block(leak), SIZES, is_causal=True)
 
 
+@pytest.mark.parametrize(
+    "leak", [lambda x, _: x + x.mean(dim=0, keepdim=True), lambda x, _: x.roll(1, dims=0)]
+)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_probe_finds_what_mixes_examples(leak, is_causal):
+    with pytest.raises(Leak, match="other examples"):
+        probe(Block(leak), SIZES, is_causal=is_causal)
+
+
 def test_probe_leaves_what_is_not_finite_to_the_training():
     probe(Block(lambda x, _: x / 0), SIZES, is_causal=True)
