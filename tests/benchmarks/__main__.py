@@ -73,7 +73,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5, help="of evaluation and peers")
     parser.add_argument("--rounds", type=int, default=15, help="of kernels, timing, sqa and gpu")
     parser.add_argument(
-        "--genome", action="append", default=[], metavar="SOURCE", help="one more for gpu"
+        "--genome",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="one more for gpu; timing of it alone",
     )
     parser.add_argument(
         "--published", type=Path, metavar="FOLDER", help="a copy of the published code"

@@ -24,6 +24,7 @@ from nas.compiler import build_attention, make_plan
 from nas.errors import NasError
 from nas.genome import Genome, ModelSizes
 from nas.mechanisms import MECHANISMS
+from nas.sources import resolve
 from nas.space import load_space
 from nas.timing import calibrate, predict_ms
 from nas.timing.measuring import Passes
@@ -51,7 +52,9 @@ SETTINGS: Final = {
 
 
 def timing(options: argparse.Namespace) -> list[Figure]:
-    """Errors and order of predicted times, at the sizes of two tasks."""
+    """Errors and order of predicted times, at the sizes of two tasks; or of given genomes alone."""
+    if options.genome:
+        return beside_mha(options.genome, options.rounds)
     figures = []
     for name, setting in SETTINGS.items():
         begin = time.process_time()
@@ -78,6 +81,27 @@ def timing(options: argparse.Namespace) -> list[Figure]:
         print(f"\n{name}: {len(genomes)} genomes, measured best of {options.rounds} rounds")
         for figure in figures[-3:]:
             print(f"  {figure.name:44}{figure!s:>10}   {figure.spread}", flush=True)
+    return figures
+
+
+def beside_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
+    """Measured and predicted times of a layer with each, as shares of standard attention's."""
+    setting = SETTINGS["vit-cifar10"]
+    genomes = [resolve(source).genome for source in ("mha", *sources)]
+    calibration = calibrate(
+        setting.sizes,
+        batch=setting.batch,
+        precision="float32",
+        device="cpu",
+        is_causal=False,
+        qkv_bias=False,
+    )
+    predicted = [predict_ms(genome, setting.sizes, calibration) for genome in genomes]
+    measured = measure(genomes, setting, rounds)
+    figures = []
+    for source, guess, found in zip(sources, predicted[1:], measured[1:], strict=True):
+        figures.append(single(f"{source}, predicted", guess / predicted[0], "x mha"))
+        figures.append(single(f"{source}, measured", found / measured[0], "x mha"))
     return figures
 
 
