@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from nas.api.benchmarking import benchmark
     from nas.api.genomes import (
         build_attention,
         cost,
@@ -37,6 +38,7 @@ __all__ = [
     "Decoder",
     "Genome",
     "NasError",
+    "benchmark",
     "build_attention",
     "confirm",
     "cost",
@@ -61,6 +63,7 @@ _MODULES: Final = {
     "Decoder": "nas.compiler.decoding",
     "Genome": "nas.genome",
     "NasError": "nas.errors",
+    "benchmark": "nas.api.benchmarking",
     "confirm": "nas.api.training",
     "evaluate": "nas.api.training",
     "factor": "nas.surgery",

@@ -1,8 +1,9 @@
 """What a program calls; the command line calls the same functions.
 
-    training.py   search, resume and evaluate: the functions that train
-    tables.py     tabulate: a whole space trained, as a table
-    genomes.py    of genomes: costs, all that is known, validity, a module, a file to take away
+    training.py       search, resume, evaluate and confirm: the functions that train
+    benchmarking.py   benchmark: mechanisms under several tasks at once
+    tables.py         tabulate: a whole space trained, as a table
+    genomes.py        of genomes: costs, all that is known, validity, a module, a file to take away
 
 They answer with the plain data that the commands of the same names print as JSON. A SOURCE is a
 string (see ``nas.sources``) or a genome. ``nas.front``, which needs no torch, is in nas.report.

@@ -158,9 +158,9 @@ def evaluate(
     rules, given = load_policy(policy), execution_of(execution)
     resolved = {one.text: one for one in (resolve(source, Path(runs)) for source in sources)}
     for one in resolved.values():
-        _check_legal(one, rules)
+        check_legal(one, rules)
     chosen = load_task(task, data=data, overrides=overrides)
-    return _trainings([*resolved.values()], chosen, given, seeds, seed, record)
+    return trainings_of([*resolved.values()], chosen, given, seeds, seed, record)
 
 
 def confirm(
@@ -215,7 +215,7 @@ def confirm(
         return confirmation_answer(writer.run, plan)
 
 
-def _trainings(
+def trainings_of(
     sources: Sequence[Source],
     task: Task,
     execution: Execution,
@@ -239,7 +239,7 @@ def _trainings(
         evaluator.close()
 
 
-def _check_legal(source: Source, policy: Policy) -> None:
+def check_legal(source: Source, policy: Policy) -> None:
     """Refuse to train what no policy has passed; what types forbid, no policy allows."""
     make_plan(source.genome)
     violations = () if source.run is not None else validate(source.genome, policy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -31,6 +31,21 @@ AnyTokens: TypeAlias = Annotated[int | None, _TOKENS]
 Policy: TypeAlias = Annotated[str, _POLICY]
 Data: TypeAlias = Annotated[str | None, _DATA]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder that runs are in.")]
+
+
+def pairs(given: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE options as a mapping.
+
+    Raises:
+        BadParameter: one has no name or no value.
+    """
+    found = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise typer.BadParameter(f"found {text!r}; expected TASK=SPEC")
+        found[name] = value
+    return found
 
 
 def trains(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,12 +11,13 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json
-from nas.cli.options import AsJson, Data, Policy, RunName, Runs, Sources, trains
+from nas.cli.options import AsJson, Data, Policy, RunName, Runs, Sources, pairs, trains
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from nas.api.training import Executing
+    from nas.report.trials import Training
     from nas.searching.listener import Ended
 
 
@@ -169,6 +170,65 @@ def evaluate(
         trial_table(output(), found)
     if not any(one.evaluation.is_ok for one in found):
         raise typer.Exit(1)
+
+
+@app.command()
+@trains
+def benchmark(
+    sources: Sources,
+    against: Annotated[str, typer.Option(help="What all are compared with.")] = "mha",
+    tasks: Annotated[
+        str | None, typer.Option(help="Tasks by name or path, with commas; else all built-in ones.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="TASK=SPEC: what to train a task on; may be given several times."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each under each.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="What the training seeds derive from.")] = 0,
+    policy: Policy = "score_normalize_aggregate",
+    record: Annotated[
+        Path | None,
+        typer.Option(help="A file that keeps finished trainings; what it holds is not repeated."),
+    ] = None,
+    as_json: AsJson = False,
+    **execution: Unpack[Executing],
+) -> None:
+    """Train mechanisms under several tasks, on tokens and images, beside one of them.
+
+    Differences are between trainings that share their seed; verdicts are corrected for their
+    number.
+    """
+    from nas.api import benchmarking
+    from nas.report.benchmark import benchmark_table
+    from nas.report.trials import trial_line
+
+    chosen = tasks.split(",") if tasks else list(benchmarking.TASKS)
+    names = list(dict.fromkeys([against, *sources]))
+    done = 0
+
+    def heard(task: str, training: Training) -> None:
+        nonlocal done
+        done += 1
+        total = seeds * len(names) * len(chosen)
+        note(f"{task}: {trial_line(training, done, total)}")
+
+    answer = benchmarking.benchmark(
+        sources,
+        against=against,
+        tasks=chosen,
+        data=pairs(data or ()),
+        seeds=seeds,
+        seed=seed,
+        policy=policy,
+        record=record,
+        heard=heard,
+        **execution,
+    )
+    if as_json:
+        print_json(answer)
+    else:
+        benchmark_table(output(), answer)
 
 
 @app.command()

@@ -1,0 +1,163 @@
+"""The answer of ``nas benchmark``: mechanisms under several tasks, each beside one of them.
+
+A difference is the mean over pairs of trainings that share their seed, with the interval of
+Student's t that holds in 95 of 100 cases. Many differences are judged at once, so a verdict is only
+given where Holm's correction over all of them leaves p below .05 (Holm 1979, "A simple sequentially
+rejective multiple test procedure").
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.evaluation.trial import mean_and_error
+from nas.report.table import Column, say, say_table
+from nas.report.trials import paired
+from nas.report.units import FRACTION, amount, header
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console
+
+    from nas.report.trials import Training
+
+LEVEL: Final = 0.05
+MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: ""}
+
+
+def benchmark_answer(
+    sources: Sequence[str],
+    trainings: Mapping[str, Sequence[Training]],
+    absent: Mapping[str, Mapping[str, str]],
+    seeds: int,
+) -> dict[str, Any]:
+    """The JSON answer; its keys are stable.
+
+    Args:
+        sources: the first is what all others are compared with.
+        trainings: by task.
+        absent: by task, which cannot be trained under it, and why.
+    """
+    cells = {
+        task: {source: _cell(source, own) for source in sources if source not in absent[task]}
+        for task, own in trainings.items()
+    }
+    for of in cells.values():
+        base = of.get(sources[0])
+        for source, cell in of.items():
+            cell["difference"] = None
+            if base is not None and source != sources[0]:
+                cell["difference"] = _difference(cell["values"], base["values"])
+    compared = [c["difference"] for of in cells.values() for c in of.values() if c["difference"]]
+    for difference, p in zip(compared, holm([d["p"] for d in compared]), strict=True):
+        difference["p_holm"] = p
+    metrics = {task: own[0].metric for task, own in trainings.items() if own}
+    for task, of in cells.items():
+        for cell in of.values():
+            cell["verdict"] = _verdict(cell["difference"], metrics[task].direction)
+            cell["values"] = list(cell["values"].values())
+    return {
+        "against": sources[0],
+        "seeds": seeds,
+        "tasks": {
+            task: {"metric": m.name, "unit": m.unit, "direction": m.direction}
+            for task, m in metrics.items()
+        },
+        "mechanisms": [
+            {
+                "source": source,
+                "tasks": {task: of[source] for task, of in cells.items() if source in of},
+                "absent": {task: of[source] for task, of in absent.items() if source in of},
+            }
+            for source in sources
+        ],
+    }
+
+
+def benchmark_table(console: Console, answer: Mapping[str, Any]) -> None:
+    """A row a mechanism, a column a task: mean, error, and a verdict beside the first row."""
+    rows = answer["mechanisms"]
+    columns = [Column("mechanism", [row["source"] for row in rows])]
+    for task, metric in answer["tasks"].items():
+        shown = [_shown(row["tasks"].get(task), metric["unit"]) for row in rows]
+        title = header(metric["metric"], metric["unit"])
+        columns.append(Column(f"{task}: {title}", shown, "right"))
+    say_table(console, columns)
+    against, seeds = answer["against"], answer["seeds"]
+    say(
+        console,
+        "",
+        f"±: standard error of the mean over {seeds} seeds.",
+        f"+ better than {against}, - worse, = undecided: pairs of trainings that share their seed, "
+        f"p below {LEVEL} after Holm's correction over the whole table.",
+    )
+    for row in rows:
+        for task, why in row["absent"].items():
+            say(console, f"{row['source']} under {task}: {why}")
+        for task, cell in row["tasks"].items():
+            if cell["failed"]:
+                say(console, f"{row['source']} under {task}: {cell['failed']} trainings failed.")
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's corrected p-values, in the given order."""
+    adjusted, largest = [0.0] * len(values), 0.0
+    for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
+        largest = max(largest, min(1.0, (len(values) - rank) * values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def _cell(source: str, trainings: Sequence[Training]) -> dict[str, Any]:
+    own = [one for one in trainings if one.name == source]
+    good = [one for one in own if one.evaluation.is_ok]
+    values = {one.repeat: one.evaluation.metrics[one.metric.name] for one in good}
+    mean, error = mean_and_error([*values.values()]) if good else (None, None)
+    return {
+        "mean": mean,
+        "error": error,
+        "values": dict(sorted(values.items())),
+        "failed": len(own) - len(good),
+        "core_seconds": fmean(one.evaluation.core_seconds for one in good) if good else None,
+        "costs": dict(own[0].costs) if own else {},
+    }
+
+
+def _difference(own: Mapping[int, float], base: Mapping[int, float]) -> dict[str, float] | None:
+    """Mean, interval and p of the differences of pairs; None where there are not two."""
+    from scipy.stats import ttest_1samp  # type: ignore[import-untyped]
+
+    gains = paired(own, base)
+    if len(gains) < 2:
+        return None
+    mean = fmean(gains)
+    if len(set(gains)) == 1:  # no spread, of which a test could make nothing
+        return {"mean": mean, "low": mean, "high": mean, "p": 1.0 if mean == 0 else 0.0}
+    found = ttest_1samp(gains, 0.0)
+    low, high = found.confidence_interval(0.95)
+    return {"mean": mean, "low": float(low), "high": float(high), "p": float(found.pvalue)}
+
+
+def _verdict(difference: Mapping[str, float] | None, direction: str) -> str | None:
+    if difference is None:
+        return None
+    if difference["p_holm"] >= LEVEL:
+        return "undecided"
+    return "better" if (difference["mean"] > 0) == (direction == "max") else "worse"
+
+
+def _shown(cell: Mapping[str, Any] | None, unit: str) -> str:
+    if cell is None or cell["mean"] is None:
+        return "-"
+    mark = MARKS[cell["verdict"]]
+    return f"{_value(cell, unit)} {mark}".rstrip() if mark else f"{_value(cell, unit)}  "
+
+
+def _value(cell: Mapping[str, Any], unit: str) -> str:
+    if unit == FRACTION or cell["error"] is None:
+        return amount(cell["mean"], unit, cell["error"])
+    places = max(0, 1 - math.floor(math.log10(cell["error"]))) if cell["error"] else 3
+    return f"{cell['mean']:.{places}f} ± {cell['error']:.{places}f}"

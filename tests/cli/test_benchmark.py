@@ -1,0 +1,49 @@
+"""``nas benchmark``: several tasks, what a record keeps, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+TINY = """
+name: {name}
+kind: {kind}
+width: 8
+depth: 1
+heads: 2
+epochs: 1
+train_examples: 16
+validation_examples: 8
+batch_size: 8
+"""
+
+
+def test_benchmark_trains_under_each_task_once(nas, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("induction", "copying"):
+        (tmp_path / f"{kind}.yaml").write_text(TINY.format(name=f"tiny-{kind}", kind=kind))
+    given = (
+        "benchmark", "uniform", "patterns_and_messages", "--tasks", "induction.yaml,copying.yaml",
+        "--seeds", 2, "--backend", "local", "--record", "kept.jsonl",
+    )  # fmt: skip
+    first = nas(*given, "--json")
+    assert first.status == 0, first.err
+    answer = json.loads(first.out)
+    assert answer["against"] == "mha"
+    assert list(answer["tasks"]) == ["tiny-induction", "tiny-copying"]
+    mha, uniform, _ = answer["mechanisms"]
+    assert len(mha["tasks"]["tiny-copying"]["values"]) == 2
+    assert uniform["tasks"]["tiny-induction"]["verdict"] in {"better", "worse", "undecided"}
+    num_kept = len((tmp_path / "kept.jsonl").read_text().splitlines())
+    again = nas(*given, "--json")
+    assert json.loads(again.out) == answer
+    assert len((tmp_path / "kept.jsonl").read_text().splitlines()) == num_kept
+    shown = nas(*given)
+    assert "tiny-copying: accuracy %" in shown.out
+
+
+def test_benchmark_refuses_data_for_a_task_that_is_not_asked_for(nas):
+    wrong = nas("benchmark", "uniform", "--tasks", "recall", "--data", "bytes=file:here")
+    assert wrong.status != 0
+    assert "found bytes; expected tasks among recall" in wrong.err
+    wrong = nas("benchmark", "uniform", "--data", "recall")
+    assert "expected TASK=SPEC" in wrong.err

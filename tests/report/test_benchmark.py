@@ -1,0 +1,85 @@
+"""Verdicts over several tasks: paired, with intervals, and corrected for their number."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy.stats import ttest_rel
+
+from nas.evaluation.trial import Budget, Evaluation
+from nas.objectives import Metric
+from nas.report.benchmark import benchmark_answer, benchmark_table, holm
+from nas.report.trials import Training
+
+ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
+BITS = Metric("bits_per_byte", "bit", "min", 5.0, 0.0)
+RNG = np.random.default_rng(0)
+BASE = RNG.normal(0.5, 0.05, 5)
+
+
+def trainings(values, metric):
+    """Of each source, by seed; None failed."""
+    found = []
+    for source, own in values.items():
+        for repeat, value in enumerate(own):
+            status = ("ok", None, {metric.name: value}) if value else ("failed", "diverged", {})
+            error = None if value else "the loss is no number"
+            rest = ((), repeat, Budget(1, 2, "float32"), 1.0, 2.0, 0, "here")
+            evaluation = Evaluation(*status, *rest, error=error)
+            found.append(Training(source, source, repeat, evaluation, {"macs": 3.0}, metric))
+    return found
+
+
+@pytest.fixture
+def answer():
+    by_task = {
+        "images": trainings(
+            {"mha": BASE, "up": BASE + 0.05 + RNG.normal(0, 1e-3, 5), "like": BASE + 1e-6},
+            ACCURACY,
+        ),
+        "bytes": trainings(
+            {"mha": 5 * BASE, "up": 5 * BASE + 0.1 + RNG.normal(0, 1e-3, 5), "like": [2.5, None]},
+            BITS,
+        ),
+        "recall": trainings({"mha": BASE}, ACCURACY),
+    }
+    why = "sees later tokens"
+    absent = {"images": {}, "bytes": {}, "recall": {"up": why, "like": why}}
+    return benchmark_answer(["mha", "up", "like"], by_task, absent, 5)
+
+
+def test_differences_are_those_of_pairs_and_verdicts_know_the_direction(answer):
+    _, up, like = answer["mechanisms"]
+    images, bytes_ = up["tasks"]["images"], up["tasks"]["bytes"]
+    assert (images["verdict"], bytes_["verdict"]) == ("better", "worse")
+    found = ttest_rel(images["values"], BASE)
+    assert images["difference"]["p"] == pytest.approx(found.pvalue)
+    low, high = found.confidence_interval(0.95)
+    assert (images["difference"]["low"], images["difference"]["high"]) == pytest.approx((low, high))
+    assert images["difference"]["low"] < 0.05 < images["difference"]["high"]
+    assert like["tasks"]["bytes"]["difference"] is None  # one pair tells nothing
+    assert like["tasks"]["bytes"]["failed"] == 1
+    assert up["absent"] == {"recall": "sees later tokens"}
+    assert "recall" not in up["tasks"]
+    assert answer["mechanisms"][0]["tasks"]["images"]["verdict"] is None
+
+
+def test_the_table_says_what_cannot_be_compared(answer):
+    console = Console(file=io.StringIO(), width=200)
+    benchmark_table(console, answer)
+    text = console.file.getvalue()
+    assert "images: accuracy %" in text
+    assert "bytes: bits per byte" in text
+    assert "up under recall: sees later tokens" in text
+    assert "like under bytes: 1 trainings failed" in text
+    row = next(line for line in text.splitlines() if line.startswith("up"))
+    assert row.count("+") == row.count("-") - 1 == 1  # one dash where it cannot be trained
+
+
+def test_holm_is_holms():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
