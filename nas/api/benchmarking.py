@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.api.training import check_legal, execution_of, trainings_of
+from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import make_plan
-from nas.errors import ConfigError, GenomeError
+from nas.errors import ConfigError, NasError
 from nas.report.benchmark import benchmark_answer
 from nas.searching.setup import check_count
 from nas.sources import resolve
@@ -38,7 +39,7 @@ def benchmark(
     policy: str = "score_normalize_aggregate",
     record: str | Path | None = None,
     runs: str | Path = RUNS,
-    heard: Callable[[str, Training], None] | None = None,
+    heard: Callable[[str, Training, int, int], None] | None = None,
     **execution: Unpack[Executing],
 ) -> dict[str, Any]:
     """Train mechanisms under several tasks; the answer of ``nas benchmark --json``.
@@ -46,11 +47,12 @@ def benchmark(
     Args:
         sources: SOURCE strings or genomes.
         against: what all are compared with, by trainings that share their seed.
-        tasks: by name or path; by default the built-in ones, on tokens and on images.
+        tasks: by name or path; by default six of the built-in ones, on tokens and on images.
         data: by task, what to train it on in place of its own.
         seeds: trainings of each under each.
         record: a file that keeps every finished training; what it holds is not repeated.
-        heard: called with a task's name and each training under it.
+        heard: called with a task's name, each training under it, how many have ended, and how
+            many there are.
 
     Raises:
         ViolationError: a genome is not legal.
@@ -65,26 +67,36 @@ def benchmark(
         raise ConfigError(
             f"data: found {', '.join(sorted(unknown))}; expected tasks among {', '.join(tasks)}."
         )
-    loaded = [load_task(name, data=data.get(name)) for name in tasks]
-    found: dict[str, list[Training]] = {}
-    absent: dict[str, dict[str, str]] = {}
-    for task in loaded:
-        reasons = {text: reason_against(one.genome, task) for text, one in resolved.items()}
-        absent[task.name] = {text: why for text, why in reasons.items() if why}
-        here = [one for text, one in resolved.items() if text not in absent[task.name]]
-        own = found[task.name] = []
-        for training in trainings_of(here, task, given, seeds, seed, record) if here else ():
-            own.append(training)
+    loaded = {task.name: task for task in (load_task(n, data=data.get(n)) for n in tasks)}
+    if len(loaded) < len(tasks):
+        raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
+    ready = {name: task.load() for name, task in loaded.items()}  # what is missing is said at once
+    absent = {
+        name: {text: why for text, one in resolved.items() if (why := why_not(one.genome, task))}
+        for name, task in loaded.items()
+    }
+    total = seeds * sum(len(resolved) - len(left_out) for left_out in absent.values())
+    found: dict[str, list[Training]] = {name: [] for name in loaded}
+    done = 0
+    for name, task in loaded.items():
+        here = [one for text, one in resolved.items() if text not in absent[name]]
+        if not here:
+            continue
+        for training in trainings_of(here, task, ready[name], given, seeds, seed, record):
+            found[name].append(training)
+            done += 1
             if heard is not None:
-                heard(task.name, training)
+                heard(name, training, done, total)
     return benchmark_answer(list(resolved), found, absent, seeds)
 
 
-def reason_against(genome: Genome, task: Task) -> str:
+def why_not(genome: Genome, task: Task) -> str:
     """Why a mechanism cannot be trained under a task, or nothing."""
     try:
-        plan = make_plan(genome, task.sizes)
-    except GenomeError as error:
+        own = canonicalise(genome, task.sizes, is_causal=task.is_causal)
+        resolved_digest(own, task.sizes, is_causal=task.is_causal)
+        plan = make_plan(own, task.sizes)
+    except NasError as error:
         return str(error)
     if task.is_causal and plan.unsafe:
         return f"{', '.join(plan.unsafe)}: sees later tokens, in a causal task."

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nas.searching.listener import Ended, Listener
     from nas.sources import Source
     from nas.space import SearchSpace
-    from nas.tasks import Task
+    from nas.tasks import Data, Task
     from nas.validation import Policy
 
 TIME_LIMIT: Final = 1800.0
@@ -160,7 +160,7 @@ def evaluate(
     for one in resolved.values():
         check_legal(one, rules)
     chosen = load_task(task, data=data, overrides=overrides)
-    return trainings_of([*resolved.values()], chosen, given, seeds, seed, record)
+    return trainings_of([*resolved.values()], chosen, None, given, seeds, seed, record)
 
 
 def confirm(
@@ -218,13 +218,18 @@ def confirm(
 def trainings_of(
     sources: Sequence[Source],
     task: Task,
+    data: Data | None,
     execution: Execution,
     seeds: int,
     seed: int,
     record: str | Path | None,
 ) -> Iterator[Training]:
-    """The trainings of a study; workers are there while somebody iterates."""
-    data = task.load()
+    """The trainings of a study; workers are there while somebody iterates.
+
+    Args:
+        data: of the task, where somebody has loaded them.
+    """
+    data = data or task.load()
     metric, setting, causal = task.metrics(data)[0], setting_of(task, {}), task.is_causal
     genomes = {s.text: canonicalise(s.genome, task.sizes, is_causal=causal) for s in sources}
     costs = {text: costs_of(genome, setting) for text, genome in genomes.items()}

@@ -34,16 +34,16 @@ Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder that runs are in
 
 
 def pairs(given: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE options as a mapping.
+    """TASK=SPEC options as a mapping.
 
     Raises:
-        BadParameter: one has no name or no value.
+        BadParameter: one is nothing of the kind, or a task has two.
     """
     found = {}
     for text in given:
         name, _, value = text.partition("=")
-        if not name or not value:
-            raise typer.BadParameter(f"found {text!r}; expected TASK=SPEC")
+        if not name or not value or name in found:
+            raise typer.BadParameter(f"found {text!r}; expected TASK=SPEC, once a task")
         found[name] = value
     return found
 

@@ -1,4 +1,4 @@
-"""``nas search``, ``resume``, ``evaluate`` and ``confirm``: the commands that train."""
+"""``nas search``, ``resume``, ``evaluate``, ``benchmark``, ``confirm``: what trains."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def search(
     space: Annotated[str, typer.Option(help="A search space, by name or path.")],
     generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = 50,
     population: Annotated[
-        int, typer.Option("--pop", min=1, help="New mechanisms a generation.")
+        int, typer.Option("--pop", min=1, help="Trainings that a generation asks for.")
     ] = 24,
     task: Annotated[str | None, typer.Option(help="A task, by name or path.")] = None,
     data: Data = None,
@@ -178,7 +178,7 @@ def benchmark(
     sources: Sources,
     against: Annotated[str, typer.Option(help="What all are compared with.")] = "mha",
     tasks: Annotated[
-        str | None, typer.Option(help="Tasks by name or path, with commas; else all built-in ones.")
+        str | None, typer.Option(help="Tasks by name or path, with commas; else six built-in ones.")
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -203,14 +203,9 @@ def benchmark(
     from nas.report.benchmark import benchmark_table
     from nas.report.trials import trial_line
 
-    chosen = tasks.split(",") if tasks else list(benchmarking.TASKS)
-    names = list(dict.fromkeys([against, *sources]))
-    done = 0
+    chosen = [name.strip() for name in tasks.split(",")] if tasks else benchmarking.TASKS
 
-    def heard(task: str, training: Training) -> None:
-        nonlocal done
-        done += 1
-        total = seeds * len(names) * len(chosen)
+    def heard(task: str, training: Training, done: int, total: int) -> None:
         note(f"{task}: {trial_line(training, done, total)}")
 
     answer = benchmarking.benchmark(
@@ -229,6 +224,8 @@ def benchmark(
         print_json(answer)
     else:
         benchmark_table(output(), answer)
+    if not any(cell["values"] for row in answer["mechanisms"] for cell in row["tasks"].values()):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -3,17 +3,20 @@
 A difference is the mean over pairs of trainings that share their seed, with the interval of
 Student's t that holds in 95 of 100 cases. Many differences are judged at once, so a verdict is only
 given where Holm's correction over all of them leaves p below .05 (Holm 1979, "A simple sequentially
-rejective multiple test procedure").
+rejective multiple test procedure"). Nothing is said of a mechanism whose trainings failed in part:
+what is left of them is chosen by luck.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.evaluation.trial import mean_and_error
 from nas.report.table import Column, say, say_table
+from nas.report.text import last_line
 from nas.report.trials import paired
 from nas.report.units import FRACTION, amount, header
 
@@ -22,10 +25,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from nas.evaluation.trial import Evaluation
     from nas.report.trials import Training
 
 LEVEL: Final = 0.05
-MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: ""}
+MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: " "}
+SENSE: Final = {"max": "higher is better", "min": "lower is better"}
 
 
 def benchmark_answer(
@@ -49,7 +54,7 @@ def benchmark_answer(
         base = of.get(sources[0])
         for source, cell in of.items():
             cell["difference"] = None
-            if base is not None and source != sources[0]:
+            if base is not None and source != sources[0] and not cell["failed"] + base["failed"]:
                 cell["difference"] = _difference(cell["values"], base["values"])
     compared = [c["difference"] for of in cells.values() for c in of.values() if c["difference"]]
     for difference, p in zip(compared, holm([d["p"] for d in compared]), strict=True):
@@ -58,7 +63,7 @@ def benchmark_answer(
     for task, of in cells.items():
         for cell in of.values():
             cell["verdict"] = _verdict(cell["difference"], metrics[task].direction)
-            cell["values"] = list(cell["values"].values())
+            cell["values"] = [cell["values"].get(repeat) for repeat in range(seeds)]
     return {
         "against": sources[0],
         "seeds": seeds,
@@ -83,23 +88,26 @@ def benchmark_table(console: Console, answer: Mapping[str, Any]) -> None:
     columns = [Column("mechanism", [row["source"] for row in rows])]
     for task, metric in answer["tasks"].items():
         shown = [_shown(row["tasks"].get(task), metric["unit"]) for row in rows]
-        title = header(metric["metric"], metric["unit"])
-        columns.append(Column(f"{task}: {title}", shown, "right"))
+        columns.append(Column(task, shown, "right"))
     say_table(console, columns)
-    against, seeds = answer["against"], answer["seeds"]
-    say(
-        console,
-        "",
-        f"±: standard error of the mean over {seeds} seeds.",
-        f"+ better than {against}, - worse, = undecided: pairs of trainings that share their seed, "
-        f"p below {LEVEL} after Holm's correction over the whole table.",
-    )
+    tasks, seeds = answer["tasks"].items(), answer["seeds"]
+    units = [
+        f"{task}: {header(m['metric'], m['unit'])}, {SENSE[m['direction']]}" for task, m in tasks
+    ]
+    say(console, "", "; ".join(units) + ".")
+    if seeds > 1:
+        say(
+            console,
+            f"±: standard error of the mean over {seeds} seeds.",
+            f"+ better than {answer['against']}, - worse, = undecided: pairs of trainings that "
+            f"share their seed, p below {LEVEL} after Holm's correction over the whole table.",
+        )
     for row in rows:
         for task, why in row["absent"].items():
             say(console, f"{row['source']} under {task}: {why}")
         for task, cell in row["tasks"].items():
-            if cell["failed"]:
-                say(console, f"{row['source']} under {task}: {cell['failed']} trainings failed.")
+            for why, count in cell["reasons"].items():
+                say(console, f"{row['source']} under {task}: {count} of {seeds} failed, {why}")
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -114,6 +122,7 @@ def holm(values: Sequence[float]) -> list[float]:
 def _cell(source: str, trainings: Sequence[Training]) -> dict[str, Any]:
     own = [one for one in trainings if one.name == source]
     good = [one for one in own if one.evaluation.is_ok]
+    reasons = Counter(_reason(one.evaluation) for one in own if not one.evaluation.is_ok)
     values = {one.repeat: one.evaluation.metrics[one.metric.name] for one in good}
     mean, error = mean_and_error([*values.values()]) if good else (None, None)
     return {
@@ -121,9 +130,16 @@ def _cell(source: str, trainings: Sequence[Training]) -> dict[str, Any]:
         "error": error,
         "values": dict(sorted(values.items())),
         "failed": len(own) - len(good),
+        "reasons": dict(
+            Counter(_reason(one.evaluation) for one in own if not one.evaluation.is_ok)
+        ),
         "core_seconds": fmean(one.evaluation.core_seconds for one in good) if good else None,
         "costs": dict(own[0].costs) if own else {},
     }
+
+
+def _reason(evaluation: Evaluation) -> str:
+    return f"{evaluation.reason}: {last_line(evaluation.error)}"
 
 
 def _difference(own: Mapping[int, float], base: Mapping[int, float]) -> dict[str, float] | None:
@@ -151,9 +167,8 @@ def _verdict(difference: Mapping[str, float] | None, direction: str) -> str | No
 
 def _shown(cell: Mapping[str, Any] | None, unit: str) -> str:
     if cell is None or cell["mean"] is None:
-        return "-"
-    mark = MARKS[cell["verdict"]]
-    return f"{_value(cell, unit)} {mark}".rstrip() if mark else f"{_value(cell, unit)}  "
+        return ""
+    return f"{_value(cell, unit)} {MARKS[cell['verdict']]}"
 
 
 def _value(cell: Mapping[str, Any], unit: str) -> str:

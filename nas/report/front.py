@@ -161,9 +161,7 @@ def _legend(facts: RunFacts) -> list[str]:
             "P: how likely nothing that was trained dominates it.",
         ]
         if max(candidate.trainings for candidate in facts.candidates) == 1:
-            lines.append(
-                "Nothing was trained twice: the noise is a guess, and ± and P may be too sure."
-            )
+            lines.append("Nothing was trained twice: the noise is a guess, and so are ± and P.")
     elif facts.setup.repeats > 1:
         repeats = plural(facts.setup.repeats, "training")
         lines.append(f"±: standard error of the mean over {repeats} with different seeds.")

@@ -42,7 +42,7 @@ class Materials:
 
     Attributes:
         mechanisms: (name, genome), proposed first; samples fill the first generation.
-        population: new candidates a generation.
+        population: proposals a generation.
         seed: of every draw; see ``generator``.
         judge: says what an attempt comes to, and whether it is new.
         archive: all results so far, and what is believed of them; told before the algorithm is.
@@ -88,7 +88,10 @@ class Algorithm(Protocol):
         ...
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Draw an attempt; ``num_failed`` in a row before it were nothing new."""
+        """Draw an attempt; ``num_failed`` in a row before it were nothing new.
+
+        One whose operator is ``REPEAT`` asks for another training of a mechanism that is known.
+        """
         ...
 
 

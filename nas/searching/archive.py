@@ -43,7 +43,7 @@ class Archive:
     Attributes:
         objectives: of the run.
         pending: proposals whose results are not told yet.
-        most_trainings: of one mechanism; a table holds only so many. One: nothing is repeated.
+        most_trainings: of one mechanism at most; with 1 nothing is repeated.
         beliefs: of each metric, by its column among the objectives.
     """
 

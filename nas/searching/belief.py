@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 MOST_FITTED: Final = 256  # mechanisms that the kernel is fitted to; estimates rest on all of them
 # Noise is known from repeats, and before there are many, from what is usual: a quarter of the
-# scores' variance (.22 in attention-bench-quick), which counts as much as so many repeats.
+# scores' variance (.22 in attention-bench-quick), which counts as much as so many repeats. The two
+# are averaged as logarithms: elsewhere what is usual may be wrong by orders of magnitude.
 USUAL_NOISE: Final = 0.25
 USUAL_REPEATS: Final = 4
 JITTER: Final = 1e-6
@@ -203,7 +204,10 @@ def _fit(x: Array, means: Array, counts: Array, noise: float) -> Kernel:
 
 
 def _noise(found: Sequence[Observed], variance: float) -> float:
-    """The variance of a training: pooled over repeats, and over what is usual."""
+    """The variance of a training: of repeats, and what is usual, by their weights."""
     freedom = sum(len(one.scores) - 1 for one in found)
     squares = sum(float(np.var(one.scores)) * len(one.scores) for one in found)
-    return (squares + USUAL_REPEATS * USUAL_NOISE * variance) / (freedom + USUAL_REPEATS)
+    least = JITTER * variance or JITTER
+    usual, pooled = USUAL_NOISE * variance, squares / max(freedom, 1)
+    logs = USUAL_REPEATS * math.log(max(usual, least)) + freedom * math.log(max(pooled, least))
+    return math.exp(logs / (freedom + USUAL_REPEATS))

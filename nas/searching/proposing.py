@@ -114,8 +114,10 @@ class Proposer:
         return None if chosen is None else Attempt(chosen.genome, REPEAT)
 
     def _repeated(self, judged: Proposal) -> Proposal:
-        """The proposal to train again what it asks for."""
-        first = next(p for p in self._asked if p.key == judged.key)
+        """The proposal to train again what it asks for; as judged, where that is not known."""
+        first = next((p for p in self._asked if p.key == judged.key), None)
+        if first is None:
+            return judged
         return replace(judged, verdict="repeated", name=first.name, costs=first.costs)
 
     def _draw(self, number: int, rng: np.random.Generator, num_failed: int) -> Attempt:

@@ -48,7 +48,7 @@ class Settings:
 
     Attributes:
         algorithm: one of ``nas.searching.algorithm.ALGORITHMS``.
-        population: new candidates a generation.
+        population: trainings that a generation asks for.
         generations: how many, the first one included.
         seed: of the search; training seeds derive from it.
         repeats: trainings of each candidate, each with its own seed.

@@ -171,7 +171,7 @@ class Task(Frozen):
         """The model, with ``attention(layer)`` in each slot; ``attentions()`` lists the slots."""
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int]:
         """Sum of the losses over the batch's targets, and how many targets those are."""
 
     @abstractmethod

@@ -38,7 +38,18 @@ def test_benchmark_trains_under_each_task_once(nas, tmp_path, monkeypatch):
     assert json.loads(again.out) == answer
     assert len((tmp_path / "kept.jsonl").read_text().splitlines()) == num_kept
     shown = nas(*given)
-    assert "tiny-copying: accuracy %" in shown.out
+    assert "tiny-copying: accuracy %, higher is better" in shown.out
+    assert "[12/12]" in shown.err
+
+
+def test_benchmark_leaves_out_what_does_not_exist_somewhere(nas, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "copying.yaml").write_text(TINY.format(name="tiny", kind="copying"))
+    given = ("benchmark", "lsqa", "--tasks", "copying.yaml", "--seeds", 1, "--backend", "local")
+    found = nas(*given)
+    assert found.status == 0, found.err
+    assert "lsqa under tiny: " in found.out
+    assert "3/4 of 2" in found.out
 
 
 def test_benchmark_refuses_data_for_a_task_that_is_not_asked_for(nas):
@@ -47,3 +58,9 @@ def test_benchmark_refuses_data_for_a_task_that_is_not_asked_for(nas):
     assert "found bytes; expected tasks among recall" in wrong.err
     wrong = nas("benchmark", "uniform", "--data", "recall")
     assert "expected TASK=SPEC" in wrong.err
+    wrong = nas("benchmark", "uniform", "--tasks", "recall, recall")
+    assert "expected each once" in wrong.err
+    given = ("--tasks", "recall,bytes", "--data", "bytes=file:/nowhere", "--backend", "local")
+    wrong = nas("benchmark", "uniform", *given)  # before anything is trained
+    assert "there is no such file" in wrong.err
+    assert "[1/" not in wrong.err

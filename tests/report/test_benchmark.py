@@ -41,7 +41,11 @@ def answer():
             ACCURACY,
         ),
         "bytes": trainings(
-            {"mha": 5 * BASE, "up": 5 * BASE + 0.1 + RNG.normal(0, 1e-3, 5), "like": [2.5, None]},
+            {
+                "mha": 5 * BASE,
+                "up": 5 * BASE + 0.1 + RNG.normal(0, 1e-3, 5),
+                "like": [2.5, None, 2.4, None, 2.6],
+            },
             BITS,
         ),
         "recall": trainings({"mha": BASE}, ACCURACY),
@@ -60,8 +64,10 @@ def test_differences_are_those_of_pairs_and_verdicts_know_the_direction(answer):
     low, high = found.confidence_interval(0.95)
     assert (images["difference"]["low"], images["difference"]["high"]) == pytest.approx((low, high))
     assert images["difference"]["low"] < 0.05 < images["difference"]["high"]
-    assert like["tasks"]["bytes"]["difference"] is None  # one pair tells nothing
-    assert like["tasks"]["bytes"]["failed"] == 1
+    failing = like["tasks"]["bytes"]  # what is left of it is chosen by luck
+    assert (failing["difference"], failing["verdict"], failing["failed"]) == (None, None, 2)
+    assert failing["values"] == [2.5, None, 2.4, None, 2.6]
+    assert failing["reasons"] == {"diverged: the loss is no number": 2}
     assert up["absent"] == {"recall": "sees later tokens"}
     assert "recall" not in up["tasks"]
     assert answer["mechanisms"][0]["tasks"]["images"]["verdict"] is None
@@ -71,12 +77,24 @@ def test_the_table_says_what_cannot_be_compared(answer):
     console = Console(file=io.StringIO(), width=200)
     benchmark_table(console, answer)
     text = console.file.getvalue()
-    assert "images: accuracy %" in text
-    assert "bytes: bits per byte" in text
+    assert "images: accuracy %, higher is better; bytes: bits per byte, lower is better" in text
     assert "up under recall: sees later tokens" in text
-    assert "like under bytes: 1 trainings failed" in text
+    assert "like under bytes: 2 of 5 failed, diverged: the loss is no number" in text
     row = next(line for line in text.splitlines() if line.startswith("up"))
-    assert row.count("+") == row.count("-") - 1 == 1  # one dash where it cannot be trained
+    assert (row.count("+"), row.count("-")) == (1, 1)
+
+
+def test_one_seed_gives_no_verdicts():
+    answer = benchmark_answer(
+        ["mha", "up"],
+        {"images": trainings({"mha": [0.5], "up": [0.6]}, ACCURACY)},
+        {"images": {}},
+        1,
+    )
+    assert answer["mechanisms"][1]["tasks"]["images"]["verdict"] is None
+    console = Console(file=io.StringIO(), width=200)
+    benchmark_table(console, answer)
+    assert "seeds" not in console.file.getvalue()
 
 
 def test_holm_is_holms():

@@ -75,10 +75,10 @@ OWN = {
         "curve_images": 9, "augmentation": "flip_shift", "positions": "cosines",
     },
     "recall": {
-        "num_keys": 9, "num_values": 9, "pairs": 9, "token_shift": False,
+        "num_keys": 9, "num_values": 9, "pairs": 9,
     },
-    "induction": {"num_keys": 9, "num_values": 9, "pairs": 19, "token_shift": True},
-    "copying": {"num_symbols": 9, "symbols": 9, "noise": 9, "token_shift": True},
+    "induction": {"num_keys": 9, "num_values": 9, "pairs": 19},
+    "copying": {"num_symbols": 9, "symbols": 9, "noise": 9},
     "bytes": {"length": 9, "is_tied": True},
     "text-classification": {
         "words": 9, "length": 9, "train_texts": 9, "validation_texts": 9, "curve_texts": 9,

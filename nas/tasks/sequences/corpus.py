@@ -107,13 +107,13 @@ def _story(rng: np.random.Generator) -> str:
 
 def _review(rng: np.random.Generator, is_good: bool) -> str:
     count = int(rng.integers(5, 25))
-    is_praise = rng.random(count) < 0.3
-    is_praise[: count // 2 + 1] = True
-    rng.shuffle(is_praise)
-    return " ".join(_verdict(rng, bool(praise) == is_good) for praise in is_praise)
+    agrees = rng.random(count) < 0.3
+    agrees[: count // 2 + 1] = True  # most of what it says is what it is
+    rng.shuffle(agrees)
+    return " ".join(_sentence(rng, bool(one) == is_good) for one in agrees)
 
 
-def _verdict(rng: np.random.Generator, is_good: bool) -> str:
+def _sentence(rng: np.random.Generator, is_good: bool) -> str:
     is_turned = rng.random() < 0.5
     word = _one(rng, GOOD if is_good != is_turned else BAD)
     negated = "not " if is_turned else ""

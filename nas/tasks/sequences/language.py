@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from nas.tasks.base import Examples, MakeAttention, Side
 
-NUM_BYTES: int = 256
-TRAINED_SHARE: float = 0.9
-MADE_BYTES: int = 400_000
+NUM_BYTES: Final = 256
+TRAINED_SHARE: Final = 0.9
+MADE_BYTES: Final = 400_000
 
 
 @TASKS.register("bytes")

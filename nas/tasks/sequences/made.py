@@ -37,9 +37,6 @@ class MadeTask(Classification):
     """Answer at some tokens of sequences that are made from ``data_seed``.
 
     Attributes:
-        num_tokens: of the vocabulary.
-        length: of a sequence.
-        answered: the tokens at which anything is ever asked.
         train_examples: sequences of an epoch; every epoch has fresh ones.
         validation_examples: sequences that judge the last epoch.
         curve_examples: how many of them judge the epochs before.
@@ -48,12 +45,12 @@ class MadeTask(Classification):
 
     data_kinds: ClassVar[tuple[str, ...]] = ("synthetic",)
     is_causal: ClassVar[bool] = True
+    token_shift: ClassVar[bool] = False
 
     data: Literal["synthetic"] = "synthetic"
     train_examples: int = Field(default=1800, ge=1)
     validation_examples: int = Field(default=512, ge=1)
     curve_examples: int = Field(default=128, ge=1)
-    token_shift: bool = False
 
     @property
     @abstractmethod
@@ -147,11 +144,11 @@ class RecallTask(MadeTask):
 
     kind: ClassVar[str] = "recall"
     judged_things: ClassVar[str] = "queried keys' values"
+    token_shift: ClassVar[bool] = True
 
     num_keys: int = Field(default=64, ge=2, le=100_000)
     num_values: int = Field(default=16, ge=2, le=100_000)
     pairs: int = Field(default=16, ge=1, le=10_000)
-    token_shift: bool = True
 
     @model_validator(mode="after")
     def _keys_suffice(self) -> RecallTask:

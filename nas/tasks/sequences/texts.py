@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Labelled = Sequence[tuple[str, int]]
 
-WORD: Final = re.compile(r"[a-z0-9']+|[^\sa-z0-9']")
+WORD: Final = re.compile(r"[\w']+|[^\w\s']")
 FIRST_WORD: Final = 2  # behind what stands for none and what stands for all rare words
 RARE: Final = 1
 TRAIN: Final = ("train",)
@@ -91,11 +91,9 @@ class TextsTask(Classification):
         classes, texts = self._part(TRAIN)
         order = np.random.default_rng(self.data_seed).permutation(len(texts))
         # Where there are fewer, both sides shrink in proportion, as images do.
-        share = min(1.0, len(texts) / (self.train_texts + self.validation_texts))
-        cut, end = (
-            max(1, int(share * count))
-            for count in (self.train_texts, self.train_texts + self.validation_texts)
-        )
+        total = self.train_texts + self.validation_texts
+        end = min(total, len(texts))
+        cut = max(1, end * self.train_texts // total)
         own: Labelled = [texts[i] for i in order[:cut]]
         judged: Labelled = [texts[i] for i in order[cut:end]]
         if is_tested:
