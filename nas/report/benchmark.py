@@ -130,9 +130,7 @@ def _cell(source: str, trainings: Sequence[Training]) -> dict[str, Any]:
         "error": error,
         "values": dict(sorted(values.items())),
         "failed": len(own) - len(good),
-        "reasons": dict(
-            Counter(_reason(one.evaluation) for one in own if not one.evaluation.is_ok)
-        ),
+        "reasons": dict(reasons),
         "core_seconds": fmean(one.evaluation.core_seconds for one in good) if good else None,
         "costs": dict(own[0].costs) if own else {},
     }

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.special import digamma  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -208,6 +209,9 @@ def _noise(found: Sequence[Observed], variance: float) -> float:
     freedom = sum(len(one.scores) - 1 for one in found)
     squares = sum(float(np.var(one.scores)) * len(one.scores) for one in found)
     least = JITTER * variance or JITTER
-    usual, pooled = USUAL_NOISE * variance, squares / max(freedom, 1)
-    logs = USUAL_REPEATS * math.log(max(usual, least)) + freedom * math.log(max(pooled, least))
-    return math.exp(logs / (freedom + USUAL_REPEATS))
+    usual = math.log(max(USUAL_NOISE * variance, least))
+    if not freedom:
+        return math.exp(usual)
+    # The mean logarithm of squares that add up to so many degrees of freedom, less its bias.
+    pooled = math.log(max(squares / 2, least)) - float(digamma(freedom / 2))
+    return math.exp((USUAL_REPEATS * usual + freedom * pooled) / (USUAL_REPEATS + freedom))

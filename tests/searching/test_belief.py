@@ -57,6 +57,14 @@ def test_a_belief_without_repeats_is_not_too_sure() -> None:
     assert 0.72 <= np.mean(inside) <= 0.95
 
 
+def test_repeats_overrule_what_is_usual_where_it_is_far_off() -> None:
+    rng, belief = np.random.default_rng(0), Belief()
+    for i in range(60):  # as in recall: learned or not, and hardly any noise
+        for _ in range(2 if i % 4 == 0 else 1):
+            belief.tell(f"{i}", {"f": float(i % 2)}, -(0.95 * (i % 2)) + rng.normal(0, 0.003))
+    assert 0.003 < belief.noise < 0.009
+
+
 def test_the_best_is_drawn_back_from_its_luck() -> None:
     lucky, believed = [], []
     for seed in range(12):
