@@ -190,7 +190,7 @@ def test_a_block_that_sees_later_tokens_fails_a_causal_task(monkeypatch):
     monkeypatch.setattr(trainer, "build_attention", lambda *_, **__: Faulty(lambda x: x.flip(1)))
     task = load_task("recall", overrides={"train_examples": 80})
     evaluation = train_candidate(trial(), task, task.load())
-    assert evaluation.reason == "error"
+    assert evaluation.reason == "leak"
     assert evaluation.error == ("the output for a token depends on later tokens, in a causal task.")
 
 

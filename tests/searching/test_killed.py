@@ -27,7 +27,7 @@ KILLED = Path(__file__).with_name("killed.py")
     [
         ("table", Settings(population=10, generations=6, repeats=2, seed=1), 10),
         ("table", Settings(population=10, generations=6, repeats=2, seed=1, lag=3), 10),
-        ("table", Settings(population=10, generations=6, seed=1), 10),
+        ("table", Settings(population=10, generations=12, seed=1), 10),
         pytest.param(
             "real", Settings(population=8, generations=5, seed=2), 4, marks=pytest.mark.slow
         ),

@@ -33,7 +33,8 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
         trained = [p for p in proposals if p.is_trained]
         assert [p.number for p in trained] == list(range(6 * 8))
         assert len({p.key for p in new}) == len(new) == run.counts().evaluated
-        assert 3 <= len(trained) - len(new) == run.counts().repeated <= 4
+        # One in ten, and those that the algorithm asks for.
+        assert 3 <= len(trained) - len(new) == run.counts().repeated <= 12
         assert {p.key for p in trained} == {p.key for p in new}
         assert sorted(table.trained) == sorted(
             (key, training_seed(run.setup.seed, key, repeat)) for key, repeat in run.evaluations()
