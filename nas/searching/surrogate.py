@@ -9,8 +9,7 @@ Where nothing new promises as much as one more training of something known would
 proposed: late in a search it is not finding good mechanisms that is left, but telling which of them
 are. What it would teach is the knowledge gradient (Frazier et al. 2009, "The knowledge-gradient
 policy for correlated normal beliefs") of the hypervolume of the estimates, as if it moved one
-estimate alone. A new mechanism counts for what it may be, since it can be trained again, too: to
-count only what its first training shows found less, in thirty searches each.
+estimate alone. A new mechanism counts for what it may be, since it can be trained again, too.
 """
 
 from __future__ import annotations
