@@ -30,6 +30,13 @@ Tokens: TypeAlias = Annotated[int, _TOKENS]
 AnyTokens: TypeAlias = Annotated[int | None, _TOKENS]
 Policy: TypeAlias = Annotated[str, _POLICY]
 Data: TypeAlias = Annotated[str | None, _DATA]
+StudySeed: TypeAlias = Annotated[
+    int, typer.Option(min=0, help="What the training seeds derive from.")
+]
+Record: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(help="A file that keeps finished trainings; what it holds is not repeated."),
+]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder that runs are in.")]
 
 

@@ -11,7 +11,18 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json
-from nas.cli.options import AsJson, Data, Policy, RunName, Runs, Sources, pairs, trains
+from nas.cli.options import (
+    AsJson,
+    Data,
+    Policy,
+    Record,
+    RunName,
+    Runs,
+    Sources,
+    StudySeed,
+    pairs,
+    trains,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -137,12 +148,9 @@ def evaluate(
     task: Annotated[str, typer.Option(help="A task, by name or path.")] = "vit-cifar10",
     data: Data = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with other seeds.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="What the training seeds derive from.")] = 0,
+    seed: StudySeed = 0,
     policy: Policy = "score_normalize_aggregate",
-    record: Annotated[
-        Path | None,
-        typer.Option(help="A file that keeps finished trainings; what it holds is not repeated."),
-    ] = None,
+    record: Record = None,
     as_json: AsJson = False,
     **execution: Unpack[Executing],
 ) -> None:
@@ -185,12 +193,9 @@ def benchmark(
         typer.Option(help="TASK=SPEC: what to train a task on; may be given several times."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each under each.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="What the training seeds derive from.")] = 0,
+    seed: StudySeed = 0,
     policy: Policy = "score_normalize_aggregate",
-    record: Annotated[
-        Path | None,
-        typer.Option(help="A file that keeps finished trainings; what it holds is not repeated."),
-    ] = None,
+    record: Record = None,
     as_json: AsJson = False,
     **execution: Unpack[Executing],
 ) -> None:

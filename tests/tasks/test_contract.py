@@ -23,8 +23,8 @@ TASKS = {
                             "validation_examples": 12, "curve_examples": 5}),
     "bytes": ("bytes", {"length": 16, "train_examples": 20, "validation_examples": 12,
                         "curve_examples": 5, "width": 16, "init_std": 0.02}),
-    "texts": ("text-classification", {"length": 16, "train_texts": 30, "validation_texts": 12,
-                                      "curve_texts": 5, "width": 16}),
+    "texts": ("text-classification", {"length": 16, "train_examples": 30, "validation_examples": 12,
+                                      "curve_examples": 5, "width": 16}),
 }  # fmt: skip
 
 

@@ -81,7 +81,7 @@ OWN = {
     "copying": {"num_symbols": 9, "symbols": 9, "noise": 9},
     "bytes": {"length": 9, "is_tied": True},
     "text-classification": {
-        "words": 9, "length": 9, "train_texts": 9, "validation_texts": 9, "curve_texts": 9,
+        "words": 9, "length": 9,
     },
 }  # fmt: skip
 EXAMPLES = {"train_examples": 9, "validation_examples": 9, "curve_examples": 9}

@@ -16,7 +16,7 @@ from nas.tasks.sequences.corpus import GOOD, made_reviews
 from nas.tasks.sequences.model import PADDING
 from nas.tasks.sequences.texts import FIRST_WORD, RARE
 
-SMALL = {"length": 6, "words": 6, "train_texts": 4, "validation_texts": 2, "heads": 8}
+SMALL = {"length": 6, "words": 6, "train_examples": 4, "validation_examples": 2, "heads": 8}
 
 
 @pytest.fixture

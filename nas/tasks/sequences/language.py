@@ -17,8 +17,8 @@ from nas.errors import DataError
 from nas.genome import ModelSizes
 from nas.objectives import Metric
 from nas.tasks.base import TASKS, Data
-from nas.tasks.classification import Classification
 from nas.tasks.sequences.corpus import checked_spec, made_story, read_bytes
+from nas.tasks.sequences.task import SequenceTask
 
 if TYPE_CHECKING:
     import torch
@@ -33,15 +33,13 @@ MADE_BYTES: Final = 400_000
 
 
 @TASKS.register("bytes")
-class BytesTask(Classification):
+class BytesTask(SequenceTask):
     """Model a text byte by byte.
 
     Attributes:
         data: ``made``, little stories from a seed, or ``file:PATH``.
         length: bytes that a window shows.
         train_examples: windows of an epoch, drawn anew for each.
-        validation_examples: windows that judge the last epoch.
-        curve_examples: how many of them judge the epochs before.
         is_tied: the weights that answer are those of the embedding.
     """
 
@@ -52,9 +50,6 @@ class BytesTask(Classification):
 
     data: str = "made"
     length: int = Field(default=64, ge=1, le=65_536)
-    train_examples: int = Field(default=4000, ge=1)
-    validation_examples: int = Field(default=1024, ge=1)
-    curve_examples: int = Field(default=256, ge=1)
     is_tied: bool = False
 
     @field_validator("data")
@@ -125,11 +120,6 @@ class BytesTask(Classification):
 
         places = data.count("train") - self.length
         return torch.randint(places, (self.train_examples,), generator=rng)
-
-    def judged(self, data: Data, epoch: int) -> int:
-        """All windows of validation judge the last epoch, ``curve_examples`` the others."""
-        held_out = data.count("validation")
-        return held_out if epoch == self.epochs else min(self.curve_examples, held_out)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         """A causal transformer over bytes."""

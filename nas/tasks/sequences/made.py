@@ -21,7 +21,8 @@ from pydantic import Field, model_validator
 
 from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data
-from nas.tasks.classification import NOT_ASKED, Classification
+from nas.tasks.classification import NOT_ASKED
+from nas.tasks.sequences.task import SequenceTask
 
 if TYPE_CHECKING:
     import torch
@@ -33,13 +34,11 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[np.int64]]
 
 
-class MadeTask(Classification):
+class MadeTask(SequenceTask):
     """Answer at some tokens of sequences that are made from ``data_seed``.
 
     Attributes:
         train_examples: sequences of an epoch; every epoch has fresh ones.
-        validation_examples: sequences that judge the last epoch.
-        curve_examples: how many of them judge the epochs before.
         token_shift: each token's embedding has its predecessor's added, rolled by one feature.
     """
 
@@ -113,11 +112,6 @@ class MadeTask(Classification):
         """The epoch's own sequences, shuffled."""
         return (epoch - 1) * self.epoch_size(data) + super().order(data, epoch, rng)
 
-    def judged(self, data: Data, epoch: int) -> int:
-        """All validation sequences judge the last epoch, ``curve_examples`` the others."""
-        held_out = data.count("validation")
-        return held_out if epoch == self.epochs else min(self.curve_examples, held_out)
-
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         """A causal transformer over the vocabulary."""
         from nas.tasks.sequences.model import TokenModel
@@ -133,31 +127,17 @@ class MadeTask(Classification):
         )
 
 
-@TASKS.register("recall")
-class RecallTask(MadeTask):
-    """Recall the value that stood behind a key, all keys having been shown.
+class PairsTask(MadeTask):
+    """Keys with values; a value is what is asked for.
 
     Attributes:
         num_keys, num_values: of the vocabulary; keys come first.
-        pairs: of key and value in a sequence, which has three tokens for each.
+        pairs: of key and value in a sequence.
     """
 
-    kind: ClassVar[str] = "recall"
-    judged_things: ClassVar[str] = "queried keys' values"
-    token_shift: ClassVar[bool] = True
-
-    num_keys: int = Field(default=64, ge=2, le=100_000)
-    num_values: int = Field(default=16, ge=2, le=100_000)
-    pairs: int = Field(default=16, ge=1, le=10_000)
-
-    @model_validator(mode="after")
-    def _keys_suffice(self) -> RecallTask:
-        if self.pairs > self.num_keys:
-            raise ValueError(
-                f"pairs is {self.pairs}; expected at most num_keys, {self.num_keys}: "
-                "the keys of a sequence are distinct"
-            )
-        return self
+    num_keys: int = Field(default=8, ge=1, le=100_000)
+    num_values: int = Field(default=8, ge=2, le=100_000)
+    pairs: int = Field(default=16, ge=2, le=10_000)
 
     @property
     def num_tokens(self) -> int:
@@ -168,6 +148,27 @@ class RecallTask(MadeTask):
     def num_answers(self) -> int:
         """Values."""
         return self.num_values
+
+
+@TASKS.register("recall")
+class RecallTask(PairsTask):
+    """Recall the value that stood behind a key, all keys having been shown: three tokens a pair."""
+
+    kind: ClassVar[str] = "recall"
+    judged_things: ClassVar[str] = "queried keys' values"
+    token_shift: ClassVar[bool] = True
+
+    num_keys: int = Field(default=64, ge=2, le=100_000)
+    num_values: int = Field(default=16, ge=2, le=100_000)
+
+    @model_validator(mode="after")
+    def _keys_suffice(self) -> RecallTask:
+        if self.pairs > self.num_keys:
+            raise ValueError(
+                f"pairs is {self.pairs}; expected at most num_keys, {self.num_keys}: "
+                "the keys of a sequence are distinct"
+            )
+        return self
 
     @property
     def length(self) -> int:
@@ -192,20 +193,14 @@ class RecallTask(MadeTask):
 
 
 @TASKS.register("induction")
-class InductionTask(MadeTask):
+class InductionTask(PairsTask):
     """Go on as before: wherever a key comes again, its value follows again.
 
-    Attributes:
-        num_keys, num_values: of the vocabulary; keys come first.
-        pairs: of key and value in a sequence; keys are drawn with repetition.
+    Keys are drawn with repetition.
     """
 
     kind: ClassVar[str] = "induction"
     judged_things: ClassVar[str] = "values of keys that were seen before"
-
-    num_keys: int = Field(default=8, ge=1, le=100_000)
-    num_values: int = Field(default=8, ge=2, le=100_000)
-    pairs: int = Field(default=16, ge=2, le=10_000)
 
     @model_validator(mode="after")
     def _keys_come_again(self) -> InductionTask:
@@ -215,16 +210,6 @@ class InductionTask(MadeTask):
                 "some key has to come again"
             )
         return self
-
-    @property
-    def num_tokens(self) -> int:
-        """Keys and values."""
-        return self.num_keys + self.num_values
-
-    @property
-    def num_answers(self) -> int:
-        """Values."""
-        return self.num_values
 
     @property
     def length(self) -> int:

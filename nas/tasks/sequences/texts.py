@@ -19,8 +19,8 @@ from pydantic import Field, field_validator
 from nas.errors import DataError
 from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data
-from nas.tasks.classification import Classification
 from nas.tasks.sequences.corpus import checked_spec, expanded, made_reviews
+from nas.tasks.sequences.task import SequenceTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ TEST: Final = ("test", "val", "valid")
 
 
 @TASKS.register("texts")
-class TextsTask(Classification):
+class TextsTask(SequenceTask):
     """Tell classes of texts apart.
 
     Attributes:
@@ -50,8 +50,8 @@ class TextsTask(Classification):
             with a folder of .txt files for each class.
         words: vocabulary, what stands for padding and for rare words included.
         length: words that are read of a text: its first half, and its last.
-        train_texts, validation_texts: drawn from the training part, without regard to class.
-        curve_texts: how many of the validation texts judge the epochs before the last.
+        train_examples, validation_examples: texts drawn from the training part, without regard to
+            class; where there are fewer, both shrink in proportion.
     """
 
     kind: ClassVar[str] = "texts"
@@ -61,9 +61,9 @@ class TextsTask(Classification):
     data: str = "made"
     words: int = Field(default=8192, ge=3, le=1_000_000)
     length: int = Field(default=128, ge=2, le=65_536)
-    train_texts: int = Field(default=6000, ge=2)
-    validation_texts: int = Field(default=2500, ge=1)
-    curve_texts: int = Field(default=500, ge=1)
+    train_examples: int = Field(default=6000, ge=2)
+    validation_examples: int = Field(default=2500, ge=1)
+    curve_examples: int = Field(default=500, ge=1)
 
     @field_validator("data")
     @classmethod
@@ -91,9 +91,9 @@ class TextsTask(Classification):
         classes, texts = self._part(TRAIN)
         order = np.random.default_rng(self.data_seed).permutation(len(texts))
         # Where there are fewer, both sides shrink in proportion, as images do.
-        total = self.train_texts + self.validation_texts
+        total = self.train_examples + self.validation_examples
         end = min(total, len(texts))
-        cut = max(1, end * self.train_texts // total)
+        cut = max(1, end * self.train_examples // total)
         own: Labelled = [texts[i] for i in order[:cut]]
         judged: Labelled = [texts[i] for i in order[cut:end]]
         if is_tested:
@@ -120,7 +120,7 @@ class TextsTask(Classification):
         if kind == "textfolder":
             return read_folder(expanded(path), names)
         is_test = names is TEST
-        count = self.train_texts + self.validation_texts
+        count = self.train_examples + self.validation_examples
         return ("blame", "praise"), made_reviews(2 * self.data_seed + is_test, count)
 
     def examples(
@@ -131,11 +131,6 @@ class TextsTask(Classification):
 
         columns = data.train if side == "train" else data.validation
         return Rows(columns["tokens"], columns["labels"], device)
-
-    def judged(self, data: Data, epoch: int) -> int:
-        """All validation texts judge the last epoch, ``curve_texts`` the others."""
-        held_out = data.count("validation")
-        return held_out if epoch == self.epochs else min(self.curve_texts, held_out)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         """An encoder over words, and a mean."""
