@@ -70,6 +70,11 @@ def test_a_text_that_cannot_be_used_is_said(tmp_path, content, words):
         load_task("bytes", data=f"file:{path}").load()
 
 
+def test_a_folder_is_no_text(tmp_path):
+    with pytest.raises(DataError, match="a folder"):
+        load_task("bytes", data=f"file:{tmp_path}").load()
+
+
 def test_made_stories_answer_what_they_ask():
     text = made_story(0, 20_000).decode()
     assert text == made_story(0, 20_000).decode() != made_story(1, 20_000).decode()

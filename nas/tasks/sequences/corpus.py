@@ -47,7 +47,8 @@ def checked_spec(value: str, kinds: Sequence[str]) -> str:
     kind, colon, path = value.partition(":")
     if kind not in kinds or bool(path) == (kind == "made") or (colon and not path):
         wanted = " or ".join(k if k == "made" else f"{k}:PATH" for k in kinds)
-        raise ValueError(f"found {value!r}{near(kind, kinds)}; expected {wanted}")
+        hint = "" if kind in kinds else near(kind, kinds)
+        raise ValueError(f"found {value!r}{hint}; expected {wanted}")
     return value if not path or path.startswith("~") else f"{kind}:{os.path.abspath(path)}"
 
 
@@ -72,7 +73,7 @@ def read_bytes(path: str) -> bytes:
     found = expanded(path)
     try:
         if not found.is_file():
-            raise OSError("there is no such file")
+            raise OSError("a folder" if found.is_dir() else "there is no such file")
         return found.read_bytes()
     except OSError as error:
         reason = error.strerror or str(error)

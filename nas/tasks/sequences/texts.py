@@ -149,16 +149,18 @@ def read_folder(root: Path, part: Sequence[str]) -> tuple[tuple[str, ...], Label
     layout = "expected train/ and test/ with a folder of .txt files for each class"
     if found is None:
         raise DataError(f"{root}: holds no folder {' or '.join(part)}; {layout}.")
-    folders = sorted(path for path in found.iterdir() if path.is_dir())
-    texts = [
-        (path, label) for label, own in enumerate(folders) for path in sorted(own.glob("*.txt"))
-    ]
-    if len({label for _, label in texts}) < max(2, len(folders)):
-        raise DataError(f"{found}: expected at least two folders, each with .txt files; {layout}.")
     try:
-        read = [(path.read_text("utf-8", errors="replace"), label) for path, label in texts]
+        folders = sorted(path for path in found.iterdir() if path.is_dir())
+        paths = [sorted(folder.glob("*.txt")) for folder in folders]
+        read = [
+            (path.read_text("utf-8", errors="replace"), label)
+            for label, own in enumerate(paths)
+            for path in own
+        ]
     except OSError as error:
         raise DataError(f"{found}: a text cannot be read ({error.strerror}).") from None
+    if len(paths) < 2 or not all(paths):
+        raise DataError(f"{found}: expected at least two folders, each with .txt files; {layout}.")
     return tuple(path.name for path in folders), read
 
 
