@@ -148,8 +148,8 @@ def _difference(own: Mapping[int, float], base: Mapping[int, float]) -> dict[str
     if len(gains) < 2:
         return None
     mean = fmean(gains)
-    if len(set(gains)) == 1:  # no spread, of which a test could make nothing
-        return {"mean": mean, "low": mean, "high": mean, "p": 1.0 if mean == 0 else 0.0}
+    if len(set(gains)) == 1:  # without a spread there is nothing that a test could go by
+        return {"mean": mean, "low": mean, "high": mean, "p": 1.0}
     found = ttest_1samp(gains, 0.0)
     low, high = found.confidence_interval(0.95)
     return {"mean": mean, "low": float(low), "high": float(high), "p": float(found.pvalue)}

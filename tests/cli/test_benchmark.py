@@ -52,6 +52,15 @@ def test_benchmark_leaves_out_what_does_not_exist_somewhere(nas, tmp_path, monke
     assert "3/4 of 2" in found.out
 
 
+def test_benchmark_where_nothing_could_be_trained(nas, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "copying.yaml").write_text(TINY.format(name="tiny", kind="copying"))
+    given = ("--tasks", "copying.yaml", "--seeds", 2, "--backend", "local", "--time-limit", 1e-6)
+    found = nas("benchmark", "uniform", *given)
+    assert found.status == 1
+    assert "uniform under tiny: 2 of 2 failed, time_limit" in found.out
+
+
 def test_benchmark_refuses_data_for_a_task_that_is_not_asked_for(nas):
     wrong = nas("benchmark", "uniform", "--tasks", "recall", "--data", "bytes=file:here")
     assert wrong.status != 0

@@ -97,6 +97,12 @@ def test_one_seed_gives_no_verdicts():
     assert "seeds" not in console.file.getvalue()
 
 
+def test_equal_gains_without_a_spread_decide_nothing():
+    found = {"images": trainings({"mha": [0.5, 0.5], "up": [0.75, 0.75]}, ACCURACY)}
+    answer = benchmark_answer(["mha", "up"], found, {"images": {}}, 2)
+    assert answer["mechanisms"][1]["tasks"]["images"]["verdict"] == "undecided"
+
+
 def test_holm_is_holms():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
