@@ -17,6 +17,8 @@ Direction: TypeAlias = Literal["max", "min"]
 
 QUALITY: Final = "quality"
 """In a space's list of objectives: the first metric of whatever task it is searched on."""
+REGRET: Final = ".regret"
+"""Behind the name of one of several tasks: how far a score is from mha's towards ``uniform``'s."""
 COST_REFERENCE: Final = 2.0
 """The reference of a cost is this many times what standard attention costs."""
 

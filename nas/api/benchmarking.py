@@ -92,12 +92,13 @@ def benchmark(
 
 def why_not(genome: Genome, task: Task) -> str:
     """Why a mechanism cannot be trained under a task, or nothing."""
+    model = task.main
     try:
-        own = canonicalise(genome, task.sizes, is_causal=task.is_causal)
-        resolved_digest(own, task.sizes, is_causal=task.is_causal)
-        plan = make_plan(own, task.sizes)
+        own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
+        resolved_digest(own, model.sizes, is_causal=model.is_causal)
+        plan = make_plan(own, model.sizes)
     except NasError as error:
         return str(error)
-    if task.is_causal and plan.unsafe:
+    if model.is_causal and plan.unsafe:
         return f"{', '.join(plan.unsafe)}: sees later tokens, in a causal task."
     return ""

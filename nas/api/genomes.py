@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from nas.sources import Source
-    from nas.tasks import Task
+    from nas.tasks import ModelTask
 
 Given: TypeAlias = str | Path | Genome
 
@@ -114,10 +114,11 @@ def export(
     check_target(path, written.suffix)
     found = resolve(source)
     task = found.task()
-    dim = dim if dim is not None else task.width if task else 64
-    heads = heads if heads is not None else task.heads if task else 4
-    kept = _kept_weights(found, task, dim, heads, layer) if weights else None
-    bias = bool(task and task.qkv_bias)
+    model = task.main if task else None
+    dim = dim if dim is not None else model.width if model else 64
+    heads = heads if heads is not None else model.heads if model else 4
+    kept = _kept_weights(found, model, dim, heads, layer) if weights else None
+    bias = bool(model and model.qkv_bias)
     content = written(found.genome, dim, heads, _origin(found), qkv_bias=bias, is_fast=fast)
     write_export(content, path)
     target = path.with_suffix(".safetensors") if kept else None
@@ -138,19 +139,21 @@ def list_mechanisms() -> dict[str, str]:
     return {name: found.about for name, found in MECHANISMS.items()}
 
 
-def _kept_weights(source: Source, task: Task | None, dim: int, heads: int, layer: int) -> Path:
+def _kept_weights(
+    source: Source, model: ModelTask | None, dim: int, heads: int, layer: int
+) -> Path:
     """The file in which a run keeps the weights of a member of its front."""
-    if task is None or source.run is None or source.digest is None:
+    if model is None or source.run is None or source.digest is None:
         raise ExportError(
             f"{source.text}: has no trained weights; expected a member of a run, such as "
             "latest/best."
         )
-    if (dim, heads) != (task.width, task.heads):
+    if (dim, heads) != (model.width, model.heads):
         raise ExportError(
-            f"the weights were trained at dim {task.width} and heads {task.heads}, not {dim} "
+            f"the weights were trained at dim {model.width} and heads {model.heads}, not {dim} "
             f"and {heads}; leave dim and heads out."
         )
-    own = layers_with_mechanism(source.genome.placement, task.depth)
+    own = layers_with_mechanism(source.genome.placement, model.depth)
     if layer not in own:
         raise ExportError(
             f"layer {layer} does not hold the mechanism; expected one of "

@@ -99,10 +99,10 @@ def _only(
     mechanisms: Mapping[str, Genome], genomes: Sequence[Genome], task: Task, space: str
 ) -> dict[str, Genome]:
     """Those mechanisms of a space that genomes mean."""
-    found = {}
+    found, model = {}, task.main
     for genome in genomes:
-        normal = canonicalise(genome, task.sizes, is_causal=task.is_causal)
-        key = resolved_digest(normal, task.sizes, is_causal=task.is_causal)
+        normal = canonicalise(genome, model.sizes, is_causal=model.is_causal)
+        key = resolved_digest(normal, model.sizes, is_causal=model.is_causal)
         if key not in mechanisms:
             raise TableError(f"mechanism {key} is not in the space {space}.")
         found[key] = mechanisms[key]

@@ -230,8 +230,10 @@ def trainings_of(
         data: of the task, where somebody has loaded them.
     """
     data = data or task.load()
-    metric, setting, causal = task.metrics(data)[0], setting_of(task, {}), task.is_causal
-    genomes = {s.text: canonicalise(s.genome, task.sizes, is_causal=causal) for s in sources}
+    metric, setting, model = task.metrics(data)[0], setting_of(task, {}), task.main
+    genomes = {
+        s.text: canonicalise(s.genome, model.sizes, is_causal=model.is_causal) for s in sources
+    }
     costs = {text: costs_of(genome, setting) for text, genome in genomes.items()}
     evaluator = make_evaluator(execution, task, data)
     try:

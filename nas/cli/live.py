@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nas.cli.progress import Clock
     from nas.objectives import Objective
     from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
-    from nas.store import Candidate
+    from nas.store import Candidate, Counts
 
 SECONDS_BETWEEN_LINES: Final = 30.0
 FRAMES_PER_SECOND: Final = 4
@@ -58,7 +58,7 @@ class Panel(Progress):
         from rich.text import Text
 
         if self.started is None:
-            yield Text("preparing ...", "dim")
+            yield Text(self.preparing, "dim")
             return
         width = options.max_width
         length = min(width, MAX_BAR)
@@ -76,6 +76,11 @@ class Lines(Progress):
     def __init__(self, console: Console, clock: Clock) -> None:
         super().__init__(clock)
         self._console = console
+
+    def on_reference(self, done: int, total: int) -> None:
+        """Say how far the references are."""
+        super().on_reference(done, total)
+        self._say(self.preparing)
 
     def on_start(self, event: Started) -> None:
         """Say what is going to be done."""
@@ -109,7 +114,7 @@ def generation_line(progress: Progress) -> str:
     """How a run stands after a generation, in one line."""
     counts = progress.counts
     parts = [
-        f"{counts.evaluated} evaluated ({counts.failed} failed), {counts.repeated} repeated, "
+        f"{counts.evaluated} evaluated ({ended_early(counts)}), {counts.repeated} repeated, "
         f"{counts.replayed} replayed",
         f"hypervolume {progress.hypervolumes[-1]:.4f}",
         *(f"{title} {_value(*held)}" for title, held in progress.leaders.items() if held),
@@ -117,6 +122,12 @@ def generation_line(progress: Progress) -> str:
     ]
     done = f"generation {progress.generations_done} of {progress.setup.generations}"
     return f"{done}: {', '.join(parts)}"
+
+
+def ended_early(counts: Counts) -> str:
+    """How many failed and, where there are any, how many missed a gate."""
+    gates = f", {counts.stopped} stopped at a gate" if counts.stopped else ""
+    return f"{counts.failed} failed{gates}"
 
 
 def pace(progress: Progress) -> str:
@@ -151,7 +162,7 @@ def _numbers(progress: Progress) -> list[Column]:
             (
                 "repeated",
                 f"{counts.repeated}; replayed {counts.replayed}; rejected {counts.rejected}; "
-                f"failed {counts.failed}",
+                f"failed {counts.failed}; stopped at a gate {counts.stopped}",
             ),
         ]
     )

@@ -30,6 +30,7 @@ class Progress(Listener):
     """The state of a search as far as its events told.
 
     Attributes:
+        preparing: what goes on before it begins.
         started: what began; None before.
         done: trainings that ended, those of earlier sessions included.
         hypervolumes: of each complete generation.
@@ -40,6 +41,7 @@ class Progress(Listener):
     """
 
     def __init__(self, clock: Clock) -> None:
+        self.preparing = "preparing ..."
         self.started: Started | None = None
         self.done = self.generations_done = 0
         self.counts = Counts()
@@ -49,6 +51,10 @@ class Progress(Listener):
         self.last: tuple[Evaluated, ...] = ()
         self.clock = clock
         self._times: tuple[float, ...] = ()
+
+    def on_reference(self, done: int, total: int) -> None:
+        """Know how far the references are."""
+        self.preparing = f"mha and uniform, to compare with: {done} of {total} trainings"
 
     def on_start(self, event: Started) -> None:
         """Begin, with what the record held before this process."""

@@ -19,7 +19,7 @@ from nas.errors import DeviceError, RunError
 from nas.evaluation.trial import Evaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from nas.evaluation.trial import Budget, Reason, Trial
 
@@ -76,7 +76,7 @@ class Dispatcher:
     Args:
         pool: where the workers come from; they start at once.
         workers: how many.
-        budget: of a trial, for the record of a failure.
+        budget: of every trial, for the record of a failure.
         patience: seconds after which a worker that did not answer is ended.
         start_seconds: how long there may be no worker at all: starting one imports torch, and a
             busy cluster has a queue.
@@ -86,7 +86,7 @@ class Dispatcher:
         self,
         pool: Pool,
         workers: int,
-        budget: Callable[[Trial], Budget],
+        budget: Budget,
         *,
         patience: float,
         start_seconds: float,
@@ -249,7 +249,7 @@ class Dispatcher:
         self._replace(slot)
         if ticket.trial is None:
             raise DeviceError(f"no worker could measure its speed: {text}.")
-        budget, seconds = self._budget(ticket.trial), time.monotonic() - slot.since
+        budget, seconds = self._budget, time.monotonic() - slot.since
         failure = Evaluation.failure(ticket.trial, budget, reason, text, slot.name, seconds)
         return [(ticket, failure)]
 

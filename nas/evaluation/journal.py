@@ -1,8 +1,8 @@
 """A file of finished trainings, so that a long comparison can be stopped and gone on with.
 
 One JSON line a training, written as it finishes. A training is known by mechanism (its digest at
-the task's sizes), seed, epochs, task and data; failures are kept for people to read, and tried
-again. No torch: what trains is handed in.
+the task's sizes), seed, task and data; failures are kept for people to read, and tried again.
+No torch: what trains is handed in.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class JournaledEvaluator:
         """Answer what is known, and have the rest trained."""
         rest = []
         for trial in trials:
-            known = None if trial.keeps_weights or trial.stops else self._known.get(_key(trial))
+            known = None if trial.keeps_weights else self._known.get(_key(trial))
             if known is None:
                 rest.append(trial)
             else:
@@ -98,7 +98,7 @@ class JournaledEvaluator:
         self._evaluator.close()
 
     def _append(self, trial: Trial, evaluation: Evaluation) -> None:
-        entry: dict[str, Any] = {"mechanism": trial.key, "epochs": trial.epochs, **self._place}
+        entry: dict[str, Any] = {"mechanism": trial.key, **self._place}
         entry |= {"genome": trial.genome.to_dict(), "evaluation": evaluation.to_dict()}
         try:
             self._file.write(json.dumps(entry) + "\n")
@@ -106,11 +106,11 @@ class JournaledEvaluator:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise self._unusable(error) from None
-        if evaluation.is_ok:
+        if evaluation.status != "failed":
             self._known[_key(trial)] = evaluation
 
-    def _read(self) -> dict[tuple[str, int, int | None], Evaluation]:
-        """The good trainings under this task, on these data."""
+    def _read(self) -> dict[tuple[str, int], Evaluation]:
+        """What trainings gave under this task, on these data; failures are tried again."""
         known = {}
         self._file.seek(0)
         text = self._file.read()
@@ -120,8 +120,8 @@ class JournaledEvaluator:
         for number, line in enumerate(lines[:-1] if is_torn else lines, 1):
             entry, evaluation = self._entry(line, number)
             is_here = all(entry.get(name) == value for name, value in self._place.items())
-            if is_here and evaluation.is_ok:
-                known[entry["mechanism"], evaluation.seed, entry.get("epochs")] = evaluation
+            if is_here and evaluation.status != "failed":
+                known[entry["mechanism"], evaluation.seed] = evaluation
         if is_torn:
             self._file.truncate(len(text[: text.rfind("\n") + 1].encode()))
         return known
@@ -129,7 +129,7 @@ class JournaledEvaluator:
     def _entry(self, line: str, number: int) -> tuple[dict[str, Any], Evaluation]:
         try:
             entry = json.loads(line)
-            if isinstance(entry["mechanism"], str) and isinstance(entry.get("epochs"), int | None):
+            if isinstance(entry["mechanism"], str):
                 return entry, Evaluation.from_dict(entry["evaluation"])
         except (ValueError, TypeError, KeyError, RecursionError, RunError):
             pass
@@ -146,5 +146,5 @@ def _is_beginning(line: str) -> bool:
     return line.startswith(_BEGINNING) or _BEGINNING.startswith(line)
 
 
-def _key(trial: Trial) -> tuple[str, int, int | None]:
-    return trial.key, trial.seed, trial.epochs
+def _key(trial: Trial) -> tuple[str, int]:
+    return trial.key, trial.seed

@@ -101,7 +101,7 @@ class RayEvaluator(Dispatcher):
             super().__init__(
                 _ActorPool(share, (task, ray.put(data), train, share, limit)),
                 share.workers,
-                lambda trial: budget_of(trial, task, data),
+                budget_of(task, data),
                 patience=math.inf if limit is None else limit + grace,
                 start_seconds=execution.start_seconds,
             )

@@ -45,10 +45,11 @@ def study(
         GenomeError: a mechanism does not exist at the task's sizes.
     """
     given = []
-    setting = Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
+    model = task.main
+    setting = Setting(model.sizes, model.qkv_bias, model.is_causal, calibration={})
     for name, genome in mechanisms:
-        own = canonicalise(genome, task.sizes, is_causal=task.is_causal)
-        key = resolved_digest(own, task.sizes, is_causal=task.is_causal)
+        own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
+        key = resolved_digest(own, model.sizes, is_causal=model.is_causal)
         given.append((name, own, key, costs_of(own, setting, ["macs"])["macs"]))
     trials: list[Trial] = []
     wanted: dict[tuple[str, int], list[tuple[str, str, int]]] = {}

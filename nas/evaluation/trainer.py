@@ -12,20 +12,20 @@ import os
 import platform
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from nas.compiler import build_attention, make_plan
+from nas.canonical import canonicalise
 from nas.costs import Setting, costs_of
 from nas.errors import DeviceError
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation
 from nas.genome import layers_with_mechanism
-from nas.mechanisms import mechanism
 from nas.tasks.seeds import derive_seed, seeded
 from nas.training.allocator import keep_freed_memory
+from nas.training.candidate import attention_weights, build_model
 from nas.training.hardware import (
     Meter,
     check_device,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from nas.evaluation.trial import Reason, Status, Trial
     from nas.genome import Genome
-    from nas.tasks import Data, Task
+    from nas.tasks import Data, ModelTask, Stage, Task
     from nas.training.report import Report
 
 TRACEBACK_LINES: Final = 6
@@ -78,10 +78,11 @@ class _Progress:
     """How far a training came, whatever ended it."""
 
     reports: list[Report] = field(default_factory=list)
+    found: dict[str, Mapping[str, float]] = field(default_factory=dict)  # metrics by stage
     status: Status = "ok"
     reason: Reason | None = None
     error: str | None = None
-    execution: str = ""
+    executions: dict[str, None] = field(default_factory=dict)
     weights: bytes | None = None
 
 
@@ -99,8 +100,8 @@ def train_candidate(
         time_limit: seconds, looked at between steps; None for no limit.
 
     Returns:
-        ``ok`` with the task's metrics, ``stopped`` by one of the trial's own rules, or ``failed``
-        with reason and text.
+        ``ok`` with the task's metrics, ``stopped`` at a gate of the task with what it has so far,
+        or ``failed`` with reason and text.
 
     Raises:
         DeviceError: the device is not there, whoever the candidate is.
@@ -111,7 +112,7 @@ def train_candidate(
     meter = Meter(place)
     progress = _Progress()
     try:
-        with own_state(), seeded(derive_seed(trial.seed, "noise")):
+        with own_state():
             _train(trial, task, data, meter, time_limit, progress)
     except Exception as error:  # a candidate's fault is a result
         progress.status = "failed"
@@ -143,7 +144,7 @@ def train_guarded(
     except BaseException as error:  # a candidate never stops the run, sys.exit() included
         reason: Reason = "out_of_memory" if isinstance(error, MemoryError) else "error"
         text, seconds = f"{type(error).__name__}: {error}", time.monotonic() - start
-        budget = budget_of(trial, task, data)
+        budget = budget_of(task, data)
         return Evaluation.failure(trial, budget, reason, text, worker_name(), seconds)
 
 
@@ -155,23 +156,33 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
     """
     from nas.timing import calibrate
 
-    precision = resolve_precision(task.precision, check_device(device))
+    model = task.main
+    precision = resolve_precision(model.precision, check_device(device))
     with own_state():
         measured: Mapping[str, Any] = calibrate(
-            task.sizes,
-            batch=task.batch_size,
+            model.sizes,
+            batch=model.batch_size,
             precision=precision,
             device=device,
-            is_causal=task.is_causal,
-            qkv_bias=task.qkv_bias,
+            is_causal=model.is_causal,
+            qkv_bias=model.qkv_bias,
         )
     return measured
 
 
-def budget_of(trial: Trial, task: Task, data: Data, precision: str | None = None) -> Budget:
-    """What a trial is given; the precision as the task names it, unless it is known."""
-    epochs = min(trial.epochs or task.epochs, task.epochs)
-    return Budget(epochs, task.epoch_size(data), precision or task.precision)
+def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:
+    """What a candidate is given; precision as the task names it, unless the device is known.
+
+    Of several stages, all their epochs as one.
+    """
+    stages = task.stages(data)
+    precisions = dict.fromkeys(
+        stage.task.precision if device is None else resolve_precision(stage.task.precision, device)
+        for stage in stages
+    )
+    sizes = [(stage.task.epochs, stage.task.epoch_size(stage.data)) for stage in stages]
+    epochs, examples = sizes[0] if len(sizes) == 1 else (1, sum(e * n for e, n in sizes))
+    return Budget(epochs, examples, "/".join(precisions))
 
 
 def worker_name() -> str:
@@ -183,34 +194,6 @@ def worker_name() -> str:
 def load_optimizers() -> None:
     """The first optimiser makes torch import its compiler: seconds that no candidate shall pay."""
     torch.optim.AdamW([torch.zeros(1)])
-
-
-def build_model(genome: Genome, task: Task, data: Data, seed: int) -> nn.Module:
-    """A task's model, untrained, with the mechanism where its placement says.
-
-    Raises:
-        GenomeError: the mechanism does not exist at the task's sizes.
-    """
-    own = layers_with_mechanism(genome.placement, task.depth)
-    plan, standard = make_plan(genome), make_plan(mechanism("mha").genome)
-
-    def attention(layer: int) -> nn.Module:
-        chosen = plan if layer in own else standard
-        return build_attention(chosen, task.width, task.heads, qkv_bias=task.qkv_bias)
-
-    return task.build_model(data, attention, seed)
-
-
-def attention_weights(model: nn.Module) -> bytes:
-    """The weights of all attention layers, as safetensors: ``layers.<i>.<name in the block>``."""
-    from safetensors.torch import save
-
-    found = {
-        f"layers.{index}.{name}": weight.detach().cpu().clone().contiguous()
-        for index, block in enumerate(model.attentions())  # type: ignore[operator]
-        for name, weight in block.state_dict().items()
-    }
-    return bytes(save(found))
 
 
 def explain(error: BaseException) -> tuple[Reason, str]:
@@ -232,26 +215,55 @@ def _train(
     time_limit: float | None,
     progress: _Progress,
 ) -> None:
-    # Before the training: what cannot be counted, or says nothing, is not worth its time. Counts of
-    # the reference form by fvcore that differ from the closed formulas are an error.
+    """Train the candidate in each stage, as far as the task lets it come."""
+    stages = task.stages(data)
+    # Before any training: what cannot be counted or does not exist somewhere is not worth its time.
+    # Counts of the reference form by fvcore that differ from the closed formulas are an error.
+    genomes = [_countable(trial.genome, stage.task) for stage in stages]
+    for stage, genome in zip(stages, genomes, strict=True):
+        with seeded(derive_seed(trial.seed, "noise")):
+            model = _stage(genome, trial.seed, stage, meter, time_limit, progress)
+        if trial.keeps_weights and stage.task is task.main:
+            progress.weights = attention_weights(model)
+        if missed := task.missed(progress.found):
+            progress.status, progress.error = "stopped", missed
+            return
+
+
+def _countable(genome: Genome, task: ModelTask) -> Genome:
+    """The normal form at a stage's sizes, which shows that the mechanism exists there."""
+    own = canonicalise(genome, task.sizes, is_causal=task.is_causal)
     setting = Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
-    costs_of(trial.genome, setting, ["elementwise"])
-    model = build_model(trial.genome, task, data, trial.seed)
-    own = layers_with_mechanism(trial.genome.placement, task.depth)
+    costs_of(own, setting, ["elementwise"])
+    return own
+
+
+def _stage(
+    genome: Genome,
+    seed: int,
+    stage: Stage,
+    meter: Meter,
+    time_limit: float | None,
+    progress: _Progress,
+) -> nn.Module:
+    """Train one model; its reports go on where those of the stage before ended."""
+    task, data = stage.task, stage.data
+    model = build_model(genome, task, data, seed)
+    own = layers_with_mechanism(genome.placement, task.depth)
     probe(model.attentions()[own[0]], task.sizes, is_causal=task.is_causal)  # type: ignore[operator]
     graphs = graphs_on(meter.device)
     training = Training(model, task, data, meter, time_limit=time_limit, graphs=graphs)
-    epochs = budget_of(trial, task, data).epochs
+    before = len(progress.reports)
     try:
-        for report in training.reports(epochs, derive_seed(trial.seed, "order")):
+        for report in training.reports(derive_seed(seed, "order")):
+            progress.found[stage.name] = report.metrics
+            if stage.name:
+                named = {f"{stage.name}.{name}": v for name, v in report.metrics.items()}
+                report = replace(report, epoch=before + report.epoch, metrics=named)
             progress.reports.append(report)
-            if any(stop.applies(report) for stop in trial.stops):
-                progress.status = "stopped"
-                return
     finally:
-        progress.execution = training.execution
-    if trial.keeps_weights:
-        progress.weights = attention_weights(model)
+        progress.executions[training.execution] = None
+    return model
 
 
 def _evaluation(
@@ -262,16 +274,16 @@ def _evaluation(
     return Evaluation(
         status=progress.status,
         reason=progress.reason,
-        metrics={} if is_failed else progress.reports[-1].metrics,
+        metrics={} if is_failed else task.summary(progress.found),
         reports=tuple(progress.reports),
         seed=trial.seed,
-        budget=budget_of(trial, task, data, resolve_precision(task.precision, meter.device)),
+        budget=budget_of(task, data, meter.device),
         wall_seconds=meter.elapsed,
         core_seconds=meter.core_seconds,
         peak_memory_bytes=meter.peak_memory_bytes,
         worker=worker_name(),
         hardware=hardware_name(meter.device),
-        execution=progress.execution,
+        execution="; ".join(progress.executions),
         error=error[-MAX_ERROR_CHARACTERS:] if error else None,
-        weights=None if is_failed else progress.weights,
+        weights=progress.weights if progress.status == "ok" else None,
     )

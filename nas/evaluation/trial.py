@@ -31,29 +31,6 @@ MAX_ERROR_CHARACTERS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """A trial's own rule: end after an epoch's report whose metric is worse than this.
-
-    Computed when the trial is asked for, so that no decision depends on who finished first.
-
-    Attributes:
-        least: what the metric must reach (or, where less is better, stay under) after ``epoch``.
-    """
-
-    epoch: int
-    metric: str
-    least: float
-    direction: Literal["max", "min"] = "max"
-
-    def applies(self, report: Report) -> bool:
-        """Whether the trial ends with this report."""
-        if report.epoch != self.epoch:
-            return False
-        value = report.metrics[self.metric]
-        return value < self.least if self.direction == "max" else value > self.least
-
-
-@dataclass(frozen=True, slots=True)
 class Trial:
     """One training to do.
 
@@ -62,9 +39,6 @@ class Trial:
         genome: in normal form, already validated.
         seed: the training seed, from `training_seed`.
         repeat: the how-manieth training of its genome, from 0.
-        epochs: of the task's, how many to train; None for all of them. The schedule is always that
-            of all, so that a longer trial begins as a shorter one.
-        stops: rules that may end it earlier.
         work: how long it will take, in any unit that is the same for all: longest first.
         keeps_weights: whether the attention layers' weights come back with the evaluation.
     """
@@ -73,8 +47,6 @@ class Trial:
     genome: Genome
     seed: int
     repeat: int = 0
-    epochs: int | None = None
-    stops: tuple[Stop, ...] = ()
     work: float = 0.0
     keeps_weights: bool = False
 
@@ -97,7 +69,7 @@ class Evaluation:
     """What one trial gave. Only an `ok` one can reach a front.
 
     Attributes:
-        status: "ok", "stopped" (by its own rule, as far as it came) or "failed".
+        status: "ok", "stopped" (at a gate of its task, as far as it came) or "failed".
         reason: why it failed; None unless the status is "failed".
         metrics: of the last report, by name; finite when "ok".
         reports: one an epoch, as far as training came.
@@ -105,7 +77,7 @@ class Evaluation:
         worker: who did it: a host and a process id.
         hardware: the processor or GPU that trained.
         execution: how its steps ran, for people: "cpu, eager", "cuda graph", or why not so.
-        error: the error text of a failure.
+        error: the error text of a failure, or the gate that was missed.
         weights: safetensors of the attention layers, if asked for; kept as a file, not as a row.
     """
 

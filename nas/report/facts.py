@@ -207,6 +207,7 @@ def tally(facts: RunFacts) -> list[tuple[str, str]]:
             f"{counts.replayed} replayed, {counts.rejected} rejected",
         ),
         ("failed", f"{counts.failed}" + (f" ({reasons})" if reasons else "")),
+        *([("stopped at a gate", str(counts.stopped))] if counts.stopped else []),
         ("time", f"{wall}; {core} of core time{busy}"),
         ("hypervolume", f"{facts.hypervolume:.4f} (reference: {reference})"),
     ]

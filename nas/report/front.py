@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.objectives import REGRET
 from nas.report.facts import gather, headline, p_cell, tally
 from nas.report.table import Column, named_values, say, say_table
 from nas.report.text import plural
@@ -108,6 +109,8 @@ def front_columns(facts: RunFacts) -> list[Column]:
         means = [facts.confirmed(m).get(title) for m in members]
         cells = [amount(v["mean"], first.unit, v["error"]) if v else "" for v in means]
         columns.append(Column(title, cells, "right", rank=1))
+    limits = [_limit(m) for m in members]
+    columns.append(Column("limited by", limits if any(limits) else [], rank=1))
     shown = {objective.name for objective in objectives}
     columns += [
         _column(members, name, "", rank=3)
@@ -140,6 +143,12 @@ def next_commands(facts: RunFacts, label: str) -> list[Column]:
 def _column(members: Sequence[Candidate], name: str, unit: str, rank: int) -> Column:
     cells = [amount(m.objectives[name], unit, m.errors.get(name)) for m in members]
     return Column(header(name, unit), cells, "right", rank=rank)
+
+
+def _limit(member: Candidate) -> str:
+    """Of several tasks, the one with the largest regret."""
+    regrets = {name: value for name, value in member.scores.items() if name.endswith(REGRET)}
+    return max(regrets, key=regrets.__getitem__).removesuffix(REGRET) if len(regrets) > 1 else ""
 
 
 def _mark(facts: RunFacts, member: Candidate) -> str:

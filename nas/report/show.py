@@ -59,7 +59,8 @@ def examine(
         ) from None
     sizes, task = Sizes(), source.task()
     if task is not None:
-        sizes = Sizes(task.sizes.dim, task.sizes.heads, task.sizes.tokens, task.qkv_bias)
+        found = task.main.sizes
+        sizes = Sizes(found.dim, found.heads, found.tokens, task.main.qkv_bias)
     given: dict[str, Any] = {"dim": dim, "heads": heads, "tokens": tokens}
     sizes = replace(sizes, **{name: size for name, size in given.items() if size is not None})
     name, priced = digest(source.genome), price(plan.genome, sizes)

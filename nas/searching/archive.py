@@ -38,7 +38,9 @@ FEWEST: Final = 8  # mechanisms known, before anything is believed
 
 @dataclass
 class Archive:
-    """What was told, by resolved digest; failures are left out, and never believed in.
+    """What was told, by resolved digest.
+
+    What failed is left out. What missed a gate is learned from, and is no more ``known``.
 
     Attributes:
         objectives: of the run.
@@ -66,8 +68,7 @@ class Archive:
             self._num_told += 1
             if one.costs is None:
                 self._bad.add(one.key)
-                continue
-            for costs in one.each or (one.costs,):
+            for costs in one.each or ((one.costs,) if one.costs else ()):
                 self._learn(one, costs)
         self._estimates = self._p = None
 

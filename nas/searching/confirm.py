@@ -144,14 +144,14 @@ def confirm_run(
 
 def _subjects(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Subject, ...]:
     """Members, then the controls; each mechanism once, whatever its names are."""
-    known = {str(c.proposal.key): c for c in candidates(run)}
+    known, model = {str(c.proposal.key): c for c in candidates(run)}, task.main
     setting = setting_of(task, run.setup.calibration)
     names = dict.fromkeys([o.name for o in run.setup.objectives if not o.is_metric])
     found: dict[str, Subject] = {}
 
     def add(genome: Genome, name: str | None) -> None:
-        own = canonicalise(genome, task.sizes, is_causal=task.is_causal)
-        key = resolved_digest(own, task.sizes, is_causal=task.is_causal)
+        own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
+        key = resolved_digest(own, model.sizes, is_causal=model.is_causal)
         costs = costs_of(own, setting, names | dict.fromkeys(DEFAULT_COSTS))
         found.setdefault(key, Subject(key, digest(own), name, own, costs, known.get(key)))
 
@@ -214,9 +214,9 @@ def _lacking(run: Run, stage: Stage, subjects: Sequence[Subject], seeds: int) ->
         for found in run.confirmations()
         if (found.part, found.task) == where and found.evaluation.reason != LOST
     }
-    task, setting = stage.task, setting_of(stage.task, {})
+    model, setting = stage.task.main, setting_of(stage.task, {})
     genomes = {
-        s.key: canonicalise(s.genome, task.sizes, is_causal=task.is_causal) for s in subjects
+        s.key: canonicalise(s.genome, model.sizes, is_causal=model.is_causal) for s in subjects
     }
     work = {key: costs_of(genome, setting, ["macs"])["macs"] for key, genome in genomes.items()}
     for repeat in range(seeds):

@@ -13,6 +13,7 @@ from nas.searching.front_file import write_front
 from nas.searching.listener import Ended, Listener, Started
 from nas.searching.loop import LOST, Loop
 from nas.searching.proposing import MAX_ATTEMPTS
+from nas.searching.references import with_references
 from nas.searching.setup import (
     check_count,
     check_space,
@@ -39,6 +40,7 @@ from nas.store import (
 )
 from nas.store.files import typed
 from nas.store.lock import acquire
+from nas.tasks.suite import Suite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,24 +72,29 @@ def run_search(
     """Begin a run and do it to its end, or until Ctrl-C.
 
     Args:
-        make_evaluator: called once, with the task and its data; the evaluator is closed here.
+        make_evaluator: called with a task and its data; first with the members of a suite whose
+            references are not known. Evaluators are closed here.
         root, name: where the run's folder goes, and how it is called; see ``create_run``.
         command: what a person typed, for the record.
 
     Raises:
         NasError: space, task or data cannot be used, or the folder cannot be written.
     """
-    check_space(space, is_causal=task.is_causal)
+    check_space(space, is_causal=task.main.is_causal)
     if name is not None:
         check_name(name, root)
     data = task.load()
     objective_names(space, task.metrics(data))
+    listener = listener or Listener()
+    if isinstance(task, Suite) and not task.references:
+        seed, heard = settings.seed, listener.on_reference
+        task = with_references(task, data, make_evaluator, seed=seed, heard=heard)
     evaluator = make_evaluator(task, data)
     try:
         setup = _make_setup(space, task, data, settings, evaluator)
         session = this_session(command, workers=evaluator.workers)
         with create_run(root, setup, session, name=name) as writer:
-            return _work(writer, task, evaluator, listener or Listener())
+            return _work(writer, task, evaluator, listener)
     finally:
         evaluator.close()
 

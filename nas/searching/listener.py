@@ -81,6 +81,9 @@ class Listener:
     Called from the process that writes the run, one call at a time.
     """
 
+    def on_reference(self, done: int, total: int) -> None:
+        """One of so many trainings that regrets will be relative to has ended."""
+
     def on_start(self, event: Started) -> None:
         """The run is open."""
 

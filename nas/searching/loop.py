@@ -177,10 +177,13 @@ class Loop:
         if len(ended) < len(self._repeats[number]):
             return
         rows = None
-        if all(one.is_ok for one in ended.values()):
-            values = ({**proposal.costs, **ended[i].metrics} for i in sorted(ended))
+        if not any(one.status == "failed" for one in ended.values()):
+            worst = {o.name: o.reference for o in self._setup.objectives}
+            given = (ended[i].metrics if ended[i].is_ok else {} for i in sorted(ended))
+            values = ({**worst, **proposal.costs, **found} for found in given)
             rows = [as_costs(self._setup.objectives, found) for found in values]
-        self._results[number] = Told.of(proposal, rows)
+        is_ok = all(one.is_ok for one in ended.values())
+        self._results[number] = Told.of(proposal, rows, is_ok=is_ok)
         while len(self._told) in self._results:
             self._told.append(self._results[len(self._told)])
 

@@ -130,7 +130,8 @@ def make_objectives(
 
 def setting_of(task: Task, calibration: Mapping[str, Any]) -> Setting:
     """Where a task's candidates are counted."""
-    return Setting(task.sizes, task.qkv_bias, task.is_causal, calibration)
+    model = task.main
+    return Setting(model.sizes, model.qkv_bias, model.is_causal, calibration)
 
 
 def make_proposer(setup: RunSetup, setting: Setting) -> Proposer:
@@ -206,7 +207,7 @@ def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
     found = frozen_task(task, data).fingerprint
     if found != document.fingerprint:
         raise RunError(
-            f"{folder}: task {task.name!r} with the data {task.data} now has the fingerprint "
+            f"{folder}: task {task.name!r} with the data {data.name} now has the fingerprint "
             f"{found}, but the run was begun with {document.fingerprint}: data or recipe have "
             "changed, and results would not be comparable. Restore them, say where the data are "
             "now, or start a new run."

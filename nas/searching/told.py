@@ -40,8 +40,10 @@ class Told:
     Attributes:
         number: of the proposal, from 0.
         key: the digest resolved at the task's sizes: equal for trainings of one mechanism.
-        costs: the objectives as measured by this proposal's training; None where it failed.
-        each: the same of each of the proposal's trainings, where it asked for several.
+        costs: the objectives as measured by this proposal's training; None where it failed, or
+            missed a gate of its task.
+        each: the same of each of the proposal's trainings; where some missed a gate, as bad as can
+            be, for those who learn what to keep away from.
         counted: costs by name, known before.
         is_repeat: a known mechanism with another seed; an algorithm may leave it to the archive.
     """
@@ -56,15 +58,21 @@ class Told:
     is_repeat: bool = False
 
     @classmethod
-    def of(cls, proposal: Proposal, trainings: Sequence[Costs] | None) -> Told:
-        """The result of a proposal: the objectives of each training; None where one failed."""
+    def of(
+        cls, proposal: Proposal, trainings: Sequence[Costs] | None, *, is_ok: bool = True
+    ) -> Told:
+        """The result of a proposal: the objectives of each training; None where one failed.
+
+        Args:
+            is_ok: whether none missed a gate.
+        """
         columns = zip(*trainings, strict=True) if trainings else ()
         return cls(
             number=proposal.number,
             genome=proposal.genome,
             digest=proposal.digest,
             key=str(proposal.key),
-            costs=tuple(map(fmean, columns)) if trainings else None,
+            costs=tuple(map(fmean, columns)) if trainings and is_ok else None,
             each=tuple(trainings or ()),
             counted=proposal.costs,
             is_repeat=proposal.is_repeat,

@@ -148,7 +148,7 @@ class Counts:
 
     proposed = evaluated + repeated + replayed + rejected + those still to be trained. ``evaluated``
     counts mechanisms whose first trainings have ended, ``repeated`` further trainings of one,
-    ``failed`` mechanisms of which a training failed.
+    ``failed`` mechanisms of which a training failed, ``stopped`` those of which one missed a gate.
     """
 
     proposed: int = 0
@@ -157,6 +157,7 @@ class Counts:
     replayed: int = 0
     rejected: int = 0
     failed: int = 0
+    stopped: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         """Counts of both together."""

@@ -168,13 +168,15 @@ class Run(AbstractContextManager["Run"]):
 
     def _counts_by_generation(self) -> dict[int, Counts]:
         found = self._database.query(
-            "WITH ended AS (SELECT key, count(*) AS trainings, max(status = 'failed') AS failed "
+            "WITH ended AS (SELECT key, count(*) AS trainings, max(status = 'failed') AS failed, "
+            "max(status = 'stopped') AS stopped "
             "FROM trials GROUP BY key) "
             "SELECT number / (SELECT population FROM run) AS generation, count(*) AS proposed, "
             "sum(verdict = 'new' AND ifnull(trainings, 0) >= (SELECT repeats FROM run)) "
             "AS evaluated, sum(verdict = 'repeated') AS repeated, "
             "sum(verdict = 'replayed') AS replayed, sum(verdict = 'rejected') AS rejected, "
-            "sum(verdict = 'new' AND ifnull(failed, 0)) AS failed "
+            "sum(verdict = 'new' AND ifnull(failed, 0)) AS failed, "
+            "sum(verdict = 'new' AND ifnull(stopped, 0)) AS stopped "
             "FROM proposals LEFT JOIN ended USING (key) GROUP BY 1"
         )
         return {row.pop("generation"): Counts(**row) for row in found}

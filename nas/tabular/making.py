@@ -36,8 +36,9 @@ def mechanisms_of(space: SearchSpace, task: Task, limit: int | None = None) -> d
     Raises:
         SpaceError: there are none.
     """
+    model = task.main
     found = dict(
-        enumerate_space(space, load_policy(space.policy), task.sizes, is_causal=task.is_causal)
+        enumerate_space(space, load_policy(space.policy), model.sizes, is_causal=model.is_causal)
     )
     keys = sorted(found)
     order = np.random.default_rng(0).permutation(len(keys))[:limit]
@@ -53,7 +54,8 @@ def train_table(
     on_training: Callable[[Trial, Evaluation], None],
 ) -> dict[str, tuple[Evaluation, ...]]:
     """Train each mechanism with each seed; what an evaluator knows already is not repeated."""
-    setting = Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
+    model = task.main
+    setting = Setting(model.sizes, model.qkv_bias, model.is_causal, calibration={})
     trials = [
         Trial(
             key,

@@ -87,8 +87,8 @@ class Table:
     @cached_property
     def setting(self) -> Setting:
         """Where its mechanisms are counted."""
-        task = parse_task(parse_yaml(self.task.text, self.name), f"table {self.name}")
-        return Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
+        model = parse_task(parse_yaml(self.task.text, self.name), f"table {self.name}").main
+        return Setting(model.sizes, model.qkv_bias, model.is_causal, calibration={})
 
     def key_of(self, genome: Genome) -> str:
         """What the mechanism is called here, at the table's own sizes.

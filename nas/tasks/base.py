@@ -1,8 +1,8 @@
 """What a task is: all that decides how a candidate is trained and judged, behind one boundary.
 
-Above it, nothing knows images or tokens: a task gives sizes, data, a model with a slot for
-attention in each layer, a loss, and metrics. A family is a class with a ``kind``; a task is one of
-its instances, read from YAML. ``TASKS`` knows the families.
+Above it, nothing knows images or tokens: a task gives sizes, data, models with a slot for attention
+in each layer, a loss, and metrics. A family is a class with a ``kind``; a task is one of its
+instances, read from YAML. ``TASKS`` knows the families. Most train one model (``ModelTask``).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Data:
         train, validation: columns by name, equally long within a side; disjoint.
         digest: of the content, 16 hex characters: moved data are the same data.
         facts: small values that model or batches need (number of classes, mean, deviation).
+        parts: the data of a task that is made of several, by their names.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Data:
     validation: Mapping[str, NDArray[np.generic]]
     digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Data] = field(default_factory=dict)
 
     def count(self, side: Side) -> int:
         """Examples of a side."""
@@ -68,16 +70,87 @@ class Examples(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Stage:
+    """One model that a candidate is trained in.
+
+    Attributes:
+        name: of the stage; empty where a task has no other.
+    """
+
+    name: str
+    task: ModelTask
+    data: Data
+
+
 class Task(Frozen):
-    """How to train and judge a candidate; families add their data and model.
+    """What candidates are trained on: one model, or several one after the other.
 
     Attributes:
         kind: of the family, as ``TASKS`` and YAML name it.
         data_kinds: what ``data`` may begin with, up to a colon.
-        is_causal: whether each token sees itself and earlier ones alone.
-        num_tallies: how many numbers ``tally`` gives.
         name, about: for people; they change no result.
         data: where examples come from, as the family reads it.
+    """
+
+    kind: ClassVar[str]
+    data_kinds: ClassVar[tuple[str, ...]]
+
+    name: Name
+    about: str = ""
+    data: str
+
+    @property
+    @abstractmethod
+    def main(self) -> ModelTask:
+        """The one at whose sizes mechanisms are named and counted."""
+
+    @abstractmethod
+    def load(self) -> Data:
+        """The data, in memory; raises DataError where they cannot be had."""
+
+    def load_test(self) -> Data:
+        """The same training examples, with the data's test set in place of what is held out.
+
+        A search never calls this. Raises DataError where there is no test set, as here.
+        """
+        raise DataError(
+            f"task {self.name!r}: the family {self.kind!r} has no test set; expected one that has, "
+            "such as images."
+        )
+
+    @abstractmethod
+    def stages(self, data: Data) -> tuple[Stage, ...]:
+        """The models that a candidate is trained in, in order."""
+
+    @abstractmethod
+    def metrics(self, data: Data) -> tuple[Metric, ...]:
+        """What judges a candidate, the first being what is searched by default."""
+
+    @abstractmethod
+    def summary(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """Metrics by name, from what the stages that have ended gave, by their names."""
+
+    def missed(self, found: Mapping[str, Mapping[str, float]]) -> str:
+        """Why a candidate is trained no further after these stages, or nothing."""
+        return ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that ``nas.tasks.parse_task`` reads, ``kind`` included."""
+        return {"kind": self.kind, **self.model_dump(mode="json")}
+
+    def fingerprint(self) -> str:
+        """A digest, 16 hex characters, of everything here that changes a result, data apart."""
+        fields = self.model_dump(mode="json", exclude={"name", "about", "data"})
+        return fingerprint_of([self.kind, RECIPE, fields])
+
+
+class ModelTask(Task):
+    """A task that trains one model; families add their data and model.
+
+    Attributes:
+        is_causal: whether each token sees itself and earlier ones alone.
+        num_tallies: how many numbers ``tally`` gives.
         width, depth, heads, mlp_ratio, activation, dropout, final_norm, qkv_bias, init_std: of the
             transformer.
         epochs, batch_size: of the training; after each epoch it reports.
@@ -89,14 +162,9 @@ class Task(Frozen):
         data_seed: of every draw that makes or splits the data.
     """
 
-    kind: ClassVar[str]
-    data_kinds: ClassVar[tuple[str, ...]]
     is_causal: ClassVar[bool] = False
     num_tallies: ClassVar[int]
 
-    name: Name
-    about: str = ""
-    data: str
     width: int = Field(default=64, ge=1, le=8192)
     depth: int = Field(default=2, ge=1, le=128)
     heads: int = Field(default=4, ge=1)
@@ -118,9 +186,14 @@ class Task(Frozen):
     data_seed: int = Field(default=0, ge=0, lt=2**63)
 
     @model_validator(mode="after")
-    def _heads_divide_width(self) -> Task:
+    def _heads_divide_width(self) -> ModelTask:
         if self.width % self.heads:
             raise ValueError(f"heads is {self.heads}; expected a divisor of width {self.width}")
+        return self
+
+    @property
+    def main(self) -> ModelTask:
+        """Itself."""
         return self
 
     @property
@@ -128,23 +201,13 @@ class Task(Frozen):
     def sizes(self) -> ModelSizes:
         """Model width, heads, layers and tokens."""
 
-    @abstractmethod
-    def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """What judges a model, the first being what is searched by default."""
+    def stages(self, data: Data) -> tuple[Stage, ...]:
+        """This one."""
+        return (Stage("", self, data),)
 
-    @abstractmethod
-    def load(self) -> Data:
-        """The data, in memory; raises DataError where they cannot be had."""
-
-    def load_test(self) -> Data:
-        """The same training examples, with the data's test set in place of what is held out.
-
-        A search never calls this. Raises DataError where there is no test set, as here.
-        """
-        raise DataError(
-            f"task {self.name!r}: the family {self.kind!r} has no test set; expected one that has, "
-            "such as images."
-        )
+    def summary(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """What its model scored."""
+        return dict(found[""])
 
     @abstractmethod
     def examples(
@@ -182,15 +245,10 @@ class Task(Frozen):
     def score(self, totals: list[float]) -> dict[str, float]:
         """The metrics by name, from the tallies of all batches."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that ``nas.tasks.parse_task`` reads, ``kind`` included."""
-        return {"kind": self.kind, **self.model_dump(mode="json")}
 
-    def fingerprint(self) -> str:
-        """A digest, 16 hex characters, of everything here that changes a result, data apart."""
-        fields = self.model_dump(mode="json", exclude={"name", "about", "data"})
-        text = json.dumps([self.kind, RECIPE, fields], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+def fingerprint_of(content: Any) -> str:
+    """A digest of plain data, 16 hex characters."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 RECIPE: Final = 3
@@ -199,6 +257,6 @@ RECIPE: Final = 3
 TASKS: Final[Registry[type[Task]]] = Registry(
     "task family",
     "nas.tasks",
-    modules=("nas.tasks.images", "nas.tasks.sequences"),
+    modules=("nas.tasks.images", "nas.tasks.sequences", "nas.tasks.suite"),
     error=TaskError,
 )

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from nas.objectives import Metric
-from nas.tasks.base import Data, Task
+from nas.tasks.base import Data, ModelTask
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,7 +23,7 @@ NOT_ASKED: Final = -1
 """The label of a token at which there is nothing to say."""
 
 
-class Classification(Task):
+class Classification(ModelTask):
     """A task of classes; families add data and model, and say how many classes there are."""
 
     num_tallies: ClassVar[int] = 3

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nas.tasks.seeds import derive_seed, seeded
 
 if TYPE_CHECKING:
-    from nas.tasks.base import MakeAttention, Task
+    from nas.tasks.base import MakeAttention, ModelTask
 
 ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 
@@ -29,7 +29,7 @@ class Transformer(nn.Module):
         seed: of all initialisation; the attention of each layer gets a stream of its own.
     """
 
-    def __init__(self, task: Task, attention: MakeAttention, seed: int) -> None:
+    def __init__(self, task: ModelTask, attention: MakeAttention, seed: int) -> None:
         super().__init__()
         with seeded(derive_seed(seed, "layers")):
             self.layers = nn.ModuleList(Layer(task) for _ in range(task.depth))
@@ -65,7 +65,7 @@ class Layer(nn.Module):
 
     attention: nn.Module
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ModelTask) -> None:
         super().__init__()
         hidden = round(task.width * task.mlp_ratio)
         self.attention_norm = nn.LayerNorm(task.width)

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from nas.tasks import Data, Examples, Side, Task
+    from nas.tasks import Data, Examples, ModelTask, Side
     from nas.training.hardware import Meter
     from nas.training.stepping import CudaGraphs
 
 JUDGED_AT_ONCE: Final = 128
 """Examples in a batch without gradients: on a CPU more no longer fit its second-level cache."""
 JUDGED_AT_ONCE_ON_GPU: Final = 512
+MOST_PREPARED: Final = 16
+"""Sides of data that a process keeps ready, two for each stage of a task."""
 
 
 class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
@@ -47,7 +49,7 @@ class Training:
     def __init__(
         self,
         model: nn.Module,
-        task: Task,
+        task: ModelTask,
         data: Data,
         meter: Meter,
         *,
@@ -80,8 +82,8 @@ class Training:
         said = f", judging: {judging.execution}" if judging.has_failed else ""
         return f"{self._training.execution}{said}"
 
-    def reports(self, epochs: int, order_seed: int) -> Iterator[Report]:
-        """Train so many epochs of the task's, with a report after each.
+    def reports(self, order_seed: int) -> Iterator[Report]:
+        """Train the task's epochs, with a report after each.
 
         Raises:
             Diverged: the loss or an output is no longer finite.
@@ -89,7 +91,7 @@ class Training:
         """
         task, data = self._task, self._data
         rng = torch.Generator().manual_seed(order_seed)
-        for epoch in range(1, epochs + 1):
+        for epoch in range(1, task.epochs + 1):
             self._repeat(self._training, task.order(data, epoch, rng))
             loss = self._learn.mean_loss()
             self._repeat(self._judging, torch.arange(task.judged(data, epoch)))
@@ -109,9 +111,9 @@ class Training:
             raise TimeIsUp(f"stopped after its time limit of {self._time_limit:g} s")
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=MOST_PREPARED)
 def prepared(
-    task: Task, data: Data, side: Side, device: torch.device, dtype: torch.dtype
+    task: ModelTask, data: Data, side: Side, device: torch.device, dtype: torch.dtype
 ) -> Examples:
     """A side of the data on a device: a process trains one candidate after the other on it."""
     return task.examples(data, side, device, dtype)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nas.tasks import Task
+    from nas.tasks import ModelTask
 
 FIRST_MOMENT: Final = 0.9
 LEAST_DIVISOR: Final = 1e-8
@@ -28,7 +28,7 @@ LEAST_DIVISOR: Final = 1e-8
 
 def make_optimizer(
     weights: Sequence[nn.Parameter],
-    task: Task,
+    task: ModelTask,
     steps: int,
     device: torch.device,
     *,
@@ -45,7 +45,7 @@ def make_optimizer(
     return CapturableAdamW(weights, task, schedule_of(task, steps).to(device))
 
 
-def decay_of(weight: Tensor, task: Task) -> float:
+def decay_of(weight: Tensor, task: ModelTask) -> float:
     """How much a weight decays: all do, or those with rows and columns."""
     return task.weight_decay if task.decay == "all" or weight.ndim > 1 else 0.0
 
@@ -53,7 +53,7 @@ def decay_of(weight: Tensor, task: Task) -> float:
 class ScheduledAdamW:
     """torch's fused AdamW, whose numbers change on the host."""
 
-    def __init__(self, weights: Sequence[nn.Parameter], task: Task, steps: int) -> None:
+    def __init__(self, weights: Sequence[nn.Parameter], task: ModelTask, steps: int) -> None:
         by_decay: dict[float, list[nn.Parameter]] = {}
         for weight in weights:
             by_decay.setdefault(decay_of(weight, task), []).append(weight)
@@ -82,7 +82,7 @@ class CapturableAdamW:
         schedule: (steps, 2), rate and momentum of every step, in float64 on the weights' device.
     """
 
-    def __init__(self, weights: Sequence[nn.Parameter], task: Task, schedule: Tensor) -> None:
+    def __init__(self, weights: Sequence[nn.Parameter], task: ModelTask, schedule: Tensor) -> None:
         self._weights = [weight for weight in weights if weight.requires_grad]
         self._decays = [decay_of(weight, task) for weight in self._weights]
         self._schedule, self._beta2 = schedule, task.beta2
@@ -138,7 +138,7 @@ class CapturableAdamW:
 Optimizer: TypeAlias = ScheduledAdamW | CapturableAdamW
 
 
-def schedule_of(task: Task, steps: int) -> Tensor:
+def schedule_of(task: ModelTask, steps: int) -> Tensor:
     """Rate and momentum of each step, as torch's own schedule has them: (steps, 2), float64."""
     weight = torch.zeros(1)
     inner = torch.optim.AdamW([weight], lr=task.learning_rate)
@@ -152,7 +152,7 @@ def schedule_of(task: Task, steps: int) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def _scheduled(optimizer: torch.optim.Optimizer, task: Task, steps: int) -> Callable[[], None]:
+def _scheduled(optimizer: torch.optim.Optimizer, task: ModelTask, steps: int) -> Callable[[], None]:
     """What brings the optimiser's numbers to the next step."""
     if task.schedule == "constant":
         return lambda: None

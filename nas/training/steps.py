@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from nas.tasks import Examples, Task
+    from nas.tasks import Examples, ModelTask
     from nas.training.optimizers import Optimizer
 
 
@@ -34,7 +34,7 @@ class TrainStep:
     is_training: ClassVar[bool] = True
 
     model: nn.Module
-    task: Task
+    task: ModelTask
     examples: Examples
     precision: str
     device: torch.device
@@ -88,7 +88,7 @@ class EvalStep:
     is_training: ClassVar[bool] = False
 
     model: nn.Module
-    task: Task
+    task: ModelTask
     examples: Examples
     precision: str
     device: torch.device

@@ -78,12 +78,11 @@ def test_a_line_that_a_kill_cut_short_is_trained_again(run, path, trials_named):
     assert run(trials)[1] == []
 
 
-def test_another_task_seed_or_budget_is_another_training(run, task, trials_named):
+def test_another_task_or_seed_is_another_training(run, task, trials_named):
     (trial,) = trials_named("a")
     run([trial])
     assert run([trial], task.model_copy(update={"epochs": 2}))[1] == ["a"]
     assert run(trials_named("x", "a"))[1] == ["x", "a"]
-    assert run([replace(trial, epochs=1)])[1] == ["a"]
     found, trained = run([replace(trial, keeps_weights=True)])
     assert trained == ["a"]
     assert found["a"].weights

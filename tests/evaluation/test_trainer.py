@@ -14,9 +14,10 @@ from nas import costs
 from nas.errors import DeviceError
 from nas.evaluation import trainer
 from nas.evaluation.trainer import build_model, train_candidate, train_guarded
-from nas.evaluation.trial import Budget, Evaluation, Stop, Trial
+from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.mechanisms import mechanism
 from nas.tasks import load_task
+from nas.training import candidate
 
 
 def task_for(**overrides):
@@ -73,28 +74,6 @@ def test_train_candidate_records_what_was_done(data):
     assert evaluation.execution == "cpu, eager"
     assert evaluation.weights is None
     assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
-
-
-def test_a_trial_of_fewer_epochs_is_the_beginning_of_a_longer_one(data):
-    task = task_for(epochs=3)
-    whole, part = (train_candidate(trial(epochs=n), task, data) for n in (None, 2))
-    assert outcome(part) == outcome(whole)[:2]
-    assert part.metrics == whole.reports[1].metrics
-    assert part.budget.epochs == 2
-    assert train_candidate(trial(epochs=99), task, data).budget.epochs == 3
-
-
-def test_a_trial_is_stopped_by_its_own_rule_alone(data):
-    task = task_for(epochs=3)
-    whole = train_candidate(trial(), task, data)
-    loss = whole.reports[1].metrics["log_loss"]
-    hard, soft = (Stop(2, "log_loss", loss + d, "min") for d in (-0.01, 0.01))
-    stopped = train_candidate(trial(stops=(soft, hard), keeps_weights=True), task, data)
-    assert (stopped.status, stopped.reason, stopped.error) == ("stopped", None, None)
-    assert len(stopped.reports) == 2
-    assert stopped.metrics == whole.reports[1].metrics
-    assert stopped.weights is None
-    assert train_candidate(trial(stops=(soft,)), task, data).metrics == whole.metrics
 
 
 @pytest.mark.parametrize("placement", ["all", "first"])
@@ -168,7 +147,7 @@ def allocate(x):
     ],
 )
 def test_train_candidate_records_a_fault_of_the_candidate(data, monkeypatch, fault, reason, words):
-    monkeypatch.setattr(trainer, "build_attention", lambda *_, **__: Faulty(fault))
+    monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(fault))
     evaluation = train_candidate(trial(), task_for(), data)
     assert (evaluation.status, evaluation.reason) == ("failed", reason)
     assert words in evaluation.error
@@ -187,7 +166,7 @@ def test_a_count_that_contradicts_its_formula_fails_the_trial(data, genome, monk
 
 
 def test_a_block_that_sees_later_tokens_fails_a_causal_task(monkeypatch):
-    monkeypatch.setattr(trainer, "build_attention", lambda *_, **__: Faulty(lambda x: x.flip(1)))
+    monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(lambda x: x.flip(1)))
     task = load_task("recall", overrides={"train_examples": 80})
     evaluation = train_candidate(trial(), task, task.load())
     assert evaluation.reason == "leak"
@@ -217,14 +196,14 @@ def test_what_one_candidate_leaves_behind_fails_no_other(data, monkeypatch):
 
     expected = outcome(train_candidate(trial(), task_for(), data))
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "build_attention", lambda *_, **__: Faulty(leave))
+        patch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(leave))
         train_candidate(trial(), task_for(), data)
     assert outcome(train_candidate(trial(), task_for(), data)) == expected
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), KeyboardInterrupt()])
 def test_what_is_raised_in_a_worker_is_the_candidates_fault(data, monkeypatch, error):
-    monkeypatch.setattr(trainer, "build_attention", lambda *_, **__: Faulty(raise_it(error)))
+    monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(raise_it(error)))
     limits = {"device": "cpu", "time_limit": None}
     found = train_guarded(train_candidate, trial(), task_for(), data, passes=(), **limits)
     assert found.reason == "error"

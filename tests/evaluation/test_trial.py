@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from nas.errors import RunError
-from nas.evaluation.trial import REASONS, Budget, Evaluation, Report, Stop, training_seed
+from nas.evaluation.trial import REASONS, Budget, Evaluation, Report, training_seed
 from tests.evaluation.conftest import make_evaluation
 
 
@@ -78,20 +78,6 @@ def test_evaluation_malformed_data_is_one_sentence(changes):
     del data["worker"]
     with pytest.raises(RunError, match="worker"):
         Evaluation.from_dict(data)
-
-
-@pytest.mark.parametrize(
-    ("stop", "ends"),
-    [
-        (Stop(2, "accuracy", 0.5), True),
-        (Stop(2, "accuracy", 0.3), False),
-        (Stop(1, "accuracy", 0.5), False),
-        (Stop(2, "log_loss", 1.0, "min"), True),
-        (Stop(2, "log_loss", 2.0, "min"), False),
-    ],
-)
-def test_stop_ends_after_a_report_that_is_too_bad(stop, ends):
-    assert stop.applies(Report(2, 2.25, {"accuracy": 0.3, "log_loss": 2.0}, 1.0)) is ends
 
 
 def test_budget_is_said_in_words():

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from nas.genome import ModelSizes
 from nas.objectives import Metric
-from nas.tasks.base import TASKS, Data, Task
+from nas.tasks.base import TASKS, Data, ModelTask
 from nas.tasks.layers import Transformer
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @TASKS.register("pointer")
-class PointerTask(Task):
+class PointerTask(ModelTask):
     """Answer with the symbol at the place that the first token names.
 
     Attributes:

@@ -170,3 +170,18 @@ def test_what_to_type_is_quoted_and_says_where_the_runs_are(facts: RunFacts) -> 
     commands, _ = next_commands(with_status(facts, "stopped"), "my runs/x")
     assert "nas show 'my runs/x/best'" in commands.cells
     assert "nas resume 'my runs/x'" in commands.cells
+
+
+def test_of_several_tasks_the_one_that_limits_a_member_is_named(facts: RunFacts) -> None:
+    regrets = ({"a.regret": 0.2, "b.regret": -0.1}, {"a.regret": 0.1, "b.regret": 0.3})
+    members = tuple(
+        dataclasses.replace(member, scores={**member.scores, **regrets[i % 2]})
+        for i, member in enumerate(facts.members)
+    )
+    column = next(
+        c
+        for c in front_columns(dataclasses.replace(facts, members=members))
+        if c.header == "limited by"
+    )
+    assert list(column.cells[:2]) == ["a", "b"]
+    assert "limited by" not in shown(facts).text

@@ -68,7 +68,7 @@ def test_front_replayed_proposals_count_but_are_no_members(writer, samples):
     writer.record_proposals([replayed, rejected])
     assert [member.digest for member in front(writer.run)] == [first.digest]
     counts = dataclasses.asdict(writer.run.counts())
-    ends = {"evaluated": 1, "repeated": 0, "replayed": 1, "rejected": 1, "failed": 0}
+    ends = {"evaluated": 1, "repeated": 0, "replayed": 1, "rejected": 1, "failed": 0, "stopped": 0}
     assert counts == {"proposed": 3} | ends
     # Asked for by its own name, the replayed one has the result that it was given.
     found = find_candidate(writer.run, "f" * 16)

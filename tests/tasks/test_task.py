@@ -16,12 +16,12 @@ from nas.tasks.sequences import BytesTask, CopyingTask, InductionTask, RecallTas
 
 def test_load_task_knows_the_built_in_tasks():
     names = [
-        "bytes", "comparison", "copying", "induction", "published-proxy", "recall",
-        "text-classification", "vit-cifar10", "vit-cifar10-quick",
+        "bytes", "bytes-and-recall", "comparison", "copying", "images-and-bytes", "induction",
+        "published-proxy", "recall", "text-classification", "vit-cifar10", "vit-cifar10-quick",
     ]  # fmt: skip
     assert built_in_tasks() == names
     assert [load_task(name).name for name in names] == names
-    families = {"images", "recall", "induction", "copying", "bytes", "texts"}
+    families = {"images", "recall", "induction", "copying", "bytes", "texts", "suite"}
     assert families <= set(TASKS.names())
 
 

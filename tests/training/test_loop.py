@@ -46,11 +46,11 @@ def training_for(task, graphs=None, time_limit=None, device=CPU, name="mha", pre
     return Training(model, task, data, Meter(device), time_limit=time_limit, graphs=graphs)
 
 
-def fit(graphs=None, time_limit=None, epochs=None, **overrides):
+def fit(graphs=None, time_limit=None, **overrides):
     task = task_for(**overrides)
     with own_state(), seeded(0):
         training = training_for(task, graphs, time_limit)
-        reports = list(training.reports(epochs or task.epochs, 0))
+        reports = list(training.reports(0))
     return training, reports
 
 
@@ -75,7 +75,7 @@ def test_who_reads_the_reports_may_stop_it():
         batches.append(len(chosen)),
         own(training, steps, chosen),
     )
-    reports = training.reports(3, 0)
+    reports = training.reports(0)
     next(reports)
     reports.close()
     assert batches == [200, 60]  # an epoch of training, its judging, and nothing else
@@ -148,7 +148,7 @@ def test_training_on_a_gpu_by_graphs_agrees_with_the_eager_one(name, overrides):
     for graphs in (None, graphs_on(CUDA)):
         training = training_for(task_for(**overrides), graphs, device=CUDA, name=name)
         with seeded(0):
-            found.append(losses(training.reports(3, 0)))
+            found.append(losses(training.reports(0)))
         said.append(training.execution)
     assert said == ["cuda, eager", "cuda graph"]
     # Not bit by bit: some gradients are atomic additions, in no fixed order.
@@ -159,7 +159,7 @@ def test_training_on_a_gpu_by_graphs_agrees_with_the_eager_one(name, overrides):
 def test_recall_on_a_gpu_runs_as_a_graph():
     training = training_for(load_task("recall"), graphs_on(CUDA), device=CUDA)
     with seeded(0):
-        reports = list(training.reports(4, 0))
+        reports = list(training.reports(0))
     assert training.execution == "cuda graph"
     assert reports[-1].metrics["accuracy"] >= 0.99
 
@@ -176,7 +176,7 @@ def test_training_on_a_gpu_goes_on_after_a_failed_capture():
         task = task_for(dropout=0.1)
         training = training_for(task, graphs_on(CUDA), device=CUDA, prepare=prepare)
         with seeded(0):
-            list(training.reports(3, 0))
+            list(training.reports(0))
         said.append(training.execution)
     assert said[0].startswith("cuda, eager: capture failed (")
     assert said[1] == "cuda graph"

@@ -18,7 +18,7 @@ from nas.tasks.layers import Transformer
 from nas.tasks.seeds import derive_seed, seeded
 
 if TYPE_CHECKING:
-    from nas.tasks.base import MakeAttention, Task
+    from nas.tasks.base import MakeAttention, ModelTask
 
 
 class VisionTransformer(Transformer):
@@ -33,7 +33,7 @@ class VisionTransformer(Transformer):
 
     def __init__(
         self,
-        task: Task,
+        task: ModelTask,
         attention: MakeAttention,
         seed: int,
         patch_width: int,

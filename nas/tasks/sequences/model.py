@@ -21,7 +21,7 @@ from nas.tasks.layers import Transformer
 from nas.tasks.seeds import derive_seed, seeded
 
 if TYPE_CHECKING:
-    from nas.tasks.base import MakeAttention, Task
+    from nas.tasks.base import MakeAttention, ModelTask
 
 PADDING: Final = 0
 """The token that stands for none, in texts that are shorter than others."""
@@ -39,7 +39,7 @@ class _Embedded(Transformer):
 
     def __init__(
         self,
-        task: Task,
+        task: ModelTask,
         attention: MakeAttention,
         seed: int,
         num_tokens: int,
@@ -69,7 +69,7 @@ class TokenModel(_Embedded):
 
     def __init__(
         self,
-        task: Task,
+        task: ModelTask,
         attention: MakeAttention,
         seed: int,
         num_tokens: int,

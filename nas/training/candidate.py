@@ -1,0 +1,43 @@
+"""A candidate: a task's model with the mechanism in it, and what it has learned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nas.compiler import build_attention, make_plan
+from nas.genome import layers_with_mechanism
+from nas.mechanisms import mechanism
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from nas.genome import Genome
+    from nas.tasks import Data, ModelTask
+
+
+def build_model(genome: Genome, task: ModelTask, data: Data, seed: int) -> nn.Module:
+    """A task's model, untrained, with the mechanism where its placement says.
+
+    Raises:
+        GenomeError: the mechanism does not exist at the task's sizes.
+    """
+    own = layers_with_mechanism(genome.placement, task.depth)
+    plan, standard = make_plan(genome), make_plan(mechanism("mha").genome)
+
+    def attention(layer: int) -> nn.Module:
+        chosen = plan if layer in own else standard
+        return build_attention(chosen, task.width, task.heads, qkv_bias=task.qkv_bias)
+
+    return task.build_model(data, attention, seed)
+
+
+def attention_weights(model: nn.Module) -> bytes:
+    """The weights of all attention layers, as safetensors: ``layers.<i>.<name in the block>``."""
+    from safetensors.torch import save
+
+    found = {
+        f"layers.{index}.{name}": weight.detach().cpu().clone().contiguous()
+        for index, block in enumerate(model.attentions())  # type: ignore[operator]
+        for name, weight in block.state_dict().items()
+    }
+    return bytes(save(found))

@@ -1,0 +1,137 @@
+"""A search over several tasks: references first, gates kept, the worst regret minimised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nas.errors import RunError
+from nas.evaluation.local import LocalEvaluator
+from nas.objectives import Objective
+from nas.searching.archive import Archive
+from nas.searching.driver import resume_search, run_search
+from nas.searching.listener import Listener
+from nas.searching.setup import Settings
+from nas.searching.told import Told
+from nas.space import SearchSpace
+from nas.store import Proposal, candidates, front, open_run
+from nas.tasks import parse_task
+from nas.tasks.suite import Suite
+
+SPACE = SearchSpace.model_validate(
+    {
+        "name": "small",
+        "causal": True,
+        "nodes": {"max": 4},
+        "primitives": {
+            "scaled_dot_product": {}, "softmax": {}, "uniform": {}, "weighted_sum": {}
+        },
+        "projections": {"has_wq": [True, False], "has_wo": [True, False]},
+        "mechanisms": ["mha", "uniform"],
+        "objectives": ["quality", "macs"],
+    }
+)  # fmt: skip
+RECALL = {
+    "task": "recall", "width": 32, "heads": 2, "epochs": 1, "train_examples": 1500,
+    "batch_size": 50, "validation_examples": 256, "curve_examples": 16, "pairs": 4, "num_keys": 8,
+    "num_values": 4, "learning_rate": 0.01,
+}  # fmt: skip
+GATE = {"metric": "accuracy", "at_least": 0.7}
+
+
+def suite_of(**members: Any) -> Any:
+    return parse_task({"kind": "suite", "name": "recall twice", "members": members}, "here")
+
+
+class Counting(Listener):
+    def __init__(self) -> None:
+        self.references: list[tuple[int, int]] = []
+
+    def on_reference(self, done: int, total: int) -> None:
+        self.references.append((done, total))
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    heard = Counting()
+    ended = run_search(
+        SPACE,
+        suite_of(gate={**RECALL, "gate": GATE}, recall=RECALL),
+        Settings(population=5, generations=1),
+        make_evaluator=LocalEvaluator,
+        root=tmp_path_factory.mktemp("runs"),
+        listener=heard,
+    )
+    return ended, heard
+
+
+def test_references_are_measured_once_and_kept(searched: Any) -> None:
+    ended, heard = searched
+    assert heard.references == [(i, 6) for i in range(1, 7)]
+    with open_run(ended.folder) as run:
+        task = parse_task_of(run)
+        (reference,) = task.references.values()
+        assert reference.metric == "accuracy"
+        assert reference.mha > 0.9 > 0.6 > reference.uniform > 0.4
+        assert run.setup.objectives[0].name == "worst_regret"
+        own = {c.proposal.name: c for c in candidates(run)}
+        assert abs(own["mha"].scores["worst_regret"]) < 0.5  # one training, of a tiny model
+
+
+def parse_task_of(run: Any) -> Suite:
+    from nas.searching.setup import thawed_task
+
+    task = thawed_task(run.setup.task)
+    assert isinstance(task, Suite)
+    return task
+
+
+def test_what_misses_a_gate_is_no_candidate(searched: Any) -> None:
+    ended, _ = searched
+    with open_run(ended.folder) as run:
+        keys = {p.name: str(p.key) for p in run.proposals() if p.is_trained}
+        missed = run.evaluations()[keys["uniform"], 0]
+        assert missed.status == "stopped"
+        assert missed.error.startswith("gate of gate: accuracy is 0.")
+        assert len(missed.reports) == 1
+        members = {c.proposal.name for c in front(run)}
+        assert "mha" in {c.proposal.name for c in candidates(run)}
+        assert "uniform" not in members
+        assert run.counts().stopped >= 1
+        assert run.counts().failed == 0
+    again = resume_search(ended.folder, make_evaluator=LocalEvaluator)
+    assert again.counts == ended.counts
+
+
+def test_a_suite_that_tells_nothing_apart_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(RunError, match="does not tell standard attention and the mean"):
+        run_search(
+            SPACE,
+            suite_of(recall={**RECALL, "train_examples": 50}),
+            Settings(population=5, generations=1),
+            make_evaluator=LocalEvaluator,
+            root=tmp_path,
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_missed_a_gate_is_learned_from_and_not_known(kit: Any) -> None:
+    regret = Objective("worst_regret", "min", "", "", 0.0, 1.0, is_metric=True)
+    archive = Archive((regret,))
+    proposal = proposal_of(kit)
+    archive.tell([Told.of(proposal, [(1.0,)], is_ok=False)])
+    assert archive.known == []
+    assert archive.beliefs[0].trainings(str(proposal.key)) == 1
+
+
+def proposal_of(kit: Any) -> Proposal:
+    from nas.canonical import digest
+    from nas.mechanisms import mechanism
+
+    genome = mechanism("mha").genome
+    name = digest(genome)
+    return Proposal(
+        number=0, attempt=0, digest=name, key=name, genome=genome, formula="", operator="seed",
+        name=None, parents=(), verdict="new", note="", costs={"macs": 1.0},
+    )  # fmt: skip

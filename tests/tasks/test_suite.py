@@ -1,0 +1,172 @@
+"""Several tasks at once: read, gated, judged by the worst regret, and each trained as if alone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from nas.errors import ConfigError, TaskError
+from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trial import Trial
+from nas.genome import Genome
+from nas.mechanisms import mechanism
+from nas.tasks import load_task, parse_task
+from nas.tasks.suite import Reference, Suite
+
+SMALL = {"width": 16, "heads": 2, "epochs": 1, "train_examples": 64, "validation_examples": 32}
+
+
+def suite_of(gate=None, **fields) -> Suite:
+    members = {
+        "recall": {"pairs": 4, "num_keys": 8, "num_values": 4, **SMALL, "gate": gate},
+        "text": {"task": "bytes", "length": 16, **SMALL},
+    }
+    found = parse_task({"kind": "suite", "name": "two", "members": members, **fields}, "here")
+    assert isinstance(found, Suite)
+    return found
+
+
+def test_built_in_suites_say_what_they_are_made_of():
+    both = load_task("images-and-bytes", data="images=digits")
+    assert list(both.members) == ["recall", "images", "bytes"]
+    assert both.members["images"].task == load_task("vit-cifar10", data="digits")
+    assert list(both.judged) == ["images", "bytes"]
+    assert both.main is both.members["bytes"].task
+    assert load_task("bytes-and-recall").main == load_task("bytes")
+
+
+def test_a_suite_survives_being_frozen():
+    suite = suite_of({"metric": "accuracy", "at_least": 0.5}).with_references(
+        {"text": Reference(metric="bits_per_byte", mha=2.0, uniform=3.0)}
+    )
+    again = parse_task(suite.to_dict(), "frozen")
+    assert again == suite
+    assert again.fingerprint() == suite.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gate": {"metric": "accuracy", "at_least": 0.5}},
+        {"gate": {"metric": "log_loss", "at_most": 0.5}},
+        {"counted_at": "text"},
+        {"references": {"text": {"metric": "bits_per_byte", "mha": 2.0, "uniform": 3.0}}},
+    ],
+)
+def test_what_changes_results_changes_the_fingerprint(changed):
+    assert suite_of(**changed).fingerprint() != suite_of().fingerprint()
+
+
+def test_names_and_data_change_no_fingerprint():
+    assert suite_of(about="other", data="text=made").fingerprint() == suite_of().fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"members": {}}, "members"),
+        ({"members": {"bytes": {"task": "byte"}}}, "there is no task 'byte'"),
+        ({"members": {"bytes": {"gate": {"metric": "accuracy"}}}}, "one of at_least and at_most"),
+        (
+            {"members": {"bytes": {"gate": {"metric": "accuracy", "at_least": 1}}}},
+            "every member has a gate",
+        ),
+        ({"members": {"bytes": {}}, "counted_at": "byte"}, "did you mean 'bytes'"),
+        (
+            {"members": {"vit-cifar10": {"data": "digits"}, "bytes": {}}},
+            "counted at vit-cifar10, which is not causal",
+        ),
+        ({"members": {"bytes": {}}, "data": "images=digits"}, "found 'images=digits'"),
+        ({"members": {"bytes": {}}, "references": {"x": {}}}, "references"),
+        ({"members": {"bytes-and-recall": {}}}, "found a suite"),
+        ({"members": {"bytes": 3}}, "members"),
+    ],
+)
+def test_what_is_no_suite_is_refused(fields, message):
+    with pytest.raises((ConfigError, TaskError)) as error:
+        parse_task({"kind": "suite", "name": "x", **fields}, "here")
+    assert message in str(error.value)
+
+
+def test_a_gate_about_no_metric_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'accuracy'"):
+        suite_of({"metric": "acuracy", "at_least": 0.5}).load()
+
+
+def test_regret_is_relative_to_mha_and_the_mean():
+    known = {
+        "recall": Reference(metric="accuracy", mha=0.9, uniform=0.1),
+        "text": Reference(metric="bits_per_byte", mha=2.0, uniform=3.0),
+    }
+    suite = suite_of().with_references(known)
+    found = {"recall": {"accuracy": 0.7}, "text": {"bits_per_byte": 1.9}}
+    summary = suite.summary(found)
+    assert summary["recall.regret"] == pytest.approx(0.25)
+    assert summary["text.regret"] == pytest.approx(-0.1)
+    assert summary["worst_regret"] == summary["recall.regret"]
+    assert summary["recall.accuracy"] == 0.7
+    assert "worst_regret" not in suite.summary({"recall": found["recall"]})
+    data = suite.load()
+    worst, *_ = suite.metrics(data)
+    assert (worst.name, worst.direction, worst.chance) == ("worst_regret", "min", 1.0)
+    # Perfect recall is the bound that is reached first; no bits at all would be a regret of -2.
+    assert worst.ideal == pytest.approx((1.0 - 0.9) / (0.1 - 0.9))
+    assert suite_of().metrics(data)[0].name == "recall.accuracy"
+
+
+def test_each_member_is_trained_as_it_is_alone():
+    suite = suite_of()
+    data = suite.load()
+    both = train_candidate(Trial("key", mechanism("mha").genome, 3), suite, data)
+    assert both.is_ok, both.error
+    assert [report.epoch for report in both.reports] == [1, 2]
+    assert both.budget.examples == 128
+    for name, member in suite.members.items():
+        alone = train_candidate(
+            Trial("key", mechanism("mha").genome, 3), member.task, data.parts[name]
+        )
+        own = {f"{name}.{metric}": value for metric, value in alone.metrics.items()}
+        assert own.items() <= both.metrics.items()
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        ({"metric": "accuracy", "at_least": 1.01}, "and must be at least 1.01"),
+        ({"metric": "log_loss", "at_most": 0.0}, "and must be at most 0"),
+    ],
+)
+def test_a_missed_gate_stops_a_candidate(gate, said):
+    suite = suite_of(gate)
+    trial = Trial("key", mechanism("mha").genome, 3, keeps_weights=True)
+    stopped = train_candidate(trial, suite, suite.load())
+    assert (stopped.status, stopped.reason, stopped.weights) == ("stopped", None, None)
+    assert stopped.error.startswith("gate of recall: ")
+    assert said in stopped.error
+    assert len(stopped.reports) == 1
+    assert not any(name.startswith("text.") for name in stopped.metrics)
+
+
+def test_what_is_no_number_misses_a_gate():
+    gate = suite_of({"metric": "accuracy", "at_least": 0.5}).members["recall"].gate
+    assert gate.missed({"accuracy": math.nan})
+    assert not gate.missed({"accuracy": 0.5})
+
+
+def test_a_mechanism_that_a_later_member_cannot_hold_costs_no_training():
+    members = {"a": {"task": "bytes", **SMALL}, "b": {"task": "bytes", **SMALL, "width": 18}}
+    suite = parse_task({"kind": "suite", "name": "x", "members": members}, "here")
+    rope = Genome.from_dict(
+        {
+            "graph_def": [
+                {"op": "rope", "inputs": ["q"]},
+                {"op": "scaled_dot_product", "inputs": [0, "k"]},
+                {"op": "softmax", "inputs": [1]},
+                {"op": "weighted_sum", "inputs": [2, "v"]},
+            ]
+        }
+    )
+    failed = train_candidate(Trial("k", rope, 0), suite, suite.load())
+    assert (failed.status, failed.reports) == ("failed", ())
+    assert "rope" in failed.error
