@@ -178,10 +178,7 @@ def test_of_several_tasks_the_one_that_limits_a_member_is_named(facts: RunFacts)
         dataclasses.replace(member, scores={**member.scores, **regrets[i % 2]})
         for i, member in enumerate(facts.members)
     )
-    column = next(
-        c
-        for c in front_columns(dataclasses.replace(facts, members=members))
-        if c.header == "limited by"
-    )
+    columns = front_columns(dataclasses.replace(facts, members=members))
+    (column,) = (column for column in columns if column.header == "limited by")
     assert list(column.cells[:2]) == ["a", "b"]
     assert "limited by" not in shown(facts).text
