@@ -183,8 +183,8 @@ def confirm(
 
     Args:
         ids: members by id, in place of those that are chosen.
-        members: how many are chosen: best, knee and cheapest, then the likeliest. Standard
-            attention and the control ``uniform`` are always there.
+        members: how many are chosen: best, knee and cheapest, then those of the front that add
+            most to their hypervolume. Standard attention and ``uniform`` are always there.
         seeds: trainings of each, the same seeds for all.
         long: another task, by name or path, to train them under as well.
         test: train them once more, under the longest of the tasks, judged on its data's test set.

@@ -239,9 +239,9 @@ def benchmark(
 def confirm(
     run: RunName = "latest",
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Members by ID, in place of the likeliest.")
+        list[str] | None, typer.Argument(help="Members by ID, in place of those chosen.")
     ] = None,
-    members: Annotated[int, typer.Option(min=1, help="Members, the likeliest.")] = 5,
+    members: Annotated[int, typer.Option(min=1, help="Members, spread over the front.")] = 5,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with fresh seeds.")] = 5,
     long: Annotated[
         str | None, typer.Option(help="A longer task to train them under as well.")

@@ -42,11 +42,9 @@ from nas.training.steps import Diverged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import nn
-
     from nas.evaluation.trial import Reason, Status, Trial
     from nas.genome import Genome
-    from nas.tasks import Data, ModelTask, Stage, Task
+    from nas.tasks import Data, ModelTask, Task
     from nas.training.report import Report
 
 TRACEBACK_LINES: Final = 6
@@ -78,7 +76,7 @@ class _Progress:
     """How far a training came, whatever ended it."""
 
     reports: list[Report] = field(default_factory=list)
-    found: dict[str, Mapping[str, float]] = field(default_factory=dict)  # metrics by stage
+    found: dict[str, Mapping[str, float]] = field(default_factory=dict)  # metrics by model
     status: Status = "ok"
     reason: Reason | None = None
     error: str | None = None
@@ -173,14 +171,14 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
 def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:
     """What a candidate is given; precision as the task names it, unless the device is known.
 
-    Of several stages, all their epochs as one.
+    Of several models, all their epochs as one.
     """
-    stages = task.stages(data)
+    models = task.models(data).values()
     precisions = dict.fromkeys(
-        stage.task.precision if device is None else resolve_precision(stage.task.precision, device)
-        for stage in stages
+        model.precision if device is None else resolve_precision(model.precision, device)
+        for model, _ in models
     )
-    sizes = [(stage.task.epochs, stage.task.epoch_size(stage.data)) for stage in stages]
+    sizes = [(model.epochs, model.epoch_size(own)) for model, own in models]
     epochs, examples = sizes[0] if len(sizes) == 1 else (1, sum(e * n for e, n in sizes))
     return Budget(epochs, examples, "/".join(precisions))
 
@@ -215,15 +213,22 @@ def _train(
     time_limit: float | None,
     progress: _Progress,
 ) -> None:
-    """Train the candidate in each stage, as far as the task lets it come."""
-    stages = task.stages(data)
+    """Train the candidate in each of the task's models, as far as its gates let it come."""
+    models = task.models(data)
     # Before any training: what cannot be counted or does not exist somewhere is not worth its time.
     # Counts of the reference form by fvcore that differ from the closed formulas are an error.
-    genomes = [_countable(trial.genome, stage.task) for stage in stages]
-    for stage, genome in zip(stages, genomes, strict=True):
+    genomes = {name: _countable(trial.genome, own) for name, (own, _) in models.items()}
+    for name, (own, own_data) in models.items():
         with seeded(derive_seed(trial.seed, "noise")):
-            model = _stage(genome, trial.seed, stage, meter, time_limit, progress)
-        if trial.keeps_weights and stage.task is task.main:
+            model = build_model(genomes[name], own, own_data, trial.seed)
+            placement = layers_with_mechanism(trial.genome.placement, own.depth)
+            block = model.attentions()[placement[0]]  # type: ignore[operator]
+            probe(block, own.sizes, is_causal=own.is_causal)
+            training = Training(
+                model, own, own_data, meter, time_limit=time_limit, graphs=graphs_on(meter.device)
+            )
+            _follow(training, name, derive_seed(trial.seed, "order"), progress)
+        if trial.keeps_weights and own is task.main:
             progress.weights = attention_weights(model)
         if missed := task.missed(progress.found):
             progress.status, progress.error = "stopped", missed
@@ -231,39 +236,25 @@ def _train(
 
 
 def _countable(genome: Genome, task: ModelTask) -> Genome:
-    """The normal form at a stage's sizes, which shows that the mechanism exists there."""
+    """The normal form at a model's sizes, which shows that the mechanism exists there."""
     own = canonicalise(genome, task.sizes, is_causal=task.is_causal)
     setting = Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
     costs_of(own, setting, ["elementwise"])
     return own
 
 
-def _stage(
-    genome: Genome,
-    seed: int,
-    stage: Stage,
-    meter: Meter,
-    time_limit: float | None,
-    progress: _Progress,
-) -> nn.Module:
-    """Train one model; its reports go on where those of the stage before ended."""
-    task, data = stage.task, stage.data
-    model = build_model(genome, task, data, seed)
-    own = layers_with_mechanism(genome.placement, task.depth)
-    probe(model.attentions()[own[0]], task.sizes, is_causal=task.is_causal)  # type: ignore[operator]
-    graphs = graphs_on(meter.device)
-    training = Training(model, task, data, meter, time_limit=time_limit, graphs=graphs)
+def _follow(training: Training, name: str, seed: int, progress: _Progress) -> None:
+    """Train one model; its reports go on where those of the one before ended."""
     before = len(progress.reports)
     try:
-        for report in training.reports(derive_seed(seed, "order")):
-            progress.found[stage.name] = report.metrics
-            if stage.name:
-                named = {f"{stage.name}.{name}": v for name, v in report.metrics.items()}
+        for report in training.reports(seed):
+            progress.found[name] = report.metrics
+            if name:
+                named = {f"{name}.{metric}": value for metric, value in report.metrics.items()}
                 report = replace(report, epoch=before + report.epoch, metrics=named)
             progress.reports.append(report)
     finally:
         progress.executions[training.execution] = None
-    return model
 
 
 def _evaluation(

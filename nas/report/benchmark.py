@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.evaluation.trial import mean_and_error
 from nas.report.table import Column, say, say_table
-from nas.report.text import last_line
-from nas.report.trials import paired
+from nas.report.trials import paired, why
 from nas.report.units import FRACTION, amount, header
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nas.evaluation.trial import Evaluation
     from nas.report.trials import Training
 
 LEVEL: Final = 0.05
@@ -103,11 +101,11 @@ def benchmark_table(console: Console, answer: Mapping[str, Any]) -> None:
             f"share their seed, p below {LEVEL} after Holm's correction over the whole table.",
         )
     for row in rows:
-        for task, why in row["absent"].items():
-            say(console, f"{row['source']} under {task}: {why}")
+        for task, reason in row["absent"].items():
+            say(console, f"{row['source']} under {task}: {reason}")
         for task, cell in row["tasks"].items():
-            for why, count in cell["reasons"].items():
-                say(console, f"{row['source']} under {task}: {count} of {seeds} failed, {why}")
+            for reason, count in cell["reasons"].items():
+                say(console, f"{row['source']} under {task}: {count} of {seeds} failed, {reason}")
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -122,7 +120,7 @@ def holm(values: Sequence[float]) -> list[float]:
 def _cell(source: str, trainings: Sequence[Training]) -> dict[str, Any]:
     own = [one for one in trainings if one.name == source]
     good = [one for one in own if one.evaluation.is_ok]
-    reasons = Counter(_reason(one.evaluation) for one in own if not one.evaluation.is_ok)
+    reasons = Counter(why(one.evaluation) for one in own if not one.evaluation.is_ok)
     values = {one.repeat: one.evaluation.metrics[one.metric.name] for one in good}
     mean, error = mean_and_error([*values.values()]) if good else (None, None)
     return {
@@ -134,10 +132,6 @@ def _cell(source: str, trainings: Sequence[Training]) -> dict[str, Any]:
         "core_seconds": fmean(one.evaluation.core_seconds for one in good) if good else None,
         "costs": dict(own[0].costs) if own else {},
     }
-
-
-def _reason(evaluation: Evaluation) -> str:
-    return f"{evaluation.reason}: {last_line(evaluation.error)}"
 
 
 def _difference(own: Mapping[int, float], base: Mapping[int, float]) -> dict[str, float] | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from nas.report.facts import FRESH, ID_LENGTH, spread
 from nas.report.table import Column, say, say_table
-from nas.report.trials import paired, points
+from nas.report.trials import paired, points, why
 from nas.report.units import FRACTION, amount, header
 from nas.searching.confirm import STANDARD
 
@@ -24,11 +25,16 @@ def confirmation_answer(run: Run, plan: Plan) -> dict[str, Any]:
     metric = plan.metric
     # By part, then by key: values of trainings that ended well, by repeat.
     found: dict[str, dict[str, dict[int, float]]] = {s.part: {} for s in plan.stages}
+    failed: dict[str, Counter[str]] = defaultdict(Counter)  # reasons, by key
     planned = {(stage.part, stage.document.fingerprint) for stage in plan.stages}
     for one in run.confirmations():
-        if (one.part, one.task) in planned and one.repeat < plan.seeds and one.evaluation.is_ok:
+        if (one.part, one.task) not in planned or one.repeat >= plan.seeds:
+            continue
+        if one.evaluation.is_ok:
             own = found[one.part].setdefault(one.key, {})
             own[one.repeat] = one.evaluation.metrics[metric.name]
+        else:
+            failed[one.key][f"{FRESH[one.part]}: {why(one.evaluation)}"] += 1
     standard = next(subject.key for subject in plan.subjects if subject.name == STANDARD)
 
     def entry(subject: Subject) -> dict[str, Any]:
@@ -46,6 +52,7 @@ def confirmation_answer(run: Run, plan: Plan) -> dict[str, Any]:
             "over_mha": None
             if is_standard
             else {key: spread(gains[p]) if p in gains else None for p, key in FRESH.items()},
+            "failed": dict(failed[subject.key]),
             "costs": dict(subject.costs),
         }
 
@@ -86,6 +93,10 @@ def confirmation_table(console: Console, answer: Mapping[str, Any]) -> None:
         "±: standard error, of a mean over so many (in brackets) fresh seeds.",
         f"over {STANDARD}: difference in {what}, between trainings that share their seed.",
     )
+    for one in members:
+        for reason, count in one["failed"].items():
+            name = one["name"] or one["id"][:ID_LENGTH]
+            say(console, f"{name}, {count} of {answer['seeds']} trainings, {reason}")
     if "test" in tasks:
         say(console, "test: judged on the data's test set, which no search sees.")
 

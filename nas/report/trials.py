@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from nas.evaluation.trial import Evaluation
     from nas.objectives import Metric, Objective
 
 COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
@@ -42,7 +43,7 @@ def trial_answer(task: str, trainings: Sequence[Training]) -> dict[str, Any]:
 def trial_line(training: Training, done: int, total: int) -> str:
     """One line for a finished training."""
     result, metric = training.evaluation, training.metric
-    told = f"{result.status} ({result.reason})"
+    told = f"{result.status} ({result.reason})" if result.reason else why(result)
     if result.is_ok:
         told = f"{metric.name} {quantity(result.metrics[metric.name], metric.unit)}"
     seconds = f"{result.core_seconds:.1f} core s"
@@ -87,8 +88,15 @@ def trial_table(console: Console, trainings: Sequence[Training]) -> None:
     for training in trainings:
         found = training.evaluation
         if not found.is_ok:
-            why = f"{found.reason}: {last_line(found.error)}"
-            say(console, f"{training.name}, seed {training.repeat}: {why}")
+            say(console, f"{training.name}, seed {training.repeat}: {why(found)}")
+
+
+def why(evaluation: Evaluation) -> str:
+    """Why a training did not end well; at a gate, which one, whatever the score."""
+    text = last_line(evaluation.error)
+    if evaluation.status == "stopped":
+        return f"stopped at the {text.partition(':')[0]}"
+    return f"{evaluation.reason}: {text}"
 
 
 def _entry(training: Training) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from nas.mechanisms import mechanism
 from nas.searching.loop import LIKELY, LOST
 from nas.searching.setup import check_count, frozen_task, load_unchanged, setting_of, thawed_task
 from nas.store import Confirmation, candidates, find_proposal, front, named_members
+from nas.store.results import scaled_hypervolume
 from nas.tasks import load_task
 
 if TYPE_CHECKING:
@@ -178,7 +179,11 @@ def _known(run: Run, name: str) -> Proposal:
 
 
 def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
-    """Best, knee and cheapest, then whatever may be in the front, the most probable first."""
+    """Best, knee and cheapest, then what adds most to their hypervolume, then the likeliest.
+
+    By probability alone the cheap would come first: dear ones resemble each other, so that each is
+    less likely to be a member.
+    """
     members = front(run)
     if not members:
         raise RunError(
@@ -186,9 +191,21 @@ def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
             "nothing to confirm; let it run on."
         )
     others = [c for c in known if c.p is not None and c.p >= LIKELY]
-    ranked = sorted([*members, *others], key=lambda c: -(c.p or 0.0))
-    named = named_members(run.setup.objectives, members).values()
-    return list({c.proposal.key: c for c in (*named, *ranked)}.values())
+    objectives = run.setup.objectives
+    chosen = {c.proposal.key: c for c in named_members(objectives, members).values()}
+    rest = [member for member in members if member.proposal.key not in chosen]
+
+    def volume_with(member: Candidate) -> float:
+        found = [c.objectives for c in (*chosen.values(), member)]
+        return scaled_hypervolume(objectives, found)
+
+    while rest:
+        best = max(rest, key=volume_with)
+        chosen[best.proposal.key] = best
+        rest.remove(best)
+    for other in sorted(others, key=lambda c: -(c.p or 0.0)):
+        chosen.setdefault(other.proposal.key, other)
+    return list(chosen.values())
 
 
 def _longer(name: str, own: Task, metric: Objective) -> tuple[Task, Data]:

@@ -3,7 +3,7 @@
 Importing this package loads no torch; a model is imported where it is built.
 """
 
-from nas.tasks.base import TASKS, Batch, Data, Examples, MakeAttention, ModelTask, Side, Stage, Task
+from nas.tasks.base import TASKS, Batch, Data, Examples, MakeAttention, ModelTask, Side, Task
 from nas.tasks.loading import built_in_tasks, load_task, parse_task
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "MakeAttention",
     "ModelTask",
     "Side",
-    "Stage",
     "Task",
     "built_in_tasks",
     "load_task",

@@ -70,19 +70,6 @@ class Examples(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One model that a candidate is trained in.
-
-    Attributes:
-        name: of the stage; empty where a task has no other.
-    """
-
-    name: str
-    task: ModelTask
-    data: Data
-
-
 class Task(Frozen):
     """What candidates are trained on: one model, or several one after the other.
 
@@ -120,8 +107,8 @@ class Task(Frozen):
         )
 
     @abstractmethod
-    def stages(self, data: Data) -> tuple[Stage, ...]:
-        """The models that a candidate is trained in, in order."""
+    def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
+        """What a candidate is trained in, by name and in order; one alone has the name ""."""
 
     @abstractmethod
     def metrics(self, data: Data) -> tuple[Metric, ...]:
@@ -129,10 +116,10 @@ class Task(Frozen):
 
     @abstractmethod
     def summary(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Metrics by name, from what the stages that have ended gave, by their names."""
+        """Metrics by name, from those of the models that were trained, by their names."""
 
     def missed(self, found: Mapping[str, Mapping[str, float]]) -> str:
-        """Why a candidate is trained no further after these stages, or nothing."""
+        """Why a candidate is trained no further after these models, or nothing."""
         return ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -201,9 +188,9 @@ class ModelTask(Task):
     def sizes(self) -> ModelSizes:
         """Model width, heads, layers and tokens."""
 
-    def stages(self, data: Data) -> tuple[Stage, ...]:
+    def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
         """This one."""
-        return (Stage("", self, data),)
+        return {"": (self, data)}
 
     def summary(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         """What its model scored."""

@@ -21,7 +21,7 @@ from pydantic import Field, field_serializer, model_validator
 from nas.config import Frozen, Name, near
 from nas.errors import ConfigError, TaskError
 from nas.objectives import REGRET, Metric
-from nas.tasks.base import RECIPE, TASKS, Data, ModelTask, Stage, Task, fingerprint_of
+from nas.tasks.base import RECIPE, TASKS, Data, ModelTask, Task, fingerprint_of
 from nas.tasks.loading import load_task, parse_task
 
 WORST: Final = "worst_regret"
@@ -161,9 +161,9 @@ class Suite(Task):
         """Their test sets; raises DataError where a member has none."""
         return _joined({name: member.task.load_test() for name, member in self.members.items()})
 
-    def stages(self, data: Data) -> tuple[Stage, ...]:
+    def models(self, data: Data) -> dict[str, tuple[ModelTask, Data]]:
         """The members."""
-        return tuple(Stage(n, member.task, data.parts[n]) for n, member in self.members.items())
+        return {name: (member.task, data.parts[name]) for name, member in self.members.items()}
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
         """The worst regret, then each member's own; those first while no reference is known."""

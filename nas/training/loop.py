@@ -31,7 +31,7 @@ JUDGED_AT_ONCE: Final = 128
 """Examples in a batch without gradients: on a CPU more no longer fit its second-level cache."""
 JUDGED_AT_ONCE_ON_GPU: Final = 512
 MOST_PREPARED: Final = 16
-"""Sides of data that a process keeps ready, two for each stage of a task."""
+"""Sides of data that a process keeps ready, two for each model of a task."""
 
 
 class TimeIsUp(Exception):  # noqa: N818 - an outcome, not a fault
