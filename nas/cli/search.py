@@ -196,6 +196,9 @@ def benchmark(
     seed: StudySeed = 0,
     policy: Policy = "score_normalize_aggregate",
     record: Record = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the differences: .png, .svg or .pdf.")
+    ] = None,
     as_json: AsJson = False,
     **execution: Unpack[Executing],
 ) -> None:
@@ -206,8 +209,12 @@ def benchmark(
     """
     from nas.api import benchmarking
     from nas.report.benchmark import benchmark_table
+    from nas.report.benchmark_plot import draw_benchmark
+    from nas.report.figure import check_picture, write_figure
     from nas.report.trials import trial_line
 
+    if plot is not None:
+        check_picture(plot)
     chosen = [name.strip() for name in tasks.split(",")] if tasks else benchmarking.TASKS
 
     def heard(task: str, training: Training, done: int, total: int) -> None:
@@ -229,6 +236,9 @@ def benchmark(
         print_json(answer)
     else:
         benchmark_table(output(), answer)
+    if plot is not None:
+        write_figure(draw_benchmark(answer), plot)
+        note(f"{plot}: the differences as a picture.")
     cells = [cell for row in answer["mechanisms"] for cell in row["tasks"].values()]
     if all(cell["mean"] is None for cell in cells):
         raise typer.Exit(1)

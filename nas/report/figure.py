@@ -13,7 +13,7 @@ from nas.errors import RunError
 from nas.store.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 FORMATS: Final = (".png", ".svg", ".pdf")
@@ -41,6 +41,16 @@ def check_picture(path: Path) -> None:
 @contextlib.contextmanager
 def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
     """Axes with titles on a quiet grid; their figure has a title above and a caption below."""
+    with new_panels(title, caption, [across]) as (_, (axes,)):
+        axes.set_ylabel(up)
+        yield axes
+
+
+@contextlib.contextmanager
+def new_panels(
+    title: str, caption: str, across: Sequence[str], height: float = INCHES[1]
+) -> Iterator[tuple[Any, list[Any]]]:
+    """A figure, and axes side by side in it, which share what goes up; height in inches."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -48,15 +58,18 @@ def new_axes(title: str, caption: str, across: str, up: str) -> Iterator[Any]:
 
     with mpl.rc_context(STYLE):
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.06)
-        figure = Figure(figsize=INCHES, dpi=DPI, layout=layout)
+        width = INCHES[0] * max(1.0, len(across) / 4)
+        figure = Figure(figsize=(width, height), dpi=DPI, layout=layout)
         FigureCanvasAgg(figure)
         figure.suptitle(title, x=0.02, ha="left", weight="bold")
         figure.supxlabel(caption, x=0.02, ha="left", size=8, color=DIM)
-        axes = figure.add_subplot(xlabel=across, ylabel=up)
-        axes.grid(color="#e6e8ec", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        yield axes
+        panels = [*figure.subplots(1, len(across), sharey=True, squeeze=False)[0]]
+        for axes, name in zip(panels, across, strict=True):
+            axes.set_xlabel(name)
+            axes.grid(color="#e6e8ec", linewidth=0.7)
+            axes.set_axisbelow(True)
+            axes.spines[["top", "right"]].set_visible(False)
+        yield figure, panels
 
 
 def write_figure(figure: Any, path: Path) -> None:

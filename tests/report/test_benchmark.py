@@ -12,6 +12,7 @@ from scipy.stats import ttest_rel
 from nas.evaluation.trial import Budget, Evaluation
 from nas.objectives import Metric
 from nas.report.benchmark import benchmark_answer, benchmark_table, holm
+from nas.report.benchmark_plot import draw_benchmark
 from nas.report.trials import Training
 
 ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
@@ -82,6 +83,18 @@ def test_the_table_says_what_cannot_be_compared(answer):
     assert "like under bytes: 2 of 5 failed, diverged: the loss is no number" in text
     row = next(line for line in text.splitlines() if line.startswith("up"))
     assert (row.count("+"), row.count("-")) == (1, 1)
+
+
+def test_the_picture_shows_leads_to_the_right_whatever_is_measured(answer):
+    figure = draw_benchmark(answer)
+    panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
+    assert list(panels) == ["images", "bytes", "recall"]
+    images, bytes_ = (panels[task].containers for task in ("images", "bytes"))
+    assert images[0].lines[0].get_xdata()[0] == pytest.approx(5, abs=0.3)  # points
+    assert bytes_[0].lines[0].get_xdata()[0] == pytest.approx(-0.1, abs=0.01)  # more bits are worse
+    assert [text.get_text().strip() for text in panels["bytes"].texts] == ["failed"]
+    assert [text.get_text().strip() for text in panels["recall"].texts] == ["not there"] * 2
+    assert [label.get_text() for label in panels["images"].get_yticklabels()] == ["up", "like"]
 
 
 def test_one_seed_gives_no_verdicts():
