@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from nas.api.tables import tabulate
     from nas.api.training import confirm, evaluate, resume, search
-    from nas.compiler.decoding import Decoder
+    from nas.decoding import Decoder
     from nas.errors import NasError
     from nas.genome import Genome
     from nas.report.front import front
@@ -60,7 +60,7 @@ __all__ = [
 
 # Where a name lives, unless in nas.api.genomes.
 _MODULES: Final = {
-    "Decoder": "nas.compiler.decoding",
+    "Decoder": "nas.decoding",
     "Genome": "nas.genome",
     "NasError": "nas.errors",
     "benchmark": "nas.api.benchmarking",

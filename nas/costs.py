@@ -15,12 +15,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.compiler import make_plan
-from nas.compiler.decoding import kept_for_later
-from nas.compiler.lowering import RULES, lower
 from nas.counting import ELEMENTWISE, TRACED_LENGTHS, count_operations, count_parameters
+from nas.decoding.memory import memory_of
 from nas.errors import NasError
 from nas.genome import ModelSizes, Visibility, layers_with_mechanism
-from nas.macs import Call, closed_form_macs, computed_macs, computed_pairs, numbers
+from nas.macs import closed_form_macs, computed_macs, computed_pairs
 from nas.mechanisms import mechanism
 from nas.registry import Registry
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nas.compiler import Plan
-    from nas.genome import Genome, Ref
-    from nas.types import Type
+    from nas.genome import Genome
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 DEFAULT_COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
@@ -159,32 +157,12 @@ def dense_plan(plan: Plan) -> Plan:
 
 
 def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
-    """What causal decoding has to hold after ``sizes.tokens`` tokens, for each of them.
+    """What a ``Decoder`` for a context of ``sizes.tokens`` holds after these, for each of them.
 
-    Streams that keys and values come from are held projected; those without projection share the
-    token itself; what is computed from more than its own token's streams is held as it is. A
-    window holds no more than its tokens and the global ones. Linear attention and means hold a
-    state whose size does not grow, where that is less. (A ``Decoder`` holds all tokens.)
+    Every number counts as 16 bits. What is held, nas.decoding.memory says. (Of a mechanism that
+    sees later tokens, which cannot be decoded, it says what its keys and values take.)
     """
-    seen, tokens = plan.genome.visibility, sizes.tokens
-    held = tokens if seen.window is None else min(tokens, seen.window + seen.global_tokens)
-    states: dict[int, int] = {}
-    for call in lower(plan, RULES).values():
-        if state := Call(plan, call, sizes).state():
-            states |= {step.index: 0 for step in (*call.scores, call.normaliser, *call.sums)}
-            states[call.sums[0].index] = state
-    every = held * _held_numbers(plan, kept_for_later(plan), sizes)
-    rest = held * _held_numbers(plan, kept_for_later(plan, set(states)), sizes)
-    return BYTES_PER_NUMBER * min(every, rest + sum(states.values())) / tokens
-
-
-def _held_numbers(plan: Plan, kept: set[Ref], sizes: ModelSizes) -> int:
-    """Numbers of a token in what is kept."""
-    types: dict[Any, Type] = {stream.name: stream.type for stream in plan.streams}
-    types |= {step.index: step.type for step in plan.steps}
-    raw = {stream.name for stream in plan.streams if not stream.is_projected}
-    shared = sizes.dim if kept & raw else 0
-    return shared + sum(numbers(types[ref], sizes) for ref in kept - raw)
+    return BYTES_PER_NUMBER * memory_of(plan, sizes).numbers(sizes) / sizes.tokens
 
 
 def _seed_compatible(plan: Plan, sizes: ModelSizes, macs: int) -> int:

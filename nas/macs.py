@@ -149,11 +149,14 @@ class Call:
         blocks = _blocks(self.plan, self.sizes.tokens, self.is_causal)
         return sum(self._block_macs(block) for block in blocks)
 
-    def state(self) -> int | None:
-        """Numbers that continue it from token to token, where these do not grow; else None."""
-        if self.plan.is_windowed or not (self.call.is_linear or not self.call.scores):
-            return None
-        return self._features_width() * self._grouped_values()
+    @property
+    def has_sums(self) -> bool:
+        """Whether sums over the keys continue it from token to token."""
+        return self.call.is_grouped and not self.plan.is_windowed
+
+    def sum_numbers(self, step: Step) -> int:
+        """Numbers of the sums that continue one of its aggregations."""
+        return self._features_width() * self._grouped(step)
 
     def _block_macs(self, block: _Block) -> int:
         """Of one block; means and linear attention by sums where all its queries see the same."""
@@ -188,15 +191,17 @@ class Call:
 
     def _grouped_values(self) -> int:
         """Values of a token, with as many heads as keys and values have where they are shared."""
-        call, values = self.call, sum(self._values(step) for step in self.call.sums)
-        if len(call.sums) > 1 or call.is_folded:
-            return values
-        every = self._count(call.sums[0])
-        shared = self._held(call.sums[0].operands[1])
-        if call.scores:
-            keys = [o for s in call.scores for o in s.operands if o.port.name == "key"]
+        if len(self.call.sums) > 1 or self.call.is_folded:
+            return sum(self._values(step) for step in self.call.sums)
+        return self._grouped(self.call.sums[0])
+
+    def _grouped(self, step: Step) -> int:
+        """Those of one aggregation, by sums of its own."""
+        every, shared = self._count(step), self._held(step.operands[1])
+        if self.call.scores:
+            keys = [o for s in self.call.scores for o in s.operands if o.port.name == "key"]
             shared = max(shared, self._held(keys[0]) if len(keys) == 1 else every)
-        return values // every * shared
+        return self._values(step) // every * shared
 
     def _held(self, operand: Operand) -> int:
         return operand.type.head_count(self.sizes.heads)

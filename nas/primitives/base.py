@@ -133,6 +133,8 @@ class Primitive:
         passes: how often a call passes over its pairs (or tokens), about; more than 1 where each
             hidden unit is a pass.
         is_stateful: whether a call in training changes the module, so that there must be one.
+        reach: of how many tokens before its own a result reads the inputs, where its class needs
+            all tokens; None where that has no bound.
         unread: the ports and the parameters that have no effect, given the parameters; of what
             such a port is fed with only the shape matters.
         derived: parameters that a genome's normal form sets, which no space has to list.
@@ -152,6 +154,7 @@ class Primitive:
     macs: Callable[[Sizes, Params], int] = lambda sizes, params: 0
     passes: Callable[[Sizes, Params], int] = lambda sizes, params: 1
     is_stateful: Callable[[Params], bool] = lambda params: False
+    reach: Callable[[Params], int | None] = lambda params: None
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     derived: tuple[str, ...] = ()
     least_heads: Callable[[Params], str] = lambda params: "one"

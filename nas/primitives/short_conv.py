@@ -20,6 +20,7 @@ from nas.primitives.shapes import Mask, Tokens
     source="So et al. 2021 (Primer), section 4.2",
     parameters={"kernel": Integer(default=3, low=2, high=64), "causal": Flag(default=True)},
     is_causal_safe=lambda params: params["causal"],
+    reach=lambda params: params["kernel"] - 1,
     macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width * params["kernel"],
 )
 class ShortConv(nn.Module):
