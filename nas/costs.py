@@ -40,12 +40,19 @@ class Setting:
     Attributes:
         is_causal: whether every call is; what it hides is computed all the same.
         calibration: of the predicted time, by nas.timing; empty where none was measured.
+        context: tokens after which costs of decoding are counted; None for the model's own.
     """
 
     sizes: ModelSizes
     qkv_bias: bool
     is_causal: bool
     calibration: Mapping[str, Any]
+    context: int | None = None
+
+    @property
+    def decoded(self) -> ModelSizes:
+        """The sizes at which costs of decoding are counted."""
+        return self.sizes._replace(tokens=self.context or self.sizes.tokens)
 
 
 @dataclass(frozen=True)
@@ -221,9 +228,9 @@ def _params(plan: Plan, setting: Setting) -> float:
     return count_parameters(plan, setting.sizes.dim, setting.sizes.heads, setting.qkv_bias)
 
 
-@_cost("kv_cache_bytes_per_token", "bytes", "what decoding holds of a token")
+@_cost("kv_cache_bytes_per_token", "bytes", "what decoding holds of a token of its context")
 def _kv_cache(plan: Plan, setting: Setting) -> float:
-    return kv_cache_bytes_per_token(plan, setting.sizes)
+    return kv_cache_bytes_per_token(plan, setting.decoded)
 
 
 @_cost("elementwise", "elements", "elements that pointwise operations touch")

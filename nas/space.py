@@ -2,8 +2,9 @@
 
 A space names primitives with the parameter values to choose from, choices for the projections,
 placements and windows, the policy that genomes must obey, the mechanisms that seed the first
-population, objectives and task; ``causal: true`` leaves out whatever sees later tokens. A genome
-file may use more than a space offers; the space binds the search.
+population, objectives and task; ``causal: true`` leaves out whatever sees later tokens, and
+``context`` says after how many tokens costs of decoding are counted. A genome file may use more
+than a space offers; the space binds the search.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ FOLDER: Final = "search_spaces"
 Labels = tuple[bool | str, ...]
 Sight = tuple[StrictInt | None, ...]
 Choices = dict[str, tuple[ParamValue, ...]]  # of a primitive's parameters, by name
+MAX_CONTEXT: Final = 2**30
 MAX_COMBINATIONS: Final = 20_000  # of a primitive's parameters, looked at for those that may be
 
 
@@ -68,6 +70,7 @@ class SearchSpace(Frozen):
     placement: tuple[str, ...] = ("all",)
     visibility: dict[str, Sight] = {}
     causal: bool = False
+    context: StrictInt | None = Field(default=None, ge=1, le=MAX_CONTEXT)
     mechanisms: tuple[str, ...] = ()
     objectives: tuple[str, ...] = Field(default=("quality", "macs"), min_length=1)
     task: TaskChoice = TaskChoice()

@@ -227,6 +227,15 @@ def test_costs_of_a_search_are_those_of_all_layers() -> None:
     assert set(costs_of(genome, setting())) == {"macs", "params", "kv_cache_bytes_per_token"}
 
 
+def test_costs_of_decoding_go_by_the_context() -> None:
+    near = replace(MECHANISMS["mha"].genome, visibility=Visibility(16, 4))
+    name, there = "kv_cache_bytes_per_token", setting(depth=1)
+    assert costs_of(near, there, [name])[name] == 2 * 2 * 64 * 20 / 65
+    far = costs_of(near, replace(there, context=4096))
+    assert far[name] == 2 * 2 * 64 * 20 / 4096
+    assert far["macs"] == costs_of(near, there)["macs"]
+
+
 def test_a_cost_that_nobody_has() -> None:
     with pytest.raises(ConfigError, match="no cost 'mac'"):
         costs_of(MECHANISMS["mha"].genome, setting(), ("mac",))

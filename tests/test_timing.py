@@ -13,10 +13,11 @@ import torch
 from nas.canonical import canonicalise
 from nas.compiler import build_attention, make_plan
 from nas.costs import COSTS, Setting, costs_of
-from nas.errors import ConfigError, NasError
+from nas.errors import ConfigError, GenomeError, NasError
 from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.timing import calibrate, predict_ms
+from nas.timing.decoding import decoding_amounts
 from nas.timing.design import designs
 from nas.timing.features import amounts
 from tests.samples import samples
@@ -178,16 +179,60 @@ def test_time_is_a_cost_of_a_search():
         costs_of(dot_product(), Setting(SIZES, False, False, {}), ["time_ms"])
 
 
-def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out(monkeypatch):
+def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out(monkeypatch, calibration):
     monkeypatch.setattr("nas.timing.calibration.designs", few)
     sizes, state = ModelSizes(8, 2, 1, 5), torch.random.get_rng_state()
     causal = ALIKE | {"precision": "bfloat16", "is_causal": True, "qkv_bias": True}
     found = calibrate(sizes, **causal, seconds=0.0)
     assert "convolutional_score" not in found["units"]
     assert predict_ms(MECHANISMS["mqa"].genome, sizes, found) > 0
+    assert found["decode"]["softmax.call"] > 0
+    assert not calibration["decode"], "decoding is causal"
     assert torch.equal(torch.random.get_rng_state(), state), "weights were drawn"
 
 
 def test_no_mechanism_exists_where_heads_do_not_divide():
     with pytest.raises(NasError, match="heads that divide dim"):
         calibrate(ModelSizes(7, 2, 1, 5), **ALIKE)
+
+
+@cache
+def decode_units():
+    """By which every kind of work of decoding takes as long."""
+    kinds: set[str] = set()
+    for genome in designs(SIZES.tokens):
+        with suppress(NasError):
+            kinds |= decoding_amounts(make_plan(genome, SIZES), SIZES).keys()
+    return units() | {"is_causal": True, "decode": dict.fromkeys(kinds, 1e-3)}
+
+
+def decoded(genome, context=4096):
+    asked = Setting(SIZES, False, True, decode_units(), context)
+    return costs_of(genome, asked, ["decode_ms"])["decode_ms"]
+
+
+def test_a_token_takes_longer_the_more_is_held():
+    mha = dot_product()
+    assert decoded(mha, 64) < decoded(mha, 4096)
+    assert decoded(dot_product(q_heads="1/2", kv_heads="1/2")) < decoded(mha)
+    near = dot_product(window=3)
+    assert decoded(near, 64) == decoded(near, 2**16) < decoded(mha, 2**16)
+    linear = dot_product(normaliser="softmax_free")
+    assert decoded(linear, 64) == decoded(linear, 2**16) < decoded(mha, 2**16)
+    assert decoded(mha, None) == decoded(mha, SIZES.tokens)
+
+
+def test_every_mechanism_of_the_causal_space_has_a_time_to_decode():
+    genomes = [genome for genome in samples("attention_causal", 60) if exists(genome)]
+    assert len(genomes) > 40
+    for genome in genomes:
+        assert 0 < decoded(genome) < math.inf, genome
+        assert decoded(canonicalise(genome)) == decoded(genome), genome
+
+
+def test_what_is_not_decoded_has_no_time_to_decode(calibration):
+    ahead = dot_product("convolutional_score")
+    with pytest.raises(GenomeError, match="convolutional_score: reads later tokens"):
+        decoded(ahead)
+    with pytest.raises(ConfigError, match="is_causal: measured with False, asked with True"):
+        costs_of(dot_product(), Setting(SIZES, False, False, calibration), ["decode_ms"])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from nas.compiler.interpreter import merged, read_stream, with_heads
 from nas.compiler.plan import make_plan
-from nas.decoding.memory import is_past, memory_of, undecodable
+from nas.decoding.memory import check_decodable, is_past, memory_of, shares_heads
 from nas.decoding.sums import continued, features
 from nas.errors import GenomeError
 from nas.genome import Genome, ModelSizes
@@ -55,11 +55,7 @@ class Decoder:
                 "nas.build_attention (an exported class does not know its genome)."
             )
         self.plan = make_plan(self.block.genome)
-        if names := undecodable(self.plan):
-            raise GenomeError(
-                f"{', '.join(sorted(names))}: reads later tokens, or needs all tokens at once, so "
-                "that no cache continues it; expected a mechanism without."
-            )
+        check_decodable(self.plan)
         sizes = ModelSizes(self.block.dim, self.block.heads, 1, context or sys.maxsize)
         self.memory = memory_of(self.plan, sizes)
         self.modules = {step.index: self._module(step) for step in self.plan.steps}
@@ -124,6 +120,14 @@ class Decoder:
     ) -> Tensor:
         """One call for the new tokens: their rows, against the keys of all that are held."""
         read = [self._history(o.ref) if is_past(o) else now[o.ref] for o in step.operands]
+        if shares_heads(step):
+            # Heads that share a head of keys ask as further rows of it.
+            batch, heads, new, width = read[0].shape
+            rows = read[0].reshape(batch, read[1].shape[1], -1, width)
+            return cast(
+                "Tensor",
+                self.modules[step.index](rows, read[1]).reshape(batch, heads, new, -1),
+            )
         before = 0
         if step.index in self.memory.inputs:
             read, before = [self._with_inputs(step, read[0])], read[0].shape[-2]

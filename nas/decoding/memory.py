@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.compiler.lowering import RULES, live, lower
+from nas.errors import GenomeError
 from nas.macs import Call, numbers
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from nas.compiler.plan import Operand, Plan, Step
     from nas.genome import ModelSizes, Ref
-    from nas.types import Type
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,24 @@ class Memory:
         seen = self.plan.genome.visibility
         return tokens if seen.window is None else min(tokens, seen.window + seen.global_tokens)
 
+    def row(self, sizes: ModelSizes) -> int:
+        """How many numbers there are of a token."""
+        row = sum(self._numbers(ref, sizes) for ref in self.rows - self.raw)
+        return row + (sizes.dim if self.raw else 0)
+
     def numbers(self, sizes: ModelSizes) -> int:
         """How many numbers are held after ``sizes.tokens`` tokens, for one sequence."""
-        types: dict[Ref, Type] = {stream.name: stream.type for stream in self.plan.streams}
-        types |= {step.index: step.type for step in self.plan.steps}
-        row = sum(numbers(types[ref], sizes) for ref in self.rows - self.raw)
-        row += sizes.dim if self.raw else 0
         sums = sum(call.sum_numbers(self.plan.steps[i]) for i, call in self.sums.items())
         inputs = sum(
-            min(count, sizes.tokens) * numbers(types[self.plan.steps[i].operands[0].ref], sizes)
+            min(count, sizes.tokens) * self._numbers(self.plan.steps[i].operands[0].ref, sizes)
             for i, count in self.inputs.items()
         )
-        return self.held(sizes.tokens) * row + sums + inputs
+        return self.held(sizes.tokens) * self.row(sizes) + sums + inputs
+
+    def _numbers(self, ref: Ref, sizes: ModelSizes) -> int:
+        """Those of a stream or node, of one token."""
+        streams = {stream.name: stream.type for stream in self.plan.streams}
+        return numbers(streams[ref] if isinstance(ref, str) else self.plan.steps[ref].type, sizes)
 
 
 def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
@@ -94,8 +100,27 @@ def is_past(operand: Operand) -> bool:
     return operand.port.name in ("key", "values")
 
 
-def undecodable(plan: Plan) -> set[str]:
-    """The primitives that see later tokens, or neighbours without bound."""
+def shares_heads(step: Step) -> bool:
+    """Whether a product of rows reads keys or values that several heads share, without copies."""
+    is_product = step.primitive.name in ("scaled_dot_product", "weighted_sum")
+    return is_product and [o.is_repeated for o in step.operands] == [False, True]
+
+
+def check_decodable(plan: Plan) -> None:
+    """Refuse what no memory continues.
+
+    Raises:
+        GenomeError: it sees later tokens, or needs all of them at once.
+    """
+    if names := refused(plan):
+        raise GenomeError(
+            f"{', '.join(sorted(names))}: reads later tokens, or needs all tokens at once, so "
+            "that no cache continues it; expected a mechanism without."
+        )
+
+
+def refused(plan: Plan) -> set[str]:
+    """The primitives that no memory continues."""
     whole = (step for step in plan.steps if step.primitive.needs_all_tokens)
     return {*plan.unsafe, *(s.primitive.name for s in whole if s.is_paired or _reach(s) is None)}
 

@@ -147,7 +147,7 @@ def train_guarded(
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
-    """The unit times behind ``time_ms``, measured in this process as its trainings run.
+    """The unit times behind predicted times, measured in this process as its trainings run.
 
     Raises:
         DeviceError: the device is not there.

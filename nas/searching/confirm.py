@@ -18,7 +18,14 @@ from nas.errors import ConfigError, RunError
 from nas.evaluation.trial import Trial, run_trials, training_seed
 from nas.mechanisms import mechanism
 from nas.searching.loop import LIKELY, LOST
-from nas.searching.setup import check_count, frozen_task, load_unchanged, setting_of, thawed_task
+from nas.searching.setup import (
+    check_count,
+    frozen_task,
+    load_unchanged,
+    setting_in,
+    setting_of,
+    thawed_task,
+)
 from nas.store import Confirmation, candidates, find_proposal, front, named_members
 from nas.store.results import scaled_hypervolume
 from nas.tasks import load_task
@@ -146,7 +153,7 @@ def confirm_run(
 def _subjects(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Subject, ...]:
     """Members, then the controls; each mechanism once, whatever its names are."""
     known, model = {str(c.proposal.key): c for c in candidates(run)}, task.main
-    setting = setting_of(task, run.setup.calibration)
+    setting = setting_in(run.setup, task)
     names = dict.fromkeys([o.name for o in run.setup.objectives if not o.is_metric])
     found: dict[str, Subject] = {}
 

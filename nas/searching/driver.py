@@ -23,6 +23,7 @@ from nas.searching.setup import (
     make_objectives,
     make_proposer,
     objective_names,
+    setting_in,
     setting_of,
     thawed_task,
 )
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
     MakeEvaluator: TypeAlias = Callable[[Task, Data], Evaluator]
 
-TIME: Final = "time_ms"  # the cost that takes a calibration
+TIMES: Final = {"time_ms", "decode_ms"}  # the costs that take a calibration
 
 
 def run_search(
@@ -147,8 +148,9 @@ def _make_setup(
 ) -> RunSetup:
     """Freeze all that decides what a run finds; unit times are measured where one is asked for."""
     names = objective_names(space, task.metrics(data))
-    calibration = evaluator.calibrate() if TIME in names else {}
-    objectives = make_objectives(names, task.metrics(data), setting_of(task, calibration))
+    calibration = evaluator.calibrate() if TIMES & {*names} else {}
+    setting = setting_of(task, calibration, space.context)
+    objectives = make_objectives(names, task.metrics(data), setting)
     # Costs are the same every time.
     repeats = settings.repeats if any(o.is_metric for o in objectives) else 1
     space_copy, policy_copy = frozen_space(space)
@@ -166,7 +168,7 @@ def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listene
     """Do what there is to do, close the run, and say how it ended."""
     run = writer.run
     setup = run.setup
-    proposer = make_proposer(setup, setting_of(task, setup.calibration))
+    proposer = make_proposer(setup, setting_in(setup, task))
     done = sum(evaluation.reason != LOST for evaluation in run.evaluations().values())
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:

@@ -128,10 +128,15 @@ def make_objectives(
     return tuple(found[name] for name in names)
 
 
-def setting_of(task: Task, calibration: Mapping[str, Any]) -> Setting:
+def setting_of(task: Task, calibration: Mapping[str, Any], context: int | None = None) -> Setting:
     """Where a task's candidates are counted."""
     model = task.main
-    return Setting(model.sizes, model.qkv_bias, model.is_causal, calibration)
+    return Setting(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
+
+
+def setting_in(setup: RunSetup, task: Task) -> Setting:
+    """Where a run's candidates are counted, under its own task or a longer one."""
+    return setting_of(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
 def make_proposer(setup: RunSetup, setting: Setting) -> Proposer:

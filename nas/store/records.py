@@ -50,7 +50,7 @@ class RunSetup:
             generation: from all results of earlier generations.
         repeats: trainings of each candidate, each with its own seed.
         objectives: what is optimised, in the order of every vector of costs.
-        calibration: unit times behind ``time_ms``, as JSON data; empty where no objective asks.
+        calibration: unit times behind predicted times, as JSON data; empty where no objective asks.
     """
 
     seed: int

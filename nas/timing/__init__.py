@@ -1,5 +1,5 @@
-"""Predicted time: ``calibrate`` measures this hardware's units, ``predict_ms`` adds them up."""
+"""Predicted time: ``calibrate`` measures this hardware's units, predictions add them up."""
 
-from nas.timing.calibration import Calibration, calibrate, predict_ms
+from nas.timing.calibration import Calibration, calibrate, decode_ms, predict_ms
 
-__all__ = ["Calibration", "calibrate", "predict_ms"]
+__all__ = ["Calibration", "calibrate", "decode_ms", "predict_ms"]

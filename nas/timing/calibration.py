@@ -5,15 +5,15 @@
 
 A layer's time is the sum of its ``amounts``, each times the unit of its kind. The units are the
 non-negative least squares of the relative errors over the mechanisms of ``designs``, each timed
-forward and backward. Units that nothing determines are drawn to zero a little.
+forward and backward. Under a causal mask the steps of a ``Decoder`` are timed as well, for one
+token after few and after many others, and ``decode_ms`` predicts them from ``decoding_amounts``.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator
@@ -21,26 +21,35 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 from nas.compiler import Plan, build_attention, make_plan
 from nas.config import Frozen, parse_model
 from nas.costs import COSTS, CostMeasure, Setting, plan_at, summed_layers
+from nas.decoding.memory import check_decodable, refused
 from nas.errors import ConfigError, NasError
 from nas.genome import Genome, ModelSizes
 from nas.processor import processor_name
+from nas.timing.decoding import decoding_amounts
 from nas.timing.design import designs
 from nas.timing.features import amounts
+from nas.timing.units import fitted, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from torch import nn
+
+    from nas.timing.measuring import Passes
 
 SECONDS: Final = 2.5  # of rounds
 FEWEST_NUMBERS: Final = 2**20  # that a timed pass touches, and four times that in networks
 FEWEST_PAIRS: Final = 2**15
-RIDGE: Final = 0.02
+CONTEXTS: Final = (256, 4096)  # tokens after which steps of decoding are timed
 Time = Annotated[float, Field(ge=0.0, allow_inf_nan=False, strict=True)]
 
 
 class Calibration(Frozen):
-    """What ``calibrate`` measured: milliseconds of a unit of each kind of work, and where."""
+    """What ``calibrate`` measured: milliseconds of a unit of each kind of work, and where.
+
+    Attributes:
+        decode: the units of a token that is decoded; empty where calls are not causal.
+    """
 
     version: Literal[1] = 1
     hardware: str
@@ -54,6 +63,7 @@ class Calibration(Frozen):
     heads: StrictInt
     tokens: StrictInt
     units: dict[str, Time]
+    decode: dict[str, Time] = {}
 
     @field_validator("units")
     @classmethod
@@ -109,7 +119,8 @@ def calibrate(
             if row not in rows:
                 rows.append(row)
                 works.append(passes.of(block, count))
-        times = fastest(passes, works, seconds)
+        times = fastest([partial(passes.seconds, work) for work in works], seconds)
+        decode = _decode_units(passes, sizes, qkv_bias, seconds) if is_causal else {}
     return Calibration(
         hardware=torch.cuda.get_device_name(passes.device) if is_cuda else processor_name(),
         torch=str(torch.__version__),
@@ -121,7 +132,8 @@ def calibrate(
         dim=sizes.dim,
         heads=sizes.heads,
         tokens=sizes.tokens,
-        units=_units(rows, [1e3 * value for value in times]),
+        units=fitted(rows, [1e3 * value for value in times]),
+        decode=decode,
     ).model_dump()
 
 
@@ -139,7 +151,7 @@ def predict_ms(genome: Genome, sizes: ModelSizes, calibration: Mapping[str, Any]
 
     def layer(one: Genome) -> float:
         work = amounts(plan_at(one, sizes), sizes, known.batch, is_causal=known.is_causal)
-        return math.fsum(n * _unit(kind, known.units) for kind, n in work.items() if n)
+        return total(work, known.units)
 
     return summed_layers(genome, sizes.depth, layer)
 
@@ -167,16 +179,49 @@ COSTS.register("time_ms")(
 )
 
 
-def _unit(kind: str, units: Mapping[str, float]) -> float:
-    """The time of a unit of work; of work that was not measured the median of such work.
+def decode_ms(genome: Genome, setting: Setting) -> float:
+    """Milliseconds of all attention layers for one token of one sequence, after the context.
 
-    A choice of a parameter adds nothing then.
+    Raises:
+        ConfigError: the setting's calibration is none, of another setting, or of calls that are not
+            causal.
+        GenomeError, ViolationError: the mechanism does not exist, or cannot be decoded.
     """
-    if kind in units or "=" in kind:
-        return units.get(kind, 0.0)
-    is_product = kind.endswith(".macs")
-    like = [unit for name, unit in units.items() if unit and name.endswith(".macs") == is_product]
-    return statistics.median(like or units.values())
+    sizes = setting.decoded
+    known = parse_model(dict(setting.calibration), Calibration, "calibration")
+    known.check(dim=sizes.dim, heads=sizes.heads, qkv_bias=setting.qkv_bias, is_causal=True)
+
+    def layer(one: Genome) -> float:
+        plan = plan_at(one, sizes)
+        check_decodable(plan)
+        return total(decoding_amounts(plan, sizes), known.decode)
+
+    return summed_layers(genome, sizes.depth, layer)
+
+
+COSTS.register("decode_ms")(
+    CostMeasure(
+        "decode_ms",
+        "ms",
+        "predicted milliseconds to decode one token after its context: all layers, one sequence",
+        decode_ms,
+    )
+)
+
+
+def _decode_units(
+    passes: Passes, sizes: ModelSizes, qkv_bias: bool, seconds: float
+) -> dict[str, float]:
+    """The units of a step of decoding, from all designs that can be decoded."""
+    from nas.timing.measuring import fastest
+
+    rows, timers = [], []
+    for plan, block in _blocks(sizes, is_causal=True, qkv_bias=qkv_bias):
+        if not refused(plan):
+            for tokens in CONTEXTS:
+                rows.append(decoding_amounts(plan, sizes._replace(tokens=tokens)))
+                timers.append(partial(passes.decoding_seconds, block, tokens))
+    return fitted(rows, [1e3 * value for value in fastest(timers, seconds)])
 
 
 def _blocks(
@@ -215,18 +260,3 @@ def _count(plan: Plan, sizes: ModelSizes, batch: int) -> int:
         most, pairs = max(most, passes), max(pairs, size.heads * size.pairs)
     least = FEWEST_NUMBERS if most == 1 else 4 * FEWEST_NUMBERS
     return min(batch, 1 + max(least // numbers, FEWEST_PAIRS // pairs))
-
-
-def _units(rows: Sequence[Mapping[str, float]], times: Sequence[float]) -> dict[str, float]:
-    """Milliseconds of a unit of work of each kind, from mechanisms' work and times."""
-    import numpy as np
-    from scipy.optimize import nnls  # type: ignore[import-untyped]
-
-    kinds = sorted({kind for row in rows for kind, amount in row.items() if amount})
-    table = np.array([[row.get(kind, 0.0) for kind in kinds] for row in rows])
-    relative = table / np.array(times)[:, None]
-    scale = relative.max(axis=0)
-    drawn = RIDGE * np.eye(len(kinds))
-    target = np.concatenate([np.ones(len(rows)), np.zeros(len(kinds))])
-    units = nnls(np.vstack([relative / scale, drawn]), target)[0] / scale
-    return {kind: float(unit) for kind, unit in zip(kinds, units, strict=True)}

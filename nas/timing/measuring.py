@@ -1,4 +1,4 @@
-"""How long the forward and backward pass of a block takes: one thread, interleaved rounds."""
+"""How long a block takes, forward and backward or for one token: one thread, interleaved rounds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import torch
+
+from nas.decoding import Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 WARM_UPS: Final = 3
 LEAST_ROUNDS, MOST_ROUNDS = 2, 10
+DECODED: Final = 3  # steps in a row
 
 
 class Passes:
@@ -51,7 +54,17 @@ class Passes:
 
         return run if self.device.type == "cpu" else self._recorded(run)
 
-    def seconds(self, work: Callable[[], None]) -> float:
+    def decoding_seconds(self, block: nn.Module, tokens: int) -> float:
+        """The time of a step of one sequence after so many tokens, forward and in float32."""
+        decoder, x = Decoder(block.to(self.device).eval(), context=tokens), self.x[:1, :1]
+        decoder.step(x)
+        times = []
+        for _ in range(DECODED):
+            decoder.pretend(tokens)
+            times.append(self.seconds(lambda: decoder.step(x)))
+        return min(times)
+
+    def seconds(self, work: Callable[[], object]) -> float:
         """The time of one pass."""
         if self.device.type == "cpu":
             start = time.process_time()
@@ -90,19 +103,19 @@ class Passes:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_short)
 
 
-def fastest(passes: Passes, works: Sequence[Callable[[], None]], seconds: float) -> list[float]:
-    """The least seconds of each work in as many rounds as fit into a time, from two to ten.
+def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float]:
+    """The least time that each gives in as many rounds as fit into a time, from two to ten.
 
     All take turns, so that a noisy moment meets all alike.
     """
-    for work in works:
-        work()
+    for timer in timers:
+        timer()
     found: list[list[float]] = []
     begin = time.process_time()
     for number in range(MOST_ROUNDS):
         if number >= LEAST_ROUNDS and time.process_time() - begin >= seconds:
             break
-        found.append([passes.seconds(work) for work in works])
+        found.append([timer() for timer in timers])
     return [min(times) for times in zip(*found, strict=True)]
 
 

@@ -79,6 +79,7 @@ def _options() -> argparse.Namespace:
         metavar="SOURCE",
         help="one more for gpu; timing of it alone",
     )
+    parser.add_argument("--decode", action="store_true", help="timing of decoding in its place")
     parser.add_argument(
         "--published", type=Path, metavar="FOLDER", help="a copy of the published code"
     )

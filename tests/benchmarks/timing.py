@@ -1,38 +1,45 @@
 """How well a calibration predicts the time of mechanisms that it did not measure.
 
 Distinct random genomes of the spaces and all named mechanisms, forward and backward, as compiled
-for a task's sizes. What disturbs a calibration does not meet the measurements alike, so that a
-quiet machine gives the smaller errors.
+for a task's sizes; with --decode those that are causal, for one token after others. What disturbs
+a calibration does not meet the measurements alike, so that a quiet machine gives the smaller
+errors.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
 
+from nas import costs
 from nas.canonical import canonicalise
 from nas.compiler import build_attention, make_plan
+from nas.decoding.memory import memory_of
 from nas.errors import NasError
 from nas.genome import Genome, ModelSizes
 from nas.mechanisms import MECHANISMS
 from nas.sources import resolve
 from nas.space import load_space
-from nas.timing import calibrate, predict_ms
+from nas.timing import calibrate, decode_ms, predict_ms
 from nas.timing.measuring import Passes
+from nas.timing.units import fitted, total
 from nas.validation import load_policy
 from nas.variation import Variation
 from tests.benchmarks.figures import Figure, single
 
 GENOMES: Final = 200
+DECODED: Final = (256, 1024, 4096)  # tokens after which one is decoded
 SHARES: Final = {"attention_v2": 0.7, "attention_v1": 0.2, "quickstart": 0.1}
 
 
@@ -53,6 +60,8 @@ SETTINGS: Final = {
 
 def timing(options: argparse.Namespace) -> list[Figure]:
     """Errors and order of predicted times, at the sizes of two tasks; or of given genomes alone."""
+    if options.decode:
+        return decoding(options.rounds)
     if options.genome:
         return beside_mha(options.genome, options.rounds)
     figures = []
@@ -105,15 +114,62 @@ def beside_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
     return figures
 
 
-def drawn(count: int, setting: Setting) -> list[Genome]:
+def decoding(rounds: int) -> list[Figure]:
+    """Predicted and measured times of one token after many, at the sizes of ``bytes``."""
+    setting = Setting(ModelSizes(64, 4, 1, 64), 16, is_causal=True)
+    sizes = setting.sizes
+    passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=True)
+    begin = time.process_time()
+    calibration = calibrate(
+        sizes, batch=16, precision="float32", device="cpu", is_causal=True, qkv_bias=False
+    )
+    figures = [single("decode, calibration, time_ms included", time.process_time() - begin, "s")]
+    genomes = drawn(20, setting, {"attention_causal": 1.0})
+    names = {canonicalise(m.genome, sizes): m.name for m in MECHANISMS.values()}
+    measured = {context: [math.inf] * len(genomes) for context in DECODED}
+    for _ in range(rounds):
+        for number, genome in enumerate(genomes):
+            for context, times in measured.items():
+                seconds = passes.decoding_seconds(_block(genome, sizes), context)
+                times[number] = min(times[number], 1e3 * seconds)
+    for context, times in measured.items():
+        asked = costs.Setting(sizes, False, True, calibration, context)
+        plain = []
+        for genome in genomes:
+            memory = memory_of(make_plan(genome, asked.decoded), asked.decoded)
+            calls = len(memory.called) + len(memory.sums)
+            plain.append({"layer": 1.0, "call": calls, "held": memory.numbers(asked.decoded)})
+        predicted = [decode_ms(genome, asked) for genome in genomes]
+        # Bytes and calls alone, with units fitted to these very times: more than a search has.
+        units = fitted(plain, times)
+        guessed = [total(work, units) for work in plain]
+        print(f"\nafter {context} tokens: ms predicted, measured, by bytes and calls alone")
+        for genome, *row in zip(genomes, predicted, times, guessed, strict=True):
+            name = names.get(genome) or " ".join(node.op for node in genome.nodes)
+            print("".join(f"{value:9.3f}" for value in row), "", name)
+        for way, values in (("predicted", predicted), ("bytes and calls", guessed)):
+            errors = [abs(p / m - 1) for p, m in zip(values, times, strict=True)]
+            low, middle, high = (100 * value for value in quantiles(errors, n=4))
+            order = float(spearmanr(values, times).statistic)
+            start = f"decode after {context}, {way}"
+            figures += [
+                Figure(f"{start}, error of {len(genomes)} genomes", middle, "%", low, high),
+                single(f"{start}, Spearman", order, ""),
+            ]
+    return figures
+
+
+def drawn(
+    count: int, setting: Setting, shares: Mapping[str, float] = MappingProxyType(SHARES)
+) -> list[Genome]:
     """All named mechanisms and random genomes in normal form, those that exist there."""
     rng = np.random.default_rng(5)
     found: dict[Genome, None] = {}
     for named in MECHANISMS.values():
         _add(named.genome, setting, found)
-    for name, share in SHARES.items():
+    for name, share in shares.items():
         space = load_space(name)
-        variation = Variation(space, load_policy(space.policy))
+        variation = Variation(space, load_policy(space.policy), setting.is_causal)
         least = len(found) + round(share * count)
         while len(found) < least:
             _add(variation.sample(rng), setting, found)

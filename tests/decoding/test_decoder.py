@@ -192,6 +192,15 @@ def test_random_genomes_decode_or_say_why_not() -> None:
     assert decoded > 20
 
 
+def test_every_sample_of_the_causal_space_decodes() -> None:
+    found = [make_plan(genome).genome for genome in random_genomes("attention_causal", 200, seed=3)]
+    distinct = list(dict.fromkeys(found))
+    assert len(distinct) > 150
+    assert any(node.op == "short_conv" for genome in distinct for node in genome.nodes)
+    for number, genome in enumerate(distinct):
+        check_cost(genome, (5, 9, 40)[number % 3])
+
+
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("tokens", [4, 40])
 def test_the_numbers_that_are_held_are_those_that_are_charged(name: str, tokens: int) -> None:

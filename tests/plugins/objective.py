@@ -15,8 +15,8 @@ CONTEXT: Final = 4096
 
 
 def _kept(genome: Genome, setting: Setting) -> float:
-    """Bytes in all layers after so many tokens, whatever the task's length is."""
-    long = replace(setting, sizes=setting.sizes._replace(tokens=CONTEXT))
+    """Bytes in all layers after so many tokens, whatever context the space states."""
+    long = replace(setting, context=CONTEXT)
     name = "kv_cache_bytes_per_token"
     return CONTEXT * costs_of(genome, long, [name])[name]
 

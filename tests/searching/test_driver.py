@@ -19,7 +19,7 @@ from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
 from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import Ended, Evaluated, GenerationDone, Started
-from nas.searching.setup import Settings
+from nas.searching.setup import Settings, setting_in, thawed_task
 from nas.space import SearchSpace, load_space
 from nas.store import find_run, front, open_run, open_writer, weights_path
 
@@ -101,6 +101,18 @@ def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: 
         assert run.setup.repeats == 1
         assert {e.budget.epochs for e in run.evaluations().values()} == {0}
         assert front(run)
+
+
+def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any) -> None:
+    names = ["kv_cache_bytes_per_token", "params"]
+    fields = {"objectives": names, "primitives": {**kit.space.primitives, "softmax_free": {}}}
+    space = SearchSpace.model_validate({**kit.space.model_dump(), **fields, "context": 10_000})
+    ended = begin(Settings(population=12, generations=2), space=space)
+    with open_run(ended.folder) as run:
+        task = thawed_task(run.setup.task)
+        assert setting_in(run.setup, task).context == 10_000
+        held = [p.costs[names[0]] for p in run.proposals() if p.is_new]
+    assert min(held) < 1, "sums are held once, whatever the context"
 
 
 def test_resume_needs_the_run_folder_alone(

@@ -39,7 +39,7 @@ def test_settings_refuse_what_means_nothing(changes: dict[str, Any], message: st
         Settings(**changes)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "attention_v1", "attention_v2"])
+@pytest.mark.parametrize("name", ["quickstart", "attention_v1", "attention_v2", "attention_causal"])
 def test_frozen_copies_become_the_same_space_and_policy(name: str) -> None:
     space = load_space(name)
     policy = load_policy(space.policy)
