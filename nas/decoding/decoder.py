@@ -120,17 +120,10 @@ class Decoder:
     ) -> Tensor:
         """One call for the new tokens: their rows, against the keys of all that are held."""
         read = [self._history(o.ref) if is_past(o) else now[o.ref] for o in step.operands]
-        if shares_heads(step):
-            # Heads that share a head of keys ask as further rows of it.
-            batch, heads, new, width = read[0].shape
-            rows = read[0].reshape(batch, read[1].shape[1], -1, width)
-            return cast(
-                "Tensor",
-                self.modules[step.index](rows, read[1]).reshape(batch, heads, new, -1),
-            )
-        before = 0
         if step.index in self.memory.inputs:
-            read, before = [self._with_inputs(step, read[0])], read[0].shape[-2]
+            return self._behind_inputs(step, *read)
+        if shares_heads(step):
+            return self._shared(step, *read)
         operands = [
             with_heads(self.block, *each, step) for each in zip(read, step.operands, strict=True)
         ]
@@ -138,8 +131,7 @@ class Decoder:
         extras: dict[str, Any] = {name: given[name] for name in step.primitive.extras}
         module = self.modules[step.index]
         if not step.primitive.is_positional:
-            result: Tensor = module(*operands, **extras)
-            return result[..., -before:, :] if before else result
+            return cast("Tensor", module(*operands, **extras))
         if not step.is_paired:
             return cast("Tensor", module(*operands, **extras, start=start))
         # Where tokens in between are forgotten, places count from the first key of each part.
@@ -165,12 +157,18 @@ class Decoder:
         heads = step.type.head_count(self.block.heads)
         return repeat_heads(out, heads)
 
-    def _with_inputs(self, step: Step, new: Tensor) -> Tensor:
-        """The inputs of the new tokens behind those before them that they read."""
-        name = f"inputs of {step.variable}"
+    def _behind_inputs(self, step: Step, new: Tensor) -> Tensor:
+        """One call for the new tokens, from their inputs and the last ones before."""
+        name, count = f"inputs of {step.variable}", self.memory.inputs[step.index]
         whole = torch.cat((self.cache[name], new), dim=-2) if name in self.cache else new
-        self.cache[name] = whole[..., max(0, whole.shape[-2] - self.memory.inputs[step.index]) :, :]
-        return whole
+        self.cache[name] = whole[..., max(0, whole.shape[-2] - count) :, :]
+        return cast("Tensor", self.modules[step.index](whole)[..., -new.shape[-2] :, :])
+
+    def _shared(self, step: Step, rows: Tensor, past: Tensor) -> Tensor:
+        """One product where heads share keys or values: they ask as further rows of one head."""
+        batch, heads, new, width = rows.shape
+        grouped = rows.reshape(batch, past.shape[1], -1, width)
+        return cast("Tensor", self.modules[step.index](grouped, past)).view(batch, heads, new, -1)
 
     def _history(self, ref: Ref) -> Tensor:
         """A stream or node at every token that is held: kept, or computed from what is."""

@@ -133,7 +133,7 @@ class Primitive:
         passes: how often a call passes over its pairs (or tokens), about; more than 1 where each
             hidden unit is a pass.
         is_stateful: whether a call in training changes the module, so that there must be one.
-        reach: of how many tokens before its own a result reads the inputs, where its class needs
+        reach: of how many tokens before its own a result reads its one input, where the class needs
             all tokens; None where that has no bound.
         unread: the ports and the parameters that have no effect, given the parameters; of what
             such a port is fed with only the shape matters.

@@ -190,6 +190,8 @@ def decode_ms(genome: Genome, setting: Setting) -> float:
     sizes = setting.decoded
     known = parse_model(dict(setting.calibration), Calibration, "calibration")
     known.check(dim=sizes.dim, heads=sizes.heads, qkv_bias=setting.qkv_bias, is_causal=True)
+    if not known.decode:
+        raise ConfigError("calibration, decode: no step was timed; expected a new calibration.")
 
     def layer(one: Genome) -> float:
         plan = plan_at(one, sizes)

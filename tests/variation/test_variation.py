@@ -24,7 +24,7 @@ from nas.variation import Variation
 if TYPE_CHECKING:
     from nas.validation import Policy
 
-SPACES = ("quickstart", "attention_v1", "attention_v2")
+SPACES = ("quickstart", "attention_v1", "attention_v2", "attention_causal")
 
 
 # Sees all tokens at once, whatever the mask.
