@@ -236,6 +236,6 @@ def test_what_is_not_decoded_has_no_time_to_decode(calibration):
         decoded(ahead)
     with pytest.raises(ConfigError, match="is_causal: measured with False, asked with True"):
         costs_of(dot_product(), Setting(SIZES, False, False, calibration), ["decode_ms"])
+    untimed = Setting(SIZES, False, True, decode_units() | {"decode": {}})
     with pytest.raises(ConfigError, match="decode: no step was timed"):
-        untimed = decode_units() | {"decode": {}}
-        costs_of(dot_product(), Setting(SIZES, False, True, untimed), ["decode_ms"])
+        costs_of(dot_product(), untimed, ["decode_ms"])

@@ -122,6 +122,20 @@ def test_a_window_forgets_and_places_stay_right(genome: Build, seen: Visibility)
     check_cost(found, 4)
 
 
+@pytest.mark.parametrize("seen", [Visibility(), Visibility(3), Visibility(3, 2)])
+def test_keys_that_follow_from_the_values_are_turned_again(genome: Build, seen: Visibility) -> None:
+    found = genome(
+        ("rope", "q"),
+        ("rope", "v"),
+        ("scaled_dot_product", [0, 1]),
+        ("softmax", [2]),
+        ("weighted_sum", [3, "v"]),
+    )
+    found = replace(found, visibility=seen)
+    assert check_rows(found).cache.keys() == {"v"}
+    check_cost(found, 9)
+
+
 LINEAR = (
     (("scaled_dot_product", "qk"),),
     (("bilinear", "qk"), ("temperature", [0])),
