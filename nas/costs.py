@@ -166,8 +166,9 @@ def dense_plan(plan: Plan) -> Plan:
 def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
     """What a ``Decoder`` for a context of ``sizes.tokens`` holds after these, for each of them.
 
-    Every number counts as 16 bits. What is held, nas.decoding.memory says. (Of a mechanism that
-    sees later tokens, which cannot be decoded, it says what its keys and values take.)
+    Every number counts as 16 bits, sums too, which a decoder holds in 32. nas.decoding.memory says
+    what is held; of a mechanism that sees later tokens, and so cannot be decoded, what its keys and
+    values take.
     """
     return BYTES_PER_NUMBER * memory_of(plan, sizes).numbers(sizes) / sizes.tokens
 

@@ -159,7 +159,7 @@ class Evaluator(Protocol):
         ...
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure, where trainings take place, the unit times behind ``time_ms`` (nas.timing)."""
+        """Measure, where trainings take place, units of predicted times (nas.timing)."""
         ...
 
     def submit(self, trials: Sequence[Trial]) -> None:
