@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from nas.report.front import front
     from nas.sources import load_genome
     from nas.surgery.factor import factor
+    from nas.surgery.files import load_swapped, save_swapped
     from nas.surgery.merge import merge
+    from nas.surgery.preview import preview_swap
     from nas.surgery.swap import swap_attention
 
 __all__ = [
@@ -49,8 +51,11 @@ __all__ = [
     "list_mechanisms",
     "list_objectives",
     "load_genome",
+    "load_swapped",
     "merge",
+    "preview_swap",
     "resume",
+    "save_swapped",
     "search",
     "show",
     "swap_attention",
@@ -69,8 +74,11 @@ _MODULES: Final = {
     "factor": "nas.surgery",
     "front": "nas.report.front",
     "load_genome": "nas.sources",
+    "load_swapped": "nas.surgery",
     "merge": "nas.surgery",
+    "preview_swap": "nas.surgery",
     "resume": "nas.api.training",
+    "save_swapped": "nas.surgery",
     "search": "nas.api.training",
     "swap_attention": "nas.surgery",
     "tabulate": "nas.api.tables",

@@ -2,13 +2,15 @@
 
 A host keeps its projections, norms, rotation and cache; scores, weights and aggregation are the
 genome's. What the host does between scores and values is done where it does it: a softcap and an
-additive mask between score and normaliser, dropout on the weights that meet the values.
+additive mask between score and normaliser, dropout on the weights that meet the values. A window of
+the genome narrows the host's mask. With a cache the queries are the last tokens of the keys: what
+the graph reads as a key or as values is of all tokens, everything else of the new ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -16,12 +18,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.compiler import Plan, make_plan
-from nas.compiler.plan import Step
+from nas.compiler import Plan
+from nas.compiler.plan import Step, plan_as_written
 from nas.errors import GenomeError
-from nas.genome import Genome, Projections
+from nas.genome import Genome, Ref
 from nas.kernels.runtime import repeat_heads
+from nas.kernels.windows import in_window
 from nas.primitives import Kind, Role
+from nas.surgery.hosted import PAST, hosted, is_past, sides
+from nas.surgery.masks import adjusted
+from nas.types import Type
 
 Rotate = Callable[[Tensor], Tensor]
 
@@ -32,10 +38,12 @@ class HostSizes:
 
     Attributes:
         dim: features of the tokens that the queries are projected from.
-        heads, kv_heads: of queries, and of keys and values.
+        heads, kv_heads: of queries, and of keys and values, as the host has them.
         width: features of one head's queries and keys.
         has_bias: whether its projections have biases; a tail beside them then has one too.
         is_rotated: whether the host rotates queries and keys by position (RoPE).
+        is_causal: whether it reads what is earlier only, and so may continue from a cache.
+        is_sliding: whether that cache forgets the oldest tokens.
     """
 
     dim: int
@@ -44,37 +52,54 @@ class HostSizes:
     width: int
     has_bias: bool = False
     is_rotated: bool = False
+    is_causal: bool = False
+    is_sliding: bool = False
 
 
 class AttentionCore(nn.Module):
     """A mechanism on projected streams.
 
+    Attributes:
+        changes: what is other than before, a sentence each (``nas.surgery.conversion``).
+
     Raises:
-        GenomeError: the genome wants other projections than a head's own q, k and v, or does not
-            exist at this size.
+        GenomeError: the genome does not exist at this size.
         ViolationError: the genome does not type-check.
     """
 
-    def __init__(self, genome: Genome, sizes: HostSizes) -> None:
+    def __init__(self, genome: Genome, sizes: HostSizes, changes: tuple[str, ...] = ()) -> None:
         super().__init__()
-        self.plan = make_plan(genome)
-        _check_projections(self.plan)
-        self.genome, self.sizes = self.plan.genome, sizes
+        self.genome, self.sizes = hosted(genome, sizes.is_rotated), sizes
+        self.changes = changes
+        self._plan()
         for step in self.plan.steps:
             self.add_module(step.module, _build(step, sizes))
+
+    def _plan(self) -> None:
+        self.plan: Plan = plan_as_written(self.genome)
+        now, past = sides(self.plan)
+        self.is_split = not (now & set(PAST) or past - set(PAST))
+        is_positional = any(
+            s.primitive.is_positional and s.params.get("rope", True) for s in self.plan.steps
+        )
+        # Whether a query's place among the keys matters.
+        self.needs_places = self.plan.is_windowed or is_positional or not self.is_split
+        normalisers = {s.primitive.name for s in self.plan.steps if s.role is Role.NORMALIZE}
+        # Softmax alone forgives a very small number in place of a hidden score.
+        self.needs_mask = self.needs_places or normalisers != {"softmax"}
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"plan": None}  # it holds functions, which no file can
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self.plan = make_plan(self.genome)
+        self._plan()
 
     def forward(
         self,
-        q: Float[Tensor, "b h n w"],
+        q: Float[Tensor, "b s n w"],
         k: Float[Tensor, "b g m w"],
-        v: Float[Tensor, "b g m u"],
+        v: Float[Tensor, "b t m u"],
         x: Float[Tensor, "b n d"],
         mask: Bool[Tensor, "..."] | None = None,
         bias: Float[Tensor, "..."] | None = None,
@@ -82,80 +107,153 @@ class AttentionCore(nn.Module):
         dropout: float = 0.0,
         softcap: float | None = None,
         rotate: Rotate | None = None,
-    ) -> tuple[Float[Tensor, "b h n u"], Float[Tensor, "b h n m"] | None]:
+        is_causal: bool = False,
+        is_crossed: bool = False,
+    ) -> tuple[Float[Tensor, "b h n u"], Float[Tensor, "b r n m"] | None]:
         """Attend; returns the heads' outputs and the last weights that met values, after dropout.
 
         Args:
-            q, k, v: as the host projected them, rotated where it does; head i reads the keys and
-                values of group i // (h / g). The scores' scale is 1/sqrt(w): a host with another
-                one scales q.
+            q, k, v: as the host projected them, rotated where it does; where the genome's streams
+                have more heads, each is repeated. The scores' scale is 1/sqrt(w): a host with
+                another one scales q.
             x: the tokens that q was projected from.
             mask: True where attention is allowed, broadcastable to (b, h, n, m).
-            bias: added to the scores, broadcastable to (b, h, n, m).
+            bias: added to the scores, broadcastable to (b, h, n, m); heads that were pooled get the
+                mean of theirs.
             dropout: rate at which weights are dropped, in training mode.
             softcap: scores become c tanh(scores / c) before the bias is added.
             rotate: the host's rotation of queries (b, any, n, w), where it has one, for whatever
                 else of a query meets the rotated keys.
+            is_causal: whether ``mask`` hides later tokens: windows then reach back alone, and fewer
+                queries than keys are the last tokens (with a mask: each the last that it sees).
+            is_crossed: whether keys are tokens of another sequence.
+
+        Raises:
+            ValueError: the mechanism has a window, or reads keys as queries, and the keys are
+                another sequence's; or it sees later tokens, and ``is_causal`` hides them.
         """
-        heads = self.sizes.heads
-        extras = {"x": x, "mask": mask}
-        values: dict[str, Any] = {"q": q, "k": repeat_heads(k, heads), "v": repeat_heads(v, heads)}
+        tokens, keys = x.shape[1], k.shape[2]
+        is_crossed = is_crossed or (tokens != keys and not is_causal)
+        self._check(is_causal, is_crossed)
+        start = 0 if is_crossed else self._start(mask, tokens, keys)
+        given = {"q": q, "k": k, "v": v}
+        streams = {s.name: self.repeated(given[s.name], s.type) for s in self.plan.streams}
+        call = _Call(self, streams, x, keys, start, rotate)
+        sight = self._sight(mask, tokens, keys, start, is_causal, x.device)
         weights = None
         for step in self.plan.steps:
-            operands = [values[operand.variable] for operand in step.operands]
+            operands = [
+                self.repeated(call.read(operand.ref, is_past(operand.port)), step.type)
+                for operand in step.operands
+            ]
             if step.role is Role.NORMALIZE:
-                operands = [_adjusted(scores, bias, softcap) for scores in operands]
+                operands = [
+                    adjusted(value, bias, softcap) if operand.is_paired else value
+                    for value, operand in zip(operands, step.operands, strict=True)
+                ]
             if (index := _weights_of(step)) is not None:
                 weights = F.dropout(operands[index], dropout, self.training)
                 operands[index] = weights
-            values[step.variable] = self._run(step, operands, extras, rotate)
-        return values[self.plan.steps[-1].variable], weights
+            # What mixes neighbours is not bound by the mechanism's own window.
+            call.values[step.index] = call.run(step, operands, sight if step.is_paired else mask)
+        return call.values[self.plan.steps[-1].index], weights
 
-    def _run(
-        self, step: Step, operands: list[Tensor], extras: dict[str, Any], rotate: Rotate | None
-    ) -> Tensor:
-        module: Any = self.get_submodule(step.module)
-        if self.sizes.is_rotated and _has_rows(step):
-            # Their queries hold rows of their own, which must turn as the host turned the keys.
-            assert rotate is not None, "a host that rotates says how"
-            rows, *rest = module.units(extras["x"])
-            units = (_rotated(rows, rotate), *rest)
-            return cast("Tensor", module.score(*operands, units))
-        wanted = {name: extras[name] for name in step.primitive.extras}
-        return cast("Tensor", module(*operands, **wanted))
+    def _check(self, is_causal: bool, is_crossed: bool) -> None:
+        if is_causal and self.plan.unsafe:
+            raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
+        if is_crossed and (self.plan.is_windowed or not self.is_split):
+            raise ValueError(
+                "the mechanism has a window, or reads keys as queries, and its keys are another "
+                "sequence's: leave cross-attention out by `where`"
+            )
+
+    def _start(self, mask: Tensor | None, tokens: int, keys: int) -> int:
+        """The place of the first query among the keys."""
+        if tokens == keys or mask is None or not self.needs_places:
+            return keys - tokens
+        # A cache of fixed size has room after the queries: each is the last that it sees.
+        places = torch.arange(keys, device=mask.device)
+        last = (mask * places).amax(dim=-1).reshape(-1, mask.shape[-2])
+        return int((last - places[: mask.shape[-2]]).max())
+
+    def _sight(
+        self,
+        mask: Tensor | None,
+        tokens: int,
+        keys: int,
+        start: int,
+        is_causal: bool,
+        device: torch.device,
+    ) -> Tensor | None:
+        """The host's mask, within the window."""
+        seen = self.plan.genome.visibility
+        if seen.window is None:
+            return mask
+        places = torch.arange(keys, device=device)
+        queries = torch.arange(start, start + tokens, device=device)
+        near = in_window(queries, places, seen.window, seen.global_tokens, is_causal)
+        return near if mask is None else mask & near
+
+    def repeated(self, value: Tensor, wanted: Type) -> Tensor:
+        """A value with as many heads as a type says."""
+        return repeat_heads(value, wanted.head_count(self.sizes.heads))
 
     def extra_repr(self) -> str:
-        """The sizes, for ``print(model)``."""
-        return f"heads={self.sizes.heads}, kv_heads={self.sizes.kv_heads}, width={self.sizes.width}"
+        """The sizes and what was changed, for ``print(model)``."""
+        sizes = (
+            f"heads={self.sizes.heads}, kv_heads={self.sizes.kv_heads}, width={self.sizes.width}"
+        )
+        return "; ".join((sizes, *self.changes))
 
 
-def split_mask(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """A mask as torch takes it, as (True where allowed, added to scores), None where it says none.
+@dataclass
+class _Call:
+    """One pass: what the graph has computed so far, for the new tokens and for all."""
 
-    A bool mask is True where attention is allowed; a float mask is added, and its -inf hide.
-    """
-    if mask is None or mask.dtype == torch.bool:
-        return mask, None
-    hidden = mask.isneginf()
-    return ~hidden, mask.masked_fill(hidden, 0.0)
+    core: AttentionCore
+    streams: dict[str, Tensor]
+    x: Tensor
+    keys: int
+    start: int
+    rotate: Rotate | None
 
+    def __post_init__(self) -> None:
+        self.values: dict[Ref, Tensor] = {}
+        self.past: dict[Ref, Tensor] = {}
 
-def causal_mask(q: Tensor, k: Tensor) -> Bool[Tensor, "n m"]:
-    """True where query i may see key j <= i, as ``is_causal`` has it in torch."""
-    shape = (q.shape[2], k.shape[2])
-    return torch.ones(shape, dtype=torch.bool, device=q.device).tril()
+    def read(self, ref: Ref, is_past: bool) -> Tensor:
+        """A stream or node, at all tokens or at the new ones."""
+        tokens = self.x.shape[1]
+        if isinstance(ref, str):
+            value = self.streams[ref]
+            is_cut = not is_past and value.shape[2] == self.keys != tokens
+            return value[:, :, self.start : self.start + tokens] if is_cut else value
+        if not is_past or tokens == self.keys:
+            return self.values[ref]
+        if ref not in self.past:
+            step = self.core.plan.steps[ref]
+            operands = [
+                self.core.repeated(self.read(operand.ref, True), step.type)
+                for operand in step.operands
+            ]
+            extras = {name: None for name in step.primitive.extras if name == "mask"}
+            self.past[ref] = self.core.get_submodule(step.module)(*operands, **extras)
+        return self.past[ref]
 
-
-def scale_queries(q: Tensor, scale: float) -> Tensor:
-    """Queries whose scores, divided by sqrt(w), are q·k times ``scale``."""
-    factor = float(scale * q.shape[-1] ** 0.5)
-    return q if abs(factor - 1.0) < 1e-12 else q * factor
-
-
-def _adjusted(scores: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    return scores if bias is None else scores + bias
+    def run(self, step: Step, operands: list[Tensor], mask: Tensor | None) -> Tensor:
+        """A step for the new tokens."""
+        module: Any = self.core.get_submodule(step.module)
+        if self.core.sizes.is_rotated and _has_rows(step):
+            # Their queries hold rows of their own, which must turn as the host turned the keys.
+            assert self.rotate is not None, "a host that rotates says how"
+            rows, *rest = module.units(self.x)
+            units = (_rotated(rows, self.rotate), *rest)
+            return cast("Tensor", module.score(*operands, units))
+        extras: dict[str, Any] = {"x": self.x, "mask": mask}
+        wanted = {name: extras[name] for name in step.primitive.extras}
+        if step.primitive.is_positional:
+            wanted["start"] = self.start
+        return cast("Tensor", module(*operands, **wanted))
 
 
 def _rotated(rows: Float[Tensor, "b h n l w"], rotate: Rotate) -> Float[Tensor, "b h n l w"]:
@@ -174,7 +272,7 @@ def _weights_of(step: Step) -> int | None:
 def _build(step: Step, sizes: HostSizes) -> nn.Module:
     known: dict[str, int | bool] = {
         "dim": sizes.dim,
-        "heads": sizes.heads,
+        "heads": step.type.head_count(sizes.heads),
         "width": sizes.width,
         "rank": sizes.width,
         "bias": sizes.has_bias,
@@ -192,21 +290,3 @@ def _build(step: Step, sizes: HostSizes) -> nn.Module:
 def _has_rows(step: Step) -> bool:
     """Whether the queries of a primitive hold rows that it rotates itself, given ``rope``."""
     return "rope" in step.primitive.parameters
-
-
-def _check_projections(plan: Plan) -> None:
-    """Refuse a genome whose heads are not each its own q, k and v, concatenated, seeing all."""
-    found, default = plan.genome.projections, Projections()
-    other = [
-        f"{f.name}: {getattr(found, f.name)}"
-        for f in fields(Projections)
-        if getattr(found, f.name) != getattr(default, f.name)
-    ]
-    if plan.is_windowed:
-        other.append(f"window: {plan.genome.visibility.window}")
-    if other:
-        raise GenomeError(
-            f"the mechanism has {', '.join(other)}; expected the projections and the sight of "
-            "multi-head attention (all of q, k and v read and projected, all heads, concatenated, "
-            "no window), since the model keeps its own."
-        )

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.errors import NasError
-from nas.kernels.runtime import merge_heads, split_heads
-from nas.surgery.core import AttentionCore, HostSizes, causal_mask, split_mask
+from nas.kernels.runtime import merge_heads, past_keys, split_heads
+from nas.surgery.core import AttentionCore, HostSizes
+from nas.surgery.masks import split_mask
 
 CORE: Final = "core"  # the name of the exchanged core in its module, and in the state_dict
 _TIMM: Final = ("timm.layers.attention", "timm.models.vision_transformer")
@@ -28,7 +29,8 @@ class Host(Protocol):
 
     Contract: ``measure`` changes nothing and raises ``NasError`` for a module whose function the
     exchange would not keep; ``install`` works on the module itself, so that its hooks, its
-    parameters and whoever holds it stay, and adds the core's parameters as ``core.*``.
+    parameters and whoever holds it stay, and adds the core's parameters as ``core.*``; ``rehearse``
+    is given a copy with converted projections and a core.
     """
 
     @property
@@ -48,10 +50,21 @@ class Host(Protocol):
         """Let the module attend by the core from now on."""
         ...
 
+    def rehearse(self, module: nn.Module) -> None:
+        """Let a swapped module attend to a few tokens; raises ``NasError`` where it cannot."""
+        ...
+
 
 def refusal(module: nn.Module, reason: str) -> NasError:
     """The error for a module that cannot be swapped; the caller says which one it is."""
     return NasError(f"{type(module).__name__} {reason}")
+
+
+def converted_streams(module: Any, tokens: list[Tensor], width: int) -> list[Tensor]:
+    """Queries, keys and values of a module whose projections were converted, (b, any, n, width)."""
+    parts = (module.q_proj, module.k_proj, module.v_proj)
+    found = (part(t) for part, t in zip(parts, tokens, strict=True))
+    return [split_heads(t, t.shape[-1] // width) for t in found]
 
 
 class TorchHost:
@@ -78,6 +91,9 @@ class TorchHost:
         module.core = core
         # An encoder layer would compute the attention itself, from our weights, in eval mode.
         module._qkv_same_embed_dim = False  # type: ignore[assignment]
+
+    def rehearse(self, module: nn.Module) -> None:
+        """Nothing: the forward is ours."""
 
 
 class SwappedMultiheadAttention(nn.MultiheadAttention):
@@ -107,8 +123,13 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         is_batched = query.dim() == 3
         tokens = [self._batch_first(t, is_batched) for t in (query, key, value)]
         mask, bias = self._masks(tokens[0], attn_mask, key_padding_mask)
-        q, k, v = (split_heads(t, self.num_heads) for t in self._projected(tokens))
-        out, weights = self.core(q, k, v, tokens[0], mask, bias, dropout=self.dropout)
+        q, k, v = self._projected(tokens)
+        out, weights = self.core(
+            *(q, k, v, tokens[0], mask, bias),
+            dropout=self.dropout,
+            is_causal=is_causal,
+            is_crossed=query is not key,
+        )
         out = self.out_proj(merge_heads(out))
         if average_attn_weights and weights is not None:
             weights = weights.mean(dim=1)
@@ -124,12 +145,15 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         return tokens if self.batch_first else tokens.transpose(0, 1)
 
     def _projected(self, tokens: list[Tensor]) -> list[Tensor]:
+        if hasattr(self, "q_proj"):
+            return converted_streams(self, tokens, self.head_dim)
         packed: Any = self.in_proj_weight
         weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         if packed is not None:
             weights = packed.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        return [F.linear(t, w, b) for t, w, b in zip(tokens, weights, biases, strict=True)]
+        found = (F.linear(t, w, b) for t, w, b in zip(tokens, weights, biases, strict=True))
+        return [split_heads(t, self.num_heads) for t in found]
 
     def _masks(
         self, query: Tensor, attn_mask: Tensor | None, padding: Tensor | None
@@ -187,6 +211,9 @@ class TimmHost:
         module.__class__ = SwappedTimmAttention
         module.core = core
 
+    def rehearse(self, module: nn.Module) -> None:
+        """Nothing: the forward is ours."""
+
 
 class SwappedTimmAttention(nn.Module):
     """timm's Attention whose core is a mechanism; (b, n, dim) to (b, n, out).
@@ -200,11 +227,15 @@ class SwappedTimmAttention(nn.Module):
     ) -> Tensor:
         """Attend; masks as in F.scaled_dot_product_attention, of which timm lets causality win."""
         parts: Any = self
-        qkv = parts.qkv(x).unflatten(-1, (3, parts.num_heads, parts.head_dim))
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        if hasattr(self, "q_proj"):
+            q, k, v = converted_streams(self, [x] * 3, parts.head_dim)
+        else:
+            qkv = parts.qkv(x).unflatten(-1, (3, parts.num_heads, parts.head_dim))
+            q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         q, k = parts.q_norm(q), parts.k_norm(k)
-        mask, bias = (causal_mask(q, k), None) if is_causal else split_mask(attn_mask)
-        out, _ = parts.core(q, k, v, x, mask, bias, dropout=parts.attn_drop.p)
+        mask, bias = (past_keys(q, k), None) if is_causal else split_mask(attn_mask)
+        rate = parts.attn_drop.p
+        out, _ = parts.core(q, k, v, x, mask, bias, dropout=rate, is_causal=is_causal)
         out = merge_heads(out)
         if (norm := getattr(self, "norm", None)) is not None:
             out = norm(out)

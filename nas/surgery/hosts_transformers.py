@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from nas.errors import NasError
+from nas.kernels.runtime import past_keys
 from nas.mechanisms import MECHANISMS
-from nas.surgery.core import AttentionCore, HostSizes, causal_mask, scale_queries, split_mask
+from nas.surgery.core import AttentionCore, HostSizes
 from nas.surgery.hosts import CORE, refusal
+from nas.surgery.masks import scale_queries, split_mask
 
 NAME: Final = "nas"
 TABLE: Final = "ALL_ATTENTION_FUNCTIONS"
@@ -27,6 +29,7 @@ ROTATION: Final = "apply_rotary_pos_emb"
 SUPPORTED: Final = ("eager", "sdpa")
 REFUSED: Final = {"s_aux": "attention sinks", "cache": "a paged cache"}
 _ANGLES: Final = (0.3, 1.1, 2.3)
+_CROSSED: Final = ("encoder_hidden_states", "key_value_states")  # arguments: another sequence
 
 
 class TransformersHost:
@@ -61,6 +64,10 @@ class TransformersHost:
             width=query.shape[3],
             has_bias=any(name.endswith("bias") for name, _ in module.named_parameters()),
             is_rotated=_is_rotated(module, dim, query),
+            is_causal=_is_causal(module),
+            is_sliding=any(
+                getattr(one, "sliding_window", None) is not None for one in (module, module.config)
+            ),
         )
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
@@ -69,9 +76,21 @@ class TransformersHost:
         module.register_forward_pre_hook(hand_over, with_kwargs=True)
         module.register_forward_hook(forget, always_call=True)
 
+    def rehearse(self, module: nn.Module) -> None:
+        """Attend to three tokens: not every module takes projections of other sizes."""
+        try:
+            with torch.no_grad():
+                module.eval()(**_trial_arguments(module, _dim(module), _ANGLES))
+        except Exception as error:
+            raise refusal(
+                module, "cannot work with other heads or projections than it was made with"
+            ) from error
+
 
 class _Trial(nn.Module):
     """A core of softmax attention at whatever sizes come; remembers queries and keys."""
+
+    needs_mask = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,8 +140,8 @@ def _trial_arguments(module: nn.Module, dim: int, angles: tuple[float, ...]) -> 
         "hidden_states": tokens,
         "position_embeddings": _turns(module, angles, like),
     }
-    if getattr(module, "is_cross_attention", "Cross" in type(module).__name__):
-        known |= dict.fromkeys(("encoder_hidden_states", "key_value_states"), tokens)
+    if _is_crossed(module):
+        known |= dict.fromkeys(_CROSSED, tokens)
     parameters = list(inspect.signature(forward_of(module)).parameters.values())[1:]
     return {
         p.name: known.get(p.name)
@@ -130,6 +149,15 @@ def _trial_arguments(module: nn.Module, dim: int, angles: tuple[float, ...]) -> 
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         and (p.name in known or p.default is p.empty)
     }
+
+
+def _is_crossed(module: nn.Module) -> bool:
+    return bool(getattr(module, "is_cross_attention", "Cross" in type(module).__name__))
+
+
+def _is_causal(module: nn.Module) -> bool:
+    """Whether it hides later tokens, unless a call says otherwise; as transformers reads it."""
+    return bool(getattr(module, "is_causal", True)) and not _is_crossed(module)
 
 
 def _is_rotated(module: nn.Module, dim: int, turned: Tensor) -> bool:
@@ -187,7 +215,8 @@ def hand_over(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     forward_of(module).__globals__[TABLE].register(NAME, attend)
     given = dict(zip(arguments_of(module), args, strict=False)) | kwargs
     host: Any = module
-    host.nas_given = (given["hidden_states"], given.get("position_embeddings"))
+    is_crossed = any(given.get(name) is not None for name in _CROSSED)
+    host.nas_given = (given["hidden_states"], given.get("position_embeddings"), is_crossed)
 
 
 def forget(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
@@ -218,7 +247,7 @@ def attend(
         NasError: the model changed since the swap to something that a mechanism would drop.
     """
     host: Any = module
-    tokens, turns = host.nas_given
+    tokens, turns, is_crossed = host.nas_given
     implementation = host.host_config._attn_implementation
     dropped = [meaning for name, meaning in REFUSED.items() if others.get(name) is not None]
     if dropped or implementation not in SUPPORTED:
@@ -227,10 +256,10 @@ def attend(
             f"{'' if dropped else repr(implementation)}; expected the model to attend by one of "
             f"{', '.join(SUPPORTED)}, as at the swap."
         )
-    mask, bias = split_mask(attention_mask)
+    mask, bias = split_mask(attention_mask, is_strict=host.core.needs_mask)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if attention_mask is None and causal and query.shape[2] > 1 and implementation == "sdpa":
-        mask = causal_mask(query, key)
+        mask = past_keys(query, key)
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
     if scaling is not None:
@@ -240,7 +269,12 @@ def attend(
         return rotated(module, rows, turns)
 
     out, weights = host.core(
-        query, key, value, tokens, mask, bias, dropout=dropout, softcap=softcap, rotate=rotate
+        *(query, key, value, tokens, mask, bias),
+        dropout=dropout,
+        softcap=softcap,
+        rotate=rotate,
+        is_causal=bool(causal) and not is_crossed,
+        is_crossed=is_crossed,
     )
     return out.transpose(1, 2).contiguous(), weights
 

@@ -7,7 +7,7 @@ without a mask, more keys than queries among them. No list of names is kept.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Final
 
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.compiler import formula
+from nas.compiler import formula, make_plan
 from nas.errors import GenomeError, NasError
-from nas.genome import Genome, Node, ParamValue
+from nas.genome import Genome, Node, ParamValue, Projections
 from nas.mechanisms import MECHANISMS
 from nas.primitives import check_vocabulary, get
 from nas.surgery.core import AttentionCore, HostSizes
@@ -47,6 +47,7 @@ def check_preserving(genome: Genome, init: str) -> None:
         GenomeError: it is not equal to softmax attention at its start, or wants other projections.
         ViolationError: it does not type-check.
     """
+    _check_projections(genome)
     found = difference(genome)
     if found > TOLERANCE:
         how = f"differs from softmax attention by {found:.2g}"
@@ -54,7 +55,8 @@ def check_preserving(genome: Genome, init: str) -> None:
             how = "cannot take the place of softmax attention, keys and queries being two lengths"
         raise GenomeError(
             f"{formula(genome)} {how} at its start, so it would change what the model computes; "
-            f"expected one that starts equal to it, such as {', '.join(preserving(init))}."
+            f"expected one that starts equal to it, such as {', '.join(preserving(init))}; "
+            "preserve=False takes it as it is."
         )
 
 
@@ -98,9 +100,29 @@ def preserving(init: str) -> tuple[str, ...]:
 
 def _keeps(genome: Genome, init: str) -> bool:
     try:
+        _check_projections(genome)
         return difference(starting_at(genome, init)) <= TOLERANCE
     except NasError:
         return False
+
+
+def _check_projections(genome: Genome) -> None:
+    """Refuse a genome whose heads are not each its own q, k and v, concatenated, seeing all."""
+    plan = make_plan(genome)
+    found, default = plan.genome.projections, Projections()
+    other = [
+        f"{f.name}: {getattr(found, f.name)}"
+        for f in fields(Projections)
+        if getattr(found, f.name) != getattr(default, f.name)
+    ]
+    if plan.is_windowed:
+        other.append(f"window: {plan.genome.visibility.window}")
+    if other:
+        raise GenomeError(
+            f"the mechanism has {', '.join(other)}; expected the projections and the sight of "
+            "multi-head attention (all of q, k and v read and projected, all heads, concatenated, "
+            "no window), since the model keeps its own; preserve=False converts it."
+        )
 
 
 def _started(node: Node, init: str) -> Node:

@@ -1,18 +1,31 @@
-"""Swap: give a model that exists another attention that computes the same, and can learn more.
+"""Swap: give a model that exists another attention.
 
-    names = nas.swap_attention(model, "qana")
+    nas.swap_attention(model, "qana")                   # computes the same, can learn more
+    nas.swap_attention(model, "gqa", preserve=False)    # computes something else, to be trained
 
 Projections, norms, rotation, cache, masks and dropout stay the model's, the core between them
-becomes the mechanism's graph. Only mechanisms that start equal to softmax attention are taken, so
-the outputs are those of before; training then moves what is new (QANA: Vermillion 2025, section 4,
-"function-preserving"). New parameters are named ``core.*`` below the attention; a checkpoint of the
-model is loaded before the swap, or with ``strict=False`` after it.
+becomes the mechanism's graph. With ``preserve`` only mechanisms that start equal to softmax
+attention are taken, so the outputs are those of before; training then moves what is new (QANA:
+Vermillion 2025, section 4, "function-preserving"). Without, a genome means in a model:
+
+- graph: runs on the queries, keys and values that the model projected, normed and rotated. A RoPE
+  of its own is left out where the model rotates.
+- window, global tokens: narrow the model's mask. In causal attention a window reaches back alone.
+- q_heads, kv_heads: the model's heads are pooled, its projections and its cache become smaller; a
+  model with fewer heads of keys than that keeps them (``nas.surgery.conversion``).
+- has_wq, has_wk, has_wv, has_wo: false drops the model's projection.
+- qk_dim, raw: shared, merge: sum: refused, since a model's heads have one width.
+- In causal attention all must follow from keys and values of single tokens, which a cache holds.
+
+New parameters are named ``core.*`` below the attention; a checkpoint of the model is loaded before
+the swap, or with ``strict=False`` after it.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
@@ -21,10 +34,12 @@ import torch
 from torch import nn
 
 from nas.compiler import make_plan
-from nas.errors import NasError
+from nas.errors import GenomeError, NasError
 from nas.genome import Genome, layers_with_mechanism
 from nas.sources import load_genome
+from nas.surgery.conversion import convert, described, is_converted
 from nas.surgery.core import AttentionCore, HostSizes
+from nas.surgery.hosted import check_decodable
 from nas.surgery.hosts import CORE, Host, TimmHost, TorchHost
 from nas.surgery.hosts_transformers import TransformersHost
 from nas.surgery.preserving import check_preserving, starting_at
@@ -44,11 +59,17 @@ class _Site:
 
 
 def swap_attention(
-    model: nn.Module, mechanism: Genome | str, *, where: Where = None, init: str = "zero_out"
+    model: nn.Module,
+    mechanism: Genome | str,
+    *,
+    where: Where = None,
+    init: str | None = None,
+    preserve: bool = True,
 ) -> list[str]:
-    """Exchange the attention of a model in place, keeping what the model computes.
+    """Exchange the attention of a model in place; where an error is raised nothing changes.
 
-    New weights are drawn from torch's global generator. Where an error is raised nothing changes.
+    New weights are drawn from torch's global generator. ``nas.preview_swap`` says beforehand what
+    would change, and by how much.
 
     Args:
         model: holds torch's nn.MultiheadAttention, timm's Attention or attention of Hugging Face's
@@ -56,8 +77,11 @@ def swap_attention(
         mechanism: a genome, or a SOURCE string (see ``nas.sources``).
         where: which attention: all of it (None; then the genome's placement counts its layers), a
             function of name and module, or names and patterns as in ``fnmatch``.
-        init: the start of every primitive that has one: ``zero_out``, ``gate`` (a closed gate,
-            learned or warming up) or ``paper_zero`` (exact, but never trains).
+        init: the start of every primitive that has one: ``zero_out`` (None means this where
+            ``preserve``, else what the genome says), ``gate`` (a closed gate, learned or warming
+            up) or ``paper_zero`` (exact, but never trains).
+        preserve: take only what keeps the outputs. Otherwise any mechanism that the model's form
+            can carry; its heads, projections and window are honoured as the module's page says.
 
     Returns:
         The names of the modules that were changed, in the model's order.
@@ -66,19 +90,23 @@ def swap_attention(
         UserWarning: a part of the mechanism can never train.
 
     Raises:
-        GenomeError, ViolationError: the mechanism does not start equal to softmax attention.
+        GenomeError, ViolationError: the mechanism does not start equal to softmax attention, or
+            without ``preserve`` the model's form cannot carry it.
         NasError: there is no attention that is known and named, or one does more than a mechanism
             can keep.
     """
     genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
-    genome = starting_at(genome, init)
-    check_preserving(genome, init)
+    if init is not None or preserve:
+        genome = starting_at(genome, init or "zero_out")
+    if preserve:
+        check_preserving(genome, init or "zero_out")
     sites = _chosen(_sites(model), where, genome.placement)
-    measured = [(site, _measured(site)) for site in sites]
-    cores = [_built(genome, sizes, site.module) for site, sizes in measured]
+    built = [(site, _built(genome, _measured(site), site, preserve)) for site in sites]
     for caution in make_plan(genome).cautions:
         warnings.warn(caution, stacklevel=2)
-    for site, core in zip(sites, cores, strict=True):
+    for site, core in built:
+        if not preserve and is_converted(genome, core.sizes):
+            convert(site.module, genome, core.sizes)
         site.host.install(site.module, core)
     return [site.name for site in sites]
 
@@ -133,9 +161,33 @@ def _measured(site: _Site) -> HostSizes:
         raise NasError(f"{there}: {error}; leave it out by `where`.") from error.__cause__
 
 
-def _built(genome: Genome, sizes: HostSizes, module: nn.Module) -> AttentionCore:
-    """A core where the module's weights are, as they are."""
-    like = next(p for p in module.parameters() if p.is_floating_point())
+def _built(genome: Genome, sizes: HostSizes, site: _Site, preserve: bool) -> AttentionCore:
+    """A core where the module's weights are, as they are; what must be converted was tried."""
+    there = f"the model's attention {site.name!r}"
+    changes: tuple[str, ...] = ()
+    if not preserve:
+        try:
+            changes = described(genome, sizes)
+        except GenomeError as error:
+            raise GenomeError(f"{there}: {error}") from error.__cause__
+    like = next(p for p in site.module.parameters() if p.is_floating_point())
     with torch.device(like.device):
-        core = AttentionCore(genome, sizes)
-    return core.to(like.dtype).train(module.training)
+        core = AttentionCore(genome, sizes, changes)
+    core = core.to(like.dtype).train(site.module.training)
+    if not preserve:
+        if sizes.is_causal:
+            check_decodable(core.plan, sizes.is_sliding, there)
+        try:
+            _rehearse(genome, core, site)
+        except NasError as error:
+            raise type(error)(f"{there}: {error}") from error.__cause__
+    return core
+
+
+def _rehearse(genome: Genome, core: AttentionCore, site: _Site) -> None:
+    """Convert a copy and let it attend."""
+    if is_converted(genome, core.sizes):
+        copy = deepcopy(site.module)
+        convert(copy, genome, core.sizes)
+        site.host.install(copy, deepcopy(core))
+        site.host.rehearse(copy)

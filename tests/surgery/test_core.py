@@ -10,9 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.genome import Genome
+from nas.kernels.runtime import past_keys
 from nas.mechanisms import MECHANISMS
 from nas.primitives.rotary import rotate
-from nas.surgery.core import AttentionCore, HostSizes, causal_mask, scale_queries, split_mask
+from nas.surgery.core import AttentionCore, HostSizes
+from nas.surgery.masks import scale_queries, split_mask
 from tests.surgery.swaps import qana
 
 SIZES = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
@@ -108,7 +110,7 @@ def test_a_rotated_tail_is_the_papers_score() -> None:
 def test_masks_of_torch_are_read_as_torch_reads_them() -> None:
     q, k, v, x = streams(5, 5)
     built = core(MECHANISMS["mha"].genome)
-    causal = causal_mask(q, k)
+    causal = past_keys(q, k)
     added = torch.zeros(5, 5, dtype=torch.float64).masked_fill(~causal, -torch.inf)
     for given in (causal, added, added + torch.randn(5, 5, dtype=torch.float64)):
         out, _ = built(q, k, v, x, *split_mask(given))

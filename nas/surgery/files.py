@@ -1,0 +1,182 @@
+"""Swapped models of Hugging Face as folders: one call that saves, one that loads.
+
+    nas.save_swapped(model, "folder")
+    model = nas.load_swapped("folder")
+
+``config.json`` and ``generation_config.json`` are the library's own. ``nas_attention.json`` says
+which attention holds which genome, at which sizes; ``nas_model.safetensors`` has all parameters and
+buffers, tied ones once. It is not called ``model.safetensors``, so that a plain ``from_pretrained``
+finds no weights, where it would drop the mechanism. A folder is data: no code in it is run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pydantic
+import torch
+from torch import Tensor, nn
+
+from nas.config import read_model
+from nas.errors import NasError
+from nas.genome import Genome
+from nas.surgery.core import AttentionCore
+from nas.surgery.swap import swap_attention
+
+RECORD: Final = "nas_attention.json"
+WEIGHTS: Final = "nas_model.safetensors"
+_LIBRARY: Final = "transformers"
+
+
+class _Attention(pydantic.BaseModel, extra="forbid", frozen=True):
+    """One swapped module: its mechanism, and the sizes of the model's own attention there."""
+
+    genome: dict[str, Any]
+    sizes: dict[str, int | bool]
+
+
+class _Record(pydantic.BaseModel, extra="forbid", frozen=True):
+    """What ``nas_attention.json`` holds."""
+
+    version: Literal[1]
+    model: str
+    attn_implementation: Literal["eager", "sdpa"]
+    attention: dict[str, _Attention]
+
+
+def save_swapped(model: nn.Module, folder: str | Path) -> None:
+    """Write a model of transformers that ``swap_attention`` changed into a folder.
+
+    Raises:
+        NasError: it is no model of the library itself, holds no swapped attention, or the folder
+            cannot be written.
+    """
+    cores = {
+        name.removesuffix(".core"): core
+        for name, core in model.named_modules()
+        if isinstance(core, AttentionCore)
+    }
+    kind, host = type(model).__name__, _class(type(model).__name__, "save_swapped")
+    if type(model) is not host:
+        raise NasError(f"save_swapped: {kind} is not the one of {_LIBRARY}.")
+    if not cores:
+        raise NasError(
+            f"save_swapped: {kind} holds no swapped attention; its save_pretrained saves it."
+        )
+    known: Any = model
+    record = {
+        "version": 1,
+        "model": kind,
+        "attn_implementation": known.config._attn_implementation,
+        "attention": {
+            name: {"genome": core.genome.to_dict(), "sizes": asdict(core.sizes)}
+            for name, core in cores.items()
+        },
+    }
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        known.config.save_pretrained(folder)
+        if known.can_generate():
+            known.generation_config.save_pretrained(folder)
+        tensors = {name: t.detach().cpu().contiguous() for name, t in _tensors(model).items()}
+        import_module("safetensors.torch").save_file(tensors, folder / WEIGHTS)
+        (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise NasError(f"{folder}: cannot be written ({error.strerror}).") from error
+
+
+def load_swapped(folder: str | Path) -> nn.Module:
+    """The model that ``save_swapped`` wrote: on the processor, in eval mode, with equal outputs.
+
+    Raises:
+        NasError: the folder was not saved so, or its files do not fit each other.
+        GenomeError, ViolationError: a genome in it is none.
+    """
+    folder = Path(folder)
+    if not (folder / RECORD).is_file():
+        raise NasError(f"{folder}: has no {RECORD}; expected a folder that nas.save_swapped wrote.")
+    record = read_model(folder / RECORD, _Record)
+    model: Any = _built(folder, record)
+    for name, found in record.attention.items():
+        genome = Genome.from_dict(found.genome, f"{folder / RECORD}, {name}")
+        swap_attention(model, genome, where=partial(_is_named, name), preserve=False)
+        sizes = asdict(model.get_submodule(name).core.sizes)
+        if sizes != found.sizes:
+            raise NasError(f"{folder}: {name} has sizes {sizes}; its record says {found.sizes}.")
+    _fill(model, folder)
+    loaded: nn.Module = model.eval()
+    return loaded
+
+
+def _is_named(wanted: str, name: str, module: nn.Module) -> bool:
+    return name == wanted
+
+
+def _class(name: str, where: str) -> Any:
+    """The library's model class of that name."""
+    try:
+        library = import_module(_LIBRARY)
+    except ImportError as error:
+        raise NasError(f"{where}: needs {_LIBRARY}, which is not installed.") from error
+    found = getattr(library, name, None) if name.isidentifier() else None
+    is_model = isinstance(found, type) and issubclass(found, library.PreTrainedModel)
+    if not is_model or getattr(found, "config_class", None) is None:
+        raise NasError(f"{where}: {name!r} is no model of {_LIBRARY}; expected one of its classes.")
+    return found
+
+
+def _built(folder: Path, record: _Record) -> nn.Module:
+    """The model as its config says, with random weights; torch's generators stay as they are."""
+    host = _class(record.model, str(folder / RECORD))
+    try:
+        config = host.config_class.from_json_file(folder / "config.json")
+        # One from the file could name code to be fetched.
+        config._attn_implementation = record.attn_implementation
+        with torch.random.fork_rng(devices=[]):
+            model: Any = host(config)
+        if (folder / "generation_config.json").is_file():
+            kind = import_module(_LIBRARY).GenerationConfig
+            model.generation_config = kind.from_pretrained(folder, local_files_only=True)
+    except NasError:
+        raise
+    except Exception as error:
+        raise NasError(
+            f"{folder}: its config makes no {record.model} ({type(error).__name__}); expected the "
+            "files that nas.save_swapped wrote."
+        ) from error
+    assert isinstance(model, nn.Module)
+    return model
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All parameters and buffers, those that no state_dict holds too; tied ones once."""
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+def _fill(model: nn.Module, folder: Path) -> None:
+    """Give every parameter and buffer what the file holds."""
+    path, wanted = folder / WEIGHTS, _tensors(model)
+    try:
+        found: dict[str, Tensor] = import_module("safetensors.torch").load_file(path)
+    except Exception as error:
+        raise NasError(
+            f"{path}: cannot be read as safetensors ({type(error).__name__})."
+        ) from error
+    if other := sorted(found.keys() ^ wanted.keys()):
+        raise NasError(
+            f"{path}: {', '.join(other[:3])} in the file or in the model alone; expected the "
+            "weights of this model."
+        )
+    for name, tensor in wanted.items():
+        if tensor.shape != found[name].shape:
+            raise NasError(
+                f"{path}: {name} has shape {tuple(found[name].shape)}; expected "
+                f"{tuple(tensor.shape)}."
+            )
+        tensor.data = found[name]
