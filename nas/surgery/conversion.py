@@ -4,10 +4,10 @@
     W_O of a group        = sum of theirs
 
 Keys and values are pooled as for uptraining (Ainslie et al. 2023, section 2.1), queries alike:
-where heads of a group are copies of each other, nothing changes. A projection that the genome lacks is
-dropped; its stream is then the token, cut into heads (which may give keys and values of different
-numbers of heads; a cache of fixed size does not take them). A genome's shares are of the host's
-query heads; a host with fewer keys than it asks for keeps its own. Heads keep the host's width.
+where heads of a group are copies of each other, nothing changes. A projection that the genome lacks
+is dropped; its stream is then the token, cut into heads (where that gives keys and values of two
+numbers of heads, no cache of fixed size takes them). A genome's shares are of the host's query
+heads; a host with fewer keys than it asks for keeps its own. Heads keep the host's width.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     read = {stream.name for stream in plan.streams}
     for stream in STREAMS:
-        # What is not read stays; a cache of fixed size wants as many keys as values.
+        # What is not read stays: a cache of fixed size wants as many keys as values.
         if stream in read and not projections.has_projection(stream):
             found[stream] = None
             continue
@@ -91,16 +91,25 @@ def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
 
 def described(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
     """What a conversion changes, a sentence each."""
-    counts, seen = head_counts(genome, sizes), genome.visibility
-    found = []
+    counts, seen, own = (
+        head_counts(genome, sizes),
+        genome.visibility,
+        hosted(genome, sizes.is_rotated),
+    )
+    read = {ref for node in own.nodes for ref in node.inputs}
+    found = [
+        f"{_CALLED[s]} are not read; their projection has no effect"
+        for s in STREAMS
+        if s not in read
+    ]
     for stream, count in counts.items():
         before = sizes.kv_heads if stream in ("k", "v") else sizes.heads
         what = _CALLED[stream]
         if count is None:
             found.append(
-                "no projection of the output"
+                "output: no projection"
                 if stream == OUT
-                else f"{what} are the tokens themselves, cut into heads"
+                else f"{what}: no projection, the tokens cut into heads"
             )
         elif count != before:
             how = "summed" if stream == OUT else "pooled by mean"
@@ -110,7 +119,7 @@ def described(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
         found.append(f"a window of {seen.window} tokens{more}")
     if sizes.is_rotated and has_rotation(genome):
         found.append("the mechanism's RoPE is left out: the model rotates")
-    return (*found, f"attention is {formula(hosted(genome, sizes.is_rotated))}")
+    return (*found, f"attention is {formula(own)}")
 
 
 def is_converted(genome: Genome, sizes: HostSizes) -> bool:

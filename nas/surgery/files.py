@@ -102,6 +102,15 @@ def load_swapped(folder: str | Path) -> nn.Module:
     if not (folder / RECORD).is_file():
         raise NasError(f"{folder}: has no {RECORD}; expected a folder that nas.save_swapped wrote.")
     record = read_model(folder / RECORD, _Record)
+    with torch.random.fork_rng(devices=[]):
+        model: Any = _swapped(folder, record)
+    _fill(model, folder)
+    loaded: nn.Module = model.eval()
+    return loaded
+
+
+def _swapped(folder: Path, record: _Record) -> nn.Module:
+    """The model with its mechanisms, their weights random."""
     model: Any = _built(folder, record)
     for name, found in record.attention.items():
         genome = Genome.from_dict(found.genome, f"{folder / RECORD}, {name}")
@@ -109,9 +118,8 @@ def load_swapped(folder: str | Path) -> nn.Module:
         sizes = asdict(model.get_submodule(name).core.sizes)
         if sizes != found.sizes:
             raise NasError(f"{folder}: {name} has sizes {sizes}; its record says {found.sizes}.")
-    _fill(model, folder)
-    loaded: nn.Module = model.eval()
-    return loaded
+    swapped: nn.Module = model
+    return swapped
 
 
 def _is_named(wanted: str, name: str, module: nn.Module) -> bool:
@@ -132,14 +140,13 @@ def _class(name: str, where: str) -> Any:
 
 
 def _built(folder: Path, record: _Record) -> nn.Module:
-    """The model as its config says, with random weights; torch's generators stay as they are."""
+    """The model as its config says, with random weights."""
     host = _class(record.model, str(folder / RECORD))
     try:
         config = host.config_class.from_json_file(folder / "config.json")
         # One from the file could name code to be fetched.
         config._attn_implementation = record.attn_implementation
-        with torch.random.fork_rng(devices=[]):
-            model: Any = host(config)
+        model: Any = host(config)
         if (folder / "generation_config.json").is_file():
             kind = import_module(_LIBRARY).GenerationConfig
             model.generation_config = kind.from_pretrained(folder, local_files_only=True)

@@ -77,7 +77,7 @@ def sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
     return now | sources[plan.steps[-1].index], past
 
 
-def check_decodable(plan: Plan, is_sliding: bool, where: str) -> None:
+def check_decodable(plan: Plan, is_sliding: bool) -> None:
     """Refuse what no cache of single tokens' keys and values continues.
 
     Raises:
@@ -86,8 +86,7 @@ def check_decodable(plan: Plan, is_sliding: bool, where: str) -> None:
     """
     if is_sliding and plan.is_windowed and plan.genome.visibility.global_tokens:
         raise GenomeError(
-            f"{where}: has a window of its own, whose cache forgets global tokens; expected a "
-            "mechanism without."
+            "its own window's cache forgets global tokens; expected a mechanism without."
         )
     whole = {s.primitive.name for s in plan.steps if s.primitive.needs_all_tokens}
     if reasons := sorted({*plan.unsafe, *whole}):
@@ -98,8 +97,8 @@ def check_decodable(plan: Plan, is_sliding: bool, where: str) -> None:
     else:
         return
     raise GenomeError(
-        f"{where}: it generates from the keys and values of single tokens alone, and {reason}; "
-        "expected a mechanism that needs no more."
+        f"it generates from the keys and values of single tokens alone, and {reason}; expected a "
+        "mechanism that needs no more."
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nas.errors import NasError
+from nas.errors import GenomeError, NasError
 from nas.kernels.runtime import past_keys
 from nas.mechanisms import MECHANISMS
 from nas.surgery.core import AttentionCore, HostSizes
@@ -82,8 +82,9 @@ class TransformersHost:
             with torch.no_grad():
                 module.eval()(**_trial_arguments(module, _dim(module), _ANGLES))
         except Exception as error:
-            raise refusal(
-                module, "cannot work with other heads or projections than it was made with"
+            raise GenomeError(
+                f"{type(module).__name__} cannot work with other heads or projections than it was "
+                "made with; expected a mechanism with all of them."
             ) from error
 
 
@@ -119,7 +120,9 @@ def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor
             hand_over(module, (), given)
             found = module.forward(**given)[0]
     except Exception as error:
-        raise refusal(module, f"cannot be tried on three tokens ({error})") from error
+        raise refusal(
+            module, "attends in a way that is not known: a trial with three tokens fails"
+        ) from error
     finally:
         module.config = before
         for name in (CORE, "host_config", "nas_given"):

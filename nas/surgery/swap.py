@@ -165,29 +165,25 @@ def _built(genome: Genome, sizes: HostSizes, site: _Site, preserve: bool) -> Att
     """A core where the module's weights are, as they are; what must be converted was tried."""
     there = f"the model's attention {site.name!r}"
     changes: tuple[str, ...] = ()
-    if not preserve:
-        try:
-            changes = described(genome, sizes)
-        except GenomeError as error:
-            raise GenomeError(f"{there}: {error}") from error.__cause__
     like = next(p for p in site.module.parameters() if p.is_floating_point())
-    with torch.device(like.device):
-        core = AttentionCore(genome, sizes, changes)
-    core = core.to(like.dtype).train(site.module.training)
-    if not preserve:
-        if sizes.is_causal:
-            check_decodable(core.plan, sizes.is_sliding, there)
-        try:
+    try:
+        if not preserve:
+            changes = described(genome, sizes)
+        with torch.device(like.device):
+            core = AttentionCore(genome, sizes, changes)
+        core = core.to(like.dtype).train(site.module.training)
+        if not preserve and sizes.is_causal:
+            check_decodable(core.plan, sizes.is_sliding)
+        if not preserve and is_converted(genome, sizes):
             _rehearse(genome, core, site)
-        except NasError as error:
-            raise type(error)(f"{there}: {error}") from error.__cause__
+    except GenomeError as error:
+        raise GenomeError(f"{there}: {error}") from error.__cause__
     return core
 
 
 def _rehearse(genome: Genome, core: AttentionCore, site: _Site) -> None:
     """Convert a copy and let it attend."""
-    if is_converted(genome, core.sizes):
-        copy = deepcopy(site.module)
-        convert(copy, genome, core.sizes)
-        site.host.install(copy, deepcopy(core))
-        site.host.rehearse(copy)
+    copy = deepcopy(site.module)
+    convert(copy, genome, core.sizes)
+    site.host.install(copy, deepcopy(core))
+    site.host.rehearse(copy)

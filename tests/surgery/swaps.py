@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from nas.genome import Genome
+from nas.genome import Genome, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.surgery import swap_attention
 from nas.surgery.core import AttentionCore
@@ -22,6 +23,11 @@ def qana(**params: Any) -> Genome:
     graph = MECHANISMS["qana"].genome.to_dict()
     graph["graph_def"][0]["params"] = params
     return Genome.from_dict(graph)
+
+
+def windowed(genome: Genome, window: int, global_tokens: int = 0) -> Genome:
+    """The genome with a window."""
+    return replace(genome, visibility=Visibility(window, global_tokens))
 
 
 def swapped(model: nn.Module, **options: Any) -> nn.Module:

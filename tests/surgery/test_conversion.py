@@ -1,0 +1,245 @@
+"""Conversion of models to mechanisms that change them: against blocks of the same weights."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from nas.compiler import build_attention
+from nas.errors import GenomeError, NasError
+from nas.genome import Genome
+from nas.sources import load_genome
+from nas.surgery import preview_swap, swap_attention
+from tests.surgery.swaps import cores, windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Build = Callable[..., Genome]
+
+DIM, HEADS, LENGTH = 32, 4, 9
+SCORE = ("scaled_dot_product", "qk")
+SOFTMAX = (("softmax", [0]), ("weighted_sum", [1, "v"]))
+NAMED = (
+    "mha",
+    "gqa",
+    "mqa",
+    "sqa",
+    "rsqa",
+    "xsmqa",
+    "sw_sqa:window=5",
+    "flex_sqa:window=4,global_tokens=2",
+    "qana:init=random",
+    "additive",
+    "champion_2025",
+    "uniform",
+)
+
+
+def own(genome: Build) -> dict[str, Genome]:
+    """Mechanisms with other projections and positions than any that has a name."""
+    turned = (("rope", "q"), ("rope", "k"), ("scaled_dot_product", [0, 1]))
+    return {
+        "linear": genome(SCORE, ("softmax_free", [0]), SOFTMAX[1]),
+        "sigmoid": genome(SCORE, ("sigmoid", [0], {"length_bias": True}), SOFTMAX[1]),
+        "without wq": genome(SCORE, *SOFTMAX, has_wq=False),
+        "without wk": genome(SCORE, *SOFTMAX, has_wk=False, kv_heads="1/2"),
+        "without any": genome(
+            SCORE, *SOFTMAX, has_wq=False, has_wk=False, has_wv=False, has_wo=False
+        ),
+        "rope": genome(*turned, ("softmax", [2]), ("weighted_sum", [3, "v"]), kv_heads="1/2"),
+        "alibi": genome(SCORE, ("alibi", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"])),
+        "twice": genome(
+            *(SCORE, *SOFTMAX, ("scaled_dot_product", [2, "k"])),
+            *(("softmax", [3]), ("weighted_sum", [4, "v"])),
+        ),
+    }
+
+
+OWN = ("linear", "sigmoid", "without wq", "without wk", "without any", "rope", "alibi", "twice")
+
+
+def found_genome(name: str, genome: Build) -> Genome:
+    return own(genome)[name] if name in OWN else load_genome(name)
+
+
+def attention(**options: Any) -> nn.MultiheadAttention:
+    torch.manual_seed(0)
+    made = nn.MultiheadAttention(DIM, HEADS, batch_first=True, **options).double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+def tokens() -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(2, LENGTH, DIM, dtype=torch.float64, generator=generator)
+
+
+def block_of(swapped: Any, genome: Genome) -> nn.Module:
+    """A plain block with the weights of a swapped nn.MultiheadAttention."""
+    block: Any = build_attention(genome, DIM, HEADS, qkv_bias=True, reference=True).double()
+    for at, name in enumerate("qkv"):
+        if not hasattr(block, f"w{name}"):
+            continue
+        mine = getattr(block, f"w{name}")
+        if swapped.in_proj_weight is None:
+            mine.load_state_dict(getattr(swapped, f"{name}_proj").state_dict())
+        else:
+            weights = {"weight": swapped.in_proj_weight, "bias": swapped.in_proj_bias}
+            mine.load_state_dict({key: t.chunk(3)[at] for key, t in weights.items()})
+    if hasattr(block, "wo"):
+        block.wo.load_state_dict(swapped.out_proj.state_dict())
+    for name, module in swapped.core.named_children():
+        getattr(block, name).load_state_dict(module.state_dict())
+    return block
+
+
+@pytest.mark.parametrize("name", [*NAMED, *OWN])
+def test_a_converted_model_is_the_mechanism_with_the_pooled_weights(
+    name: str, genome: Build
+) -> None:
+    wanted, swapped = found_genome(name, genome), attention()
+    swap_attention(swapped, wanted, preserve=False)
+    block = block_of(swapped, wanted)
+    padding = torch.zeros(2, LENGTH, dtype=torch.bool)
+    padding[1, 6:] = True
+    past = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+    for mine, theirs in (
+        ({}, {}),
+        ({"key_padding_mask": padding}, {"key_padding_mask": padding}),
+        ({"attn_mask": ~past, "is_causal": True}, {"is_causal": True}),
+    ):
+        x, y = (tokens().requires_grad_() for _ in range(2))
+        out, expected = swapped(x, x, x, **mine)[0], block(y, **theirs)
+        torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+        weight = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
+        gradients = [
+            torch.autograd.grad((o * weight).sum(), i)[0] for o, i in ((out, x), (expected, y))
+        ]
+        torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
+
+
+def copies(weight: Tensor, times: int) -> None:
+    """Make the heads of each group equal to its first; rows are heads by features."""
+    heads = weight.view(HEADS // times, times, DIM // HEADS, -1)
+    heads.copy_(heads[:, :1].expand_as(heads).clone())
+
+
+@pytest.mark.parametrize(("name", "times"), [("mha", 1), ("ssqa", 2), ("xsmqa", 4), ("mqa", 4)])
+@pytest.mark.parametrize("kind", ["torch", "torch without bias", "timm"])
+def test_pooling_equal_heads_changes_nothing(name: str, times: int, kind: str) -> None:
+    torch.manual_seed(0)
+    if kind == "timm":
+        layer: Any = timm.layers.Attention(DIM, HEADS, qkv_bias=True).double()
+        tensors = [t for one in (layer.qkv.weight, layer.qkv.bias) for t in one.data.chunk(3)]
+    else:
+        layer = attention(bias=kind == "torch")
+        tensors = list(layer.in_proj_weight.data.chunk(3))
+        tensors += [] if layer.in_proj_bias is None else list(layer.in_proj_bias.data.chunk(3))
+    for at, weight in enumerate(tensors):
+        if name != "mqa" or at % 3:
+            copies(weight, times)
+    x = tokens()
+    given = (x,) if kind == "timm" else (x, x, x)
+    before = layer(*given)
+    count = sum(p.numel() for p in layer.parameters())
+    swap_attention(layer, name, preserve=False)
+    assert (sum(p.numel() for p in layer.parameters()) < count) == (times > 1)
+    before, after = (t if kind == "timm" else t[0] for t in (before, layer(*given)))
+    torch.testing.assert_close(after, before, rtol=1e-12, atol=1e-12)
+
+
+def test_a_window_that_covers_the_sequence_changes_nothing(genome: Build) -> None:
+    layer, x = attention(), tokens()
+    before = layer(x, x, x)[0]
+    wide, narrow = (deepcopy(layer) for _ in range(2))
+    swap_attention(wide, windowed(genome(SCORE, *SOFTMAX), 2 * LENGTH), preserve=False)
+    swap_attention(narrow, windowed(genome(SCORE, *SOFTMAX), LENGTH), preserve=False)
+    torch.testing.assert_close(wide(x, x, x)[0], before, rtol=1e-12, atol=1e-12)
+    assert (narrow(x, x, x)[0] - before).abs().max() > 1e-3
+
+
+def test_an_encoder_attends_by_what_was_converted_in_training_and_in_evaluation() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(DIM, HEADS, 48, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double()
+    swap_attention(encoder, "sqa", preserve=False)
+    x = tokens()
+    trained = encoder(x)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder.eval()(x), trained)
+    trained.square().sum().backward()
+    assert all(p.grad is not None and bool(p.grad.any()) for p in encoder.parameters())
+
+
+def test_what_cannot_be_is_refused_before_anything_changes(genome: Build) -> None:
+    for wanted, words in (
+        ("lsqa", "4 heads of queries cannot become 3/4 of 4"),
+        ("patterns", "see or say whole tokens"),
+        ("messages", "see or say whole tokens"),
+        ("qana:qk_dim=1/2", r"qk_dim: 1/2; expected all"),
+    ):
+        layer = attention()
+        state = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+        with pytest.raises(GenomeError, match=rf"attention '': .*{words}"):
+            swap_attention(layer, wanted, preserve=False)
+        assert type(layer) is nn.MultiheadAttention
+        assert state.keys() == layer.state_dict().keys()
+    gated = timm.layers.Attention(DIM, HEADS, scale_norm=True, norm_layer=nn.LayerNorm)
+    with pytest.raises(GenomeError, match="Attention has no output projection that alone reads"):
+        swap_attention(gated, "sqa", preserve=False)
+
+
+def test_what_a_query_needs_of_its_place_is_refused_across_sequences(genome: Build) -> None:
+    x, y = tokens(), tokens()[:, :5]
+    champion = attention()
+    swap_attention(champion, "champion_2025", preserve=False)
+    window = attention()
+    swap_attention(window, windowed(genome(SCORE, *SOFTMAX), 4), preserve=False)
+    for layer in (champion, window):
+        layer(x, x, x)
+        with pytest.raises(ValueError, match="leave cross-attention out"):
+            layer(x, y, y)
+    later = attention()
+    conv = (("short_conv", "k", {"causal": False}), ("scaled_dot_product", ["q", 0]))
+    swap_attention(
+        later, genome(*conv, ("softmax", [1]), ("weighted_sum", [2, "v"])), preserve=False
+    )
+    later(x, x, x)
+    hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+    with pytest.raises(ValueError, match="short_conv sees later tokens"):
+        later(x, x, x, attn_mask=hidden, is_causal=True)
+
+
+def test_a_preview_says_what_changes_and_by_how_much(genome: Build) -> None:
+    layer, x = attention(), tokens()
+    wanted = windowed(genome(SCORE, *SOFTMAX, kv_heads="1/4", has_wo=False), 4, 1)
+    torch.manual_seed(3)
+    found = preview_swap(layer, wanted, (x, x, x))
+    assert type(layer) is nn.MultiheadAttention
+    assert layer.training
+    assert found["changes"][""][:4] == [
+        "keys: 4 heads to 1, pooled by mean",
+        "values: 4 heads to 1, pooled by mean",
+        "output: no projection",
+        "a window of 4 tokens, 1 global tokens",
+    ]
+    before = layer.eval()(x, x, x)[0]
+    count = sum(p.numel() for p in layer.parameters())
+    swap_attention(layer, wanted, preserve=False)
+    after = layer(x, x, x)[0]
+    change = ((after - before).norm() / before.norm()).detach()
+    assert found["outputs"] == pytest.approx(float(change))
+    assert found["params"] == [count, sum(p.numel() for p in layer.parameters())]
+    assert list(cores(layer)[0].changes) == found["changes"][""]
+    assert preview_swap(attention(), "mha", (x, x, x))["outputs"] < 1e-12
+    assert "outputs" not in preview_swap(attention(), "mha")
+    with pytest.raises(NasError, match="no attention that is known"):
+        preview_swap(nn.Linear(3, 3), "mha")

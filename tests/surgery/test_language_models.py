@@ -1,0 +1,235 @@
+"""Mechanisms inside small language models with random weights: trained on bytes, then decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import transformers as hf
+from torch import Tensor
+
+from nas.errors import GenomeError
+from nas.genome import Genome
+from nas.sources import load_genome
+from nas.surgery import preview_swap, swap_attention
+from tests.surgery.swaps import cores, windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Build = Callable[..., Genome]
+
+TEXT = "abcdefghijklmnopqrstuvwxyz, " * 20
+SCORE = ("scaled_dot_product", "qk")
+SOFTMAX = (("softmax", [0]), ("weighted_sum", [1, "v"]))
+ENDS = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
+
+
+def build(kind: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    if kind == "gpt2":
+        sizes: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+        config: Any = hf.GPT2Config(vocab_size=128, **ENDS, **sizes | options)
+        return hf.GPT2LMHeadModel(config).eval()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 64}
+    return hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=128, **ENDS, **sizes | options)).eval()
+
+
+def mechanisms(genome: Build) -> dict[str, Genome]:
+    turned = (("rope", "q"), ("rope", "k"), ("scaled_dot_product", [0, 1]))
+    plain = genome(SCORE, *SOFTMAX)
+    return {
+        "rotated gqa": genome(
+            *turned, ("softmax", [2]), ("weighted_sum", [3, "v"]), kv_heads="one"
+        ),
+        "window": windowed(plain, 5),
+        "flex": windowed(genome(SCORE, *SOFTMAX, q_heads="1/2", kv_heads="1/4"), 4, 2),
+        "qana": load_genome("qana:init=random,rope=true"),
+        "sigmoid": genome(SCORE, ("sigmoid", [0], {"length_bias": True}), SOFTMAX[1]),
+        "linear": genome(SCORE, ("softmax_free", [0]), SOFTMAX[1]),
+        "without wq": genome(SCORE, *SOFTMAX, has_wq=False),
+        "without wk": genome(SCORE, *SOFTMAX, has_wk=False),
+        "without wo": genome(SCORE, *SOFTMAX, has_wo=False),
+        "alibi": genome(SCORE, ("alibi", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"])),
+        "values asked": genome(("scaled_dot_product", "vk"), *SOFTMAX),
+        "rsqa": load_genome("rsqa"),
+        "champion": load_genome("champion_2025"),
+    }
+
+
+NAMES = (
+    *("rotated gqa", "window", "flex", "qana", "sigmoid", "linear", "without wq", "without wk"),
+    *("without wo", "alibi", "values asked", "rsqa", "champion"),
+)
+
+TRAINED = ("rotated gqa", "flex", "qana", "sigmoid", "linear", "without wq", "champion")
+
+
+def batch(seed: int) -> Tensor:
+    places = torch.randint(0, 400, (8,), generator=torch.Generator().manual_seed(seed))
+    return torch.stack([torch.tensor(list(TEXT[i : i + 32].encode())) for i in places])
+
+
+def trained(model: Any, steps: int = 25) -> list[float]:
+    """The loss of each step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for step in range(steps):
+        loss = model.train()(batch(step), labels=batch(step)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    model.eval()
+    return losses
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_mechanism_is_trained_in_a_model_and_generates_from_its_cache(
+    name: str, kind: str, genome: Build
+) -> None:
+    model = build(kind)
+    names = swap_attention(model, mechanisms(genome)[name], preserve=False)
+    losses = trained(model)
+    assert losses[-1] < 0.7 * losses[0]
+    for at in names:
+        is_unread = any("queries are not read" in text for text in cores(model)[0].changes)
+        for label, parameter in model.get_submodule(at).named_parameters():
+            is_seen = parameter.grad is not None and bool(parameter.grad.any())
+            assert is_seen != (is_unread and label.split(".")[-2] in ("q", "q_proj")), label
+    prompt = batch(0)[:2, :9]
+    padded = torch.ones_like(prompt)
+    padded[1, :3] = 0
+    caches: list[dict[str, Any]] = [{}]
+    if not (kind == "llama" and name in ("without wk", "champion")):
+        caches.append({"cache_implementation": "static"})
+    for mask in (torch.ones_like(prompt), padded):
+        given = {"attention_mask": mask, "max_new_tokens": 12, "do_sample": False}
+        whole = model.generate(prompt, use_cache=False, **given)
+        assert len(set(whole[0, 9:].tolist())) > 1
+        for cache in caches:
+            assert torch.equal(model.generate(prompt, **given, **cache), whole)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_a_cache_gives_what_the_whole_gives(
+    name: str, kind: str, implementation: str, genome: Build
+) -> None:
+    model = build(kind)
+    model.set_attn_implementation(implementation)
+    swap_attention(model, mechanisms(genome)[name], preserve=False)
+    model.double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+        tokens = batch(1)[:2, :20]
+        mask = torch.ones_like(tokens)
+        mask[1, :4] = 0
+        whole = model(tokens, attention_mask=mask).logits
+        cache, parts = None, []
+        for start, stop in ((0, 7), (7, 11), (11, 12), (12, 13), (13, 20)):
+            found = model(
+                tokens[:, start:stop],
+                attention_mask=mask[:, :stop],
+                position_ids=torch.arange(start, stop)[None],
+                past_key_values=cache,
+                use_cache=True,
+            )
+            cache = found.past_key_values
+            parts.append(found.logits)
+        changed = tokens.clone()
+        changed[:, 12:] += 1
+        earlier = model(changed, attention_mask=mask).logits
+    seen = mask.bool()
+    torch.testing.assert_close(torch.cat(parts, dim=1)[seen], whole[seen], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(earlier[:, 4:12], whole[:, 4:12], rtol=1e-9, atol=1e-9)
+    assert (earlier[:, 12:] - whole[:, 12:]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_standard_attention_and_pooled_copies_keep_a_models_outputs(kind: str) -> None:
+    model, tokens = build(kind).double(), batch(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            width = 8 * (3 if "c_attn" in name else 1)
+            if "c_attn" in name:  # (32,) 3 x 32: the heads of keys and values alike
+                for part in parameter.chunk(3, dim=-1)[1:]:
+                    heads = part.unflatten(-1, (4, 8))
+                    heads.copy_(heads[..., :1, :].expand_as(heads).clone())
+            elif any(one in name for one in ("k_proj", "v_proj")):
+                heads = parameter.unflatten(0, (2, width))
+                heads.copy_(heads[:1].expand_as(heads).clone())
+        before = model(tokens).logits
+        assert preview_swap(model, "mha", tokens)["outputs"] < 1e-12
+        swap_attention(model, "mqa", preserve=False)
+        torch.testing.assert_close(model(tokens).logits, before, rtol=1e-10, atol=1e-10)
+        cache = model(tokens, use_cache=True).past_key_values
+    assert cache.layers[0].keys.shape == cache.layers[0].values.shape == (8, 1, 32, 8)
+
+
+def test_a_preview_has_the_loss_before_and_after() -> None:
+    model = build("gpt2")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    given = {"input_ids": batch(0), "labels": batch(0)}
+    found = preview_swap(model, "uniform", given)
+    assert found["loss"][0] == pytest.approx(float(model(**given).loss.detach()))
+    swapped = build("gpt2")
+    swapped.load_state_dict(model.state_dict())
+    swap_attention(swapped, "uniform", preserve=False)
+    assert found["loss"][1] == pytest.approx(float(swapped(**given).loss.detach()))
+    assert abs(found["loss"][1] - found["loss"][0]) > 0.01
+    assert found["outputs"] > 0.01
+    assert not cores(model)
+    assert model.training is False
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_what_no_cache_continues_is_refused_before_anything_changes(
+    kind: str, genome: Build
+) -> None:
+    conv = genome(
+        *(("short_conv", "k"), ("scaled_dot_product", ["q", 0])),
+        *(("softmax", [1]), ("weighted_sum", [2, "v"])),
+    )
+    twice = genome(
+        *(SCORE, *SOFTMAX, ("scaled_dot_product", ["q", 2])),
+        *(("softmax", [3]), ("weighted_sum", [4, "v"])),
+    )
+    model = build(kind)
+    keys = model.state_dict().keys()
+    for wanted, words in (
+        (conv, "short_conv reads neighbouring or later ones"),
+        (twice, "the mechanism's follow from weighted_sum_2"),
+    ):
+        with pytest.raises(
+            GenomeError, match=f"generates from .* single tokens alone, and {words}"
+        ):
+            swap_attention(model, wanted, preserve=False)
+        assert not cores(model)
+        assert model.state_dict().keys() == keys
+
+
+def test_a_module_that_takes_no_other_heads_is_refused() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"vocab_size": 128, "intermediate_size": 48}
+    for made, words in (
+        (hf.Olmo2ForCausalLM(hf.Olmo2Config(**sizes, **ENDS)), "cannot work with other heads"),
+        (hf.Phi3ForCausalLM(hf.Phi3Config(**sizes, **ENDS)), "holds its projections in another"),
+        (hf.BertModel(hf.BertConfig(**sizes)), "no output projection that alone reads"),
+    ):
+        with pytest.raises(GenomeError, match=rf"{words}.*\.$"):
+            swap_attention(made, "sqa", preserve=False)
+        assert not cores(made)
+        assert swap_attention(made, "qana")
+    mistral = hf.MistralForCausalLM(
+        hf.MistralConfig(**sizes, **ENDS, num_key_value_heads=4, sliding_window=8)
+    )
+    with pytest.raises(GenomeError, match="cache forgets global tokens"):
+        swap_attention(mistral, "flex_sqa", preserve=False)
