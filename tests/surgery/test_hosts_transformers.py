@@ -247,9 +247,24 @@ def flexible() -> Any:
     return model
 
 
+def llama4() -> Any:
+    sizes = {"num_local_experts": 2, "intermediate_size_mlp": 32, "head_dim": 8}
+    return hf.Llama4ForCausalLM(hf.Llama4TextConfig(**GROUPED | sizes))
+
+
+def swin() -> Any:
+    sizes = {"embed_dim": 16, "depths": [1], "num_heads": [2], "window_size": 4}
+    return hf.SwinModel(hf.SwinConfig(image_size=32, patch_size=4, **sizes))
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (
+            llama4,
+            "Llama4TextAttention attends in a way that is not known: a trial with .* fails; l",
+        ),
+        (swin, "SwinAttention attends in a way that is not known: a trial with .* fails; leave"),
         (sinking, r"layers\.0\.self_attn': GptOssAttention has attention sink"),
         (without_weights, "LlamaAttention has no weights yet"),
         (flexible, r"model\.set_attn_implementation\('sdpa'\) first"),
