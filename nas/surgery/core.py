@@ -130,11 +130,12 @@ class AttentionCore(nn.Module):
 
         Raises:
             ValueError: the mechanism has a window, or reads keys as queries, and the keys are
-                another sequence's; or it sees later tokens, and ``is_causal`` hides them.
+                another sequence's; it sees later tokens, and ``is_causal`` hides them; or it has
+                other numbers of heads than the mask.
         """
         tokens, keys = x.shape[1], k.shape[2]
         is_crossed = is_crossed or (tokens != keys and not is_causal)
-        self._check(is_causal, is_crossed)
+        self._check(mask, is_causal, is_crossed)
         start = 0 if is_crossed else self._start(mask, tokens, keys)
         given = {"q": q, "k": k, "v": v}
         streams = {s.name: self.repeated(given[s.name], s.type) for s in self.plan.streams}
@@ -158,13 +159,20 @@ class AttentionCore(nn.Module):
             call.values[step.index] = call.run(step, operands, sight if step.is_paired else mask)
         return call.values[self.plan.steps[-1].index], weights
 
-    def _check(self, is_causal: bool, is_crossed: bool) -> None:
+    def _check(self, mask: Tensor | None, is_causal: bool, is_crossed: bool) -> None:
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
         if is_crossed and (self.plan.is_windowed or not self.is_split):
             raise ValueError(
                 "the mechanism has a window, or reads keys as queries, and its keys are another "
                 "sequence's: leave cross-attention out by `where`"
+            )
+        masked = mask.shape[1] if mask is not None and mask.dim() == 4 else 1
+        paired = {s.type.head_count(self.sizes.heads) for s in self.plan.steps if s.is_paired}
+        if masked > 1 and paired != {masked}:
+            raise ValueError(
+                f"the mask differs between {masked} heads, and the mechanism has "
+                f"{', '.join(map(str, sorted(paired)))}: expected one mask for all"
             )
 
     def _start(self, mask: Tensor | None, tokens: int, keys: int) -> int:
@@ -200,9 +208,8 @@ class AttentionCore(nn.Module):
 
     def extra_repr(self) -> str:
         """The sizes and what was changed, for ``print(model)``."""
-        sizes = (
-            f"heads={self.sizes.heads}, kv_heads={self.sizes.kv_heads}, width={self.sizes.width}"
-        )
+        own = self.sizes
+        sizes = f"heads={own.heads}, kv_heads={own.kv_heads}, width={own.width}"
         return "; ".join((sizes, *self.changes))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -57,6 +58,7 @@ class TransformersHost:
             raise refusal(module, "has no weights yet to try (they are on the meta device)")
         dim = _dim(module)
         query, key = _try(module, dim, _ANGLES)
+        sliding = getattr(module.config, "sliding_window", None)
         return HostSizes(
             dim=dim,
             heads=query.shape[1],
@@ -64,10 +66,8 @@ class TransformersHost:
             width=query.shape[3],
             has_bias=any(name.endswith("bias") for name, _ in module.named_parameters()),
             is_rotated=_is_rotated(module, dim, query),
-            is_causal=_is_causal(module),
-            is_sliding=any(
-                getattr(one, "sliding_window", None) is not None for one in (module, module.config)
-            ),
+            is_causal=bool(getattr(module, "is_causal", True)) and not _is_crossed(module),
+            is_sliding=getattr(module, "sliding_window", sliding) is not None,
         )
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
@@ -78,9 +78,10 @@ class TransformersHost:
 
     def rehearse(self, module: nn.Module) -> None:
         """Attend to three tokens: not every module takes projections of other sizes."""
+        host: Any = module.eval()
         try:
             with torch.no_grad():
-                module.eval()(**_trial_arguments(module, _dim(module), _ANGLES))
+                host(**_trial_arguments(module, host.core.sizes.dim, _ANGLES))
         except Exception as error:
             raise GenomeError(
                 f"{type(module).__name__} cannot work with other heads or projections than it was "
@@ -136,7 +137,7 @@ def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor
 
 
 def _trial_arguments(module: nn.Module, dim: int, angles: tuple[float, ...]) -> dict[str, Any]:
-    like = next(p for p in module.parameters() if p.is_floating_point())
+    like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     tokens = torch.arange(len(angles) * dim, device=like.device).sin().to(like.dtype)
     tokens = tokens.reshape(1, len(angles), dim)
     known: dict[str, Any] = {
@@ -156,11 +157,6 @@ def _trial_arguments(module: nn.Module, dim: int, angles: tuple[float, ...]) -> 
 
 def _is_crossed(module: nn.Module) -> bool:
     return bool(getattr(module, "is_cross_attention", "Cross" in type(module).__name__))
-
-
-def _is_causal(module: nn.Module) -> bool:
-    """Whether it hides later tokens, unless a call says otherwise; as transformers reads it."""
-    return bool(getattr(module, "is_causal", True)) and not _is_crossed(module)
 
 
 def _is_rotated(module: nn.Module, dim: int, turned: Tensor) -> bool:
@@ -268,14 +264,11 @@ def attend(
     if scaling is not None:
         query = scale_queries(query, scaling)
 
-    def rotate(rows: Tensor) -> Tensor:
-        return rotated(module, rows, turns)
-
     out, weights = host.core(
         *(query, key, value, tokens, mask, bias),
         dropout=dropout,
         softcap=softcap,
-        rotate=rotate,
+        rotate=partial(rotated, module, turns=turns),
         is_causal=bool(causal) and not is_crossed,
         is_crossed=is_crossed,
     )

@@ -218,6 +218,18 @@ def test_what_a_query_needs_of_its_place_is_refused_across_sequences(genome: Bui
         later(x, x, x, attn_mask=hidden, is_causal=True)
 
 
+def test_a_mask_for_each_head_needs_all_heads() -> None:
+    x, hidden = tokens(), torch.zeros(2 * HEADS, LENGTH, LENGTH, dtype=torch.bool)
+    hidden[:3, :, 2:] = True
+    layer, pooled, shared = (attention() for _ in range(3))
+    before = layer(x, x, x, attn_mask=hidden)[0]
+    swap_attention(shared, "mha", preserve=False)
+    torch.testing.assert_close(shared(x, x, x, attn_mask=hidden)[0], before, rtol=1e-9, atol=1e-9)
+    swap_attention(pooled, "sqa", preserve=False)
+    with pytest.raises(ValueError, match="differs between 4 heads, and the mechanism has 2"):
+        pooled(x, x, x, attn_mask=hidden)
+
+
 def test_a_preview_says_what_changes_and_by_how_much(genome: Build) -> None:
     layer, x = attention(), tokens()
     wanted = windowed(genome(SCORE, *SOFTMAX, kv_heads="1/4", has_wo=False), 4, 1)

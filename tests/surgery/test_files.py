@@ -27,8 +27,15 @@ if TYPE_CHECKING:
 SOFTMAX = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("gpt2", torch.float32),
+        ("llama", torch.bfloat16),
+        ("bert", torch.float32),
+        ("t5", torch.bfloat16),
+    ],
+)
 def test_a_model_comes_back_with_equal_outputs(
     name: str, dtype: torch.dtype, tmp_path: Path, genome: Build
 ) -> None:
