@@ -90,7 +90,7 @@ def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
     for fused in (summed, {}) if summed else ({},):
         sums = {s.index: Call(plan, c, sizes) for c in fused.values() for s in c.sums}
         called = frozenset(range(len(plan.steps))) & live(plan, fused) - set(sums)
-        rows = (_read_rows(plan, called), _sources(plan, called))
+        rows = (_read_rows(plan, called), sources_of(plan, called))
         ways += [Memory(plan, some, sums, inputs, called) for some in rows]
     return min(ways, key=lambda way: way.numbers(sizes))
 
@@ -136,8 +136,8 @@ def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
     return frozenset(o.ref for step in steps for o in step.operands if is_past(o))
 
 
-def _sources(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
-    """What that follows from: streams, and nodes of more than their own token's streams."""
+def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
+    """What keys and values follow from: streams, and nodes of more than their own token's streams."""
     sources: dict[Ref, frozenset[Ref]] = {s.name: frozenset({s.name}) for s in plan.streams}
     for step in plan.steps:
         is_own = not step.is_paired and not step.primitive.needs_all_tokens

@@ -12,8 +12,8 @@ from typing import Final
 
 from nas.canonical import canonicalise
 from nas.compiler import Plan, make_plan
-from nas.compiler.decoding import kept_for_later
 from nas.compiler.plan import plan_as_written
+from nas.decoding.memory import sources_of
 from nas.errors import GenomeError
 from nas.genome import Genome, Ref
 from nas.primitives import check_vocabulary
@@ -91,7 +91,7 @@ def check_decodable(plan: Plan, is_sliding: bool) -> None:
     whole = {s.primitive.name for s in plan.steps if s.primitive.needs_all_tokens}
     if reasons := sorted({*plan.unsafe, *whole}):
         reason = f"{', '.join(reasons)} reads neighbouring or later ones"
-    elif others := kept_for_later(plan) - set(PAST):
+    elif others := sources_of(plan, frozenset(range(len(plan.steps)))) - set(PAST):
         names = (o if isinstance(o, str) else plan.steps[o].module for o in others)
         reason = f"the mechanism's follow from {', '.join(sorted(map(str, names)))}"
     else:
