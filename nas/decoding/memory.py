@@ -137,7 +137,7 @@ def _read_rows(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
 
 
 def sources_of(plan: Plan, called: frozenset[int]) -> frozenset[Ref]:
-    """What keys and values follow from: streams, and nodes of more than their own token's streams."""
+    """What keys and values follow from: streams, nodes of more than their own token's streams."""
     sources: dict[Ref, frozenset[Ref]] = {s.name: frozenset({s.name}) for s in plan.streams}
     for step in plan.steps:
         is_own = not step.is_paired and not step.primitive.needs_all_tokens
