@@ -90,7 +90,7 @@ def _options() -> argparse.Namespace:
         "--history", type=Path, metavar="FILE", help="append figures, a line of JSON a benchmark"
     )
     of_peers = parser.add_argument_group("of peers")
-    of_peers.add_argument("--table", default="attention-bench-quick", help="by name or path")
+    of_peers.add_argument("--table", default="attention-bench", help="by name or path")
     of_peers.add_argument("--algorithms", metavar="NAMES", help="with commas; by default all")
     of_peers.add_argument("--budget", type=int, default=600, help="trainings of each search")
     of_peers.add_argument("--free", action="store_true", help="equal mechanisms cost nothing")

@@ -60,7 +60,7 @@ SPACES: Final[Mapping[str, tuple[Choices, float]]] = {
     "attention_bench": (ATTENTION, 1 / 10),
     "recall_bench": (RECALL, 1 / 16),
 }
-DEFAULT: Final = "attention-bench-quick"
+DEFAULT: Final = "attention-bench"
 MAX_ASKED: Final = 100  # assignments for each training, after which a search is stuck
 
 
