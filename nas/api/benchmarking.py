@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.api.training import check_legal, execution_of, trainings_of
+from nas.api.training import check_legal, check_one_model, execution_of, trainings_of
 from nas.canonical import canonicalise, resolved_digest
 from nas.compiler import make_plan
 from nas.errors import ConfigError, NasError
@@ -70,6 +70,8 @@ def benchmark(
     loaded = {task.name: task for task in (load_task(n, data=data.get(n)) for n in tasks)}
     if len(loaded) < len(tasks):
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
+    for task in loaded.values():
+        check_one_model(task)
     ready = {name: task.load() for name, task in loaded.items()}  # what is missing is said at once
     absent = {
         name: {text: why for text, one in resolved.items() if (why := why_not(one.genome, task))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.api.training import execution_of, task_of
+from nas.api.training import check_one_model, execution_of, task_of
 from nas.canonical import canonicalise, resolved_digest
 from nas.costs import costs_of
 from nas.errors import TableError
@@ -68,6 +68,7 @@ def tabulate(
         check_count("limit", limit)
     chosen = load_space(space)
     trained = task_of(chosen, task, data)
+    check_one_model(trained)
     mechanisms = mechanisms_of(chosen, trained, None if sources else limit)
     if sources:
         mechanisms = _only(mechanisms, [resolve(s).genome for s in sources], trained, chosen.name)

@@ -23,6 +23,7 @@ from nas.sources import resolve
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_writer
 from nas.tasks import load_task
+from nas.tasks.suite import Suite
 from nas.validation import load_policy, validate
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ def evaluate(
     for one in resolved.values():
         check_legal(one, rules)
     chosen = load_task(task, data=data, overrides=overrides)
+    check_one_model(chosen)
     return trainings_of([*resolved.values()], chosen, None, given, seeds, seed, record)
 
 
@@ -244,6 +246,20 @@ def trainings_of(
             yield Training(**vars(found), costs=costs[found.name], metric=metric)
     finally:
         evaluator.close()
+
+
+def check_one_model(task: Task) -> None:
+    """Refuse a suite where trainings are to be those of one model.
+
+    Raises:
+        ConfigError: names its members.
+    """
+    if isinstance(task, Suite):
+        names = ",".join(member.task.name for member in task.members.values())
+        raise ConfigError(
+            f"task {task.name!r} is made of several; expected one that trains a single model. "
+            f"`nas benchmark --tasks {names}` compares mechanisms under each of them."
+        )
 
 
 def check_legal(source: Source, policy: Policy) -> None:

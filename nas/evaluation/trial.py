@@ -71,7 +71,7 @@ class Evaluation:
     Attributes:
         status: "ok", "stopped" (at a gate of its task, as far as it came) or "failed".
         reason: why it failed; None unless the status is "failed".
-        metrics: of the last report, by name; finite when "ok".
+        metrics: what the task makes of the last reports, by name; finite when "ok".
         reports: one an epoch, as far as training came.
         peak_memory_bytes: of the worker.
         worker: who did it: a host and a process id.

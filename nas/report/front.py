@@ -85,7 +85,8 @@ def no_front(facts: RunFacts, label: str) -> str:
     }[facts.summary.status]
     return (
         f"run {facts.summary.name!r} has no front: no training has ended well yet. "
-        f"Proposed: {words['proposed']}; failed: {words['failed']}. {more}"
+        f"Proposed: {words['proposed']}; failed: {words['failed']}; stopped at a gate: "
+        f"{facts.summary.counts.stopped}. {more}"
     )
 
 

@@ -12,6 +12,7 @@ from nas.report.units import amount, duration, header, human
 from nas.store import candidates, lineage, open_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
@@ -141,13 +142,22 @@ def _trained(history: History) -> list[tuple[str, str]]:
         if first.execution not in ("", "cpu, eager"):
             rows.append(("steps", first.execution))
         if len(first.reports) > 1 and objective.is_metric:
-            values = [amount(r.metrics[objective.name], objective.unit) for r in first.reports]
-            title = f"{header(objective.name, objective.unit)} by epoch"
-            rows.append((title, ", ".join(values)))
+            rows += _curves(first, objective)
     for failed in (e for e in evaluations if not e.is_ok):
-        why = (failed.reason or failed.status).replace("_", " ")
-        rows.append(("failed", ": ".join(filter(None, (why, last_line(failed.error))))))
+        why = (failed.reason or "").replace("_", " ")
+        rows.append((failed.status, ": ".join(filter(None, (why, last_line(failed.error))))))
     return rows
+
+
+def _curves(evaluation: Evaluation, objective: Objective) -> Iterator[tuple[str, str]]:
+    """The objective by epoch; of several tasks, the first metric of each."""
+    curves: dict[str, list[float]] = {}
+    for report in evaluation.reports:
+        name = objective.name if objective.name in report.metrics else next(iter(report.metrics))
+        curves.setdefault(name, []).append(report.metrics[name])
+    for name, values in curves.items():
+        unit = objective.unit if name == objective.name else ""
+        yield f"{header(name, unit)} by epoch", ", ".join(amount(v, unit) for v in values)
 
 
 def _maker(proposal: Proposal) -> str:

@@ -75,7 +75,7 @@ class Archive:
     @property
     def is_informed(self) -> bool:
         """Whether enough is known to believe anything."""
-        return bool(self.beliefs) and len(self._first) >= FEWEST
+        return bool(self.beliefs) and len(self.known) >= FEWEST
 
     @property
     def known(self) -> list[Told]:
@@ -86,7 +86,8 @@ class Archive:
         """Of what is ``known``: objectives, lower is better, and their standard errors."""
         if self._estimates is None:
             keys = [one.key for one in self.known]
-            means = np.array([one.costs for one in self.known], float)
+            costs = [one.costs for one in self.known]
+            means = np.array(costs, float).reshape(len(keys), len(self.objectives))
             errors = np.zeros_like(means)
             if self.is_informed:
                 for column, belief in self.beliefs.items():

@@ -218,7 +218,7 @@ def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
 def _longer(name: str, own: Task, metric: Objective) -> tuple[Task, Data]:
     """The other task; one of the same family is trained on the run's own data."""
     task = load_task(name)
-    if task.kind == own.kind:
+    if task.kind == own.kind and own.data:
         task = load_task(name, data=own.data)
     data = task.load()
     names = [found.name for found in task.metrics(data)]

@@ -85,9 +85,10 @@ def run_search(
     if name is not None:
         check_name(name, root)
     data = task.load()
-    objective_names(space, task.metrics(data))
     listener = listener or Listener()
-    if isinstance(task, Suite) and not task.references:
+    if not isinstance(task, Suite) or task.references:
+        objective_names(space, task.metrics(data))
+    else:
         seed, heard = settings.seed, listener.on_reference
         task = with_references(task, data, make_evaluator, seed=seed, heard=heard)
     evaluator = make_evaluator(task, data)

@@ -12,6 +12,7 @@ from nas.errors import RunError
 from nas.evaluation.study import study
 from nas.evaluation.trial import mean_and_error
 from nas.mechanisms import mechanism
+from nas.objectives import of_metric
 from nas.tasks.suite import Reference
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def with_references(
         heard: told how many trainings have ended, and of how many.
 
     Raises:
-        RunError: a training failed, or a task does not tell the two apart.
+        RunError: a training failed, or mha is not clearly better in one of them.
     """
     given = [(name, mechanism(name).genome) for name in NAMES]
     scores: dict[str, list[dict[str, float]]] = {name: [] for name in NAMES}
@@ -60,18 +61,19 @@ def with_references(
         evaluator.close()
     references = {}
     for name, task in suite.judged.items():
-        metric = task.metrics(data.parts[name])[0].name
+        metric = task.metrics(data.parts[name])[0]
         means, errors = zip(
-            *(mean_and_error([row[f"{name}.{metric}"] for row in scores[n]]) for n in NAMES),
+            *(mean_and_error([row[f"{name}.{metric.name}"] for row in scores[n]]) for n in NAMES),
             strict=True,
         )
         error = sum((e or 0.0) ** 2 for e in errors) ** 0.5
-        if not abs(means[1] - means[0]) > LEAST * error:
+        lead = of_metric(metric).as_cost(means[1] - means[0])
+        if not lead > LEAST * error:
             raise RunError(
-                f"task {suite.name!r}: {name} does not tell standard attention and the mean of all "
-                f"tokens apart ({metric} {means[0]:.4g} and {means[1]:.4g}, standard error of the "
-                f"difference {error:.2g}), so there is no regret in it; expected a longer training "
-                "or a gate."
+                f"task {suite.name!r}: in {name} standard attention is not clearly better than the "
+                f"mean of all tokens ({metric.name} {means[0]:.4g} and {means[1]:.4g}, standard "
+                f"error of the difference {error:.2g}), so there is no regret in it; expected a "
+                "longer training or a gate."
             )
-        references[name] = Reference(metric=metric, mha=means[0], uniform=means[1])
+        references[name] = Reference(metric=metric.name, mha=means[0], uniform=means[1])
     return suite.with_references(references)

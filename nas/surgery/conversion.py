@@ -33,7 +33,8 @@ _NAMES: Final = (
     ("q", "k", "v"),
 )
 _OUTPUTS: Final = ("o_proj", "out_proj", "proj", "c_proj", "dense", "o")
-_FUSED: Final = ("qkv", "c_attn")
+# Projections side by side: queries, then keys, then values. Others of these names interleave them.
+_FUSED: Final = {"qkv": "Attention", "c_attn": "GPT2Attention"}
 _CALLED: Final = {"q": "queries", "k": "keys", "v": "values", OUT: "output"}
 
 
@@ -165,7 +166,9 @@ class _Layout:
         self.rows = [n * sizes.width for n in (sizes.heads, sizes.kv_heads, sizes.kv_heads)]
         own = {name for name, part in module.named_children() if isinstance(part, nn.Linear)}
         self.names = next((names for names in _NAMES if own.issuperset(names)), None)
-        self.fused = next((name for name in _FUSED if hasattr(module, name)), None)
+        kind = type(module).__name__
+        found = (name for name, own in _FUSED.items() if kind == own and hasattr(module, name))
+        self.fused = next(found, None)
 
     def refusal(self, reason: str, expected: str) -> GenomeError:
         """The error for a module that cannot be converted so."""

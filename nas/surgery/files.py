@@ -12,6 +12,7 @@ finds no weights, where it would drop the mechanism. A folder is data: no code i
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
@@ -22,7 +23,7 @@ import pydantic
 import torch
 from torch import Tensor, nn
 
-from nas.config import read_model
+from nas.config import read_document, read_model
 from nas.errors import NasError
 from nas.genome import Genome
 from nas.surgery.core import AttentionCore
@@ -143,7 +144,10 @@ def _built(folder: Path, record: _Record) -> nn.Module:
     """The model as its config says, with random weights."""
     host = _class(record.model, str(folder / RECORD))
     try:
-        config = host.config_class.from_json_file(folder / "config.json")
+        document = read_document(folder / "config.json")
+        if "use_pretrained_backbone" in _keys(document):
+            raise NasError(f"{folder}: its config asks for a backbone, which comes from elsewhere.")
+        config = host.config_class.from_dict(document)
         # One from the file could name code to be fetched.
         config._attn_implementation = record.attn_implementation
         model: Any = host(config)
@@ -159,6 +163,16 @@ def _built(folder: Path, record: _Record) -> nn.Module:
         ) from error
     assert isinstance(model, nn.Module)
     return model
+
+
+def _keys(document: Any) -> Iterator[str]:
+    """The keys of plain data at every depth."""
+    parts = document.values() if isinstance(document, dict) else document
+    if isinstance(document, dict):
+        yield from document
+    if isinstance(document, dict | list):
+        for part in parts:
+            yield from _keys(part)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -181,9 +195,13 @@ def _fill(model: nn.Module, folder: Path) -> None:
             "weights of this model."
         )
     for name, tensor in wanted.items():
-        if tensor.shape != found[name].shape:
+        one = found[name]
+        is_alike = one.dtype == tensor.dtype or (
+            one.is_floating_point() and tensor.is_floating_point()
+        )
+        if tensor.shape != one.shape or not is_alike:
             raise NasError(
-                f"{path}: {name} has shape {tuple(found[name].shape)}; expected "
-                f"{tuple(tensor.shape)}."
+                f"{path}: {name} is {one.dtype} of shape {tuple(one.shape)}; expected "
+                f"{tensor.dtype} of {tuple(tensor.shape)}."
             )
-        tensor.data = found[name]
+        tensor.data = one

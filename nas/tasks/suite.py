@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from pydantic import Field, field_serializer, model_validator
+from pydantic import Field, FiniteFloat, field_serializer, model_validator
 
-from nas.config import Frozen, Name, near
+from nas.config import Frozen, Name, describe, near
 from nas.errors import ConfigError, TaskError
 from nas.objectives import REGRET, Metric
 from nas.tasks.base import RECIPE, TASKS, Data, ModelTask, Task, fingerprint_of
@@ -73,8 +73,14 @@ class Reference(Frozen):
     """What standard attention and the plain mean of all tokens score in a member's metric."""
 
     metric: str
-    mha: float
-    uniform: float
+    mha: FiniteFloat
+    uniform: FiniteFloat
+
+    @model_validator(mode="after")
+    def _are_apart(self) -> Reference:
+        if self.mha == self.uniform:
+            raise ValueError("mha and uniform are equal, so nothing can be relative to them")
+        return self
 
     def regret(self, score: float) -> float:
         """0 for what mha scores, 1 for what ``uniform`` does."""
@@ -86,7 +92,8 @@ class Suite(Task):
     """Several tasks.
 
     Attributes:
-        data: of members that take other data than their own: ``NAME=DATA,NAME=DATA``.
+        data: of members that take other data than their own: by name in YAML, or as text,
+            ``NAME=DATA,NAME=DATA``.
         members: by name, in the order in which they are trained: gates and cheap ones first.
         counted_at: the member at whose sizes mechanisms are named and counted; by default the
             first without a gate. Where one is causal, it must be.
@@ -107,7 +114,7 @@ class Suite(Task):
         members = fields.get("members") if isinstance(fields, dict) else None
         if not isinstance(members, dict) or not members:
             return fields  # pydantic says what is wrong
-        data = _by_member(fields.get("data") or "", members)
+        data = _by_member(fields.get("data") or {}, members)
         read = {name: _read(name, given, data.get(name)) for name, given in members.items()}
         return {**fields, "data": "", "members": read}
 
@@ -145,38 +152,46 @@ class Suite(Task):
         """The data of all members.
 
         Raises:
-            ConfigError: a gate is about no metric of its member.
+            ConfigError: a gate or reference is about no metric of its member.
         """
         parts = {name: member.task.load() for name, member in self.members.items()}
         for name, member in self.members.items():
             known = [metric.name for metric in member.task.metrics(parts[name])]
-            if member.gate and member.gate.metric not in known:
-                raise ConfigError(
-                    f"task {self.name}, members, {name}, gate: found {member.gate.metric!r}"
-                    f"{near(member.gate.metric, known)}; expected one of {', '.join(known)}."
-                )
+            asked = {"gate": member.gate, "reference": self.references.get(name)}
+            for what, one in asked.items():
+                if one is not None and one.metric not in known:
+                    raise ConfigError(
+                        f"task {self.name}, {name}, {what}: found {one.metric!r}"
+                        f"{near(one.metric, known)}; expected one of {', '.join(known)}."
+                    )
         return _joined(parts)
 
     def load_test(self) -> Data:
-        """Their test sets; raises DataError where a member has none."""
-        return _joined({name: member.task.load_test() for name, member in self.members.items()})
+        """Test sets where there is no gate; raises DataError where one of these has none."""
+        return _joined(
+            {
+                name: member.task.load() if member.gate else member.task.load_test()
+                for name, member in self.members.items()
+            }
+        )
 
     def models(self, data: Data) -> dict[str, tuple[ModelTask, Data]]:
         """The members."""
         return {name: (member.task, data.parts[name]) for name, member in self.members.items()}
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """The worst regret, then each member's own; those first while no reference is known."""
+        """The worst regret where references are known, then each member's own."""
         listed = [
             replace(metric, name=f"{name}.{metric.name}")
             for name in dict.fromkeys([*self.judged, *self.members])
             for metric in self.members[name].task.metrics(data.parts[name])
         ]
+        if self.references.keys() != self.judged.keys():
+            return tuple(listed)
         ideals = {metric.name: metric.ideal for metric in listed}
         best = [one.regret(ideals[f"{name}.{one.metric}"]) for name, one in self.references.items()]
         about = f"largest regret over {', '.join(self.judged)}; mha's is 0, uniform's 1"
-        worst = Metric(WORST, "", "min", 1.0, max(best, default=-1.0), about)
-        return (worst, *listed) if self.references else (*listed, worst)
+        return (Metric(WORST, "", "min", 1.0, max(best), about), *listed)
 
     def summary(self, found: Scores) -> dict[str, float]:
         """Metrics as ``member.metric``, regrets, and the worst of them once all are there."""
@@ -201,7 +216,8 @@ class Suite(Task):
 
     def without_gates(self) -> Suite:
         """The members whose regrets count, alone."""
-        return self.model_copy(update={"members": {n: self.members[n] for n in self.judged}})
+        judged = {name: self.members[name] for name in self.judged}
+        return self.model_copy(update={"members": judged, "counted_at": ""})
 
     def with_references(self, references: Mapping[str, Reference]) -> Suite:
         """The same, which knows what mha and ``uniform`` score."""
@@ -228,18 +244,19 @@ def _joined(parts: Mapping[str, Data]) -> Data:
     )
 
 
-def _by_member(data: str, members: Iterable[str]) -> dict[str, str]:
-    """What ``NAME=DATA,NAME=DATA`` says."""
-    given: dict[str, str] = {}
-    for piece in data.split(",") if data else ():
-        name, equals, spec = piece.partition("=")
-        if not equals or name not in members:
-            raise ConfigError(
-                f"data: found {piece!r}; a suite's data are given as "
-                f"NAME=DATA,NAME=DATA, with some of the names {', '.join(members)}."
-            )
-        given[name] = spec
-    return given
+def _by_member(data: Any, members: Iterable[str]) -> dict[str, str]:
+    """What ``NAME=DATA,NAME=DATA`` says, or a mapping."""
+    given = data
+    if isinstance(data, str):
+        pairs = (piece.partition("=") for piece in data.split(","))
+        given = {name: spec for name, _, spec in pairs}
+    is_good = isinstance(given, dict) and all(isinstance(v, str) and v for v in given.values())
+    if not is_good or not given.keys() <= set(members):
+        raise ConfigError(
+            f"data: found {data!r}; a suite's are given as NAME=DATA,NAME=DATA, with some of the "
+            f"names {', '.join(members)}."
+        )
+    return dict(given)
 
 
 def _read(name: str, given: Any, data: str | None) -> Any:
@@ -252,6 +269,8 @@ def _read(name: str, given: Any, data: str | None) -> Any:
     task, where = given.get("task", name), f"members, {name}, task"
     if isinstance(task, Task):
         task = task.to_dict()
+    if not isinstance(task, str | dict):
+        raise ConfigError(f"{where}: found {describe(task)}; expected a task's name or fields.")
     if isinstance(task, str):
         found = load_task(task, data=data or own.pop("data", None), overrides=own)
     else:

@@ -9,6 +9,9 @@ import pytest
 from nas.errors import RunError
 from nas.evaluation.local import LocalEvaluator
 from nas.objectives import Objective
+from nas.report.facts import gather
+from nas.report.front import no_front
+from nas.report.history import history_of, results
 from nas.searching.archive import Archive
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
@@ -17,7 +20,7 @@ from nas.searching.told import Told
 from nas.space import SearchSpace
 from nas.store import Proposal, candidates, front, open_run
 from nas.tasks import parse_task
-from nas.tasks.suite import Suite
+from nas.tasks.suite import Reference, Suite
 
 SPACE = SearchSpace.model_validate(
     {
@@ -100,12 +103,26 @@ def test_what_misses_a_gate_is_no_candidate(searched: Any) -> None:
         assert "uniform" not in members
         assert run.counts().stopped >= 1
         assert run.counts().failed == 0
+        best = members_of(run)[0]
+        missing = next(p.digest for p in run.proposals() if p.name == "uniform")
     again = resume_search(ended.folder, make_evaluator=LocalEvaluator)
     assert again.counts == ended.counts
+    own = named(results(history_of(ended.folder, best)))
+    assert {"gate.accuracy by epoch", "recall.accuracy by epoch"} <= own.keys()
+    assert named(results(history_of(ended.folder, missing)))["stopped"].startswith("gate of gate")
+
+
+def members_of(run: Any) -> list[str]:
+    return [member.digest for member in front(run)]
+
+
+def named(columns: Any) -> dict[str, str]:
+    names, values = (column.cells for column in columns)
+    return dict(zip(names, values, strict=True))
 
 
 def test_a_suite_that_tells_nothing_apart_is_refused(tmp_path: Any) -> None:
-    with pytest.raises(RunError, match="does not tell standard attention and the mean"):
+    with pytest.raises(RunError, match="standard attention is not clearly better than the mean"):
         run_search(
             SPACE,
             suite_of(recall={**RECALL, "train_examples": 50}),
@@ -114,6 +131,24 @@ def test_a_suite_that_tells_nothing_apart_is_refused(tmp_path: Any) -> None:
             root=tmp_path,
         )
     assert not list(tmp_path.iterdir())
+
+
+def test_a_search_whose_first_candidates_all_miss_a_gate_goes_on(tmp_path: Any) -> None:
+    suite = suite_of(gate={**RECALL, "train_examples": 50, "gate": {**GATE, "at_least": 1.01}},
+                     recall=RECALL)  # fmt: skip
+    known = suite.with_references({"recall": Reference(metric="accuracy", mha=1.0, uniform=0.5)})
+    ended = run_search(
+        SPACE,
+        known,
+        Settings(population=8, generations=2),
+        make_evaluator=LocalEvaluator,
+        root=tmp_path,
+    )
+    assert ended.counts.stopped == ended.counts.evaluated >= 8
+    with open_run(ended.folder) as run:
+        assert front(run) == ()
+        told = no_front(gather(run), "x")
+    assert f"stopped at a gate: {ended.counts.stopped}." in told
 
 
 def test_what_missed_a_gate_is_learned_from_and_not_known(kit: Any) -> None:

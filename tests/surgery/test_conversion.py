@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import timm
 import torch
+import transformers as hf
 from torch import Tensor, nn
 
 from nas.compiler import build_attention
@@ -195,6 +196,14 @@ def test_what_cannot_be_is_refused_before_anything_changes(genome: Build) -> Non
     gated = timm.layers.Attention(DIM, HEADS, scale_norm=True, norm_layer=nn.LayerNorm)
     with pytest.raises(GenomeError, match="Attention has no output projection that alone reads"):
         swap_attention(gated, "sqa", preserve=False)
+
+
+def test_projections_that_are_interleaved_by_head_are_refused(genome: Build) -> None:
+    """GPT-BigCode holds them so with as many heads of keys; split in three they would be wrong."""
+    sizes = {"vocab_size": 9, "n_embd": DIM, "n_head": HEADS, "n_layer": 1, "multi_query": False}
+    model = hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**sizes))
+    with pytest.raises(GenomeError, match="holds its projections in another way than is known"):
+        swap_attention(model, genome(SCORE, *SOFTMAX, has_wq=False), preserve=False)
 
 
 def test_what_a_query_needs_of_its_place_is_refused_across_sequences(genome: Build) -> None:

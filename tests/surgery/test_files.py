@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 import transformers as hf
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import nas
@@ -167,7 +168,7 @@ def test_a_damaged_folder_is_an_error_of_one_sentence(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "config.json").read_text())
     for change, words in (
         ({"n_embd": 64}, "sizes|shape"),
-        ({"n_positions": 32}, r"has shape \(64, 32\); expected \(32, 32\)"),
+        ({"n_positions": 32}, r"of shape \(64, 32\); expected torch.float32 of \(32, 32\)"),
         ({"n_layer": 3}, "in the file or in the model alone"),
         ({"n_head": 5}, "makes no GPT2LMHeadModel"),
     ):
@@ -178,3 +179,20 @@ def test_a_damaged_folder_is_an_error_of_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config | hostile))
     loaded: Any = load_swapped(tmp_path)
     assert loaded.config._attn_implementation == "sdpa"
+
+
+def test_a_folder_fetches_nothing_and_keeps_kinds_of_numbers(tmp_path: Path) -> None:
+    model = build("gpt2")
+    swap_attention(model, "gqa", preserve=False)
+    save_swapped(model, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    hostile = {**config, "vision_config": {"use_pretrained_backbone": True, "backbone": "x/y"}}
+    (tmp_path / "config.json").write_text(json.dumps(hostile))
+    with pytest.raises(NasError, match="asks for a backbone"):
+        load_swapped(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = load_file(tmp_path / WEIGHTS)
+    name = next(name for name, tensor in weights.items() if tensor.is_floating_point())
+    save_file({**weights, name: weights[name].to(torch.int32)}, tmp_path / WEIGHTS)
+    with pytest.raises(NasError, match=r"is torch\.int32 of shape"):
+        load_swapped(tmp_path)

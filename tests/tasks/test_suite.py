@@ -79,6 +79,23 @@ def test_names_and_data_change_no_fingerprint():
         ),
         ({"members": {"bytes": {}}, "data": "images=digits"}, "found 'images=digits'"),
         ({"members": {"bytes": {}}, "references": {"x": {}}}, "references"),
+        (
+            {
+                "members": {"bytes": {}},
+                "references": {"bytes": {"metric": "accuracy", "mha": 0.5, "uniform": 0.5}},
+            },
+            "mha and uniform are equal",
+        ),
+        (
+            {
+                "members": {"bytes": {}},
+                "references": {"bytes": {"metric": "accuracy", "mha": "nan", "uniform": 0.5}},
+            },
+            "finite number",
+        ),
+        ({"members": {"bytes": {"task": [1]}}}, "expected a task's name or fields"),
+        ({"members": {"bytes": {}}, "data": 3}, "data: found 3"),
+        ({"members": {"bytes": {}}, "data": {"bytes": 3}}, "data: found {'bytes': 3}"),
         ({"members": {"bytes-and-recall": {}}}, "found a suite"),
         ({"members": {"bytes": 3}}, "members"),
     ],
@@ -89,9 +106,35 @@ def test_what_is_no_suite_is_refused(fields, message):
     assert message in str(error.value)
 
 
-def test_a_gate_about_no_metric_is_refused():
-    with pytest.raises(ConfigError, match="did you mean 'accuracy'"):
+def test_a_gate_or_reference_about_no_metric_is_refused():
+    with pytest.raises(ConfigError, match=r"gate: .*did you mean 'accuracy'"):
         suite_of({"metric": "acuracy", "at_least": 0.5}).load()
+    unknown = {"text": Reference(metric="bits", mha=2.0, uniform=3.0)}
+    with pytest.raises(ConfigError, match="reference: found 'bits'"):
+        suite_of().with_references(unknown).load()
+
+
+def test_data_are_given_by_member(tmp_path):
+    path = tmp_path / "a, b=c.txt"
+    path.write_bytes(bytes(range(256)) * 8)
+    suite = suite_of(data={"text": f"file:{path}"})
+    assert suite.members["text"].task.data == f"file:{path}"
+    assert suite.load().digest != suite_of().load().digest
+
+
+def test_what_has_a_gate_may_be_counted_at_and_needs_no_test_set():
+    members = {
+        "recall": {**SMALL, "gate": {"metric": "accuracy", "at_least": 0.5}},
+        "digits": {"task": "vit-cifar10", "data": "digits"},
+    }
+    fields = {"kind": "suite", "name": "x", "members": members, "counted_at": "recall"}
+    suite = parse_task(fields, "here")
+    assert suite.main is suite.members["recall"].task
+    assert list(suite.without_gates().members) == ["digits"]
+    assert suite.without_gates().main.name == "vit-cifar10"
+    parts = suite.load_test().parts
+    assert parts["recall"].digest == suite.load().parts["recall"].digest
+    assert parts["digits"].digest != suite.load().parts["digits"].digest
 
 
 def test_regret_is_relative_to_mha_and_the_mean():
@@ -112,7 +155,7 @@ def test_regret_is_relative_to_mha_and_the_mean():
     assert (worst.name, worst.direction, worst.chance) == ("worst_regret", "min", 1.0)
     # Perfect recall is the bound that is reached first; no bits at all would be a regret of -2.
     assert worst.ideal == pytest.approx((1.0 - 0.9) / (0.1 - 0.9))
-    assert suite_of().metrics(data)[0].name == "recall.accuracy"
+    assert [m.name for m in suite_of().metrics(data)][:2] == ["recall.accuracy", "recall.log_loss"]
 
 
 def test_each_member_is_trained_as_it_is_alone():
