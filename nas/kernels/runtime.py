@@ -90,8 +90,7 @@ def dot_product_attention(
     if is_causal and mask is not None:
         mask, is_causal = past_keys(query, key, mask), False
     keys, width = key.shape[2:]
-    is_even = width == values.shape[-1]
-    if is_fused(query, keys, max(width, values.shape[-1]), is_even):
+    if is_fused(query, keys, width, values.shape[-1]):
         return fused_attention(query, key, values, mask, scale, is_causal, bias)
     if is_causal:
         mask = past_keys(query, key)
@@ -103,16 +102,20 @@ def dot_product_attention(
     return fast_softmax(scores, mask) @ values
 
 
-def is_fused(query: Query, keys: int, width: int, is_even: bool) -> bool:
+def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
     """Whether torch's fused kernel is the faster way.
 
-    On a CPU in 16 bits the backward of fused attention is the slower one up to some thousand keys
-    (2 to 6 times at 65 to 256); forward, and in 32 bits, it wins from 256 keys on, where heads are
-    64 wide or more from 512 on, and from 1,024 on where it has to widen keys or values.
+    On a CPU in 32 bits it is (1.1 to 2.8 times from 48 keys on, both passes, twice that where
+    attention is causal), unless it has to widen keys or values to more than twice their width. In
+    16 bits its backward is the slower one up to some thousand keys (2 to 6 times at 65 to 256);
+    forward it wins from 256 keys on, where heads are 64 wide from 512 on.
     """
-    is_slow = not is_even or width > 64 or (is_in_16_bits(query) and torch.is_grad_enabled())
-    least = 1024 if is_slow else 512 if width > 32 else 256
-    return query.is_cuda or keys >= least
+    widest = max(width, values)
+    is_even = widest <= 2 * min(width, values)
+    if query.is_cuda or (is_even and not is_in_16_bits(query)):
+        return True
+    is_slow = not is_even or widest > 64 or torch.is_grad_enabled()
+    return keys >= (1024 if is_slow else 512 if widest > 32 else 256)
 
 
 def is_in_16_bits(x: Tensor) -> bool:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nas.kernels.normalisers import add_mask, fast_softmax
-from nas.kernels.runtime import fused_attention, is_fused, is_in_16_bits, past_keys
+from nas.kernels.runtime import fused_attention, is_fused, past_keys
 from nas.kernels.windows import by_rows
 from nas.primitives.alibi import linear_bias
 from nas.primitives.masks import count_visible
@@ -70,7 +70,7 @@ def is_sloped(query: Query, keys: int) -> bool:
 
     In 32 bits it wins from 65 keys on (1.3 times there, 2.6 times at 1,024).
     """
-    return not is_in_16_bits(query) or is_fused(query, keys, query.shape[-1], True)
+    return is_fused(query, keys, query.shape[-1], query.shape[-1])
 
 
 def sloped_attention(

@@ -29,6 +29,7 @@ BENCHMARKS: Final = {
     "timing": "predicted times against measured ones",
     "sqa": "Sparse Query Attention's claim, on one thread",
     "evaluation": "our training against plain PyTorch",
+    "sequences": "the same on tokens",
     "search": "core-seconds a mechanism of a whole search",
     "versions": "the same of two versions, in turn",
     "published": "the published evaluation, 30 genomes in turn",
