@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 from scipy.stats import wilcoxon
 
-from nas.report.cost_plot import COLOURS
+from nas.report.cost_plot import COLOURS, DASHES
 from nas.report.figure import FONT, new_axes, write_figure
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.peers.ours import ours, plain
@@ -35,6 +35,8 @@ from tests.benchmarks.peers.recorded import recorded
 Search = Callable[[Problem, int], None]
 
 BUDGETS: Final = (60, 200, 600)
+# Shares of the hypervolume that are marked in the picture.
+MISSED: Final = (0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2)
 POINTS: Final = (12, 24, 36, 48, 60, 84, 120, 160, 200, 250, 300, 400, 500, 600)
 BASELINE: Final = "nsga2"
 CHOSEN: Final = "surrogate"
@@ -205,16 +207,28 @@ def draw(found: Sequence[Searched], path: Path) -> None:
     seeds = len({one.seed for one in found})
     with new_axes("Anytime curves", f"means over {seeds} searches", "trainings", up) as axes:
         axes.set(xscale="log", yscale="log")
-        for name, colour in zip(
-            dict.fromkeys(one.algorithm for one in found), cycle(COLOURS), strict=False
+        looks = zip(cycle(COLOURS), cycle(DASHES), strict=False)
+        last: dict[str, float] = {}
+        for name, (colour, dashes) in zip(
+            dict.fromkeys(one.algorithm for one in found), looks, strict=False
         ):
             rows = {point: _values(found, name, point) for point in POINTS}
             points = [point for point, values in rows.items() if values]
             missing = [1 - float(np.mean(rows[point])) for point in points]
-            look = {"linestyle": "-" if name in OURS else "--", "color": colour}
-            axes.plot(points, missing, label=name, linewidth=2.5 if name == CHOSEN else 1, **look)
-        axes.set_xticks(BUDGETS, [str(budget) for budget in BUDGETS])
-        axes.legend(frameon=False, fontsize=FONT)
+            look = {"linestyle": dashes, "linewidth": 1.3}
+            if name == CHOSEN:
+                look = {"linewidth": 3}
+            axes.plot(points, missing, label=name, color=colour, **look)
+            last[name] = missing[-1]
+        end = max(max(one.hypervolumes) for one in found)
+        across = [point for point in (12, 24, 60, 120, 200, 300, 600) if point <= end]
+        axes.set_xticks(across, [f"{x}" for x in across])
+        missed = [y for y in MISSED if min(last.values()) <= y]
+        axes.set_yticks(missed, [f"{y:g}" for y in missed])
+        axes.minorticks_off()
+        lines = sorted(axes.lines, key=lambda line: -last[line.get_label()])
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+        axes.legend(handles=lines, **beside, frameon=False, fontsize=FONT, handlelength=3.5)
     write_figure(axes.figure, path)
 
 
