@@ -121,7 +121,7 @@ def test_run_generations_are_as_recorded(new_run, samples):
     assert two.front == (proposals[2].digest,)
     assert dataclasses.astuple(one.counts) == (3, 2, 0, 1, 0, 0, 0)
     assert dataclasses.astuple(two.counts) == (2, 2, 0, 0, 0, 1, 0)
-    assert dataclasses.astuple(writer.run.counts()) == (6, 4, 1, 1, 0, 1)
+    assert dataclasses.astuple(writer.run.counts()) == (6, 4, 1, 1, 0, 1, 0)
     # Of past generations the front alone is kept; what is recorded again replaces what was.
     assert writer.run.estimates() == tuple(sorted(second, key=lambda e: e.key))
     writer.record_generation(1, second[:1], 0.5, 0.3)
