@@ -65,11 +65,13 @@ class Surrogate:
         if not self._archive.is_informed or rng.random() < UNSCREENED:
             return drawn
         pool: dict[str, tuple[Attempt, tuple[Genome, Mapping[str, float]]]] = {}
+        missed = num_failed  # in a row: what lies near the parents may all be known
         for _ in range(POOL):
             seen = self._materials.judge.look(drawn.genome)
+            missed = 0 if seen.is_new else missed + 1
             if seen.is_new:
                 pool[seen.key] = drawn, (seen.genome, seen.costs)
-            drawn = evolution.propose(rng, num_failed)
+            drawn = evolution.propose(rng, missed)
         if not pool:
             return drawn
         front = self._expected()
