@@ -41,7 +41,7 @@ class Space(EvolutionarySearchSpace):
     @overrides
     def mutate(self, arch: ArchaiModel) -> ArchaiModel:
         now = arch.metadata["assignment"]
-        name = self.rng.choice(list(now))
+        name = self.rng.choice([name for name, all_ in self.problem.choices.items() if all_[1:]])
         others = [value for value in self.problem.choices[name] if value != now[name]]
         return self._model({**now, name: self.rng.choice(others)})
 
