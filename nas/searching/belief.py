@@ -6,6 +6,11 @@ mechanism's own that no feature tells. So an estimate leans on the mechanism's o
 more of them the more, and on what resembles it; what looks best by luck is drawn back. One model
 screens proposals, chooses what to train again, and reports.
 
+Good mechanisms lie close together, bad ones far apart: a process that knows one scale alone takes
+luck among the best for merit. So the process is one of bent scores (``Bend``), among which the best
+lie as far apart as others do and have more noise (warped Gaussian processes, Snelson et al. 2004).
+Answers are in the score's own unit.
+
 Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
 fits the kernel; the noise comes from mechanisms that were trained several times.
 """
@@ -22,6 +27,8 @@ from scipy.special import digamma  # type: ignore[import-untyped]
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from nas.searching.bend import Bend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,12 +58,12 @@ class Observed:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A length in the space of features, and variances in the score's unit squared.
+    """A length in the space of features, and variances.
 
     Attributes:
-        told: of what features tell.
-        own: of what is the mechanism's own.
-        noise: of one training.
+        told: of what features tell, of bent scores.
+        own: of what is the mechanism's own, of bent scores.
+        noise: of one training, in the score's unit squared.
     """
 
     length: float
@@ -109,9 +116,9 @@ class Belief:
 
     def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
         """Joint draws of the qualities of mechanisms that were trained: (number, keys)."""
-        mean, covariance = self._asked().posterior(keys)
-        found: Array = rng.multivariate_normal(mean, covariance, number, method="eigh")
-        return found
+        model = self._asked()
+        mean, covariance = model.posterior(keys)
+        return model.bend.straight(rng.multivariate_normal(mean, covariance, number, method="eigh"))
 
     def _asked(self) -> _Model:
         if self._model is None:
@@ -129,13 +136,25 @@ class _Model:
         self._names = sorted({name for one in found for name in one.features})
         self._x = self._matrix(one.features for one in found)
         means = np.array([math.fsum(one.scores) / len(one.scores) for one in found])
-        self._centre = float(means.mean())
         counts = np.array([len(one.scores) for one in found], float)
-        self.kernel = kernel = _fit(self._x, means, counts, _noise(found, float(means.var())))
-        self._prior = self._covariance(self._x, self._x) + kernel.own * np.eye(len(found))
-        self._noise = kernel.noise / counts + JITTER * kernel.told  # of each mechanism's mean score
+        noise = _noise(found, float(means.var()))
+        self.bend = Bend.fitted(means)
+        bent = self.bend.bent(means)
+        self._centre = float(bent.mean())
+        variances = noise / counts  # of the means; greater on the bent scale where it is steep
+        slopes = self.bend.slope(means)
+        self.kernel = _fit(self._x, bent, variances * slopes**2, noise)
+        self._prior = self._covariance(self._x, self._x) + self.kernel.own * np.eye(len(found))
+        self._condition(bent, variances * slopes**2)
+        # As steep as at the quality, of which the mean was a first and often lucky guess.
+        slopes = self.bend.slope(self.bend.straight(self._centre + self._prior @ self._weights))
+        self._condition(bent, variances * slopes**2)
+
+    def _condition(self, bent: Array, variances: Array) -> None:
+        """On bent means, given their variances."""
+        self._noise = variances + JITTER * self.kernel.told
         self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
-        self._weights = self._inverse @ (means - self._centre)
+        self._weights = self._inverse @ (bent - self._centre)
 
     def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
         """Mean and standard error of the qualities of mechanisms that were observed."""
@@ -143,10 +162,10 @@ class _Model:
         mean = self._centre + self._prior[rows] @ self._weights
         # With the scores' covariance P + N, what is left is P - P (P + N)⁻¹ P = N - N (P + N)⁻¹ N.
         left = self._noise - self._noise**2 * np.diag(self._inverse)
-        return mean, np.sqrt(np.maximum(left[rows], 0.0))
+        return self.bend.moments(mean, np.sqrt(np.maximum(left[rows], 0.0)))
 
     def posterior(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        """Mean and covariance of the qualities of mechanisms that were observed."""
+        """Mean and covariance of the bent qualities of mechanisms that were observed."""
         rows = [self._rows[key] for key in keys]
         across = self._prior[rows]
         mean = self._centre + across @ self._weights
@@ -164,7 +183,8 @@ class _Model:
         across = self.kernel.told * np.exp(-np.sqrt(squared) / self.kernel.length)
         mean = self._centre + across @ self._weights
         explained = ((across @ self._inverse) * across).sum(axis=1)
-        return mean, np.sqrt(np.maximum(self.kernel.told + self.kernel.own - explained, 0.0))
+        left = np.maximum(self.kernel.told + self.kernel.own - explained, 0.0)
+        return self.bend.moments(mean, np.sqrt(left))
 
     def _covariance(self, a: Array, b: Array) -> Array:
         distances = np.sqrt(_squared_distances(a, b))
@@ -189,17 +209,17 @@ def _log_scales(found: Sequence[Observed]) -> dict[str, float]:
     return {name: spread for name, spread in spreads.items() if spread > 0}
 
 
-def _fit(x: Array, means: Array, counts: Array, noise: float) -> Kernel:
-    """The kernel of greatest likelihood, given the variance of one training."""
-    scale = float(means.std()) or 1.0
-    part = slice(None, None, -(-len(means) // MOST_FITTED))
-    known = noise / counts / scale**2 + JITTER
+def _fit(x: Array, bent: Array, variances: Array, noise: float) -> Kernel:
+    """The kernel of greatest likelihood, given the variances of bent means and of one training."""
+    scale = float(bent.std()) or 1.0
+    part = slice(None, None, -(-len(bent) // MOST_FITTED))
+    known = variances / scale**2 + JITTER
     shape = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
     process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (JITTER, 3.0)), alpha=known[part])
     with warnings.catch_warnings():
         # A bound that is reached says that there is nothing to tell apart, which is an answer.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        process.fit(x[part], (means - means.mean())[part] / scale)
+        process.fit(x[part], (bent - bent.mean())[part] / scale)
     told, length, own = (float(value) for value in np.exp(process.kernel_.theta))
     return Kernel(length, told * scale**2, own * scale**2, noise)
 

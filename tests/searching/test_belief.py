@@ -10,6 +10,7 @@ import pytest
 from nas.mechanisms import MECHANISMS, mechanism
 from nas.searching.archive import Archive, believe
 from nas.searching.belief import Belief
+from nas.searching.bend import Bend
 from nas.searching.features import features
 from nas.searching.told import Told
 
@@ -101,14 +102,39 @@ def test_estimates_are_those_of_the_plain_formula() -> None:
     prior = kernel.told * np.exp(-apart / kernel.length) + kernel.own * np.eye(20)
     counts = np.array([belief.trainings(key) for key in keys])
     scores = np.array([np.mean(belief.scores(key)) for key in keys])
-    gain = prior @ np.linalg.inv(prior + np.diag(kernel.noise / counts))
-    wanted = scores.mean() + gain @ (scores - scores.mean())
+    bend = Bend.fitted(scores)
+    bent = bend.bent(scores)
+    levels = scores
+    for _ in range(2):  # noise as of the scores, then as of what is believed
+        noise = kernel.noise / counts * bend.slope(levels) ** 2
+        gain = prior @ np.linalg.inv(prior + np.diag(noise))
+        wanted = bent.mean() + gain @ (bent - bent.mean())
+        levels = bend.straight(wanted)
+    left = np.sqrt(np.diag(prior - gain @ prior))
     means, errors = belief.estimate(keys)
-    np.testing.assert_allclose(means, wanted, atol=1e-6)
-    np.testing.assert_allclose(errors**2, np.diag(prior - gain @ prior), atol=1e-7)
+    expected = bend.moments(wanted, left)
+    np.testing.assert_allclose(means, expected[0], atol=1e-6)
+    np.testing.assert_allclose(errors, expected[1], atol=1e-5)
     draws = belief.draws(keys, 4000, np.random.default_rng(0))
     np.testing.assert_allclose(draws.mean(0), means, atol=6 * errors.max() / 4000**0.5)
     np.testing.assert_allclose(draws.std(0), errors, rtol=0.1)
+
+
+def test_among_many_that_are_equally_good_the_luckiest_is_not_believed() -> None:
+    over, raw = [], []
+    for seed in range(20):
+        rng, belief, truth = np.random.default_rng(seed), Belief(), {}
+        for i in range(80):
+            x = {f"f{j}": float(rng.integers(3)) for j in range(4)}
+            truth[f"{i}"] = 0.38 - 0.08 * max(0.0, 2.5 - sum(x.values())) ** 0.5  # a plateau
+            for _ in range(3 if i % 5 == 0 else 1):
+                belief.tell(f"{i}", x, truth[f"{i}"] + NOISE * rng.standard_normal())
+        means, _ = belief.estimate(list(truth))
+        best = int(np.argmax(means))
+        over.append(means[best] - list(truth.values())[best])
+        raw.append(max(np.mean(belief.scores(key)) - truth[key] for key in truth))
+    assert np.mean(raw) > 2 * NOISE
+    assert np.mean(over) < NOISE  # 1.4 of it, were scores not bent
 
 
 def test_what_is_unlike_all_that_was_trained_is_uncertain() -> None:
