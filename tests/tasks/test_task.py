@@ -16,8 +16,9 @@ from nas.tasks.sequences import BytesTask, CopyingTask, InductionTask, RecallTas
 
 def test_load_task_knows_the_built_in_tasks():
     names = [
-        "bytes", "bytes-and-recall", "comparison", "copying", "images-and-bytes", "induction",
-        "published-proxy", "recall", "text-classification", "vit-cifar10", "vit-cifar10-quick",
+        "bytes", "bytes-and-recall", "bytes-long", "comparison", "copying", "images-and-bytes",
+        "induction", "published-proxy", "recall", "recall-easy", "recall-hard",
+        "text-classification", "text-classification-long", "vit-cifar10", "vit-cifar10-quick",
     ]  # fmt: skip
     assert built_in_tasks() == names
     assert [load_task(name).name for name in names] == names
