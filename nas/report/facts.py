@@ -173,8 +173,9 @@ def task_and_data(setup: RunSetup) -> str:
     if not data:
         return setup.task.name
     # A folder's whole path may say more than its owner would.
-    kind, _, path = str(data).partition(":")
-    return f"{setup.task.name} on {f'folder {PurePath(path).name}' if path else kind}"
+    _, _, path = str(data).partition(":")
+    is_path = path.startswith(("/", "~"))
+    return f"{setup.task.name} on {f'folder {PurePath(path).name}' if is_path else data}"
 
 
 def headline(facts: RunFacts) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,16 @@ from typing import Any
 import pytest
 
 from nas.pareto import dominates
-from nas.report.facts import RunFacts, headline, id_length, session_seconds, tally
+from nas.report.facts import (
+    RunFacts,
+    headline,
+    id_length,
+    session_seconds,
+    tally,
+    task_and_data,
+)
 from nas.report.units import duration
-from nas.store import find_proposal, front, open_run
+from nas.store import Document, find_proposal, front, open_run
 
 
 def test_facts_agree_with_the_store(facts: RunFacts, recorded_run: Path) -> None:
@@ -52,6 +60,21 @@ def test_id_length_tells_all_digests_apart() -> None:
     assert id_length(()) == id_length(("00112233aabb",)) == 8
     assert id_length(("00112233aabb", "01112233aabb")) == 8
     assert id_length(("00112233aabb", "00112233aacc", "f0112233aacc")) == 11
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ("made", "made"),
+        ("hf:tales/book/long:train", "hf:tales/book/long:train"),
+        ("hf:/home/of/somebody/book", "folder book"),
+        ("imagefolder:~/cifar10", "folder cifar10"),
+    ],
+)
+def test_a_headline_names_no_whole_path(facts: RunFacts, data: str, shown: str) -> None:
+    task = Document("bytes", f"kind: bytes\ndata: {data}\n", "0011223344556677")
+    setup = dataclasses.replace(facts.setup, task=task)
+    assert task_and_data(setup) == f"bytes on {shown}"
 
 
 def test_sentences(facts: RunFacts) -> None:
