@@ -102,7 +102,7 @@ class Task(Frozen):
         A search never calls this. Raises DataError where there is no test set, as here.
         """
         raise DataError(
-            f"task {self.name!r}: the family {self.kind!r} has no test set; expected one that has, "
+            f"task {self.name!r} has no test set with data {self.data}; expected one that has, "
             "such as images."
         )
 

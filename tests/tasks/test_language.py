@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,19 @@ def test_a_text_that_cannot_be_used_is_said(tmp_path, content, words):
 def test_a_folder_is_no_text(tmp_path):
     with pytest.raises(DataError, match="a folder"):
         load_task("bytes", data=f"file:{tmp_path}").load()
+
+
+def test_hugging_face_data_need_their_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"hf:tales/book: .* run pip install 'nas\[hf\]'\."):
+        load_task("bytes", data="hf:tales/book").load()
+
+
+@pytest.mark.parametrize("kind", ["made", "file"])
+def test_a_text_has_no_test_set(path, kind):
+    spec = "made" if kind == "made" else f"file:{path}"
+    with pytest.raises(DataError, match=f"task 'bytes' has no test set with data {spec}"):
+        load_task("bytes", data=spec).load_test()
 
 
 def test_made_stories_answer_what_they_ask():

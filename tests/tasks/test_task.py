@@ -149,8 +149,9 @@ def test_load_task_suggests_the_near_name():
         ("name: x\nkind: recall\ndata: digits", "expected 'synthetic'"),
         ("name: x\nkind: recall\npairs: 65", "at most num_keys, 64"),
         ("name: x\nkind: induction\npairs: 8", "more than num_keys, 8"),
-        ("name: x\nkind: bytes\ndata: file", "expected made or file:PATH"),
+        ("name: x\nkind: bytes\ndata: file", "expected made or file:PATH or hf:NAME"),
         ("name: x\nkind: bytes\ndata: made:here", "expected made or file:PATH"),
+        ("name: x\nkind: bytes\ndata: 'hf:'", "expected made or file:PATH or hf:NAME"),
         ("name: x\nkind: texts\ndata: textfolders:here", "did you mean 'textfolder'?"),
     ],
 )

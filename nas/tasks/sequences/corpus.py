@@ -39,17 +39,20 @@ def checked_spec(value: str, kinds: Sequence[str]) -> str:
     """``data`` as it is kept: ``made``, or one of the other kinds with an absolute path.
 
     A run that is resumed from another folder must find the same text; a path from the home folder
-    stays one, so that it also holds on another machine.
+    stays one, so that it also holds on another machine. ``hf:NAME`` is no path unless it begins
+    like one.
 
     Raises:
         ValueError: it is neither.
     """
     kind, colon, path = value.partition(":")
     if kind not in kinds or bool(path) == (kind == "made") or (colon and not path):
-        wanted = " or ".join(k if k == "made" else f"{k}:PATH" for k in kinds)
+        behind = {"made": "", "hf": ":NAME"}
+        wanted = " or ".join(k + behind.get(k, ":PATH") for k in kinds)
         hint = "" if kind in kinds else near(kind, kinds)
         raise ValueError(f"found {value!r}{hint}; expected {wanted}")
-    return value if not path or path.startswith("~") else f"{kind}:{os.path.abspath(path)}"
+    is_kept = not path or path.startswith("~") or (kind == "hf" and path[0] not in "./")
+    return value if is_kept else f"{kind}:{os.path.abspath(path)}"
 
 
 def expanded(path: str) -> Path:

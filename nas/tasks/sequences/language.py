@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -18,6 +18,7 @@ from nas.genome import ModelSizes
 from nas.objectives import Metric
 from nas.tasks.base import TASKS, Data
 from nas.tasks.sequences.corpus import checked_spec, made_story, read_bytes
+from nas.tasks.sequences.hugging_face import read_text
 from nas.tasks.sequences.task import SequenceTask
 
 if TYPE_CHECKING:
@@ -37,14 +38,15 @@ class BytesTask(SequenceTask):
     """Model a text byte by byte.
 
     Attributes:
-        data: ``made``, little stories from a seed, or ``file:PATH``.
+        data: ``made``, little stories from a seed, ``file:PATH``, or ``hf:NAME`` (see
+            ``hugging_face``).
         length: bytes that a window shows.
         train_examples: windows of an epoch, drawn anew for each.
         is_tied: the weights that answer are those of the embedding.
     """
 
     kind: ClassVar[str] = "bytes"
-    data_kinds: ClassVar[tuple[str, ...]] = ("made", "file")
+    data_kinds: ClassVar[tuple[str, ...]] = ("made", "file", "hf")
     is_causal: ClassVar[bool] = True
     judged_things: ClassVar[str] = "held-out bytes"
 
@@ -80,23 +82,36 @@ class BytesTask(SequenceTask):
         """The text, and the windows of its end that judge."""
         text = self._text()
         cut = int(len(text) * TRAINED_SHARE)
-        train, held_out = text[:cut], text[cut:]
+        return self._judged(text[:cut], text[cut:], "last tenth")
+
+    def load_test(self) -> Data:
+        """What is trained on, and windows of the test part, which ``hf`` alone has."""
+        if not self.data.startswith("hf:"):
+            return super().load_test()
+        return self._judged(self.load().train["text"], self._text(is_test=True), "test part")
+
+    def _judged(self, train: NDArray[Any], held_out: NDArray[Any], part: str) -> Data:
+        """Data whose windows lie in what is held out."""
         spare = len(held_out) - self.length - 1
         if spare < 0:
             raise DataError(
-                f"{self.data}: holds {len(text)} bytes; expected at least "
-                f"{math.ceil((self.length + 1) / (1 - TRAINED_SHARE)) + 1}, a tenth of which "
-                f"judge windows of {self.length}."
+                f"{self.data}: its {part}, which judges, holds {len(held_out)} bytes; expected "
+                f"at least {self.length + 1}, a window and what follows."
             )
         count = min(self.validation_examples, spare + 1)
         starts = np.linspace(0, spare, count).astype(np.int64)
         rows = held_out[starts[:, None] + np.arange(self.length + 1)]
-        digest = hashlib.blake2b(text.data, digest_size=8).hexdigest()
-        return Data(self.data, {"text": train}, {"rows": rows}, digest, _frequencies(train, rows))
+        digest = hashlib.blake2b(train.data, digest_size=8)
+        digest.update(held_out.data)
+        facts = _frequencies(train, rows)
+        return Data(self.data, {"text": train}, {"rows": rows}, digest.hexdigest(), facts)
 
-    def _text(self) -> NDArray[np.uint8]:
+    def _text(self, *, is_test: bool = False) -> NDArray[np.uint8]:
         kind, _, path = self.data.partition(":")
-        raw = read_bytes(path) if kind == "file" else made_story(self.data_seed, MADE_BYTES)
+        if kind == "hf":
+            raw = read_text(self.data, is_test=is_test)
+        else:
+            raw = read_bytes(path) if kind == "file" else made_story(self.data_seed, MADE_BYTES)
         return np.frombuffer(raw, np.uint8)
 
     def examples(

@@ -20,6 +20,7 @@ from nas.errors import DataError
 from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data
 from nas.tasks.sequences.corpus import checked_spec, expanded, made_reviews
+from nas.tasks.sequences.hugging_face import read_classes
 from nas.tasks.sequences.task import SequenceTask
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class TextsTask(SequenceTask):
     """Tell classes of texts apart.
 
     Attributes:
-        data: ``made``, reviews from a seed, or ``textfolder:PATH``: train/ and test/ (or val/),
-            with a folder of .txt files for each class.
+        data: ``made``, reviews from a seed; ``textfolder:PATH``: train/ and test/ (or val/), with
+            a folder of .txt files for each class; or ``hf:NAME`` (see ``hugging_face``).
         words: vocabulary, what stands for padding and for rare words included.
         length: words that are read of a text: its first half, and its last.
         train_examples, validation_examples: texts drawn from the training part, without regard to
@@ -55,7 +56,7 @@ class TextsTask(SequenceTask):
     """
 
     kind: ClassVar[str] = "texts"
-    data_kinds: ClassVar[tuple[str, ...]] = ("made", "textfolder")
+    data_kinds: ClassVar[tuple[str, ...]] = ("made", "textfolder", "hf")
     judged_things: ClassVar[str] = "held-out training texts"
 
     data: str = "made"
@@ -120,6 +121,8 @@ class TextsTask(SequenceTask):
         if kind == "textfolder":
             return read_folder(expanded(path), names)
         is_test = names is TEST
+        if kind == "hf":
+            return read_classes(self.data, is_test=is_test)
         count = self.train_examples + self.validation_examples
         return ("blame", "praise"), made_reviews(2 * self.data_seed + is_test, count)
 

@@ -1,0 +1,132 @@
+"""Hugging Face data: texts of the Hub, or of a folder, as their package ``datasets`` reads them.
+
+A spec is ``hf:OWNER/NAME[/CONFIG][:SPLIT]``, as the Hub's pages write it, or ``hf:PATH[:SPLIT]``.
+SPLIT is what is trained on, ``train`` where none is given; ``train+extra`` and ``train[:10%]`` are
+splits too (https://huggingface.co/docs/datasets/loading).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.errors import DataError
+from nas.tasks.sequences.corpus import expanded
+
+if TYPE_CHECKING:
+    import datasets
+
+TESTS: Final = ("test", "validation")
+STRINGS: Final = ("string", "large_string")
+NAMED: Final = {"text": STRINGS, "label": ("ClassLabel", "bool", "int32", "int64", *STRINGS)}
+UNNAMED: Final = {"text": STRINGS, "label": ("ClassLabel",)}
+WANTED: Final = {
+    "text": "text, of strings, or a single column of strings",
+    "label": "label, of classes, whole numbers or strings, or a single column of classes",
+}
+
+
+def read_text(spec: str, *, is_test: bool) -> bytes:
+    """All texts of what is trained on, or of the test part; each ends its line.
+
+    Raises:
+        DataError: they cannot be had, or it is not clear which column holds them.
+    """
+    part = _part(spec, is_test=is_test)
+    texts = (text or "" for (text,) in _rows(part, _column(spec, part, "text")))
+    return "".join(text if text.endswith("\n") else f"{text}\n" for text in texts).encode()
+
+
+def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
+    """Classes, and all texts of what is trained on, or of the test part, with their class.
+
+    Raises:
+        DataError: as above; a text has no class, or there are fewer than two of either.
+    """
+    part = _part(spec, is_test=is_test)
+    label = _column(spec, part, "label")
+    rows = _rows(part, _column(spec, part, "text"), label)
+    found = {value for _, value in rows}
+    names = getattr(part.features[label], "names", None)
+    # Where nobody named the classes, they are what stands in the column.
+    values = range(len(names)) if names else sorted(found - {None})
+    if not found.issubset(values):
+        count = sum(value not in values for _, value in rows)
+        where = "test part" if is_test else "training part"
+        raise DataError(f"{spec}: {count} texts of its {where} are of no class; expected none.")
+    if len(values) < 2 or len(rows) < 2:
+        sizes = f"{len(rows)} texts of {len(values)} classes"
+        raise DataError(f"{spec}: found {sizes}; expected at least two of both.")
+    numbers = {value: number for number, value in enumerate(values)}
+    classes = tuple(map(str, names or values))
+    return classes, [(text or "", numbers[value]) for text, value in rows]
+
+
+def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
+    """What is trained on, or a test part that holds none of it."""
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise DataError(
+            f"{spec}: the package datasets is not installed; run pip install 'nas[hf]'."
+        ) from None
+    source, _, split = spec.partition(":")[2].partition(":")
+    try:
+        parts = _parts(source)
+        sizes = {name: len(part) for name, part in parts.items()}
+        chosen = datasets.ReadInstruction.from_spec(split or "train").to_absolute(sizes)
+    except Exception as error:  # what pyarrow, pandas and httpx raise passes through it
+        is_outer = isinstance(error, datasets.exceptions.DatasetGenerationError)
+        reason = textwrap.shorten(str(error.__cause__ if is_outer else error), 300).rstrip(".")
+        raise DataError(
+            f"{spec}: cannot be loaded ({reason}); expected hf:OWNER/NAME[/CONFIG][:SPLIT] of the "
+            "Hub, or hf:./PATH[:SPLIT], a folder of Parquet, JSON or CSV files or one that "
+            "save_to_disk wrote."
+        ) from None
+    if not is_test:
+        own = [parts[one.splitname].select(range(one.from_, one.to)) for one in chosen]
+        return datasets.concatenate_datasets(own)
+    trained = {one.splitname for one in chosen}
+    test = next((name for name in TESTS if name in parts and name not in trained), None)
+    if test is None:
+        raise DataError(
+            f"{spec}: has no test set; found {', '.join(parts)}; expected {' or '.join(TESTS)} "
+            "beside what is trained on."
+        )
+    return parts[test]
+
+
+def _parts(source: str) -> dict[str, datasets.Dataset]:
+    """All splits by name."""
+    from datasets import Dataset, load_dataset, load_from_disk
+
+    if not source.startswith(("/", "~")):
+        name, config = "/".join(source.split("/")[:2]), "/".join(source.split("/")[2:])
+        # So written, it is never a folder that happens to lie here.
+        return dict(load_dataset(f"hf://datasets/{name}", config or None))
+    root = expanded(source)
+    if not any((root / mark).is_file() for mark in ("state.json", "dataset_dict.json")):
+        return dict(load_dataset(str(root)))
+    saved = load_from_disk(str(root))
+    return {str(saved.split or "train"): saved} if isinstance(saved, Dataset) else dict(saved)
+
+
+def _column(spec: str, part: datasets.Dataset, name: str) -> str:
+    """The column of that name, or the only one that can be nothing else."""
+    kinds: dict[str, str] = {
+        column: kind.dtype if type(kind).__name__ == "Value" else type(kind).__name__
+        for column, kind in part.features.items()
+    }
+    if kinds.get(name) in NAMED[name]:
+        return name
+    fits = [c for c, kind in kinds.items() if kind in UNNAMED[name] and c not in NAMED]
+    if len(fits) == 1:
+        return fits[0]
+    found = ", ".join(f"{column} ({kind})" for column, kind in kinds.items())
+    raise DataError(f"{spec}: found the columns {found}; expected {WANTED[name]}.")
+
+
+def _rows(part: datasets.Dataset, *columns: str) -> list[tuple[Any, ...]]:
+    """The columns' values; one by one they take forty times longer."""
+    found = part.select_columns([*columns])[:]
+    return [*zip(*(found[column] for column in columns), strict=True)]

@@ -1,0 +1,220 @@
+"""Hugging Face data: parts and columns, one content in any form of files, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nas.errors import DataError
+from nas.tasks import load_task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+datasets = pytest.importorskip("datasets", reason="needs datasets: pip install 'nas[hf]'")
+
+LINES = [f"line {i}" if i % 3 else f"line {i}\n" for i in range(60)]
+TEXT = "".join(f"line {i}\n" for i in range(60)).encode()
+WORDS = {"bad": "dull and flat", "good": "bright and rich"}
+SMALL = {"length": 6, "words": 20, "train_examples": 12, "validation_examples": 4}
+
+
+@pytest.fixture(autouse=True)
+def offline(tmp_path, monkeypatch):
+    """Nothing is asked of the Hub, and nothing kept where people's data are."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+
+
+def texts(**parts: list[str]):
+    return datasets.DatasetDict(
+        {name: datasets.Dataset.from_dict({"text": lines}) for name, lines in parts.items()}
+    )
+
+
+def reviews(**columns):
+    """Sixteen of each class; those of the test part speak of a fiddle."""
+
+    def part(behind: str):
+        names = ["bad", "good"] * 16
+        rows = {"text": [WORDS[name] + behind for name in names], "label": names}
+        return datasets.Dataset.from_dict(rows | columns).class_encode_column("label")
+
+    return datasets.DatasetDict({"train": part(" film"), "test": part(" fiddle")})
+
+
+def saved(data, folder: Path, form: str = "parquet") -> str:
+    if form == "disk":
+        data.save_to_disk(folder)
+        return f"hf:{folder}"
+    folder.mkdir()
+    for name, part in data.items():
+        if form != "parquet":  # a form that knows no classes, only their names
+            labels = [part.features["label"].names[value] for value in part["label"]]
+            part = part.remove_columns("label").add_column("label", labels)
+        getattr(part, f"to_{form}")(folder / f"{name}.{form}")
+    return f"hf:{folder}"
+
+
+def loaded(task: str, spec: str, *, is_tested: bool = False):
+    found = load_task(task, data=spec, overrides={"length": 16} if task == "bytes" else SMALL)
+    return found.load_test() if is_tested else found.load()
+
+
+def test_bytes_are_the_lines_of_the_training_part(tmp_path):
+    spec = saved(texts(train=LINES, test=["never seen"] * 9), tmp_path / "data")
+    data = loaded("bytes", spec)
+    assert data.train["text"].tobytes() == TEXT[: len(TEXT) * 9 // 10]
+    (tmp_path / "text.txt").write_bytes(TEXT)
+    assert data.digest == loaded("bytes", f"file:{tmp_path / 'text.txt'}").digest
+    assert data.digest == hashlib.blake2b(TEXT, digest_size=8).hexdigest()
+
+
+def test_bytes_are_tested_on_the_test_part_alone(tmp_path):
+    unseen = ["never seen"] * 9
+    spec = saved(texts(train=LINES, validation=["a line held out"], test=unseen), tmp_path / "data")
+    own, test = loaded("bytes", spec), loaded("bytes", spec, is_tested=True)
+    assert test.train["text"].tobytes() == own.train["text"].tobytes()
+    assert {row.tobytes() in b"never seen\n" * 9 for row in test.validation["rows"]} == {True}
+    assert test.digest != own.digest
+
+
+@pytest.mark.parametrize(
+    ("split", "first", "count"),
+    [(":extra", "more 0", 50), (":train[:50%]", "line 0", 30), (":train+extra", "line 0", 110)],
+)
+def test_a_split_may_be_named_cut_and_joined(tmp_path, split, first, count):
+    data = texts(train=LINES, extra=[f"more {i}" for i in range(50)])
+    found = loaded("bytes", saved(data, tmp_path / "data", "disk") + split)
+    text = found.train["text"].tobytes()
+    assert text.startswith(f"{first}\n".encode())
+    assert text.count(b"\n") >= count * 9 // 10 - 3
+
+
+def test_one_part_that_was_saved_is_trained_on(tmp_path):
+    texts(train=LINES)["train"].save_to_disk(tmp_path / "data")
+    assert loaded("bytes", f"hf:{tmp_path / 'data'}").train["text"].tobytes() in TEXT
+
+
+def test_classes_are_the_same_in_all_forms_of_files(tmp_path):
+    found = [
+        loaded("text-classification", saved(reviews(), tmp_path / form, form))
+        for form in ("parquet", "disk", "csv", "json")
+    ]
+    assert {data.facts["classes"] for data in found} == {("bad", "good")}
+    assert len({data.digest for data in found}) == 1
+    assert (found[0].count("train"), found[0].count("validation")) == (12, 4)
+
+
+def test_classes_are_tested_on_the_test_part_alone(tmp_path):
+    spec = saved(reviews(), tmp_path / "data")
+    own = loaded("text-classification", spec)
+    test = loaded("text-classification", spec, is_tested=True)
+    assert test.count("validation") == 32
+    assert (own.train["tokens"] == test.train["tokens"]).all()
+    last = {row[row > 0][-1] for row in own.validation["tokens"]}
+    assert last.isdisjoint({row[row > 0][-1] for row in test.validation["tokens"]})
+
+
+def test_a_single_column_of_its_kind_may_have_any_name(tmp_path):
+    data = reviews(number=list(range(32)))
+    plain = loaded("text-classification", saved(data, tmp_path / "plain"))
+    named = data.rename_columns({"text": "sentence", "label": "mood"})
+    assert loaded("text-classification", saved(named, tmp_path / "named")).digest == plain.digest
+    strings = data.rename_column("text", "sentence")
+    spec = saved(strings, tmp_path / "strings", "csv")
+    assert loaded("text-classification", spec).digest == plain.digest
+
+
+def hidden(data):
+    """As GLUE hides the labels of its test parts."""
+    unlabelled = {"text": ["dull"] * 3, "label": [-1] * 3}
+    test = datasets.Dataset.from_dict(unlabelled, features=data["test"].features)
+    return datasets.DatasetDict(data | {"test": test})
+
+
+def missing(data):
+    labels = [*data["train"]["label"][:30], None, None]
+    train = data["train"].remove_columns("label").add_column("label", labels)
+    return datasets.DatasetDict({"train": train})
+
+
+@pytest.mark.parametrize(
+    ("change", "split", "is_tested", "words"),
+    [
+        (lambda d: d.rename_column("text", "a").map(lambda row: {"b": row["a"]}), "", False,
+         r"found the columns a \(string\), label \(ClassLabel\), b \(string\); expected text"),
+        (lambda d: d.remove_columns("label"), "", False, r"text \(string\); expected label"),
+        (lambda d: d.cast_column("label", datasets.Value("float32")), "", False,
+         r"text \(string\), label \(float32\); expected label, of classes, whole numbers or"),
+        (missing, "", False, "2 texts of its training part are of no class"),
+        (hidden, "", True, "3 texts of its test part are of no class"),
+        (lambda d: d, ":test", True, "has no test set; found train, test; expected test or val"),
+        (lambda d: d, ":tests", False, 'Unknown split "tests"'),
+        (lambda d: d, ":train[", False, "Unrecognized instruction"),
+        (lambda d: d, ":train[:1]", False, "found 1 texts of 2 classes"),
+    ],
+)  # fmt: skip
+def test_data_that_cannot_be_used_are_said(tmp_path, change, split, is_tested, words):
+    spec = saved(change(reviews()), tmp_path / "data", "disk")
+    with pytest.raises(DataError, match=words) as error:
+        loaded("text-classification", spec + split, is_tested=is_tested)
+    assert str(error.value).startswith(spec)
+    assert "\n" not in str(error.value)
+
+
+def test_a_test_part_must_hold_a_window(tmp_path):
+    spec = saved(texts(train=LINES, test=["short"]), tmp_path / "data")
+    with pytest.raises(DataError, match=r"its test part, which judges, holds 6 bytes; .* least 17"):
+        loaded("bytes", spec, is_tested=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("", "", "Couldn't find any data file at"),
+        ("train.csv", "a,b\n1,2\n1,2,3\n", "Error tokenizing data"),
+        ("train.parquet", "xx", "Parquet file size is 2 bytes"),
+    ],
+)
+def test_a_folder_that_cannot_be_read_is_said(tmp_path, name, content, words):
+    if name:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data" / name).write_text(content)
+    with pytest.raises(DataError, match=rf"cannot be loaded \({words}.*\); expected hf:OWNER/NAME"):
+        loaded("bytes", f"hf:{tmp_path / 'data'}")
+
+
+def kept(tmp_path: Path, config: str, lines: list[str]) -> None:
+    """A data set of the Hub as the package keeps it once it was downloaded."""
+    source = tmp_path / f"{config}.parquet"
+    texts(train=lines)["train"].to_parquet(source)
+    own = datasets.load_dataset_builder("parquet", data_files=str(source))
+    own.dataset_name, own.info.config_name = "book", config
+    own.download_and_prepare(str(tmp_path / "cache" / "tales___book" / config / "0.0.0" / "0"))
+
+
+def test_a_name_of_the_hub_may_have_a_configuration(tmp_path, monkeypatch):
+    kept(tmp_path, "long", LINES)
+    kept(tmp_path, "other", ["another line"] * 40)
+    (tmp_path / "tales" / "book").mkdir(parents=True)  # never mistaken for the Hub's
+    monkeypatch.chdir(tmp_path)
+    assert loaded("bytes", "hf:tales/book/long:train").train["text"].tobytes() in TEXT
+    assert b"another line" in loaded("bytes", "hf:tales/book/other").train["text"].tobytes()
+    with pytest.raises(DataError, match="config 'third'"):
+        loaded("bytes", "hf:tales/book/third")
+    with pytest.raises(DataError, match=r"hf:tales/none: cannot be loaded \(Couldn't reach .*Hub"):
+        loaded("bytes", "hf:tales/none")
+
+
+def test_a_run_keeps_where_a_folder_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given, kept_as in [
+        ("hf:./data:train[:10%]", f"hf:{tmp_path}/data:train[:10%]"),
+        ("hf:../data", f"hf:{tmp_path.parent}/data"),
+        ("hf:~/data", "hf:~/data"),
+        ("hf:tales/book/long:train", "hf:tales/book/long:train"),
+    ]:
+        assert load_task("bytes", data=given).data == kept_as
