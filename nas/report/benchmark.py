@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.evaluation.trial import mean_and_error
+from nas.report.ranks import rank_correlations
 from nas.report.table import Column, say, say_table
 from nas.report.trials import paired, why
 from nas.report.units import FRACTION, amount, header
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from nas.objectives import Metric, Objective
     from nas.report.trials import Training
 
 LEVEL: Final = 0.05
@@ -69,6 +71,7 @@ def benchmark_answer(
             task: {"metric": m.name, "unit": m.unit, "direction": m.direction}
             for task, m in metrics.items()
         },
+        "rank_correlations": [*rank_correlations(_ranked(cells, metrics))],
         "mechanisms": [
             {
                 "source": source,
@@ -100,6 +103,13 @@ def benchmark_table(console: Console, answer: Mapping[str, Any]) -> None:
             f"+ better than {answer['against']}, - worse, = undecided: pairs of trainings that "
             f"share their seed, p below {LEVEL} after Holm's correction over the whole table.",
         )
+    for one in answer["rank_correlations"]:
+        first, second = one["tasks"]
+        say(
+            console,
+            f"{first} and {second}: Spearman's rank correlation {one['rho']:.2f} "
+            f"[{one['low']:.2f}, {one['high']:.2f}] over {one['mechanisms']} mechanisms.",
+        )
     for row in rows:
         for task, reason in row["absent"].items():
             say(console, f"{row['source']} under {task}: {reason}")
@@ -115,6 +125,18 @@ def holm(values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(values) - rank) * values[i]))
         adjusted[i] = largest
     return adjusted
+
+
+def _ranked(
+    cells: Mapping[str, Mapping[str, Mapping[str, Any]]], metrics: Mapping[str, Metric | Objective]
+) -> dict[str, dict[str, float]]:
+    """The means of what never failed, by task and mechanism; more is better."""
+    signs = {task: 1 if metric.direction == "max" else -1 for task, metric in metrics.items()}
+    return {
+        task: {name: signs[task] * one["mean"] for name, one in of.items() if not one["failed"]}
+        for task, of in cells.items()
+        if task in signs
+    }
 
 
 def _cell(source: str, trainings: Sequence[Training]) -> dict[str, Any]:

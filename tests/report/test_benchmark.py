@@ -74,6 +74,24 @@ def test_differences_are_those_of_pairs_and_verdicts_know_the_direction(answer):
     assert answer["mechanisms"][0]["tasks"]["images"]["verdict"] is None
 
 
+def test_tasks_that_share_ten_mechanisms_say_whether_they_rank_alike():
+    level = np.linspace(0.3, 0.6, 11)
+    names = ["mha", *(f"m{i}" for i in range(10))]
+    short = {name: [v, v + 1e-3] for name, v in zip(names, level, strict=True)}
+    bits = {
+        name: [5 - 4 * v, None if name == "m9" else 5 - 4 * v] for name, (v, _) in short.items()
+    }
+    tasks = {"short": trainings(short, ACCURACY), "bits": trainings(bits, BITS)}
+    answer = benchmark_answer(names, tasks, {"short": {}, "bits": {}}, 2)
+    (found,) = answer["rank_correlations"]
+    assert (found["tasks"], found["mechanisms"]) == (["short", "bits"], 10)  # one failed
+    assert (found["rho"], found["low"]) == pytest.approx((1, 1))  # less is better of bits
+    console = Console(file=io.StringIO(), width=200)
+    benchmark_table(console, answer)
+    said = "short and bits: Spearman's rank correlation 1.00 [1.00, 1.00] over 10 mechanisms."
+    assert said in console.file.getvalue()
+
+
 def test_the_table_says_what_cannot_be_compared(answer):
     console = Console(file=io.StringIO(), width=200)
     benchmark_table(console, answer)

@@ -1,0 +1,50 @@
+"""Whether two tasks rank mechanisms alike: Spearman's rank correlation of their mean scores."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+LEAST: Final = 10  # mechanisms, so that a rank correlation says anything
+NUM_DRAWS: Final = 1000
+
+
+def rank_correlations(
+    scores: Mapping[str, Mapping[str, float]],
+) -> Iterator[dict[str, Any]]:
+    """Of each two tasks that share ten mechanisms or more, with a 95 % bootstrap interval.
+
+    Args:
+        scores: mean scores by task and mechanism, more being better.
+    """
+    for one, other in combinations(scores, 2):
+        shared = [name for name in scores[one] if name in scores[other]]
+        if len(shared) >= LEAST:
+            rho, low, high = _rho(*([scores[t][name] for name in shared] for t in (one, other)))
+            yield {
+                "tasks": [one, other],
+                "mechanisms": len(shared),
+                "rho": rho,
+                "low": low,
+                "high": high,
+            }
+
+
+def _rho(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
+    """The correlation, and its interval over mechanisms that are drawn anew."""
+    from scipy.stats import rankdata  # type: ignore[import-untyped]
+
+    pairs, rng = np.array([a, b]), np.random.default_rng(0)
+    drawn = pairs[:, rng.integers(len(a), size=(NUM_DRAWS, len(a)))]
+    ranks = rankdata(np.concatenate([pairs[:, None], drawn], axis=1), axis=2)
+    apart = ranks - ranks.mean(axis=2, keepdims=True)
+    x, y = apart
+    sizes = np.sqrt((x**2).sum(1) * (y**2).sum(1))
+    rho = (x * y).sum(1) / np.where(sizes > 0, sizes, 1.0)
+    low, high = np.quantile(rho[1:], (0.025, 0.975))
+    return float(rho[0]), float(low), float(high)
