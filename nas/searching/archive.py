@@ -166,7 +166,8 @@ class Archive:
             # Worse than chance is chance: how much worse says nothing.
             objective = self.objectives[column]
             worst = objective.as_cost(objective.reference)
-            belief.tell(one.key, seen, min(costs[column], worst))
+            cost = costs[column]
+            belief.tell(one.key, seen, min(cost, worst), is_cut=cost >= worst)
 
     def _counted(self, costs: Mapping[str, float]) -> list[float]:
         return [o.as_cost(costs.get(o.name, 0.0)) for o in self.objectives]

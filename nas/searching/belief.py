@@ -50,10 +50,17 @@ LOG: Final = "log "
 
 @dataclass
 class Observed:
-    """A mechanism that was trained: its features, and its scores, one a training."""
+    """A mechanism that was trained.
+
+    Attributes:
+        features: what it is made of.
+        scores: one a training.
+        is_cut: whether one of them stands for all that is as bad or worse.
+    """
 
     features: Features
     scores: list[float] = field(default_factory=list)
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,16 @@ class Belief:
         self._observed: dict[str, Observed] = {}
         self._model: _Model | None = None
 
-    def tell(self, key: str, features: Features, score: float) -> None:
-        """Learn the score of one more training of a mechanism."""
-        self._observed.setdefault(key, Observed(features)).scores.append(score)
+    def tell(self, key: str, features: Features, score: float, *, is_cut: bool = False) -> None:
+        """Learn the score of one more training of a mechanism.
+
+        Args:
+            is_cut: the score is a bound, as of what misses a gate. It tells what to keep away from,
+                but nothing of how far apart two trainings of what is good are.
+        """
+        observed = self._observed.setdefault(key, Observed(features))
+        observed.scores.append(score)
+        observed.is_cut |= is_cut
         self._model = None
 
     def trainings(self, key: str) -> int:
@@ -137,7 +151,7 @@ class _Model:
         self._x = self._matrix(one.features for one in found)
         means = np.array([math.fsum(one.scores) / len(one.scores) for one in found])
         counts = np.array([len(one.scores) for one in found], float)
-        noise = _noise(found, float(means.var()))
+        noise = _noise([one for one in found if not one.is_cut] or found)
         self.bend = Bend.fitted(means)
         bent = self.bend.bent(means)
         self._centre = float(bent.mean())
@@ -224,8 +238,9 @@ def _fit(x: Array, bent: Array, variances: Array, noise: float) -> Kernel:
     return Kernel(length, told * scale**2, own * scale**2, noise)
 
 
-def _noise(found: Sequence[Observed], variance: float) -> float:
+def _noise(found: Sequence[Observed]) -> float:
     """The variance of a training: of repeats, and what is usual, by their weights."""
+    variance = float(np.var([math.fsum(one.scores) / len(one.scores) for one in found]))
     freedom = sum(len(one.scores) - 1 for one in found)
     squares = sum(float(np.var(one.scores)) * len(one.scores) for one in found)
     least = JITTER * variance or JITTER
