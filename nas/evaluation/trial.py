@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import asdict, dataclass, field
-from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from nas.errors import RunError
@@ -189,12 +188,6 @@ def training_seed(run_seed: int, key: str, repeat: int) -> int:
     """
     text = f"nas training seed 1|{run_seed}|{key}|{repeat}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and standard error (the sample's deviation, n - 1, over the root of n), if n > 1."""
-    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return fmean(values), error
 
 
 def _report(data: Mapping[str, Any]) -> Report:

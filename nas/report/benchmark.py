@@ -14,10 +14,10 @@ from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.evaluation.trial import mean_and_error
+from nas.differences import LEVEL, difference, holm, mean_and_error, paired
 from nas.report.ranks import rank_correlations
 from nas.report.table import Column, say, say_table
-from nas.report.trials import paired, why
+from nas.report.trials import why
 from nas.report.units import FRACTION, amount, header
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from nas.objectives import Metric, Objective
     from nas.report.trials import Training
 
-LEVEL: Final = 0.05
 MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: " "}
 SENSE: Final = {"max": "higher is better", "min": "lower is better"}
 
@@ -55,10 +54,10 @@ def benchmark_answer(
         for source, cell in of.items():
             cell["difference"] = None
             if base is not None and source != sources[0] and not cell["failed"] + base["failed"]:
-                cell["difference"] = _difference(cell["values"], base["values"])
+                cell["difference"] = difference(paired(cell["values"], base["values"]))
     compared = [c["difference"] for of in cells.values() for c in of.values() if c["difference"]]
-    for difference, p in zip(compared, holm([d["p"] for d in compared]), strict=True):
-        difference["p_holm"] = p
+    for judged, p in zip(compared, holm([d["p"] for d in compared]), strict=True):
+        judged["p_holm"] = p
     metrics = {task: own[0].metric for task, own in trainings.items() if own}
     for task, of in cells.items():
         for cell in of.values():
@@ -118,15 +117,6 @@ def benchmark_table(console: Console, answer: Mapping[str, Any]) -> None:
                 say(console, f"{row['source']} under {task}: {count} of {seeds} failed, {reason}")
 
 
-def holm(values: Sequence[float]) -> list[float]:
-    """Holm's corrected p-values, in the given order."""
-    adjusted, largest = [0.0] * len(values), 0.0
-    for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
-        largest = max(largest, min(1.0, (len(values) - rank) * values[i]))
-        adjusted[i] = largest
-    return adjusted
-
-
 def _ranked(
     cells: Mapping[str, Mapping[str, Mapping[str, Any]]], metrics: Mapping[str, Metric | Objective]
 ) -> dict[str, dict[str, float]]:
@@ -154,21 +144,6 @@ def _cell(source: str, trainings: Sequence[Training]) -> dict[str, Any]:
         "core_seconds": fmean(one.evaluation.core_seconds for one in good) if good else None,
         "costs": dict(own[0].costs) if own else {},
     }
-
-
-def _difference(own: Mapping[int, float], base: Mapping[int, float]) -> dict[str, float] | None:
-    """Mean, interval and p of the differences of pairs; None where there are not two."""
-    from scipy.stats import ttest_1samp  # type: ignore[import-untyped]
-
-    gains = paired(own, base)
-    if len(gains) < 2:
-        return None
-    mean = fmean(gains)
-    if len(set(gains)) == 1:  # without a spread there is nothing that a test could go by
-        return {"mean": mean, "low": mean, "high": mean, "p": 1.0}
-    found = ttest_1samp(gains, 0.0)
-    low, high = found.confidence_interval(0.95)
-    return {"mean": mean, "low": float(low), "high": float(high), "p": float(found.pvalue)}
 
 
 def _verdict(difference: Mapping[str, float] | None, direction: str) -> str | None:

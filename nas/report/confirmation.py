@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+from nas.differences import paired
 from nas.report.facts import FRESH, ID_LENGTH, spread
 from nas.report.table import Column, say, say_table
-from nas.report.trials import paired, points, why
+from nas.report.trials import points, why
 from nas.report.units import FRACTION, amount, header
 from nas.searching.confirm import STANDARD
 

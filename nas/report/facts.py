@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.config import parse_yaml
-from nas.evaluation.trial import mean_and_error
+from nas.differences import mean_and_error
 from nas.objectives import as_costs
 from nas.pareto import dominates
 from nas.report.text import plural

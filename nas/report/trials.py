@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.differences import mean_and_error, paired
 from nas.evaluation.study import Result
-from nas.evaluation.trial import mean_and_error
 from nas.report.table import Column, say, say_table
 from nas.report.text import last_line
 from nas.report.units import FRACTION, amount, header, quantity
@@ -129,11 +129,6 @@ def _over(own: Mapping[int, float], base: Mapping[int, float], metric: Metric | 
     """The mean difference between trainings of the same repeats."""
     gains = paired(own, base)
     return points(*mean_and_error(gains), metric.unit) if gains else "-"
-
-
-def paired(own: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
-    """The differences between trainings of the same repeats."""
-    return [own[repeat] - base[repeat] for repeat in sorted(own.keys() & base.keys())]
 
 
 def points(mean: float, error: float | None, unit: str) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from nas.differences import mean_and_error
 from nas.errors import RunError
 from nas.evaluation.study import study
-from nas.evaluation.trial import mean_and_error
 from nas.mechanisms import mechanism
 from nas.objectives import of_metric
 from nas.tasks.suite import Reference

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nas.evaluation.trial import mean_and_error
+from nas.differences import mean_and_error
 from nas.objectives import as_costs
 from nas.pareto import hypervolume, non_dominated, normalise
 from nas.store import rows

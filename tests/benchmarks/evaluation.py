@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from nas.canonical import canonicalise
+from nas.differences import mean_and_error
 from nas.evaluation.trainer import train_candidate
-from nas.evaluation.trial import Trial, mean_and_error, training_seed
+from nas.evaluation.trial import Trial, training_seed
 from nas.mechanisms import mechanism
 from nas.tasks import Data, Task, load_task
 from tests.benchmarks.figures import Figure, fastest, interleaved, ratio

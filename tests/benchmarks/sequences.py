@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nas.canonical import canonicalise
+from nas.differences import mean_and_error
 from nas.evaluation.trainer import train_candidate
-from nas.evaluation.trial import Trial, mean_and_error, training_seed
+from nas.evaluation.trial import Trial, training_seed
 from nas.mechanisms import mechanism
 from nas.tasks import Data, load_task
 from nas.tasks.classification import NOT_ASKED

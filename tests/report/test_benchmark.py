@@ -11,7 +11,7 @@ from scipy.stats import ttest_rel
 
 from nas.evaluation.trial import Budget, Evaluation
 from nas.objectives import Metric
-from nas.report.benchmark import benchmark_answer, benchmark_table, holm
+from nas.report.benchmark import benchmark_answer, benchmark_table
 from nas.report.benchmark_plot import draw_benchmark
 from nas.report.trials import Training
 
@@ -132,9 +132,3 @@ def test_equal_gains_without_a_spread_decide_nothing():
     found = {"images": trainings({"mha": [0.5, 0.5], "up": [0.75, 0.75]}, ACCURACY)}
     answer = benchmark_answer(["mha", "up"], found, {"images": {}}, 2)
     assert answer["mechanisms"][1]["tasks"]["images"]["verdict"] == "undecided"
-
-
-def test_holm_is_holms():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
