@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from nas.api.benchmarking import benchmark
+    from nas.api.explaining import explain
     from nas.api.genomes import (
         build_attention,
         cost,
@@ -45,6 +46,7 @@ __all__ = [
     "confirm",
     "cost",
     "evaluate",
+    "explain",
     "export",
     "factor",
     "front",
@@ -71,6 +73,7 @@ _MODULES: Final = {
     "benchmark": "nas.api.benchmarking",
     "confirm": "nas.api.training",
     "evaluate": "nas.api.training",
+    "explain": "nas.api.explaining",
     "factor": "nas.surgery",
     "front": "nas.report.front",
     "load_genome": "nas.sources",

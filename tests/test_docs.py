@@ -19,7 +19,7 @@ GLOSSARY = """
     mechanism, run, knee, calibration, genome, primitive, role, stream, placement, normal form,
     digest, resolved digest, space, policy, violation, repair, task, metric, objective, budget,
     trial, report, seed, proposal, history, algorithm, surrogate, front, hypervolume, lag, kernel,
-    lowering, export, repeat, score, estimate, table, decoding, context
+    lowering, export, repeat, score, estimate, table, decoding, context, ablation, control
 """
 EACH = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 

@@ -2,6 +2,7 @@
 
     training.py       search, resume, evaluate and confirm: the functions that train
     benchmarking.py   benchmark: mechanisms under several tasks at once
+    explaining.py     explain: what each part of a mechanism is worth
     tables.py         tabulate: a whole space trained, as a table
     genomes.py        of genomes: costs, all that is known, validity, a module, a file to take away
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.api.training import check_legal, check_one_model, execution_of, trainings_of
-from nas.canonical import canonicalise, resolved_digest
-from nas.compiler import make_plan
-from nas.errors import ConfigError, NasError
+from nas.errors import ConfigError
+from nas.evaluation.study import why_not
 from nas.report.benchmark import benchmark_answer
 from nas.searching.setup import check_count
 from nas.sources import resolve
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from nas.api.training import Executing
     from nas.genome import Genome
     from nas.report.trials import Training
-    from nas.tasks import Task
 
 TASKS: Final = ("recall", "induction", "copying", "bytes", "text-classification", "vit-cifar10")
 
@@ -90,17 +88,3 @@ def benchmark(
             if heard is not None:
                 heard(name, training, done, total)
     return benchmark_answer(list(resolved), found, absent, seeds)
-
-
-def why_not(genome: Genome, task: Task) -> str:
-    """Why a mechanism cannot be trained under a task, or nothing."""
-    model = task.main
-    try:
-        own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
-        resolved_digest(own, model.sizes, is_causal=model.is_causal)
-        plan = make_plan(own, model.sizes)
-    except NasError as error:
-        return str(error)
-    if model.is_causal and plan.unsafe:
-        return f"{', '.join(plan.unsafe)}: sees later tokens, in a causal task."
-    return ""

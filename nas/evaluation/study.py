@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.canonical import canonicalise, digest, resolved_digest
+from nas.compiler import make_plan
 from nas.costs import Setting, costs_of
+from nas.errors import NasError
 from nas.evaluation.trial import Trial, run_trials, training_seed
 
 if TYPE_CHECKING:
@@ -34,12 +36,18 @@ def study(
     *,
     repeats: int,
     seed: int = 0,
+    first: int = 0,
+    purpose: str = "study",
 ) -> Iterator[Result]:
     """Train every mechanism ``repeats`` times; results come as they finish.
 
-    Training seeds derive from ``seed`` and the repeat alone: mechanisms meet the same start of the
-    model and the same order of examples, so that what differs is the mechanism. (A search, where
-    the best of many is taken, gives every candidate a start of its own.)
+    Training seeds derive from ``seed``, the purpose and the repeat alone: mechanisms meet the same
+    start of the model and the same order of examples, so that what differs is the mechanism. (A
+    search, where the best of many is taken, gives every candidate a start of its own.)
+
+    Args:
+        first: the repeat to begin with, where earlier ones have been trained.
+        purpose: trainings of another purpose have other seeds.
 
     Raises:
         GenomeError: a mechanism does not exist at the task's sizes.
@@ -53,8 +61,8 @@ def study(
         given.append((name, own, key, costs_of(own, setting, ["macs"])["macs"]))
     trials: list[Trial] = []
     wanted: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
-    for repeat in range(repeats):
-        own_seed = training_seed(seed, "study", repeat)
+    for repeat in range(first, repeats):
+        own_seed = training_seed(seed, purpose, repeat)
         for name, genome, key, work in given:
             # Two names of one mechanism at this size are trained once and reported twice.
             if (key, own_seed) not in wanted:
@@ -63,3 +71,17 @@ def study(
     for trial, evaluation in run_trials(evaluator, trials):
         for name, own_digest, repeat in wanted[trial.key, trial.seed]:
             yield Result(name, own_digest, repeat, evaluation)
+
+
+def why_not(genome: Genome, task: Task) -> str:
+    """Why a mechanism cannot be trained under a task, or nothing."""
+    model = task.main
+    try:
+        own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
+        resolved_digest(own, model.sizes, is_causal=model.is_causal)
+        plan = make_plan(own, model.sizes)
+    except NasError as error:
+        return str(error)
+    if model.is_causal and plan.unsafe:
+        return f"{', '.join(plan.unsafe)}: sees later tokens, in a causal task."
+    return ""

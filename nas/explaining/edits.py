@@ -1,0 +1,201 @@
+"""Single edits of a mechanism, each in words: what an ablation and a path are made of.
+
+An edit takes out one thing, or puts a plainer one in its place: a node is bypassed, a normaliser
+becomes ``uniform`` or softmax, a score the dot product, a parameter or label its default; a
+projection is switched, a window opened. What comes of it need be neither legal nor another
+mechanism; nas.explaining.bounds says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from nas.genome import FLAGS, LABELS, Genome, Node, Projections, Visibility
+from nas.primitives import get
+from nas.primitives.base import STREAM_OF_PORT, Kind, Role
+from nas.types import infer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.genome import Ref
+
+# By role, what may stand in a node's place: the plain form, and of weights the control.
+PLAIN: Final = {Role.SCORE: ("scaled_dot_product",), Role.NORMALIZE: ("uniform", "softmax")}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change of a genome.
+
+    Attributes:
+        gone, put: what was there, and what is there now; empty for nothing.
+        genome: after it.
+        is_repaired: whether something else had to change for it to be legal.
+    """
+
+    gone: str
+    put: str
+    genome: Genome
+    is_repaired: bool = False
+
+    @property
+    def words(self) -> str:
+        """The edit as a phrase."""
+        if self.gone and self.put:
+            words = f"{self.put} in place of {self.gone}"
+        else:
+            words = f"without {self.gone}" if self.gone else f"with {self.put}"
+        return f"{words}, repaired" if self.is_repaired else words
+
+    def undone(self, genome: Genome) -> Edit:
+        """The edit that leads back to the genome from which this one came."""
+        return replace(self, gone=self.put, put=self.gone, genome=genome)
+
+
+def ablations(genome: Genome) -> Iterator[Edit]:
+    """The edits that say what each part of a mechanism is worth; of its normal form."""
+    return chain(
+        _bypassed(genome),
+        _plainer(genome),
+        _reset(genome),
+        _switched(genome),
+        _projected(genome),
+        _relabelled(genome),
+        _opened(genome),
+    )
+
+
+def steps(genome: Genome) -> Iterator[Edit]:
+    """The edits of a path: ablations, and what a node reads."""
+    return chain(ablations(genome), _reread(genome), _attending(genome))
+
+
+def _bypassed(genome: Genome) -> Iterator[Edit]:
+    """Who reads a node reads one of its operands of the same kind instead."""
+    typing, last = infer(genome), len(genome.nodes) - 1
+    for index, node in enumerate(genome.nodes):
+        kind, role = typing.of(index).kind, typing.role(index)
+        if role is Role.AGGREGATE and all(typing.role(i) is not role for i in range(index)):
+            continue  # without it there is no mechanism
+        refs = [ref for ref in dict.fromkeys(node.inputs) if typing.of(ref).kind is kind]
+        for ref in refs:
+            put = f"{_name(genome, ref)} alone" if len(node.inputs) > 1 else ""
+            if index < last:
+                yield Edit(_name(genome, index), put, genome.bypassing(index, ref))
+            elif isinstance(ref, int):
+                ended = replace(genome, nodes=genome.nodes[: ref + 1])
+                yield Edit(_name(genome, index), put, ended)
+
+
+def _plainer(genome: Genome) -> Iterator[Edit]:
+    typing = infer(genome)
+    for index, node in enumerate(genome.nodes):
+        for op in PLAIN.get(typing.role(index), ()):
+            if op != node.op:
+                edited = genome.with_node(index, Node(op, node.inputs))
+                yield Edit(_name(genome, index), op, edited)
+
+
+def _reset(genome: Genome) -> Iterator[Edit]:
+    """Each parameter at its default."""
+    for index, node in enumerate(genome.nodes):
+        primitive, params = get(node.op), node.param_dict()
+        for name in params.keys() - {*primitive.derived}:
+            default = primitive.parameters[name].default
+            kept = tuple(pair for pair in node.params if pair[0] != name)
+            said = f"{_name(genome, index)} {name}"
+            edited = genome.with_node(index, replace(node, params=kept))
+            yield Edit(f"{said}={params[name]}", f"{said}={default}", edited)
+
+
+def _switched(genome: Genome) -> Iterator[Edit]:
+    """Each projection on or off."""
+    for flag in FLAGS:
+        is_on, said = getattr(genome.projections, flag), f"W_{flag[-1].upper()}"
+        edited = _projecting(genome, **{flag: not is_on})
+        yield Edit(said, "", edited) if is_on else Edit("", said, edited)
+
+
+def _projected(genome: Genome) -> Iterator[Edit]:
+    """A projection of its own for an operand that shares the unprojected input with others."""
+    typing, used = infer(genome), {ref for node in genome.nodes for ref in node.inputs}
+    for index, node in enumerate(genome.nodes):
+        ports = typing.signatures[index].inputs
+        for slot, (ref, port) in enumerate(zip(node.inputs, ports, strict=True)):
+            own = STREAM_OF_PORT.get(port.name)
+            if not isinstance(ref, str) or own is None or own in used:
+                continue
+            if not genome.projections.has_projection(ref):
+                edited = genome.with_node(index, node.reading(slot, own))
+                yield Edit("", f"W_{own.upper()}", _projecting(edited, **{f"has_w{own}": True}))
+
+
+def _relabelled(genome: Genome) -> Iterator[Edit]:
+    """Each label of the projections at its default."""
+    plain = Projections()
+    for name in LABELS:
+        now, default = getattr(genome.projections, name), getattr(plain, name)
+        if now != default:
+            edited = _projecting(genome, **{name: default})
+            yield Edit(f"{name}={now}", f"{name}={default}", edited)
+
+
+def _opened(genome: Genome) -> Iterator[Edit]:
+    """Every key seen, no global tokens, all layers."""
+    seen = genome.visibility
+    if seen.window is not None:
+        edited = replace(genome, visibility=Visibility())
+        yield Edit(f"window of {seen.window}", "", edited)
+    if seen.global_tokens:
+        edited = replace(genome, visibility=replace(seen, global_tokens=0))
+        yield Edit(f"{seen.global_tokens} global tokens", "", edited)
+    if genome.placement != "all":
+        edited = replace(genome, placement="all")
+        yield Edit(f"placement={genome.placement}", "placement=all", edited)
+
+
+def _reread(genome: Genome) -> Iterator[Edit]:
+    """A stream read at a port becomes the one that is usual there."""
+    typing = infer(genome)
+    for index, node in enumerate(genome.nodes):
+        ports = typing.signatures[index].inputs
+        for slot, (ref, port) in enumerate(zip(node.inputs, ports, strict=True)):
+            usual = STREAM_OF_PORT.get(port.name)
+            if isinstance(ref, str) and usual is not None and ref != usual:
+                said = f"{_name(genome, index)} of"
+                edited = genome.with_node(index, node.reading(slot, usual))
+                yield Edit(f"{said} {_name(genome, ref)}", f"{said} {_name(genome, usual)}", edited)
+
+
+def _attending(genome: Genome) -> Iterator[Edit]:
+    """Weights that read no scores become those of standard attention."""
+    typing = infer(genome)
+    for index, node in enumerate(genome.nodes):
+        is_mean = typing.role(index) is Role.NORMALIZE and all(
+            typing.of(ref).kind is Kind.TOKENS for ref in node.inputs
+        )
+        if is_mean:
+            moved = {place: place + 1 for place in range(index, len(genome.nodes))}
+            later = [reader.renamed(moved) for reader in genome.nodes[index + 1 :]]
+            score = Node("scaled_dot_product", ("q", "k"))
+            nodes = (*genome.nodes[:index], score, Node("softmax", (index,)), *later)
+            flags = {"has_wq": True, "has_wk": True}
+            edited = _projecting(replace(genome, nodes=nodes), **flags)
+            yield Edit(_name(genome, index), "softmax of scores", edited)
+
+
+def _projecting(genome: Genome, **changed: bool | str) -> Genome:
+    projections: Projections = replace(genome.projections, **changed)  # type: ignore[arg-type]
+    return replace(genome, projections=projections)
+
+
+def _name(genome: Genome, ref: Ref) -> str:
+    """A stream as formulas have it; an operation, with its number where there are several."""
+    if isinstance(ref, str):
+        return ref.upper() if genome.projections.has_projection(ref) else "x"
+    op = genome.nodes[ref].op
+    is_only = sum(node.op == op for node in genome.nodes) == 1
+    return op if is_only else f"{op} (node {ref})"

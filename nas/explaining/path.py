@@ -1,0 +1,71 @@
+"""From standard attention to a mechanism, one edit at a time, each step legal.
+
+The path is found backwards: from the mechanism, edits that bring it nearer to standard attention
+are taken, the nearest few after each step, until one arrives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from nas.explaining.edits import steps
+from nas.genome import FLAGS, LABELS, Projections, Visibility
+from nas.mechanisms import mechanism
+from nas.primitives.base import STREAM_OF_PORT
+from nas.types import infer
+
+if TYPE_CHECKING:
+    from nas.explaining.bounds import Bounds
+    from nas.explaining.edits import Edit
+    from nas.genome import Genome
+
+    Steps = list[tuple[str, Edit]]
+
+STANDARD: Final = "mha"
+BEAM: Final = 4  # genomes that are gone on with after each step
+MOST_STEPS: Final = 40
+
+
+def path(goal: Genome, bounds: Bounds) -> Steps | None:
+    """The steps from standard attention, by key; the last one arrives at the goal.
+
+    Empty for standard attention itself; None where no path was found.
+
+    Args:
+        goal: in normal form.
+    """
+    standard = bounds.key(mechanism(STANDARD).genome)
+    beam: list[tuple[Genome, Steps]] = [(goal, [])]
+    seen = {bounds.key(goal)}
+    if standard in seen:
+        return []
+    for _ in range(MOST_STEPS):
+        found: list[tuple[int, Genome, Steps]] = []
+        for genome, behind in beam:
+            here = bounds.key(genome)
+            for key, edit in bounds.distinct(steps(genome), seen):
+                onwards = [(here, edit.undone(genome)), *behind]
+                if key == standard:
+                    return onwards
+                seen.add(key)
+                found.append((distance(edit.genome), edit.genome, onwards))
+        found.sort(key=lambda one: one[0])
+        beam = [(genome, onwards) for _, genome, onwards in found[:BEAM]]
+    return None
+
+
+def distance(genome: Genome) -> int:
+    """How far a genome in normal form is from standard attention, about, in edits."""
+    plain, own, typing = Projections(), genome.projections, infer(genome)
+    far: int = sum(getattr(own, name) != getattr(plain, name) for name in (*FLAGS, *LABELS))
+    far += (genome.placement != "all") + (genome.visibility != Visibility())
+    usual = [node.op for node in mechanism(STANDARD).genome.nodes]
+    for index, node in enumerate(genome.nodes):
+        if node.op in usual:
+            usual.remove(node.op)
+        else:
+            far += 1
+        far += len(node.params)
+        for ref, port in zip(node.inputs, typing.signatures[index].inputs, strict=True):
+            far += isinstance(ref, str) and STREAM_OF_PORT.get(port.name, ref) != ref
+    return far + len(usual)

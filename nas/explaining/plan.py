@@ -1,0 +1,117 @@
+"""All comparisons of one explanation: edits, the path from standard attention, and controls.
+
+A control is standard attention with fewer heads or narrower keys, the nearest in multiply-adds and
+the nearest in parameters, so that a lead cannot be one of cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from nas.costs import costs_of
+from nas.explaining.edits import Edit, ablations
+from nas.explaining.path import STANDARD, path
+from nas.genome import LABELS, Projections
+from nas.mechanisms import mechanism
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from nas.costs import Setting
+    from nas.explaining.bounds import Bounds
+    from nas.genome import Genome
+
+Part: TypeAlias = Literal["edits", "path", "controls"]
+MATCHED: Final = ("macs", "params")
+_LABELS: Final = ("q_heads", "kv_heads", "qk_dim")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two mechanisms that are trained with the same seeds, by key.
+
+    Attributes:
+        words: what leads from ``before`` to ``after``.
+    """
+
+    part: Part
+    words: str
+    before: str
+    after: str
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The two, whichever is called the first: a question that is asked once."""
+        return (self.before, self.after) if self.before < self.after else (self.after, self.before)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is to be trained, and which of it compared.
+
+    Attributes:
+        source: the mechanism that is explained, by key.
+        mechanisms: all of them in normal form, by key.
+        comparisons: part by part.
+        has_path: whether one from standard attention was found.
+    """
+
+    source: str
+    mechanisms: Mapping[str, Genome]
+    comparisons: tuple[Comparison, ...]
+    has_path: bool
+
+
+def plan_explanation(genome: Genome, bounds: Bounds, setting: Setting) -> Explanation:
+    """Plan the comparisons of a legal mechanism.
+
+    Raises:
+        GenomeError: it does not exist at the task's sizes.
+    """
+    own = bounds.normal(genome)
+    source = bounds.key(own)
+    mechanisms, comparisons = {source: own}, []
+    for key, edit in bounds.distinct(ablations(own), [source], repairs=True):
+        mechanisms[key] = edit.genome
+        comparisons.append(Comparison("edits", edit.words, source, key))
+    standard = bounds.admitted(mechanism(STANDARD).genome)
+    found = None if standard is None else path(own, bounds)
+    if standard is not None:
+        before = bounds.key(standard)
+        mechanisms.setdefault(before, standard)
+        for key, edit in found or ():
+            mechanisms.setdefault(key, edit.genome)
+            comparisons.append(Comparison("path", edit.words, before, key))
+            before = key
+        for key, edit in _controls(own, source, bounds, setting):
+            mechanisms.setdefault(key, edit.genome)
+            comparisons.append(Comparison("controls", edit.put, source, key))
+    return Explanation(source, mechanisms, tuple(comparisons), found is not None)
+
+
+def _controls(
+    own: Genome, source: str, bounds: Bounds, setting: Setting
+) -> Iterator[tuple[str, Edit]]:
+    """Standard attention, and the forms of it that cost most nearly the same; of itself none."""
+    forms = list(bounds.distinct(_narrowed(), [source]))
+    if not forms or forms[0][1].put != STANDARD:
+        return
+    chosen, costs = {forms[0][0]: forms[0][1]}, costs_of(own, setting, MATCHED)
+    for name in MATCHED:
+        theirs = [costs_of(edit.genome, setting, [name])[name] for _, edit in forms]
+        off = [abs(cost - costs[name]) for cost in theirs]
+        key, edit = forms[off.index(min(off))]
+        chosen[key] = edit
+    yield from chosen.items()
+
+
+def _narrowed() -> Iterator[Edit]:
+    """Standard attention first, then it with fewer heads or narrower keys, as SOURCE strings."""
+    genome, plain = mechanism(STANDARD).genome, Projections()
+    for labels in product(*(LABELS[name] for name in _LABELS)):
+        chosen: dict[str, Any] = dict(zip(_LABELS, labels, strict=True))
+        changed = [f"{n}={v}" for n, v in chosen.items() if v != getattr(plain, n)]
+        text = f"{STANDARD}:{','.join(changed)}" if changed else STANDARD
+        yield Edit("", text, replace(genome, projections=replace(plain, **chosen)))

@@ -1,0 +1,84 @@
+"""Train what an explanation compares; what is unresolved after a look gets further seeds.
+
+All mechanisms share each seed, and no other command derives seeds for this purpose. How verdicts
+allow for several looks is said in nas.differences. Nothing is said of a pair of which a training
+failed: what is left is chosen by luck.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from nas.differences import findings, paired
+from nas.evaluation.study import study
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nas.differences import Finding
+    from nas.evaluation.study import Result
+    from nas.evaluation.trial import Evaluation, Evaluator
+    from nas.explaining.plan import Explanation
+    from nas.objectives import Metric
+    from nas.tasks import Task
+
+PURPOSE: Final = "explain"
+
+
+@dataclass
+class Race:
+    """An explanation's trainings so far, and who is trained further.
+
+    Attributes:
+        looks: numbers of seeds after which verdicts are looked at.
+        evaluations: by key and repeat.
+    """
+
+    plan: Explanation
+    metric: Metric
+    looks: Sequence[int]
+    margin: float
+    evaluations: dict[str, dict[int, Evaluation]] = field(default_factory=lambda: defaultdict(dict))
+
+    def values(self, key: str) -> dict[int, float]:
+        """The metric by repeat; of trainings that ended well."""
+        own = sorted(self.evaluations[key].items())
+        return {repeat: e.metrics[self.metric.name] for repeat, e in own if e.is_ok}
+
+    def has_failed(self, pair: Sequence[str]) -> bool:
+        """Whether a training of one of them did not end well."""
+        return not all(e.is_ok for key in pair for e in self.evaluations[key].values())
+
+    def findings(self) -> dict[tuple[str, str], Finding | None]:
+        """What is known of each pair: of the second one less the first one."""
+        pairs = list(dict.fromkeys(one.pair for one in self.plan.comparisons))
+        gains = [
+            [] if self.has_failed(pair) else paired(self.values(pair[1]), self.values(pair[0]))
+            for pair in pairs
+        ]
+        judged = findings(gains, self.looks, self.margin, self.metric.direction)
+        return dict(zip(pairs, judged, strict=True))
+
+    def undecided(self) -> list[str]:
+        """Whom to train with further seeds: all at first, then the pairs that are unresolved."""
+        found = self.findings()
+        wanted = [
+            pair
+            for pair, finding in found.items()
+            if not self.has_failed(pair) and (finding is None or finding.verdict == "unresolved")
+        ]
+        return list(dict.fromkeys(key for pair in wanted for key in pair))
+
+    def run(self, task: Task, evaluator: Evaluator, seed: int) -> Iterator[tuple[Result, int]]:
+        """Train; results as they finish, each with the number of trainings asked for so far."""
+        total = 0
+        for first, look in zip((0, *self.looks), self.looks, strict=False):
+            wanted = [(key, self.plan.mechanisms[key]) for key in self.undecided()]
+            total += len(wanted) * (look - first)
+            for found in study(
+                wanted, task, evaluator, repeats=look, first=first, seed=seed, purpose=PURPOSE
+            ):
+                self.evaluations[found.name][found.repeat] = found.evaluation
+                yield found, total

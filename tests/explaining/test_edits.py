@@ -1,0 +1,116 @@
+"""Edits and paths: each legal, each another mechanism, each said in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nas.costs import costs_of
+from nas.evaluation.study import why_not
+from nas.explaining import Bounds, plan_explanation
+from nas.explaining.path import path
+from nas.genome import Visibility
+from nas.mechanisms import MECHANISMS, mechanism
+from nas.searching.setup import setting_of
+from nas.tasks import load_task
+from nas.validation import load_policy, validate
+from tests.genomes import build
+from tests.samples import samples
+
+POLICY = load_policy("score_normalize_aggregate")
+NAMES = ("flex_sqa", "neural_attention", "patterns_and_messages", "champion_2025", "uniform")
+IMAGES, RECALL = load_task("vit-cifar10"), load_task("recall")
+RICH = build(
+    ("scaled_dot_product", "qk"),
+    ("softcap", [0], {"cap": 30.0}),
+    ("sigmoid", [1]),
+    ("gelu", "v"),
+    ("gelu", [3]),
+    ("weighted_sum", [2, 4]),
+    kv_heads="1/2",
+)
+
+
+def planned(genome, task=IMAGES):
+    return plan_explanation(genome, Bounds(POLICY, task), setting_of(task, {}))
+
+
+def words(plan, part):
+    return [one.words for one in plan.comparisons if one.part == part]
+
+
+def test_every_part_is_edited_once():
+    windowed = replace(RICH, visibility=Visibility(8, 2))
+    assert words(planned(windowed), "edits") == [
+        "without softcap",
+        "without gelu (node 3)",  # without node 4 is the same mechanism
+        "uniform in place of sigmoid",
+        "softmax in place of sigmoid",
+        "softcap cap=50.0 in place of softcap cap=30.0",
+        "without W_Q",
+        "without W_K",
+        "without W_V",
+        "without W_O",
+        "kv_heads=all in place of kv_heads=1/2",
+        "without window of 8",
+        "without 2 global tokens",
+    ]
+
+
+def test_a_projection_is_given_to_what_shares_the_input():
+    assert "with W_K" in words(planned(mechanism("patterns").genome), "edits")
+    plan = planned(mechanism("champion_2025").genome)
+    assert {"without gelu", "without layer_norm", "with W_K"} <= set(words(plan, "edits"))
+
+
+def test_what_an_edit_breaks_is_repaired_and_said():
+    plan = planned(mechanism("sqa").genome)  # half of the heads do not fill the width without W_O
+    assert "without W_O, repaired" in words(plan, "edits")
+
+
+@pytest.mark.parametrize("task", [IMAGES, RECALL], ids=["images", "recall"])
+def test_all_that_is_trained_is_legal_and_there_once(task):
+    named = [one.genome for one in MECHANISMS.values()]
+    for genome in (RICH, *named[::9], *samples("attention_v2", 12)[::6]):
+        if why_not(genome, task):
+            continue
+        plan = planned(genome, task)
+        bounds = Bounds(POLICY, task)
+        for key, own in plan.mechanisms.items():
+            assert not validate(own, POLICY)
+            assert not why_not(own, task)
+            assert bounds.key(own) == key
+        edited = [one.after for one in plan.comparisons if one.part == "edits"]
+        assert len({plan.source, *edited}) == 1 + len(edited)
+
+
+def test_paths_lead_from_standard_attention_step_by_step():
+    bounds = Bounds(POLICY, IMAGES)
+    standard = bounds.key(mechanism("mha").genome)
+    for genome in (RICH, *(MECHANISMS[name].genome for name in NAMES)):
+        plan = planned(genome)
+        assert plan.has_path
+        steps = [one for one in plan.comparisons if one.part == "path"]
+        ends = [standard, *(step.after for step in steps)]
+        assert [step.before for step in steps] == ends[:-1]
+        assert ends[-1] == plan.source
+        assert len(set(ends)) == len(ends)
+    assert words(planned(mechanism("qana").genome), "path") == [
+        "qana in place of scaled_dot_product"
+    ]
+    assert path(bounds.normal(mechanism("mha").genome), bounds) == []
+    assert len(words(planned(RICH), "path")) == 5  # softcap, sigmoid, two gelus, kv_heads
+
+
+def test_controls_are_standard_attention_of_nearly_the_same_costs():
+    setting = setting_of(IMAGES, {})
+    for name in ("champion_2025", "sqa", "gqa"):
+        plan = planned(mechanism(name).genome)
+        own = costs_of(plan.mechanisms[plan.source], setting)
+        controls = [one for one in plan.comparisons if one.part == "controls"]
+        assert controls[0].words == "mha"
+        costs = [costs_of(plan.mechanisms[one.after], setting) for one in controls[1:]]
+        for cost in ("macs", "params"):
+            assert min(abs(c[cost] / own[cost] - 1) for c in costs) < 0.1
+    assert words(planned(mechanism("mha").genome), "controls") == []
