@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from nas.api.benchmarking import benchmark
     from nas.api.explaining import explain
+    from nas.api.exporting import export
     from nas.api.genomes import (
         build_attention,
         cost,
-        export,
         list_mechanisms,
         list_objectives,
         show,
@@ -74,6 +74,7 @@ _MODULES: Final = {
     "confirm": "nas.api.training",
     "evaluate": "nas.api.training",
     "explain": "nas.api.explaining",
+    "export": "nas.api.exporting",
     "factor": "nas.surgery",
     "front": "nas.report.front",
     "load_genome": "nas.sources",

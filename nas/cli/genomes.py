@@ -150,9 +150,14 @@ def _lengths(text: str) -> set[int]:
 @app.command()
 def export(
     source: Source,
-    path: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    path: Annotated[Path, typer.Option("-o", "--output", help="The file or folder to write.")],
     format_: Annotated[
-        str, typer.Option("--format", help="py (or module): one readable torch-only file.")
+        str,
+        typer.Option(
+            "--format",
+            help="py (or module): one readable torch-only file. timm: a class for its ViTs. pt2: "
+            "torch.export's. onnx. hf: a folder for transformers.",
+        ),
     ] = "py",
     dim: AnyDim = None,
     heads: AnyHeads = None,
@@ -160,22 +165,48 @@ def export(
         bool, typer.Option(help="Write the form that trains fastest, not the plainest.")
     ] = False,
     weights: Annotated[
-        bool, typer.Option(help="Also write trained weights of a run's member, as safetensors.")
+        bool,
+        typer.Option(
+            help="Also write trained weights of a run's member, as safetensors; pt2, onnx and hf "
+            "hold them anyway where there are any."
+        ),
     ] = False,
     layer: Annotated[int, typer.Option(min=0, help="Whose weights: a layer of the backbone.")] = 0,
+    causal: Annotated[
+        bool | None,
+        typer.Option(
+            "--causal/--no-causal",
+            help="In pt2, onnx and hf, whether tokens see earlier ones alone; as the run's task.",
+        ),
+    ] = None,
+    masks: Annotated[
+        str | None,
+        typer.Option(
+            help="Inputs of pt2 and onnx beside the tokens: attn_mask, key_padding_mask (the "
+            "default), both with a comma, or none.",
+        ),
+    ] = None,
 ) -> None:
-    """Write a mechanism as one readable Python file whose only import is torch.
+    """Write a mechanism as a file or folder that needs nas no longer.
 
-    Sizes default to those of the run's task, or to 64 and 4.
+    Sizes default to those of the run's task, or to 64 and 4. All formats but py, which tests
+    itself, are compared with the mechanism in a clean process first.
     """
-    from nas.api import genomes
+    from nas.api import exporting
 
-    write = partial(genomes.export, source, path, format=format_, dim=dim, heads=heads, fast=fast)
-    written = write(weights=weights, layer=layer)
-    tell(f"{path}: Attention(dim={written.dim}, heads={written.heads}).")
+    chosen = None if masks is None else [name for name in masks.split(",") if name != "none"]
+    write = partial(exporting.export, source, path, format=format_, dim=dim, heads=heads, fast=fast)
+    written = write(weights=weights, layer=layer, causal=causal, masks=chosen)
+    sizes = f"dim={written.dim}, heads={written.heads}"
+    tell(f"{path}: Attention({sizes})." if path.suffix == ".py" else f"{path}: {sizes}.")
     for remark in written.remarks:
         tell(remark)
-    if path.suffix == ".py":
+    if written.is_trained is not None:
+        kept = "trained in the run" if written.is_trained else "a fresh start, not trained"
+        tell(f"Its weights are {kept}.")
+    if written.difference is not None:
+        tell(f"In a clean process it differs from the mechanism by {written.difference:.1e}.")
+    elif path.suffix == ".py":
         tell(f"`python {path}` tests it.")
     if written.weights is not None:
         tell(f"{written.weights}: the weights of layer {layer}.")

@@ -112,12 +112,17 @@ def write(
     dim: int,
     heads: int,
     *,
-    qkv_bias: bool = False,
+    qkv_bias: bool | None = False,
     is_fast: bool = True,
     fuse: bool | Collection[str] = True,
 ) -> Written:
-    """The class of a plan, in the form that trains or, not ``is_fast``, in the one to read."""
-    form = FastSource(plan, lower(plan, chosen_rules(fuse))) if is_fast else PlainSource(plan)
+    """The class of a plan, in the form that trains or, not ``is_fast``, in the one to read.
+
+    Args:
+        qkv_bias: as for ``build_attention``; None makes it an argument of the class.
+    """
+    rules = chosen_rules(fuse)
+    form = FastSource(plan, lower(plan, rules)) if is_fast else PlainSource(plan, rules)
     return form.write(dim, heads, qkv_bias)
 
 

@@ -31,15 +31,19 @@ _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
 class PlainSource(Source):
-    """See the module."""
+    """See the module.
+
+    Args:
+        rules: which calls it may have, of those that torch or a helper has a function for.
+    """
 
     split = "{x}.unflatten(-1, ({heads}, -1)).transpose(1, 2)"
     repeat = "{x}.repeat_interleave({heads} // {x}.shape[1], dim=1)"
     merge = "{x}.transpose(1, 2).flatten(2)"
     modules = (*Source.modules, helpers)
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan, lower(plan, RULES))
+    def __init__(self, plan: Plan, rules: Collection[str] = RULES) -> None:
+        super().__init__(plan, lower(plan, [rule for rule in RULES if rule in rules]))
 
     def step(self, step: Step) -> list[str]:
         """An expression where that is short, else the call of a module."""

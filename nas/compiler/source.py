@@ -89,17 +89,22 @@ class Source(ABC):
         # Inside a method for some queries, what it calls the tokens that it reads as keys.
         self.keys: list[str] | None = None
 
-    def write(self, dim: int, heads: int, qkv_bias: bool) -> Written:
-        """The class; ``dim`` and ``heads`` are the defaults that it gets."""
+    def write(self, dim: int, heads: int, qkv_bias: bool | None) -> Written:
+        """The class; ``dim`` and ``heads`` are the defaults that it gets.
+
+        Args:
+            qkv_bias: whether W_Q, W_K and W_V have a bias; None makes it an argument of the class.
+        """
         forward = self._forward()
         built = [
             s for s in self.plan.steps if s.index not in self.replaced or s.primitive.is_parametric
         ]
-        constructor = self._constructor(built, str(qkv_bias))
+        constructor = self._constructor(built, "qkv_bias" if qkv_bias is None else str(qkv_bias))
+        more = ", qkv_bias: bool = False" if qkv_bias is None else ""
         lines = [
             "class Attention(nn.Module):",
             *indented([*_docstring(self.plan), ""]),
-            f"    def __init__(self, dim: int = {dim}, heads: int = {heads}) -> None:",
+            f"    def __init__(self, dim: int = {dim}, heads: int = {heads}{more}) -> None:",
             *indented(constructor, 2),
             "",
             *indented(_SIGNATURE),

@@ -2,26 +2,24 @@
 
 In its plain form the class is what its authors would have written, in its fast form what trained
 it, with all that it uses copied in. The docstring holds genome, digest and run; run as a program
-the file compares itself with numbers computed here. Trained weights, where a run keeps them, are
-copied beside it.
+the file compares itself with numbers computed here.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 from nas.canonical import digest
 from nas.compiler import build_attention, formula_of, make_plan, write
 from nas.compiler.inlining import file_source
 from nas.errors import ExportError
-from nas.exporting.formats import EXPORTS, ExportFormat, write_export
+from nas.exporting.formats import EXPORTS, ExportFormat
+from nas.exporting.recording import Recording, record_block
+from nas.exporting.subject import MASKS, Origin, Subject
 from nas.genome import Genome
 
 if TYPE_CHECKING:
@@ -30,15 +28,11 @@ if TYPE_CHECKING:
     from nas.compiler import Plan
 
 _LARGEST_FILE = 2**22
+_USE = """\
+An attention mechanism as a torch module; run as a program, this file tests itself.
 
-
-@dataclass(frozen=True)
-class Origin:
-    """What the file says about where the mechanism comes from."""
-
-    source: str
-    run: str | None = None
-    results: str | None = None
+    block = Attention(dim={dim}, heads={heads})
+    y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)"""
 
 
 def export_module(
@@ -61,40 +55,33 @@ def export_module(
     plan = make_plan(genome)
     body = write(plan, dim, heads, qkv_bias=qkv_bias, is_fast=is_fast).alone()
     body.append(_self_test(*_expected(plan.genome, dim, heads, qkv_bias)))
-    text = f"{_docstring(plan, dim, heads, origin)}\n{file_source(body)}"
+    text = (
+        f"{docstring(plan, origin, _USE.format(dim=dim, heads=heads), heads)}\n{file_source(body)}"
+    )
     ast.parse(text)  # what is written can be read, whatever names went into it
     return text
 
 
+def content(subject: Subject) -> str:
+    """The text of the file."""
+    return export_module(
+        *(subject.genome, subject.dim, subject.heads, subject.origin),
+        qkv_bias=subject.qkv_bias,
+        is_fast=subject.is_fast,
+    )
+
+
+def recording(subject: Subject) -> Recording:
+    """One block under both masks, causal or not, as each call says."""
+    causal = (False,) if make_plan(subject.genome).unsafe else (False, True)
+    return record_block(subject, MASKS, causal, own=False)
+
+
+PY = ExportFormat(
+    ".py", content, takes=("is_fast",), tests_itself=True, loader="py", recording=recording
+)
 for _name in ("module", "py"):
-    EXPORTS.register(_name)(ExportFormat(".py", export_module))
-
-
-def export_weights(kept: Path, layer: int, genome: Genome, path: Path) -> None:
-    """Write one layer's tensors under the names of the exported class, as safetensors.
-
-    Args:
-        kept: the run's ``weights/<key>.safetensors``, with keys "layers.<i>.<name>".
-        genome: goes into the metadata with its digest, beside what the kept file says.
-
-    Raises:
-        ExportError: there are no such weights, or the place cannot be written.
-    """
-    prefix = f"layers.{layer}."
-    try:
-        with safe_open(kept, framework="pt") as file:
-            names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
-            tensors = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
-            about = dict(file.metadata() or {})
-    except (OSError, SafetensorError) as error:
-        raise ExportError(
-            f"{kept}: no weights are kept there ({type(error).__name__}); a run keeps those of "
-            "mechanisms that are likely in its front."
-        ) from None
-    if not tensors:
-        raise ExportError(f"{kept}: holds no weights of layer {layer}.")
-    about |= {"genome": genome.to_json(), "digest": digest(genome), "layer": str(layer)}
-    write_export(save(tensors, metadata=about), path)
+    EXPORTS.register(_name)(PY)
 
 
 def genome_of_export(path: Path) -> Genome:
@@ -148,14 +135,12 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() and c not in '\\"' else "?" for c in text)
 
 
-def _docstring(plan: Plan, dim: int, heads: int, origin: Origin) -> str:
+def docstring(plan: Plan, origin: Origin, use: str, heads: int) -> str:
+    """What a file says of itself; ``use`` is how it is used, and the genome can be read back."""
     lines = [
         f'"""{formula_of(plan)}',
         "",
-        "An attention mechanism as a torch module; run as a program, this file tests itself.",
-        "",
-        f"    block = Attention(dim={dim}, heads={heads})",
-        "    y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)",
+        *use.splitlines(),
         "",
         f"Digest: {digest(plan.genome)}",
         f"Source: {_plain(origin.source)}",

@@ -37,6 +37,7 @@ BENCHMARKS: Final = {
     "peers": "other optimisers beside ours, equal trainings",
     "beliefs": "estimates and probabilities against the truth",
     "utilisation": "up to 1,000 simulated workers that replay a table",
+    "exports": "random genomes through every export",
 }
 
 
@@ -90,12 +91,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--history", type=Path, metavar="FILE", help="append figures, a line of JSON a benchmark"
     )
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="of peers and exports: keeps what is finished"
+    )
+    parser.add_argument("--genomes", type=int, default=1000, help="of exports, beside the named")
     of_peers = parser.add_argument_group("of peers")
     of_peers.add_argument("--table", default="attention-bench", help="by name or path")
     of_peers.add_argument("--algorithms", metavar="NAMES", help="with commas; by default all")
     of_peers.add_argument("--budget", type=int, default=600, help="trainings of each search")
     of_peers.add_argument("--free", action="store_true", help="equal mechanisms cost nothing")
-    of_peers.add_argument("--record", type=Path, metavar="FILE", help="keeps finished searches")
     of_peers.add_argument("--plot", type=Path, metavar="FILE", help="the curves as a picture")
     of_peers.add_argument("--json", action="store_true", help="their results, no table")
     options = parser.parse_args()

@@ -17,6 +17,7 @@ from nas.errors import ConfigError, ExportError, GenomeError
 from nas.exporting import (
     EXPORTS,
     Origin,
+    Subject,
     check_target,
     export_module,
     genome_of_export,
@@ -182,7 +183,7 @@ def test_formats_have_names() -> None:
         found = EXPORTS.get(name)
         assert found.suffix == ".py"
         given = (MECHANISMS["mha"].genome, 16, 2, Origin("x"))
-        assert found(*given) == export_module(*given)
+        assert found(Subject(*given)) == export_module(*given)
     with pytest.raises(ConfigError, match="did you mean 'module'"):
         EXPORTS.get("modul")
 

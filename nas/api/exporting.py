@@ -1,0 +1,205 @@
+"""Export: a mechanism as a file or folder to take away, compared with the interpreter first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from nas.compiler import make_plan
+from nas.errors import ExportError
+from nas.exporting import (
+    EXPORTS,
+    MASKS,
+    SAID,
+    Origin,
+    Subject,
+    check_target,
+    checked,
+    export_weights,
+    read_weights,
+    write_export,
+)
+from nas.genome import Genome, layers_with_mechanism
+from nas.report.units import quantity
+from nas.sources import resolve
+from nas.store import find_candidate, open_run, weights_path
+
+if TYPE_CHECKING:
+    from nas.sources import Source
+    from nas.tasks import ModelTask
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        weights: a file of trained weights beside it.
+        remarks: what to know of the heads, a sentence each.
+        is_trained: whether a run's weights are in the file itself; None where it holds no weights.
+        difference: from the interpreter in a clean process, as a share of the largest output or,
+            where that is below 1, of 1; None where nothing was compared.
+    """
+
+    path: Path
+    dim: int
+    heads: int
+    weights: Path | None = None
+    remarks: tuple[str, ...] = ()
+    is_trained: bool | None = None
+    difference: float | None = None
+
+
+def export(
+    source: str | Path | Genome,
+    path: str | Path,
+    *,
+    format: str = "py",  # noqa: A002 - what the option is called
+    dim: int | None = None,
+    heads: int | None = None,
+    fast: bool = False,
+    weights: bool = False,
+    layer: int = 0,
+    causal: bool | None = None,
+    masks: Sequence[str] | None = None,
+) -> Exported:
+    """Write a mechanism as a file or folder to take away.
+
+    All formats but ``py``, which tests itself, are run in a process without nas and compared with
+    the interpreter, at lengths that no tracing saw, before anything is written.
+
+    Args:
+        format: ``py``, a readable file that needs torch alone; ``timm``, one with a class for
+            timm's vision transformers; ``pt2``, a program of torch.export; ``onnx``; ``hf``, a
+            folder that transformers loads; or a plug-in's.
+        dim, heads: sizes, in ``py`` and ``timm`` the defaults of a class; those of the run's task,
+            or 64 and 4.
+        fast: write the form that trains fastest in place of the plainest.
+        weights: also write what a run keeps of its front member's training, as safetensors. Formats
+            that hold weights take them by themselves where there are any; so they must.
+        layer: whose weights: a layer of the backbone.
+        causal: of ``pt2``, ``onnx`` and ``hf``: each token sees itself and earlier ones alone; as
+            in the run's task, or not.
+        masks: of ``pt2`` and ``onnx``: which inputs there are beside the tokens, of ``attn_mask``
+            and ``key_padding_mask``; by default the latter.
+
+    Raises:
+        GenomeError, ViolationError: the mechanism does not exist at this size.
+        ExportError: it cannot be written so, or there; a package is missing; no weights of it are
+            kept; or what was made differs from the mechanism.
+    """
+    written, path = EXPORTS.get(format), Path(path)
+    told = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
+    for name, value in told.items():
+        if value is not None and name not in written.takes:
+            known = [n for n in EXPORTS.names() if name in EXPORTS.get(n).takes]
+            raise ExportError(f"{SAID[name]} is not for {format}; expected {', '.join(known)}.")
+    written.check_packages()
+    check_target(path, written.suffix)
+    found = resolve(source)
+    task = found.task()
+    model = task.main if task else None
+    dim = dim if dim is not None else model.width if model else 64
+    heads = heads if heads is not None else model.heads if model else 4
+    kept = _kept(found, model, dim, heads, layer, must=weights, may=written.has_weights)
+    subject = Subject(
+        *(found.genome, dim, heads, _origin(found)),
+        qkv_bias=bool(model and model.qkv_bias),
+        is_fast=fast,
+        is_causal=_is_causal(found.genome, causal, model, may="is_causal" in written.takes),
+        masks=("key_padding_mask",) if masks is None else _known(masks),
+        layer=layer,
+        kept=read_weights(kept)[0] if kept and written.has_weights else {},
+        task=model,
+    )
+    content, difference = written(subject), None
+    if written.recording and not written.tests_itself:
+        with TemporaryDirectory(prefix="nas-export-") as folder:
+            difference = checked(written, subject, content, Path(folder))
+    write_export(content, path)
+    target = path.with_suffix(".safetensors") if kept and not written.has_weights else None
+    if kept and target:
+        export_weights(kept, layer, found.genome, target)
+    remarks = tuple(f"{remark}." for remark in make_plan(found.genome).remarks(heads))
+    is_trained = bool(subject.kept) if written.has_weights else None
+    return Exported(path, dim, heads, target, remarks, is_trained, difference)
+
+
+def _known(masks: Sequence[str]) -> tuple[str, ...]:
+    """Those masks, in the order in which they are given."""
+    for name in masks:
+        if name not in MASKS:
+            raise ExportError(f"masks: found {name!r}; expected {' or '.join(MASKS)}, or none.")
+    return tuple(name for name in MASKS if name in masks)
+
+
+def _is_causal(genome: Genome, causal: bool | None, model: ModelTask | None, *, may: bool) -> bool:
+    """What was asked for, else what the task does where the mechanism can."""
+    if causal is not None or not may:
+        return bool(causal)
+    return bool(model and model.is_causal) and not make_plan(genome).unsafe
+
+
+def _kept(
+    found: Source,
+    model: ModelTask | None,
+    dim: int,
+    heads: int,
+    layer: int,
+    *,
+    must: bool,
+    may: bool,
+) -> Path | None:
+    """The file of trained weights, where they are asked for, or there are some to take along."""
+    if must:
+        return _kept_weights(found, model, dim, heads, layer)
+    if not may or found.run is None:
+        return None
+    try:
+        kept = _kept_weights(found, model, dim, heads, layer)
+    except ExportError:
+        return None
+    return kept if kept.is_file() else None
+
+
+def _kept_weights(
+    source: Source, model: ModelTask | None, dim: int, heads: int, layer: int
+) -> Path:
+    """The file in which a run keeps the weights of a member of its front."""
+    if model is None or source.run is None or source.digest is None:
+        raise ExportError(
+            f"{source.text}: has no trained weights; expected a member of a run, such as "
+            "latest/best."
+        )
+    if (dim, heads) != (model.width, model.heads):
+        raise ExportError(
+            f"the weights were trained at dim {model.width} and heads {model.heads}, not {dim} "
+            f"and {heads}; leave dim and heads out."
+        )
+    own = layers_with_mechanism(source.genome.placement, model.depth)
+    if layer not in own:
+        raise ExportError(
+            f"layer {layer} does not hold the mechanism; expected one of "
+            f"{', '.join(map(str, own))}."
+        )
+    with open_run(source.run) as run:
+        candidate = find_candidate(run, source.digest)
+    if candidate is None:
+        raise ExportError(f"{source.text}: was not trained, so it has no weights.")
+    return weights_path(source.run, candidate.proposal.key or "")
+
+
+def _origin(source: Source) -> Origin:
+    """What an exported file says of its source."""
+    if source.run is None:
+        return Origin(source.text)
+    with open_run(source.run) as run:
+        found, setup, name = find_candidate(run, source.digest or ""), run.setup, run.name
+    about = f"{name} (space {setup.space.name}, task {setup.task.name}, seed {setup.seed})"
+    if found is None:
+        return Origin(source.text, about)
+    told = (f"{o.name} {quantity(found.objectives[o.name], o.unit)}" for o in setup.objectives)
+    return Origin(source.text, about, ", ".join(told))

@@ -1,0 +1,235 @@
+"""The transformer of an exported folder: copied below the mechanism's class, never imported here.
+
+    x = E[token] + P[place];  x = x + attention(norm(x));  x = x + W_2 act(W_1 norm(x))
+
+as in nas.tasks.layers. ``generate`` reads all tokens again for each new one: there is no cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput, MaskedLMOutput
+from transformers.utils import can_return_tuple
+
+Attention: Any = nn.Identity  # the mechanism's
+StandardAttention: Any = nn.Identity
+
+
+# Below this line everything is copied.
+class MechanismConfig(PretrainedConfig):
+    """Sizes of the transformer, and the mechanism in it as data.
+
+    Args:
+        mechanism_layers: the layers that hold the mechanism; the others have standard attention.
+        is_causal: whether a token sees itself and earlier ones alone.
+        mechanism: genome, digest and formula; nothing is computed from them.
+    """
+
+    model_type = "nas_mechanism"
+
+    def __init__(
+        self,
+        vocab_size: int = 256,
+        hidden_size: int = 64,
+        num_hidden_layers: int = 2,
+        num_attention_heads: int = 4,
+        intermediate_size: int = 128,
+        hidden_act: str = "gelu",
+        hidden_dropout_prob: float = 0.0,
+        max_position_embeddings: int = 512,
+        initializer_range: float = 0.02,
+        final_norm: bool = True,
+        is_causal: bool = False,
+        mechanism_layers: list[int] | None = None,
+        mechanism: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.intermediate_size = intermediate_size
+        self.hidden_act = hidden_act
+        self.hidden_dropout_prob = hidden_dropout_prob
+        self.max_position_embeddings = max_position_embeddings
+        self.initializer_range = initializer_range
+        self.final_norm = final_norm
+        self.is_causal = is_causal
+        every = list(range(num_hidden_layers))
+        self.mechanism_layers = every if mechanism_layers is None else mechanism_layers
+        self.mechanism = mechanism or {}
+        super().__init__(**{"tie_word_embeddings": False, "use_cache": False, **kwargs})
+
+
+class MechanismLayer(nn.Module):
+    """Attention, then a feed-forward network, each behind a norm and around a residual."""
+
+    def __init__(self, config: MechanismConfig, index: int) -> None:
+        super().__init__()
+        kind = Attention if index in config.mechanism_layers else StandardAttention
+        dim, hidden = config.hidden_size, config.intermediate_size
+        self.attention_norm = nn.LayerNorm(dim)
+        self.attention = kind(dim, config.num_attention_heads)
+        self.mlp_norm = nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, hidden), ACT2FN[config.hidden_act], nn.Linear(hidden, dim)
+        )
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.is_causal = config.is_causal
+        for part in self.attention.modules():
+            part.is_drawn = not self.attention_norm.weight.is_meta
+
+    def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        """(batch, tokens, dim) to the same; padding is True where there is no token."""
+        mixed = self.attention(
+            self.attention_norm(x), key_padding_mask=padding, is_causal=self.is_causal
+        )
+        x = x + self.dropout(mixed)
+        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+
+
+class MechanismPreTrainedModel(PreTrainedModel):
+    """What the models below share."""
+
+    config_class = MechanismConfig
+    base_model_prefix = "model"
+    _no_split_modules = ["MechanismLayer"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """The start of what is not loaded; a mechanism has drawn its own when it was made."""
+        if getattr(module, "is_drawn", False):
+            return
+        is_norm = isinstance(module, nn.LayerNorm)
+        for name, weight in module.named_parameters(recurse=False):
+            if name == "bias":
+                nn.init.zeros_(weight)
+            elif is_norm:
+                nn.init.ones_(weight)
+            else:
+                nn.init.normal_(weight, std=self.config.initializer_range)
+
+
+class MechanismModel(MechanismPreTrainedModel):
+    """Tokens to their features behind the last layer."""
+
+    def __init__(self, config: MechanismConfig) -> None:
+        super().__init__(config)
+        dim = config.hidden_size
+        self.embed_tokens = nn.Embedding(config.vocab_size, dim)
+        self.embed_positions = nn.Embedding(config.max_position_embeddings, dim)
+        layers = [MechanismLayer(config, index) for index in range(config.num_hidden_layers)]
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(dim) if config.final_norm else nn.Identity()
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """What turns tokens into features."""
+        return self.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Put others in their place."""
+        self.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """attention_mask (batch, tokens): 1 at tokens, 0 at padding, on either side."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("expected either input_ids or inputs_embeds")
+        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if x.shape[1] > self.config.max_position_embeddings:
+            most = self.config.max_position_embeddings
+            raise ValueError(f"found {x.shape[1]} tokens; expected at most {most}")
+        if attention_mask is None:
+            padding, place = None, torch.arange(x.shape[1], device=x.device)[None]
+        elif attention_mask.dim() == 2:
+            padding = attention_mask == 0
+            place = ((~padding).long().cumsum(1) - 1).clamp(min=0)
+        else:
+            raise ValueError("attention_mask: expected (batch, tokens)")
+        x = x + self.embed_positions(place)
+        seen = [x]
+        for layer in self.layers:
+            x = layer(x, padding)
+            seen.append(x)
+        x = self.norm(x)
+        wanted = self.config.output_hidden_states
+        is_told = wanted if output_hidden_states is None else output_hidden_states
+        return BaseModelOutput(last_hidden_state=x, hidden_states=tuple(seen) if is_told else None)
+
+
+class MechanismForCausalLM(MechanismPreTrainedModel, GenerationMixin):
+    """The next token at each token."""
+
+    def __init__(self, config: MechanismConfig) -> None:
+        super().__init__(config)
+        if not config.is_causal:
+            raise ValueError("this mechanism was exported to see later tokens; see is_causal")
+        self.model = MechanismModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def prepare_inputs_for_generation(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """All tokens, each time."""
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutput:
+        """Labels are the tokens themselves; -100 is not asked for."""
+        found = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
+        logits = self.lm_head(found.last_hidden_state)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        return CausalLMOutput(loss=loss, logits=logits, hidden_states=found.hidden_states)
+
+
+class MechanismForMaskedLM(MechanismPreTrainedModel):
+    """The token that stands, or stood, at each token."""
+
+    def __init__(self, config: MechanismConfig) -> None:
+        super().__init__(config)
+        self.model = MechanismModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """Labels (batch, tokens); -100 is not asked for."""
+        found = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
+        logits = self.lm_head(found.last_hidden_state)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=found.hidden_states)

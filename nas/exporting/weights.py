@@ -1,0 +1,61 @@
+"""Trained weights, copied from those that a run keeps: of each layer's attention, no others."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from nas.canonical import digest
+from nas.errors import ExportError
+from nas.exporting.formats import write_export
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from nas.genome import Genome
+
+
+def read_weights(kept: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, str]]:
+    """The tensors of each layer's block by its names, and what the file says of itself.
+
+    Args:
+        kept: the run's ``weights/<key>.safetensors``, with keys "layers.<i>.<name>".
+
+    Raises:
+        ExportError: there are no such weights.
+    """
+    layers: dict[int, dict[str, Tensor]] = {}
+    try:
+        with safe_open(kept, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                if found := re.fullmatch(r"layers\.(\d{1,9})\.(.+)", name):
+                    layers.setdefault(int(found[1]), {})[found[2]] = file.get_tensor(name)
+            about = dict(file.metadata() or {})
+    except (OSError, SafetensorError) as error:
+        raise ExportError(
+            f"{kept}: no weights are kept there ({type(error).__name__}); a run keeps those of "
+            "mechanisms that are likely in its front."
+        ) from None
+    return layers, about
+
+
+def export_weights(kept: Path, layer: int, genome: Genome, path: Path) -> None:
+    """Write one layer's tensors under the names of the exported class, as safetensors.
+
+    Args:
+        kept: the run's ``weights/<key>.safetensors``, with keys "layers.<i>.<name>".
+        genome: goes into the metadata with its digest, beside what the kept file says.
+
+    Raises:
+        ExportError: there are no such weights, or the place cannot be written.
+    """
+    layers, about = read_weights(kept)
+    if layer not in layers:
+        raise ExportError(f"{kept}: holds no weights of layer {layer}.")
+    about |= {"genome": genome.to_json(), "digest": digest(genome), "layer": str(layer)}
+    write_export(save(dict(layers[layer]), metadata=about), path)
