@@ -63,11 +63,13 @@ class Subject:
     task: ModelTask | None = None
 
     def __post_init__(self) -> None:
-        unsafe = make_plan(self.genome).unsafe
-        if self.is_causal and unsafe:
+        plan = make_plan(self.genome)
+        if self.is_causal and plan.unsafe:
+            named = (step for step in plan.steps if step.primitive.name in plan.unsafe)
+            nodes = ", ".join(f"node {step.index} ({step.primitive.name})" for step in named)
             raise ExportError(
-                f"{', '.join(unsafe)} sees later tokens, so the mechanism cannot be causal; "
-                "expected --no-causal."
+                f"{nodes} sees later tokens, so the mechanism cannot be causal; expected "
+                "--no-causal."
             )
 
     @property

@@ -1,0 +1,248 @@
+"""Every format in a clean process; what is refused says which node and why."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from safetensors.torch import load, load_file
+
+import nas
+from nas.errors import ExportError, NasError
+from nas.exporting import EXPORTS, MASKS, Origin, Subject, genome_of_export, write_export
+from nas.exporting.recording import TOLERANCE, Recording, check, differences, stir
+from nas.mechanisms import MECHANISMS
+from nas.primitives.base import REGISTRY
+from tests.benchmarks.exports import FORMATS
+from tests.samples import samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.genome import Genome
+    from tests.genomes import Build
+
+MHA, QANA = MECHANISMS["mha"].genome, MECHANISMS["qana"].genome
+EXAMPLE = Path(__file__).resolve().parents[2] / "runs" / "example"
+
+
+def subject(genome: Genome, **more: Any) -> Subject:
+    """A small subject whose weights are nowhere zero."""
+    fresh, kept = Subject(genome, 16, 4, Origin("a test"), **more), {}
+    for layer in range(fresh.depth):
+        block = fresh.reference(layer)
+        stir(block)
+        kept[layer] = block.float().state_dict()
+    return replace(fresh, kept=kept)
+
+
+def recorded(found: Subject, format_: str) -> Recording:
+    """What a file of that format must give."""
+    make = EXPORTS.get(format_).recording
+    assert make is not None
+    return make(found)
+
+
+def test_every_format_gives_what_the_mechanism_gives(tmp_path: Path) -> None:
+    """At two lengths and a batch that tracing did not see; masked, causal, windowed, placed."""
+    subjects = {
+        "mha": subject(MHA, is_causal=True, masks=MASKS),
+        "unmasked": subject(MECHANISMS["gqa"].genome, masks=(), qkv_bias=True),
+        "windowed": subject(MECHANISMS["sw_sqa"].genome, is_causal=True),
+        "placed": subject(replace(QANA, placement="first"), masks=("attn_mask",)),
+        "sampled": subject(samples("attention_v2", 3)[2], masks=MASKS),
+    }
+    jobs = {}
+    for name, found in subjects.items():
+        for format_ in FORMATS if name in ("mha", "placed") else ("pt2", "onnx"):
+            written = EXPORTS.get(format_)
+            path = tmp_path / f"{name}_{format_}{written.suffix}"
+            write_export(written(found), path)
+            jobs[name, format_] = path, written.loader, recorded(found, format_)
+    results = dict(zip(jobs, differences(list(jobs.values())), strict=True))
+    assert len(results) == 16
+    wrong = {k: r for k, r in results.items() if isinstance(r, str) or not r <= TOLERANCE}
+    assert not wrong
+
+
+def test_a_file_that_is_wrong_or_needs_nas_is_not_written(tmp_path: Path) -> None:
+    found, written = subject(MHA), EXPORTS.get("py")
+    recording, path = recorded(found, "py"), tmp_path / "exported.py"
+    text = str(written(found))
+    path.write_text(text.replace("self.wo(", "1.001 * self.wo("))
+    with pytest.raises(ExportError, match="differs from the mechanism by"):
+        check(path, "py", recording)
+    path.write_text(text.replace("import torch\n", "import torch, nas\n", 1))
+    with pytest.raises(ExportError, match=r"clean process: ModuleNotFoundError.*nas"):
+        check(path, "py", recording)
+
+
+def test_what_a_run_keeps_travels_along(tmp_path: Path) -> None:
+    """One layer in a graph, all in a model, whose card says that the rest is not trained."""
+    written = nas.export(f"{EXAMPLE}/best", tmp_path / "best.pt2", format="pt2", layer=1)
+    assert (written.is_trained, written.weights) == (True, None)
+    assert written.difference is not None
+    assert written.difference <= TOLERANCE
+    beside = nas.export(f"{EXAMPLE}/best", tmp_path / "best.py", weights=True, layer=1)
+    assert beside.weights is not None
+    kept = load_file(beside.weights)
+    program = torch.export.load(tmp_path / "best.pt2")
+    assert {f"block.{name}" for name in kept} == set(program.state_dict)
+    for name, tensor in kept.items():
+        assert torch.equal(program.state_dict[f"block.{name}"], tensor)
+
+    placed = subject(replace(QANA, placement="alternate"))
+    files: Any = EXPORTS.get("hf")(placed)
+    tensors = load(files["model.safetensors"])
+    for layer, state in placed.kept.items():
+        for name, tensor in state.items():
+            assert torch.equal(tensors[f"model.layers.{layer}.attention.{name}"], tensor)
+    assert "The attention of all layers was trained" in files["README.md"]
+    fresh: Any = EXPORTS.get("hf")(Subject(QANA, 16, 4, Origin("x")))
+    assert "Nothing is trained" in fresh["README.md"]
+
+
+@pytest.fixture
+def _unexportable() -> Iterator[None]:
+    before = dict(REGISTRY)
+    import_module("tests.exporting.unexportable")
+    yield
+    sys.modules.pop("tests.exporting.unexportable")
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.mark.usefixtures("_unexportable")
+@pytest.mark.parametrize(
+    ("format_", "op", "words"),
+    [
+        ("pt2", "branching", r"torch.export cannot trace node \d \(branching\): "),
+        ("onnx", "branching", r"torch.export cannot trace node \d \(branching\): "),
+        ("onnx", "special", r"ONNX has no operation for node \d \(special\): "),
+    ],
+)
+def test_a_refusal_names_the_node(genome: Build, format_: str, op: str, words: str) -> None:
+    found = genome(
+        ("scaled_dot_product", ["q", "k"]), ("softmax", [0]), (op, ["v"]), ("weighted_sum", [1, 2])
+    )
+    with pytest.raises(ExportError, match=words):
+        EXPORTS.get(format_)(Subject(found, 16, 4, Origin("x")))
+
+
+def test_what_sees_later_tokens_is_not_causal(genome: Build) -> None:
+    found = genome(
+        ("short_conv", ["v"], {"causal": False}),
+        ("scaled_dot_product", ["q", "k"]),
+        ("softmax", [1]),
+        ("weighted_sum", [2, 0]),
+    )
+    with pytest.raises(ExportError, match=r"node \d \(short_conv\) sees later tokens"):
+        Subject(found, 16, 4, Origin("x"), is_causal=True)
+
+
+@pytest.mark.parametrize(
+    ("format_", "package"),
+    [("onnx", "onnxruntime"), ("hf", "transformers"), ("timm", "timm"), ("onnx", "onnxscript")],
+)
+def test_a_missing_package_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ExportError, match=f"`pip install {package}`"):
+        nas.export("mha", tmp_path / f"x{EXPORTS.get(format_).suffix}", format=format_)
+
+
+@pytest.mark.parametrize(
+    ("format_", "options", "words"),
+    [
+        ("onnx", {"fast": True}, "--fast is not for onnx; expected module, py, timm"),
+        ("py", {"causal": False}, "--causal is not for py; expected pt2, onnx, hf"),
+        ("timm", {"masks": ["attn_mask"]}, "--masks is not for timm; expected pt2, onnx"),
+        ("pt2", {"masks": ["mask"]}, "found 'mask'; expected attn_mask or key_padding_mask"),
+        ("onnx", {"weights": True}, "has no trained weights"),
+        ("timm", {"dim": 30}, "dim 30 and heads 4"),
+        ("hf", {"dim": 30}, "dim 30 and heads 4"),
+        ("pt2", {"dim": 30}, "dim 30 and heads 4"),
+    ],
+)
+def test_what_a_format_does_not_take_is_said(
+    tmp_path: Path, format_: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(NasError, match=words):
+        nas.export("mha", tmp_path / f"x{EXPORTS.get(format_).suffix}", format=format_, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_is_written_whole_where_none_is(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "precious").write_text("")
+    with pytest.raises(ExportError, match="is there already"):
+        nas.export("mha", tmp_path / "taken", format="hf")
+    write_export({"a": "1", "b": b"2"}, tmp_path / "new")
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["a", "b"]
+    with pytest.raises(ExportError, match="cannot be written"):
+        write_export({"a": "1", "b/c": "2"}, tmp_path / "other")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "taken"]
+
+
+def test_a_vision_transformer_of_timm_trains_with_it(tmp_path: Path) -> None:
+    """From the mechanism's own start, with the biases that timm asks for."""
+    from timm.models.vision_transformer import VisionTransformer
+
+    text = str(EXPORTS.get("timm")(Subject(QANA, 16, 4, Origin("qana"))))
+    (tmp_path / "qana.py").write_text(text)
+    assert genome_of_export(tmp_path / "qana.py") == QANA
+    scope: dict[str, Any] = {"__name__": "exported"}
+    exec(text, scope)
+    layer = scope["ViTAttention"]
+    sizes: dict[str, Any] = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "num_classes": 3}
+    model = VisionTransformer(depth=2, num_heads=4, proj_drop_rate=0.1, attn_layer=layer, **sizes)
+    tail = model.blocks[1].attn.qana_0.tail
+    assert int((tail.weight == 0).sum()) > 0  # zero_out, which timm's own draws would undo
+    assert float(model.blocks[1].attn.wq.weight.detach().std()) > 0.05
+    model(torch.randn(2, 3, 16, 16)).square().sum().backward()
+    assert all(weight.grad is not None for weight in model.parameters())
+    assert layer(24, num_heads=4, qkv_bias=True, proj_bias=False).wo.bias is None
+    with pytest.raises(ValueError, match="no qk_norm"):
+        layer(24, num_heads=4, qk_norm=True)
+    with pytest.raises(ValueError, match="expected a bool mask"):
+        layer()(torch.randn(1, 3, 16), attn_mask=torch.zeros(3, 3))
+
+
+def test_a_causal_folder_trains_and_generates() -> None:
+    files: Any = EXPORTS.get("hf")(Subject(QANA, 16, 4, Origin("qana"), is_causal=True))
+    scope: dict[str, Any] = {"__name__": "exported"}
+    exec(files["modeling_mechanism.py"], scope)
+    config = scope["MechanismConfig"](hidden_size=16, vocab_size=9, is_causal=True)
+    model = scope["MechanismForCausalLM"](config)
+    assert int((model.model.layers[0].attention.qana_0.tail.weight == 0).sum()) > 0
+    ids = torch.randint(9, (2, 6))
+    found = model(ids, labels=ids)
+    found.loss.backward()
+    assert found.logits.shape == (2, 6, 9)
+    made = model.eval().generate(ids, max_new_tokens=3, do_sample=False)
+    assert made.shape == (2, 9)
+    again = model(made[:, :-1]).logits[:, 5:].argmax(-1)  # what is made follows from all before it
+    assert torch.equal(again, made[:, 6:])
+    padded = torch.cat([torch.zeros(2, 2, dtype=torch.long), ids], dim=1)
+    kept = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]]).expand(2, -1)
+    torch.testing.assert_close(model(padded, kept).logits[:, 2:], model(ids).logits)
+    with pytest.raises(ValueError, match="at most 512"):
+        model(torch.zeros(1, 513, dtype=torch.long))
+    with pytest.raises(ValueError, match="exported to see later tokens"):
+        scope["MechanismForCausalLM"](scope["MechanismConfig"]())
+
+
+def test_no_other_framework_is_imported_before_it_is_asked_for() -> None:
+    code = (
+        "import sys, nas.api.exporting; from nas.exporting import EXPORTS; EXPORTS.names(); "
+        "sys.exit(bool({'onnx', 'onnxscript', 'onnxruntime', 'timm', 'transformers'} "
+        "& sys.modules.keys()))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
