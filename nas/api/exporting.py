@@ -22,7 +22,7 @@ from nas.exporting import (
     read_weights,
     write_export,
 )
-from nas.genome import Genome, layers_with_mechanism
+from nas.genome import Genome
 from nas.report.units import quantity
 from nas.sources import resolve
 from nas.store import find_candidate, open_run, weights_path
@@ -104,7 +104,7 @@ def export(
     model = task.main if task else None
     dim = dim if dim is not None else model.width if model else 64
     heads = heads if heads is not None else model.heads if model else 4
-    kept = _kept(found, model, dim, heads, layer, must=weights, may=written.has_weights)
+    kept = _kept(found, model, dim, heads, must=weights, may=written.has_weights)
     subject = Subject(
         *(found.genome, dim, heads, _origin(found)),
         qkv_bias=bool(model and model.qkv_bias),
@@ -148,26 +148,23 @@ def _kept(
     model: ModelTask | None,
     dim: int,
     heads: int,
-    layer: int,
     *,
     must: bool,
     may: bool,
 ) -> Path | None:
     """The file of trained weights, where they are asked for, or there are some to take along."""
     if must:
-        return _kept_weights(found, model, dim, heads, layer)
+        return _kept_weights(found, model, dim, heads)
     if not may or found.run is None:
         return None
     try:
-        kept = _kept_weights(found, model, dim, heads, layer)
+        kept = _kept_weights(found, model, dim, heads)
     except ExportError:
         return None
     return kept if kept.is_file() else None
 
 
-def _kept_weights(
-    source: Source, model: ModelTask | None, dim: int, heads: int, layer: int
-) -> Path:
+def _kept_weights(source: Source, model: ModelTask | None, dim: int, heads: int) -> Path:
     """The file in which a run keeps the weights of a member of its front."""
     if model is None or source.run is None or source.digest is None:
         raise ExportError(
@@ -178,12 +175,6 @@ def _kept_weights(
         raise ExportError(
             f"the weights were trained at dim {model.width} and heads {model.heads}, not {dim} "
             f"and {heads}; leave dim and heads out."
-        )
-    own = layers_with_mechanism(source.genome.placement, model.depth)
-    if layer not in own:
-        raise ExportError(
-            f"layer {layer} does not hold the mechanism; expected one of "
-            f"{', '.join(map(str, own))}."
         )
     with open_run(source.run) as run:
         candidate = find_candidate(run, source.digest)

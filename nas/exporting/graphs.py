@@ -28,7 +28,7 @@ from nas.compiler.lowering import RULES
 from nas.errors import ExportError
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.recording import Recording, block_inputs, record_block
-from nas.exporting.subject import MASKS, WRITTEN, Subject
+from nas.exporting.subject import MASKS, WRITTEN, Subject, source_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -74,7 +74,7 @@ def traced(subject: Subject, *, fuse: bool | Collection[str] = True) -> Exported
             )
     except Exception as error:  # torch raises what it likes
         text = "".join(traceback.format_exception(error))
-        raise refusal(subject, "torch.export cannot trace", text, error) from error
+        raise refusal(subject, "torch.export cannot trace", text, error, fuse) from error
 
 
 def pt2(subject: Subject) -> bytes:
@@ -95,7 +95,8 @@ def onnx(subject: Subject) -> bytes:
     Raises:
         ExportError: the mechanism cannot be traced, or ONNX has no operation for a part of it.
     """
-    program = traced(subject, fuse=[rule for rule in RULES if rule != _FUSED])
+    fuse = [rule for rule in RULES if rule != _FUSED]
+    program = traced(subject, fuse=fuse)
     names = ["x", *(name for name in MASKS if name in subject.masks)]
     try:
         with _quiet():
@@ -109,7 +110,7 @@ def onnx(subject: Subject) -> bytes:
             )
     except Exception as error:  # likewise
         text = str(error) + _stack_of(program, error)
-        raise refusal(subject, "ONNX has no operation for", text, error) from error
+        raise refusal(subject, "ONNX has no operation for", text, error, fuse) from error
     proto = found.model_proto
     for name, value in _about(subject).items():
         proto.metadata_props.add(key=name, value=value)
@@ -118,14 +119,19 @@ def onnx(subject: Subject) -> bytes:
     return content
 
 
-def refusal(subject: Subject, words: str, text: str, error: Exception) -> ExportError:
+def refusal(
+    subject: Subject, words: str, text: str, error: Exception, fuse: bool | Collection[str]
+) -> ExportError:
     """The error for a mechanism that a tool does not take.
 
     Args:
-        text: holds the tool's stack, where lines of the mechanism's own source are.
+        text: holds the tool's stack, which names lines of the mechanism's own source.
+        fuse: as that source was written.
     """
-    lines = (str(error) or type(error).__name__).strip().splitlines()
-    return ExportError(f"{words} {_node(subject, text)}: {type(error).__name__}: {lines[0][:200]}")
+    cause = error.__cause__ or error  # where there is one, it says what the other one has for all
+    lines = str(cause).strip().splitlines() or ["no message"]
+    reason = f"{type(cause).__name__}: {lines[0][:200].rstrip('.')}"
+    return ExportError(f"{words} {_node(subject, text, fuse)} ({reason}).")
 
 
 @contextmanager
@@ -142,27 +148,24 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _node(subject: Subject, text: str) -> str:
+def _node(subject: Subject, text: str, fuse: bool | Collection[str]) -> str:
     """The node whose line is the last of the mechanism's ``forward`` in a stack."""
-    steps = make_plan(subject.genome).steps
-    lines = re.findall(rf'File "{WRITTEN}", line \d+, in forward\s*\n?([^\n]*)', text)
-    for line in reversed(lines):
-        for step in steps:
-            if re.search(rf"\b({step.variable}|self\.{step.module})\b", line):
+    plan = make_plan(subject.genome)
+    source = source_text(plan, subject, fuse).splitlines()
+    for number in reversed(re.findall(rf'File "{WRITTEN}", line (\d+), in forward', text)):
+        for step in plan.steps:
+            if re.search(rf"\b({step.variable}|self\.{step.module})\b", source[int(number) - 1]):
                 return f"node {step.index} ({step.primitive.name})"
-    named = [s for s in steps if s.primitive.module.__name__ in text]
-    if named:
-        return f"node {named[0].index} ({named[0].primitive.name})"
     return "the mechanism"
 
 
 def _stack_of(program: ExportedProgram, error: Exception) -> str:
-    """Where the calls come from that a message names."""
-    texts = [str(error), str(error.__cause__ or "")]
+    """Where the operations come from that a message names."""
+    names = re.findall(r"torch\.ops\.\w+\.(\w+)", f"{error} {error.__cause__}")
     found = [
         str(node.meta.get("stack_trace", ""))
         for node in program.graph.nodes
-        if node.op == "call_function" and any(re.search(rf"\b{node.name}\b", t) for t in texts)
+        if node.op == "call_function" and any(name in str(node.target) for name in names)
     ]
     return "\n".join(found)
 

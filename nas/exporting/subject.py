@@ -20,6 +20,7 @@ from nas.mechanisms import mechanism
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from nas.compiler import Plan
     from nas.tasks import ModelTask
 
 SEED: Final = 0
@@ -63,6 +64,11 @@ class Subject:
     task: ModelTask | None = None
 
     def __post_init__(self) -> None:
+        if self.layer not in self.own_layers:
+            raise ExportError(
+                f"layer {self.layer} does not hold the mechanism; expected one of "
+                f"{', '.join(map(str, self.own_layers))}."
+            )
         plan = make_plan(self.genome)
         if self.is_causal and plan.unsafe:
             named = (step for step in plan.steps if step.primitive.name in plan.unsafe)
@@ -115,6 +121,13 @@ class Subject:
         return block.double().eval()
 
 
+def source_text(plan: Plan, subject: Subject, fuse: bool | Collection[str] = True) -> str:
+    """The file of the plain class that ``drawn`` makes; tracebacks count its lines."""
+    given = plan, subject.dim, subject.heads
+    written = write(*given, qkv_bias=subject.qkv_bias, is_fast=False, fuse=fuse)
+    return file_source(written.alone())
+
+
 def drawn(
     genome: Genome, subject: Subject, layer: int, *, fuse: bool | Collection[str] = True
 ) -> nn.Module:
@@ -126,9 +139,8 @@ def drawn(
     plan, dim, heads = make_plan(genome), subject.dim, subject.heads
     with torch.random.fork_rng(devices=[]):
         build_attention(plan, dim, heads, reference=True)  # says what is wrong with the sizes
-        written = write(plan, dim, heads, qkv_bias=subject.qkv_bias, is_fast=False, fuse=fuse)
         scope: dict[str, Any] = {"__name__": "written"}
-        text = compile(file_source(written.alone()), WRITTEN, "exec")
+        text = compile(source_text(plan, subject, fuse), WRITTEN, "exec")
         exec(text, scope)  # noqa: S102 - our own text, see nas.compiler.source
         torch.manual_seed(SEED + layer)
         made: nn.Module = scope["Attention"]()
