@@ -110,7 +110,7 @@ def modeling(subject: Subject) -> str:
             "kind = Attention if index in config.mechanism_layers else StandardAttention",
             "kind = Attention",
         )
-    about = json.dumps(f"{formula_of(make_plan(subject.genome))}, in a small transformer.")
+    about = f'"""{formula_of(make_plan(subject.genome))}, in a small transformer."""'
     imports = head.partition('"""\n\nfrom __future__')[2].replace(_LOST, "").rstrip()
     parts = [f"{about}\n\nfrom __future__{imports}\n", *inlined(roots, sources), *texts, body]
     text = "\n\n".join(parts)
