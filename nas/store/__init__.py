@@ -15,6 +15,7 @@ from nas.store.files import RUNS
 from nas.store.folder import check_name, create_run, find_run, list_runs, split_member
 from nas.store.front import (
     candidates,
+    candidates_of,
     find_candidate,
     find_proposal,
     front,
@@ -52,6 +53,7 @@ __all__ = [
     "RunWriter",
     "Session",
     "candidates",
+    "candidates_of",
     "check_name",
     "create_run",
     "find_candidate",

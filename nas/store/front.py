@@ -30,13 +30,25 @@ MAX_LISTED: Final = 8
 def candidates(run: Run) -> tuple[Candidate, ...]:
     """Every mechanism whose repeats all ended well, in the order in which they were proposed."""
     with run.snapshot():
-        return tuple(_candidates(run, run.results()))
+        return tuple(candidates_of(run, run.results()))
 
 
 def front(run: Run) -> tuple[Candidate, ...]:
     """The non-dominated candidates under the run's objectives, best first objective first."""
     with run.snapshot():
-        return tuple(_candidates(run, front_of(run.setup.objectives, run.results())))
+        return tuple(candidates_of(run, front_of(run.setup.objectives, run.results())))
+
+
+def candidates_of(run: Run, found: Iterable[Result]) -> Iterator[Candidate]:
+    """Those of the results that are of candidates."""
+    for one in found:
+        if one.scores is None or one.objectives is None:
+            continue
+        proposal, estimate = run.proposal(key=one.key), one.estimate
+        if proposal is not None:
+            errors = estimate.errors if estimate else one.errors
+            p = estimate.p if estimate else None
+            yield Candidate(proposal, one.objectives, errors, one.scores, one.trainings, p)
 
 
 def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:
@@ -63,7 +75,7 @@ def find_candidate(run: Run, digest: str) -> Candidate | None:
     with run.snapshot():
         proposal = run.proposal(digest)
         key = None if proposal is None else proposal.key
-        return next(_candidates(run, (r for r in run.results() if r.key == key)), None)
+        return next(candidates_of(run, (r for r in run.results() if r.key == key)), None)
 
 
 def find_proposal(run: Run, member: str) -> Proposal:
@@ -122,15 +134,3 @@ def _named(run: Run, name: str) -> Candidate:
             f"expected one of {', '.join(found)}, or a digest."
         )
     return found[name]
-
-
-def _candidates(run: Run, found: Iterable[Result]) -> Iterator[Candidate]:
-    """Those of the results that are of candidates."""
-    for one in found:
-        if one.scores is None or one.objectives is None:
-            continue
-        proposal, estimate = run.proposal(key=one.key), one.estimate
-        if proposal is not None:
-            errors = estimate.errors if estimate else one.errors
-            p = estimate.p if estimate else None
-            yield Candidate(proposal, one.objectives, errors, one.scores, one.trainings, p)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from nas.errors import NasError, RunError
 from nas.store import lock, rows
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nas.store.records import Confirmation, Estimate, PastSession, Proposal, RunSetup
 
 DATABASE_FILE: Final = "run.sqlite"
+
+Table: TypeAlias = Literal["proposals", "trials"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -110,6 +112,11 @@ class Run(AbstractContextManager["Run"]):
         rows_found = self._database.query("SELECT * FROM trials ORDER BY key, repeat")
         read = partial(self._read, rows.evaluation_from_row)
         return {(row["key"], row["repeat"]): read(row) for row in rows_found}
+
+    def read_rows(self, table: Table, reader: Callable[[list[rows.Row]], T]) -> T:
+        """What a reader makes of a whole table, in order of its key; for who shows all of it."""
+        order = {"proposals": "number, attempt", "trials": "key, repeat"}[table]
+        return self._read(reader, self._database.query(f"SELECT * FROM {table} ORDER BY {order}"))  # noqa: S608
 
     def results(self) -> tuple[Result, ...]:
         """What is known of each new proposal, in order; quicker than ``evaluations``."""

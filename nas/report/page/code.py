@@ -1,0 +1,58 @@
+"""Exported sources for a page: of the mechanisms that somebody is likely to want; torch is needed.
+
+A front may have hundreds of members and a source takes milliseconds, so the first ones have theirs on
+the page, and of every other one the page says the command that writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from nas.errors import NasError
+from nas.genome import Genome
+
+if TYPE_CHECKING:
+    from nas.report.page.content import Content
+
+MOST: Final = 32
+
+
+def code_of(content: Content) -> dict[str, str]:
+    """Plain sources by digest, at the sizes of the run's task; or why one cannot be written.
+
+    Named ones and confirmed ones, best, knee and cheapest, then the front from the best on.
+    """
+    from nas.compiler import make_plan, plain_source
+    from nas.searching.setup import thawed_task
+
+    try:
+        model = thawed_task(content.setup.task).main
+    except NasError as error:
+        return {member.digest: str(error) for member in content.members}
+    found: dict[str, str] = {}
+    for digest in islice(_wanted(content), MOST):
+        text = content.by_digest[digest].genome
+        try:
+            genome = make_plan(Genome.from_dict(json.loads(text), digest)).genome
+            found[digest] = plain_source(
+                genome, model.sizes.dim, model.sizes.heads, qkv_bias=model.qkv_bias
+            )
+        except NasError as error:
+            found[digest] = str(error)
+    return found
+
+
+def roles() -> dict[str, str]:
+    """What each primitive does in a mechanism, for the colours of a graph."""
+    from nas.primitives import get, names
+
+    return {name: str(get(name).signatures[0].role) for name in names()}
+
+
+def _wanted(content: Content) -> dict[str, None]:
+    confirmed = {one.key for one in content.confirmations}
+    keys = [key for key in (*confirmed, *content.names) if key in content.trained]
+    wanted = [content.trained[key].digest for key in sorted(keys)]
+    return dict.fromkeys([*content.titles, *wanted, *(m.digest for m in content.members)])

@@ -1,0 +1,143 @@
+"""A run's content as a header and columns: what scripts/data.js reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nas.report.units import header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from nas.report.page.columns import Columns
+    from nas.report.page.content import Content
+    from nas.store import Confirmation
+
+
+def pack_run(content: Content, code: Mapping[str, str], columns: Columns) -> dict[str, Any]:
+    """What the header says of one run.
+
+    Args:
+        code: exported sources, by digest.
+    """
+    setup, found = content.setup, content.mechanisms
+    return {
+        "name": content.name,
+        "label": content.label,
+        "seed": setup.seed,
+        "population": setup.population,
+        "idLength": content.id_length,
+        "objectives": [_objective(o) for o in setup.objectives],
+        "standard": content.trained[content.standard].digest if content.standard else None,
+        "titles": dict(content.titles),
+        "names": {content.trained[k].digest: n for k, n in content.names.items() if k in content.trained},
+        "front": [member.digest for member in content.members],
+        "code": dict(code),
+        "mechanisms": _mechanisms(content, columns),
+        "trainings": _trainings(content, columns),
+        "confirmations": [
+            _confirmation(content, title, one)
+            for title, own in content.fresh.items()
+            for of_one in own.values()
+            for one in of_one
+            if one.key in content.trained
+        ],
+        "size": len(found),
+    }
+
+
+def _objective(objective: Any) -> dict[str, Any]:
+    return {
+        "name": objective.name,
+        "title": header(objective.name, objective.unit),
+        "about": objective.about,
+        "unit": objective.unit,
+        "direction": objective.direction,
+        "isMetric": objective.is_metric,
+    }
+
+
+def _mechanisms(content: Content, columns: Columns) -> dict[str, Any]:
+    """A row a mechanism."""
+    found = content.mechanisms
+    place = {one.digest: i for i, one in enumerate(found)}
+    believed = [one.result.estimate if one.result else None for one in found]
+    metrics = [o.name for o in content.setup.objectives if o.is_metric]
+    costs = sorted({name for one in found for name in one.costs})
+    return {
+        "digest": columns.texts(one.digest for one in found),
+        "formula": columns.texts(one.formula for one in found),
+        "genome": columns.texts(one.genome for one in found),
+        "note": columns.words([one.note for one in found]),
+        "operator": columns.words([one.operator for one in found]),
+        "state": columns.words([one.state for one in found]),
+        "number": columns.numbers((one.number for one in found), "i4"),
+        "parents": columns.lists(
+            [[place[name] for name in one.parents if name in place] for one in found], "i4"
+        ),
+        "p": columns.numbers((e.p if e else None for e in believed), "f4"),
+        "estimates": {
+            name: columns.numbers(e.means.get(name) if e else None for e in believed)
+            for name in metrics
+        },
+        "errors": {
+            name: columns.numbers((e.errors.get(name) if e else None for e in believed), "f4")
+            for name in metrics
+        },
+        "costs": {name: columns.numbers(one.costs.get(name) for one in found) for name in costs},
+    }
+
+
+def _trainings(content: Content, columns: Columns) -> dict[str, Any]:
+    """A row a training, and their reports of all epochs in a row."""
+    rows = content.trials
+    place = {one.key: i for i, one in enumerate(content.mechanisms) if one.result is not None}
+    reports = [report for row in rows for report in row["reports"]]
+    zero = content.started.timestamp()
+    return {
+        "mechanism": columns.numbers((place[row["key"]] for row in rows), "i4"),
+        "repeat": columns.numbers((row["repeat"] for row in rows), "i4"),
+        "seed": columns.numbers((row["seed"] for row in rows), "i4"),
+        **{
+            name: columns.words([row[name] or "" for row in rows])
+            for name in ("status", "reason", "worker", "hardware", "execution", "error")
+        },
+        "wall": columns.numbers((row["wall_seconds"] for row in rows), "f4"),
+        "core": columns.numbers((row["core_seconds"] for row in rows), "f4"),
+        "memory": columns.numbers((row["peak_memory_bytes"] for row in rows), "f4"),
+        "ended": columns.numbers((row["moment"].timestamp() - zero for row in rows), "f4"),
+        "metrics": {
+            name: columns.numbers((row["metrics"].get(name) for row in rows), "f8")
+            for name in _names(row["metrics"] for row in rows)
+        },
+        "epochs": columns.numbers((len(row["reports"]) for row in rows), "i4"),
+        "losses": columns.numbers((_number(r["train_loss"]) for r in reports), "f2"),
+        "curves": {
+            name: columns.numbers((_number(r["metrics"].get(name)) for r in reports), "f2")
+            for name in _names(report["metrics"] for report in reports)
+        },
+    }
+
+
+def _confirmation(content: Content, title: str, one: Confirmation) -> dict[str, Any]:
+    found, metric = one.evaluation, content.metric
+    curve = [report.metrics.get(metric.name) for report in found.reports] if metric else []
+    return {
+        "title": title,
+        "task": one.task_name,
+        "digest": content.trained[one.key].digest,
+        "repeat": one.repeat,
+        "seed": found.seed,
+        "metrics": dict(found.metrics),
+        "core": found.core_seconds,
+        "curve": [_number(value) for value in curve],
+    }
+
+
+def _names(found: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted({name for values in found for name in values})
+
+
+def _number(value: Any) -> float | None:
+    """A number of a record, whose infinities are words; nothing where it is not finite."""
+    return value if isinstance(value, int | float) else None

@@ -1,0 +1,48 @@
+// Elements. Text of a record only ever becomes a text node, with what would turn it written out.
+
+const UNPRINTABLE =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\p{Cs}]/gu;
+const SVG = "http://www.w3.org/2000/svg";
+
+/** The text with every character that a page would obey written out, as \u202e. */
+export function printable(text) {
+  return String(text).replace(
+    UNPRINTABLE,
+    (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+/** An HTML element; attributes that begin with "on" are listeners, null ones are left out. */
+export function html(name, attributes = {}, ...children) {
+  return filled(document.createElement(name), attributes, children);
+}
+
+/** An SVG element. */
+export function svg(name, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, name), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false)
+      element.setAttribute(name, value === true ? "" : printable(value));
+  }
+  element.append(...nodes(children));
+  return element;
+}
+
+/** Children as nodes: nothing is left out, lists are flattened, the rest is text. */
+export function nodes(children) {
+  return children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : document.createTextNode(printable(child))));
+}
+
+/** Hand a text over as a file. */
+export function save(name, text, type = "text/plain") {
+  const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
+  html("a", { href: address, download: name.replace(/[^\w.+-]+/g, "_") }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}

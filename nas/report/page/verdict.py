@@ -1,0 +1,252 @@
+"""The verdict in words: what holds, how sure that is, at what cost, and how far the search was right.
+
+Three numbers are never mixed up: a *score* is the mean of a mechanism's own trainings in the search,
+of the best of many too high; an *estimate* is what the search believes; a *fresh* mean is of
+trainings with seeds that the search never saw. Who leads is said of the search's own best, chosen
+before any fresh seed, so that fresh numbers are not those of a lucky one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+from nas.report.facts import FRESH, STANDARD
+from nas.report.page.content import shares, spread
+from nas.report.text import plural
+from nas.report.trials import points
+from nas.report.units import FRACTION, duration, header, percent, quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.report.page.content import Content
+    from nas.store import Candidate
+
+CLEAR: Final = 2.0  # standard errors from which on a difference is said to be one
+MINUS: Final = str.maketrans({"-": "−"})
+# A difference over standard attention, and its standard error.
+Gain = tuple[float, float | None]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A headline, sentences that explain it, and its figures: value, label, what kind it is."""
+
+    headline: str
+    sentences: tuple[str, ...]
+    figures: tuple[tuple[str, str, str], ...]
+
+
+def verdict_of(content: Content) -> Verdict:
+    """What can be said of a run."""
+    if not content.members:
+        counts = content.counts
+        headline = "No training has ended well yet, so there is no front."
+        said = f"{plural(counts.proposed, 'proposal')}, {counts.failed} failed."
+        return Verdict(headline, (said,), ())
+    best = next((m for m in content.members if _is_confirmed(content, m)), None)
+    if best is None or content.metric is None:
+        return _unconfirmed(content)
+    return _confirmed(content, best)
+
+
+def _is_confirmed(content: Content, member: Candidate) -> bool:
+    fresh = content.fresh.get(FRESH["search"], {})
+    return member.proposal.key in fresh and member.proposal.key not in content.names
+
+
+def _confirmed(content: Content, best: Candidate) -> Verdict:
+    metric, key = content.metric, str(best.proposal.key)
+    assert metric is not None
+    name, titles = content.called(key), [title for title in content.fresh if title != "fresh"]
+    found = spread(content.values(FRESH["search"], key))
+    gain = content.gain(FRESH["search"], key)
+    assert found is not None
+    mean, error, seeds = found
+    headline = (
+        f"{name} {_leads(gain, metric.direction)} standard attention"
+        + (f" by {_points(gain, metric.unit)}" if _is_clear(gain) else "")
+        + f", trained again with {plural(seeds, 'fresh seed')}."
+        if gain
+        else f"{name} holds {_value(mean, error, metric.unit)} with {plural(seeds, 'fresh seed')}."
+    )
+    figures = [(_value(mean, error, metric.unit), f"{metric.name}, fresh seeds", "fresh")]
+    if gain:
+        figures.append((_points(gain, metric.unit), f"over {STANDARD}, fresh seeds", "fresh"))
+    for title in titles:
+        if over := content.gain(title, key):
+            figures.append((_points(over, metric.unit), f"over {STANDARD}, {title}", "long"))
+    figures += _cost_figures(content, key)
+    return Verdict(
+        headline,
+        tuple(
+            filter(
+                None,
+                (
+                    _held(content, key),
+                    *(_longer(content, title, key) for title in titles),
+                    _cheaper(content, key),
+                    _calibrated(content, best),
+                    effort(content),
+                ),
+            )
+        ),
+        tuple(figures),
+    )
+
+
+def _unconfirmed(content: Content) -> Verdict:
+    best, objective = content.members[0], content.setup.objectives[0]
+    key = str(best.proposal.key)
+    name, value = content.called(key), best.objectives[objective.name]
+    error = best.errors.get(objective.name)
+    is_estimate = best.p is not None and bool(best.errors)
+    kind = "estimate" if is_estimate else "score"
+    shown = _value(value, error, objective.unit)
+    said = [
+        f"The search's best by {kind} is {name}: {objective.name} {shown}.",
+        "Nothing here was confirmed: the best of many is lucky, and an estimate rests on a model. "
+        f"`nas confirm {content.label}` trains it again with fresh seeds.",
+        effort(content),
+    ]
+    figures = [(shown, f"{objective.name}, {kind}", kind), *_cost_figures(content, key)]
+    return Verdict(f"{name} is the best so far, and not yet confirmed.", tuple(said), tuple(figures))
+
+
+def _held(content: Content, key: str) -> str:
+    metric = content.metric
+    assert metric is not None
+    mean, error, seeds = spread(content.values("fresh", key)) or (0.0, None, 0)
+    said = (
+        f"The search's best by estimate, {content.called(key)}, reaches {metric.name} "
+        f"{_value(mean, error, metric.unit)} over {plural(seeds, 'fresh seed')}"
+    )
+    base = spread(content.values("fresh", content.standard)) if content.standard else None
+    gain = content.gain("fresh", key)
+    if base is None or gain is None:
+        return f"{said}."
+    return (
+        f"{said}, standard attention {_value(base[0], base[1], metric.unit)}: "
+        f"{_points(gain, metric.unit)} between equal seeds."
+    )
+
+
+def _longer(content: Content, title: str, key: str) -> str:
+    metric, found = content.metric, spread(content.values(title, key))
+    if found is None or metric is None:
+        return ""
+    task = next(iter(content.fresh[title].values()))[0].task_name
+    where = "On the test set" if title.startswith("test") else f"Trained longer (task {task})"
+    said = f"{where} it reaches {_value(found[0], found[1], metric.unit)}"
+    gain = content.gain(title, key)
+    if gain is None:
+        return f"{said}."
+    word = {True: "the lead holds", False: "the lead is gone"}[
+        _is_clear(gain) and _is_better(gain, metric.direction)
+    ]
+    return f"{said}, {_points(gain, metric.unit)} over standard attention: {word}."
+
+
+def _cheaper(content: Content, best: str) -> str:
+    """The cheapest that still leads clearly, by the first cost."""
+    metric, costs = content.metric, [o for o in content.setup.objectives if not o.is_metric]
+    if metric is None or not costs or content.standard is None:
+        return ""
+    leading = {
+        key: gain
+        for key in content.fresh.get("fresh", {})
+        if key not in content.names
+        and (gain := content.gain("fresh", key))
+        and _is_clear(gain)
+        and _is_better(gain, metric.direction)
+    }
+    cost = costs[0].name
+    least = min(leading, key=lambda key: content.trained[key].costs[cost], default=best)
+    if least == best:
+        return ""
+    shown = _shares(content, least)
+    return (
+        f"The cheapest that still leads is {content.called(least)}: "
+        f"{_points(leading[least], metric.unit)} over standard attention, at {shown}."
+    )
+
+
+def _calibrated(content: Content, best: Candidate) -> str:
+    """How far scores and estimates lay above fresh means, over all that were confirmed."""
+    metric = content.metric
+    assert metric is not None
+    pairs = [
+        (member.scores[metric.name], member.objectives[metric.name], found[0])
+        for member in content.members
+        if _is_confirmed(content, member)
+        and (found := spread(content.values("fresh", str(member.proposal.key))))
+    ]
+    sign = 1 if metric.direction == "max" else -1
+    scores = sign * fmean(score - fresh for score, _, fresh in pairs)
+    beliefs = sign * fmean(belief - fresh for _, belief, fresh in pairs)
+    own = _value(best.objectives[metric.name], best.errors.get(metric.name), metric.unit)
+    return (
+        f"The search had scored it {quantity(best.scores[metric.name], metric.unit)} and believed "
+        f"{own}. Over the {plural(len(pairs), 'confirmed member')}, scores lie "
+        f"{_points((scores, None), metric.unit)} above the fresh means, estimates "
+        f"{_points((beliefs, None), metric.unit)}."
+    )
+
+
+def effort(content: Content) -> str:
+    """How much was tried, and how long it took."""
+    counts = content.counts
+    failed = f"{counts.failed} failed" if counts.failed else "none failed"
+    busy = f", workers busy {percent(content.busy)} %" if content.busy is not None else ""
+    return (
+        f"{plural(counts.proposed, 'proposal')}: {counts.evaluated:,} mechanisms trained ({failed}), "
+        f"{counts.repeated} trained again, {counts.replayed} known already, {counts.rejected} not "
+        f"legal; {duration(content.wall_seconds)}, {duration(content.core_seconds)} of core "
+        f"time{busy}."
+    )
+
+
+def _cost_figures(content: Content, key: str) -> Iterator[tuple[str, str, str]]:
+    found = shares(content, key)
+    for objective in content.setup.objectives:
+        if objective.name in found:
+            yield f"{found[objective.name]:.2f} ×", f"{_noun(objective.name)} of {STANDARD}", "cost"
+
+
+def _shares(content: Content, key: str) -> str:
+    found = shares(content, key)
+    names = [o.name for o in content.setup.objectives if o.name in found]
+    said = " and ".join(f"{found[name]:.2f} of its {_noun(name)}" for name in names)
+    return said or "another cost"
+
+
+def _noun(cost: str) -> str:
+    return header(cost).removesuffix(" ms")
+
+
+def _leads(gain: Gain, direction: str) -> str:
+    if not _is_clear(gain):
+        return "is level with"
+    return "leads" if _is_better(gain, direction) else "falls behind"
+
+
+def _is_better(gain: Gain, direction: str) -> bool:
+    return (gain[0] > 0) == (direction == "max")
+
+
+def _is_clear(gain: Gain) -> bool:
+    mean, error = gain
+    return error is not None and isfinite(error) and abs(mean) >= CLEAR * error
+
+
+def _value(mean: float, error: float | None, unit: str) -> str:
+    return quantity(mean, unit, error)
+
+
+def _points(gain: Gain, unit: str) -> str:
+    shown = points(*gain, unit).translate(MINUS)
+    return f"{shown} points" if unit == FRACTION else shown
+

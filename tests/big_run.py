@@ -1,0 +1,144 @@
+"""A run as large as asked for: real genomes, invented trainings; for whoever shows or reads runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from nas.canonical import canonicalise, digest
+from nas.compiler import formula
+from nas.evaluation.trial import Budget, Evaluation, Report
+from nas.genome import Genome
+from nas.objectives import Objective
+from nas.searching.setup import frozen_space
+from nas.space import load_space
+from nas.store import Document, Proposal, RunSetup, Session, rows
+from nas.store.database import Database
+from nas.store.folder import DATABASE_FILE, create_run
+from nas.store.records import Estimate
+from nas.validation import load_policy
+from nas.variation import Variation
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+OBJECTIVES = (
+    Objective("accuracy", "max", "fraction", "share got right", 1.0, 0.1, is_metric=True),
+    Objective("time_ms", "min", "ms", "predicted time", 0.0, 50.0, is_metric=False),
+    Objective("macs", "min", "MACs", "multiply-adds", 0.0, 7e6, is_metric=False),
+)
+POPULATION = 24
+WORKERS = 8
+DISTINCT = 10_000  # beyond, genomes repeat; digests never
+
+
+def record_big_run(root: Path, size: int, seed: int = 0) -> Path:
+    """Record a finished run of so many mechanisms, one training each; one in fifty failed."""
+    rng = np.random.default_rng(seed)
+    space = load_space("attention_v2")
+    genomes = _genomes(Variation(space, load_policy(space.policy)), min(size, DISTINCT), rng)
+    setup = RunSetup(
+        seed=seed,
+        space=frozen_space(space)[0],
+        policy=frozen_space(space)[1],
+        task=Document("vit-cifar10", "kind: images\nname: vit-cifar10\n", "0011223344556677"),
+        algorithm="surrogate",
+        population=POPULATION,
+        generations=-(-size // POPULATION),
+        repeats=1,
+        objectives=OBJECTIVES,
+    )
+    session = Session("nas search --space attention_v2", {"nas": "0.1.0"}, "a CPU", WORKERS)
+    name = f"big-{size}"
+    with create_run(root, setup, session, name=name, clock=lambda: NOON) as writer:
+        writer.finish()
+    database = Database.open_to_write(root / name / DATABASE_FILE)
+    with database.transaction():
+        _fill(database, genomes, size, rng)
+    database.stand_alone()
+    database.close()
+    return root / name
+
+
+def _genomes(
+    variation: Variation, count: int, rng: np.random.Generator
+) -> list[tuple[Genome, str]]:
+    """Genomes in normal form, distinct, and their formulas."""
+    found: dict[str, tuple[Genome, str]] = {}
+    while len(found) < count:
+        genome = canonicalise(variation.sample(rng))
+        found.setdefault(digest(genome), (genome, formula(genome)))
+    return list(found.values())
+
+
+def _fill(
+    database: Database, genomes: list[tuple[Genome, str]], size: int, rng: np.random.Generator
+) -> None:
+    quality, members = rng.normal(0.33, 0.04, size).clip(0.1, 0.6), 0
+    times, macs = rng.lognormal(2.5, 0.7, size), rng.integers(0, 6_000_000, size)
+    # What costs more is better, but for some luck.
+    quality = quality + 0.05 * np.log1p(times) - 0.12
+    keys = [f"{value:016x}" for value in rng.integers(0, 2**63, size)]
+    order = sorted(range(size), key=lambda i: (times[i], -quality[i]))
+    best, front = 0.0, set()
+    for i in order:
+        if quality[i] > best and i % 50:
+            best, _ = quality[i], front.add(i)
+    for i in range(size):
+        genome, text = genomes[i % len(genomes)]
+        parents = tuple(keys[int(j)] for j in rng.integers(0, i, 2)) if i > POPULATION else ()
+        costs = {
+            "macs": float(macs[i]),
+            "params": float(macs[i] % 33_000),
+            "kv_cache_bytes_per_token": 512.0,
+            "time_ms": float(times[i]),
+        }
+        operator = "crossover" if parents else "sample"
+        proposal = Proposal(
+            i, 0, keys[i], keys[i], genome, text, operator, None, parents, "new", "", costs
+        )
+        moment = rows.from_datetime(NOON + timedelta(seconds=i))
+        database.insert("proposals", rows.to_row(proposal) | {"recorded": moment})
+        ended = rows.from_datetime(NOON + timedelta(seconds=10 + i))
+        found = _evaluation(float(quality[i]), i, rng)
+        row = rows.to_row(found) | {"key": keys[i], "repeat": 0, "recorded": ended}
+        database.insert("trials", row)
+        if found.is_ok:
+            means = {"accuracy": float(quality[i]), "time_ms": times[i], "macs": costs["macs"]}
+            belief = Estimate(keys[i], means, {"accuracy": 0.01}, float(rng.random()), i in front)
+            last = -(-size // POPULATION) - 1
+            database.insert("estimates", rows.to_row(belief) | {"generation": last})
+        members += i in front
+    for number in range(-(-size // POPULATION)):
+        ended = rows.from_datetime(NOON + timedelta(seconds=10 + (number + 1) * POPULATION))
+        share = 1 - 0.7 * 0.995**number
+        row = {"number": number, "hypervolume": share / 3, "best": share / 2, "finished": ended}
+        database.insert("generations", row)
+
+
+def _evaluation(quality: float, index: int, rng: np.random.Generator) -> Evaluation:
+    score = round(quality + float(rng.normal(0, 0.01)), 4)
+    is_ok = index % 50 != 0
+    reports = tuple(
+        Report(e, float(rng.normal(2.3 - 0.2 * e, 0.1)), _metrics(score * e / 3, rng), 2.4 * e)
+        for e in (1, 2, 3)
+    )
+    return Evaluation(
+        status="ok" if is_ok else "failed",
+        reason=None if is_ok else "diverged",
+        metrics=_metrics(score, rng) if is_ok else {},
+        reports=reports,
+        seed=int(rng.integers(0, 2**31)),
+        budget=Budget(3, 2880, "bfloat16"),
+        wall_seconds=float(WORKERS * rng.uniform(0.7, 1.0)),
+        core_seconds=float(rng.uniform(4, 10)),
+        peak_memory_bytes=int(rng.integers(2**29, 2**30)),
+        worker=f"host:{index % WORKERS}",
+        hardware="a CPU",
+        execution="cpu, eager",
+        error=None if is_ok else "the loss is not a number",
+    )
+
+
+def _metrics(score: float, rng: np.random.Generator) -> dict[str, float]:
+    return {"accuracy": score, "log_loss": float(rng.normal(1.7, 0.1))}
