@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nas.errors import NasError
     from nas.genome import Genome
     from nas.report.front import front
+    from nas.report.page import write_report
     from nas.sources import load_genome
     from nas.surgery.factor import factor
     from nas.surgery.files import load_swapped, save_swapped
@@ -63,6 +64,7 @@ __all__ = [
     "swap_attention",
     "tabulate",
     "validate",
+    "write_report",
 ]
 
 # Where a name lives, unless in nas.api.genomes.
@@ -86,6 +88,7 @@ _MODULES: Final = {
     "search": "nas.api.training",
     "swap_attention": "nas.surgery",
     "tabulate": "nas.api.tables",
+    "write_report": "nas.report.page",
 }
 
 

@@ -1,4 +1,4 @@
-"""A run as large as asked for: real genomes, invented trainings; for whoever shows or reads runs."""
+"""A run as large as asked for: real genomes and invented trainings, for whoever shows runs."""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
-"""``nas runs`` and ``nas front``: what there is, and what was found."""
+"""``nas runs``, ``nas front`` and ``nas report``: what there is, and what was found."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json
 from nas.cli.options import AsJson, RunName, Runs
+
+RUNS_SHOWN: Final = typer.Argument(help="Names or paths of runs, or latest; by default latest.")
 
 
 @app.command()
@@ -64,3 +66,19 @@ def front(
     if plot is not None:
         write_figure(draw_front(facts), plot)
         note(f"{plot}: the front as a picture.")
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Option("-o", "--output", help="The .html file to write.")],
+    runs: Annotated[list[str] | None, RUNS_SHOWN] = None,
+) -> None:
+    """Write a report: one HTML file that shows runs, to open anywhere and to pass on.
+
+    It asks for nothing when it is opened, and holds everything: what holds, at what cost, how sure,
+    where it came from, what failed, how to repeat it. Several runs are shown over each other.
+    """
+    from nas.report.page import write_report
+
+    written = write_report(runs or ["latest"], path)
+    note(f"{written}: {written.stat().st_size / 1e6:.2f} MB; open it in a browser.")

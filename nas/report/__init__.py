@@ -8,6 +8,7 @@
     costs.py     costs at several lengths                  cost_plot.py   those as a picture
     table.py     columns that fit a terminal               figure.py      what pictures share
     text.py      what others wrote, made fit to print      units.py       numbers for people
+    page/        runs as one HTML file
 
 Import from the module you need: facts, front, runs and plot load no torch.
 """

@@ -1,7 +1,7 @@
-"""Exported sources for a page: of the mechanisms that somebody is likely to want; torch is needed.
+"""Exported sources for a page, of the mechanisms that somebody is likely to want; needs torch.
 
-A front may have hundreds of members and a source takes milliseconds, so the first ones have theirs on
-the page, and of every other one the page says the command that writes it.
+A front may have hundreds of members and a source takes milliseconds, so the first ones have theirs
+on the page, and of every other one the page says the command that writes it.
 """
 
 from __future__ import annotations

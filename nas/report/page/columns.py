@@ -2,8 +2,8 @@
 
 What is packed is four bytes (the length of the header, little-endian), the header as JSON, and the
 columns' bytes. A column in the header says its type and where its bytes lie. Numbers have their
-bytes sorted by place, all first bytes, then all second ones: gzip finds more in that. A page decodes
-it with ``DecompressionStream`` (scripts/data.js).
+bytes sorted by place, all first bytes, then all second ones: gzip finds more in that. A page
+decodes it with ``DecompressionStream`` (scripts/data.js).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ somebody looks at. What `nas explain` finds out would be read here, beside the c
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nas.store.records import PastSession
     from nas.store.results import Result
     from nas.store.rows import Row
+
 
 @dataclass(frozen=True)
 class Mechanism:
@@ -65,9 +67,8 @@ class Content:
         members: the front, best first objective first.
         titles: best, knee and cheapest, by digest.
         names: names of mechanisms by resolved digest.
-        trials: rows of the table of that name; metrics, reports and the moment of recording are read.
+        trials: rows of the table of that name; metrics, reports and the moment are read.
         fresh: by title ("fresh", "long", ...) and resolved digest, confirmations that ended well.
-        reference: standard attention, if it was trained.
     """
 
     name: str
@@ -112,17 +113,19 @@ class Content:
 
     @cached_property
     def standard(self) -> str | None:
-        """The resolved digest of standard attention, if it was trained."""
-        return next((key for key, names in self.names.items() if STANDARD in names), None)
+        """The resolved digest of standard attention, if it was trained here or to confirm."""
+        found = [key for key, names in self.names.items() if STANDARD in names]
+        found += [one.key for one in self.confirmations if one.name == STANDARD]
+        return found[0] if found else None
 
     @property
     def core_seconds(self) -> float:
         """Over all trainings of the search."""
-        return sum(row["core_seconds"] for row in self.trials)
+        return math.fsum(row["core_seconds"] for row in self.trials)
 
     def called(self, key: str) -> str:
         """A mechanism's name, else the beginning of its digest."""
-        names = self.names.get(key) or [c.name for c in self.confirmations if c.key == key and c.name]
+        names = self.names.get(key)
         return " = ".join(names) if names else self.trained[key].digest[: self.id_length]
 
     def values(self, title: str, key: str) -> dict[int, float]:
@@ -265,5 +268,6 @@ def spread(values: Mapping[int, float]) -> tuple[float, float | None, int] | Non
 def shares(content: Content, key: str) -> dict[str, float]:
     """The costs of a mechanism as shares of standard attention's, by name."""
     own = content.trained[key].costs
-    base = content.trained[content.standard].costs if content.standard else {}
+    standard = content.trained.get(content.standard or "")
+    base = standard.costs if standard else {}
     return {name: own[name] / base[name] for name in own if base.get(name)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from nas.pareto import non_dominated
 from nas.report.facts import FRESH, STANDARD
 from nas.report.page.content import shares, spread
-from nas.report.page.markup import Markup, element, join
+from nas.report.page.markup import Markup, element, join, link
 from nas.report.page.plots import (
     Scale,
     bar,
@@ -64,7 +64,8 @@ def front_figure(contents: Sequence[Content]) -> Markup:
         signs = [-1 if o.direction == "max" else 1 for o in (across, up)]
         corners = [own[i] for i in non_dominated([(signs[0] * a, signs[1] * b) for a, b in own])]
         steps = [(x(a), y(b)) for a, b in sorted({*corners})]
-        drawn += [stairs(steps, "stairs")] if (across.direction, up.direction) == ("min", "max") else []
+        if steps and (across.direction, up.direction) == ("min", "max"):
+            drawn.append(stairs(steps, "stairs"))
         drawn += [_member(content, m, (across, up), (x, y)) for m in content.members]
         parts.append(element("g", *drawn, class_=run_class(index)))
     return drawing(WIDTH, 520, "The front: every mechanism by cost and quality", *parts)
@@ -120,7 +121,8 @@ def holds_figure(content: Content) -> Markup | None:
     bottom = 46 + ROW * len(keys)
     panels = 1 + len(leads)
     room = (WIDTH - 150 - 150) / (panels + 0.35)
-    x = Scale.over([unit * v for k in keys for v in _seen(content, k, found[k])], 160, 140 + 1.35 * room)
+    values = [unit * value for key in keys for value in _seen(content, key, found[key])]
+    x = Scale.over(values, 160, 140 + 1.35 * room)
     parts = [
         text(x.start, 18, header(metric.name, metric.unit), "start", "axis"),
         frame(x, "", 34, bottom),
@@ -142,9 +144,7 @@ def holds_figure(content: Content) -> Markup | None:
     return drawing(WIDTH, bottom + 30, "What fresh seeds say of each mechanism", *parts)
 
 
-def _seen(
-    content: Content, key: str, fresh: tuple[float, float | None, int]
-) -> list[float]:
+def _seen(content: Content, key: str, fresh: tuple[float, float | None, int]) -> list[float]:
     """All values of a row with the ends of their bars."""
     score, belief, error = _searched(content, key)
     mean, spread_, _ = fresh
@@ -176,13 +176,7 @@ def _row(content: Content, key: str, at: float, x: Scale, unit: float) -> Markup
     shown = amount(mean, metric.unit, deviation)
     return element(
         "g",
-        element(
-            "a",
-            text(0, at + 4, name, "start", kind),
-            href=f"#run={content.name}&id={digest}",
-            data_run=content.name,
-            data_id=digest,
-        ),
+        link(text(0, at + 4, name, "start", kind), content.name, digest),
         bar(x(unit * (belief - error)), at - 6, x(unit * (belief + error)), at - 6, "disc"),
         mark("ring", x(unit * score), at - 6, 4, f"score {amount(score, metric.unit)}"),
         mark("disc", x(unit * belief), at - 6, 4, f"estimate {amount(belief, metric.unit, error)}"),
@@ -221,8 +215,9 @@ def _lead_panel(
 
 
 def _cost_title(content: Content) -> str:
-    costs = [header(o.name).removesuffix(" ms") for o in content.setup.objectives if not o.is_metric]
-    return f"{', '.join(costs)} × {STANDARD}" if content.standard else ""
+    costs = [header(o.name) for o in content.setup.objectives if not o.is_metric]
+    names = ", ".join(name.removesuffix(" ms") for name in costs)
+    return f"{names} × {STANDARD}" if content.standard else ""
 
 
 def _cost_text(content: Content, key: str) -> str:
@@ -252,7 +247,8 @@ def course_figure(contents: Sequence[Content], *, over_time: bool) -> Markup:
 
 def _course(content: Content, *, over_time: bool) -> list[tuple[float, float]]:
     """Where the run stood after each generation."""
-    work = sorted((row["moment"], row["core_seconds"] / 60 if over_time else 1) for row in content.trials)
+    trials = content.trials
+    work = sorted((r["moment"], r["core_seconds"] / 60 if over_time else 1) for r in trials)
     moments, spent = [moment for moment, _ in work], [0.0, *accumulate(one for _, one in work)]
     return [
         (spent[bisect_right(moments, generation.finished)], generation.hypervolume)

@@ -20,7 +20,8 @@ def pack_run(content: Content, code: Mapping[str, str], columns: Columns) -> dic
     Args:
         code: exported sources, by digest.
     """
-    setup, found = content.setup, content.mechanisms
+    setup, trained = content.setup, content.trained
+    standard = trained.get(content.standard or "")
     return {
         "name": content.name,
         "label": content.label,
@@ -28,9 +29,9 @@ def pack_run(content: Content, code: Mapping[str, str], columns: Columns) -> dic
         "population": setup.population,
         "idLength": content.id_length,
         "objectives": [_objective(o) for o in setup.objectives],
-        "standard": content.trained[content.standard].digest if content.standard else None,
+        "standard": standard.digest if standard else None,
         "titles": dict(content.titles),
-        "names": {content.trained[k].digest: n for k, n in content.names.items() if k in content.trained},
+        "names": {trained[k].digest: n for k, n in content.names.items() if k in trained},
         "front": [member.digest for member in content.members],
         "code": dict(code),
         "mechanisms": _mechanisms(content, columns),
@@ -40,9 +41,9 @@ def pack_run(content: Content, code: Mapping[str, str], columns: Columns) -> dic
             for title, own in content.fresh.items()
             for of_one in own.values()
             for one in of_one
-            if one.key in content.trained
+            if one.key in trained
         ],
-        "size": len(found),
+        "size": len(content.mechanisms),
     }
 
 

@@ -1,7 +1,8 @@
 """Drawings as SVG text: scales with their ticks, an empty frame, marks that say what they are.
 
 Colours are classes that page.css gives one in light and dark. Each kind of number has its own
-shape, too: a score is a ring, an estimate a disc, a fresh mean a square, a named mechanism a diamond.
+shape, too: a score is a ring, an estimate a disc, a fresh mean a square; a named mechanism is a
+diamond.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ def mark(shape: str, x: float, y: float, size: float, words: str = "") -> Markup
         at = {"x": x - side / 2, "y": y - side / 2}
         return element("rect", told, class_="mark square", width=side, height=side, **at)
     wide = 1.35 * size
-    path = f"M{x:.1f} {y - wide:.1f}l{wide:.1f} {wide:.1f}l{-wide:.1f} {wide:.1f}l{-wide:.1f} {-wide:.1f}z"
+    path = f"M{x:.1f} {y - wide:.1f}l{wide:.1f} {wide:.1f}"
+    path += f"l{-wide:.1f} {wide:.1f}l{-wide:.1f} {-wide:.1f}z"
     return element("path", told, class_=f"mark {shape}", d=path)
 
 
@@ -139,6 +141,6 @@ def line(places: Sequence[tuple[float, float]], kind: str) -> Markup:
 
 def stairs(places: Sequence[tuple[float, float]], kind: str) -> Markup:
     """Steps: across first, then up."""
-    path = "".join(f"H{x:.1f}V{y:.1f}" if i else f"M{x:.1f} {y:.1f}" for i, (x, y) in enumerate(places))
+    (x, y), *others = places
+    path = f"M{x:.1f} {y:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in others)
     return element("path", class_=kind, d=path)
-

@@ -5,26 +5,25 @@ What a script makes of a place is said by its id: ``front``, ``table``, ``mechan
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from nas.report.facts import STANDARD, task_and_data
 from nas.report.page.content import shares, spread
-from nas.report.page.figures import course_figure, front_figure, holds_figure, run_class
-from nas.report.page.markup import Markup, element, join
-from nas.report.page.operators import operators_of
+from nas.report.page.course import course, provenance, run_title
+from nas.report.page.figures import front_figure, holds_figure, run_class
+from nas.report.page.markup import Markup, element, join, table
 from nas.report.page.verdict import verdict_of
-from nas.report.text import last_line, plural
-from nas.report.trials import points
-from nas.report.units import amount, duration, header
+from nas.report.text import plural
+from nas.report.units import amount, header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from nas.report.page.content import Content
+    from nas.report.page.markup import Cell
 
-    Cell = str | Markup
-
-MOST_FAILURES: Final = 20
+_NUMBER: Final = re.compile(r"[\d.]+( ± [\d.]+)?( %| points| ×)|[\d.]+ ± [\d.]+")
 SECTIONS: Final = {
     "verdict": "Verdict",
     "front": "Front",
@@ -47,8 +46,8 @@ def body(contents: Sequence[Content]) -> Markup:
             _table(contents),
             element("section", id="mechanism", class_="live"),
             _confirmed(contents),
-            _course(contents),
-            element("section", _title("repeat"), *map(_provenance, contents), id="repeat"),
+            element("section", _title("course"), course(contents), id="course"),
+            element("section", _title("repeat"), *map(provenance, contents), id="repeat"),
         ),
         element("div", id="tip", class_="tip", role="status", aria_live="polite", hidden=""),
     )
@@ -72,8 +71,8 @@ def _bar(contents: Sequence[Content]) -> Markup:
     return element("header", element("nav", *links, aria_label="Sections"), own, class_="top")
 
 
-def _title(name: str, more: str = "") -> Markup:
-    return element("h2", SECTIONS[name], element("small", more) if more else None)
+def _title(name: str) -> Markup:
+    return element("h2", SECTIONS[name])
 
 
 def _verdict(content: Content, index: int) -> Markup:
@@ -89,17 +88,26 @@ def _verdict(content: Content, index: int) -> Markup:
         f"{content.started:%Y-%m-%d}",
     ]
     figures = [
-        element("div", element("b", value), element("span", label), class_=f"figure {kind}")
+        element(
+            "div", element("b", _unbroken(value)), element("span", label), class_=f"figure {kind}"
+        )
         for value, label, kind in found.figures
     ]
     return element(
         "article",
         element("p", " · ".join(about), class_="about"),
-        element("h1", found.headline),
+        element("h1", _unbroken(found.headline)),
         element("div", *figures, class_="figures"),
-        element("div", *(element("p", sentence) for sentence in found.sentences), class_="words"),
+        element(
+            "div", *(element("p", _unbroken(said)) for said in found.sentences), class_="words"
+        ),
         class_=f"verdict {run_class(index)}",
     )
+
+
+def _unbroken(words: str) -> str:
+    """A number stays on one line with its error and its unit."""
+    return _NUMBER.sub(lambda found: found[0].replace(" ", "\u00a0"), words)
 
 
 def _front(contents: Sequence[Content]) -> Markup:
@@ -163,7 +171,7 @@ def _members(content: Content, objectives: Sequence[object], runs: int) -> list[
 
 def _confirmed(contents: Sequence[Content]) -> Markup:
     figures = [
-        element("div", _run_title(content, contents), figure, class_="scroll wide")
+        element("div", run_title(content, contents), figure, class_="scroll wide")
         for content in contents
         if (figure := holds_figure(content))
     ]
@@ -175,131 +183,3 @@ def _confirmed(contents: Sequence[Content]) -> Markup:
     )
     about = element("p", said if figures else none, class_="note")
     return element("section", _title("confirmed"), about, *figures, id="confirmed")
-
-
-def _course(contents: Sequence[Content]) -> Markup:
-    figures = [course_figure(contents, over_time=over_time) for over_time in (False, True)]
-    parts = [element("div", *figures, class_="pair")]
-    parts.append(element("div", id="timeline", class_="live"))
-    for content in contents:
-        parts.append(_operators(content, contents))
-        parts.append(_failures(content))
-    return element("section", _title("course"), *parts, id="course")
-
-
-def _operators(content: Content, contents: Sequence[Content]) -> Markup:
-    first, found = content.setup.objectives[0], operators_of(content)
-    rows: list[list[Cell]] = [
-        [
-            one.name,
-            f"{one.trained:,}",
-            str(one.failed),
-            _share(one.joined, one.trained),
-            str(one.stayed),
-            points(*one.gain, first.unit).replace("-", "−") if one.gain else "",
-            f"{one.core_seconds / 60:.1f}",
-        ]
-        for one in found
-    ]
-    heads = ("operator", "trained", "failed", "ever in a front", "in the last", "over parent", "core min")
-    note = (
-        f"Over parent: mean difference in {first.name} to the better parent, by estimates; "
-        "positive is better."
-    )
-    return join(
-        element("h3", "Which operators paid"),
-        _run_title(content, contents),
-        element("div", table(heads, rows), class_="scroll"),
-        element("p", note, class_="note"),
-    )
-
-
-def _share(part: int, whole: int) -> Markup:
-    share = element("meter", value=f"{part / whole:.3f}", min="0", max="1", aria_hidden="true")
-    return join(f"{part} ", share)
-
-
-def _failures(content: Content) -> Markup | None:
-    failed = [row for row in content.trials if row["status"] != "ok"]
-    if not failed:
-        return join(element("h3", "Failures"), element("p", "No training failed.", class_="note"))
-    reasons: dict[str, list[str]] = {}
-    for row in failed:
-        reasons.setdefault(row["reason"] or row["status"], []).append(row["key"])
-    texts = {row["key"]: last_line(row["error"]) for row in failed}
-    rows: list[list[Cell]] = [
-        [reason.replace("_", " "), f"{len(keys):,}", join(*_examples(content, keys, texts))]
-        for reason, keys in sorted(reasons.items(), key=lambda found: -len(found[1]))
-    ]
-    grid = table(("reason", "trainings", "which, and the last line of each error"), rows)
-    return join(element("h3", "Failures"), element("div", grid, class_="scroll"))
-
-
-def _examples(content: Content, keys: Sequence[str], texts: dict[str, str]) -> Iterable[Markup]:
-    for key in keys[:MOST_FAILURES]:
-        digest = content.trained[key].digest
-        link = element(
-            "a",
-            content.called(key),
-            href=f"#run={content.name}&id={digest}",
-            data_run=content.name,
-            data_id=digest,
-        )
-        yield element("div", link, f" {texts[key]}")
-    if len(keys) > MOST_FAILURES:
-        yield element("div", f"and {len(keys) - MOST_FAILURES:,} more")
-
-
-def _provenance(content: Content) -> Markup:
-    setup = content.setup
-    facts = {
-        "run seed": str(setup.seed),
-        "algorithm": f"{setup.algorithm}, {setup.population} a generation, "
-        f"{plural(setup.repeats, 'training')} each at first",
-        "hardware": ", ".join(dict.fromkeys(row["hardware"] for row in content.trials)) or "none",
-        "hypervolume": f"{content.hypervolume:.4f}, reference "
-        + ", ".join(f"{o.name} {amount(o.reference, o.unit)}" for o in setup.objectives),
-    }
-    sessions = [
-        element(
-            "div",
-            element("pre", past.session.command),
-            element("p", _session_line(past), class_="note"),
-        )
-        for past in content.sessions
-    ]
-    documents = [
-        element(
-            "details",
-            element("summary", f"{kind} {found.name} ", element("code", found.fingerprint)),
-            element("pre", found.text),
-        )
-        for kind in ("task", "space", "policy")
-        for found in [getattr(setup, kind)]
-    ]
-    terms = [join(element("dt", name), element("dd", value)) for name, value in facts.items()]
-    return element(
-        "article", element("h3", f"Run {content.name}"), *sessions, element("dl", *terms), *documents
-    )
-
-
-def _session_line(past: object) -> str:
-    found = getattr(past, "session")  # noqa: B009
-    started, ended = getattr(past, "started"), getattr(past, "ended")  # noqa: B009
-    took = duration((ended - started).total_seconds()) if ended else "did not end by itself"
-    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    return (
-        f"{started:%Y-%m-%d %H:%M} UTC, {took}; {plural(found.workers, 'worker')} on "
-        f"{found.hardware}; {versions}"
-    )
-
-
-def _run_title(content: Content, contents: Sequence[Content]) -> Markup | None:
-    return element("h4", f"run {content.name}") if len(contents) > 1 else None
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Markup:
-    """A table; the last column is text, the first too, what is between them numbers."""
-    head = element("tr", *(element("th", name, scope="col") for name in heads))
-    lines = (element("tr", *(element("td", cell) for cell in row)) for row in rows)
-    return element("table", element("thead", head), element("tbody", *lines))

@@ -1,9 +1,9 @@
-"""The verdict in words: what holds, how sure that is, at what cost, and how far the search was right.
+"""The verdict in words: what holds, how sure, at what cost, and how far the search was right.
 
-Three numbers are never mixed up: a *score* is the mean of a mechanism's own trainings in the search,
-of the best of many too high; an *estimate* is what the search believes; a *fresh* mean is of
-trainings with seeds that the search never saw. Who leads is said of the search's own best, chosen
-before any fresh seed, so that fresh numbers are not those of a lucky one.
+Three numbers are never mixed up: a *score* is the mean of a mechanism's own trainings in the
+search, of the best of many too high; an *estimate* is what the search believes; a *fresh* mean is
+of trainings with seeds that the search never saw. Who leads is said of the search's own best,
+chosen before any fresh seed, so that fresh numbers are not those of a lucky one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from nas.report.trials import points
 from nas.report.units import FRACTION, duration, header, percent, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from nas.objectives import Objective
     from nas.report.page.content import Content
     from nas.store import Candidate
 
@@ -66,36 +67,29 @@ def _confirmed(content: Content, best: Candidate) -> Verdict:
     gain = content.gain(FRESH["search"], key)
     assert found is not None
     mean, error, seeds = found
-    headline = (
-        f"{name} {_leads(gain, metric.direction)} standard attention"
-        + (f" by {_points(gain, metric.unit)}" if _is_clear(gain) else "")
-        + f", trained again with {plural(seeds, 'fresh seed')}."
-        if gain
-        else f"{name} holds {_value(mean, error, metric.unit)} with {plural(seeds, 'fresh seed')}."
-    )
-    figures = [(_value(mean, error, metric.unit), f"{metric.name}, fresh seeds", "fresh")]
+    reached = _value(mean, error, metric.unit)
+    headline = f"{name} reaches {reached} with {plural(seeds, 'fresh seed')}"
+    if gain:
+        headline = f"{name} {_leads(gain, metric.direction)} standard attention"
+        headline += f" by {_points(gain, metric.unit).lstrip('+−')}" if _is_clear(gain) else ""
+        headline += _still(content, key, titles)
+    figures = [(reached, f"{metric.name}, fresh seeds", "fresh")]
     if gain:
         figures.append((_points(gain, metric.unit), f"over {STANDARD}, fresh seeds", "fresh"))
-    for title in titles:
-        if over := content.gain(title, key):
-            figures.append((_points(over, metric.unit), f"over {STANDARD}, {title}", "long"))
+    figures += [
+        (_points(over, metric.unit), f"over {STANDARD}, {title}", "long")
+        for title in titles
+        if (over := content.gain(title, key))
+    ]
     figures += _cost_figures(content, key)
-    return Verdict(
-        headline,
-        tuple(
-            filter(
-                None,
-                (
-                    _held(content, key),
-                    *(_longer(content, title, key) for title in titles),
-                    _cheaper(content, key),
-                    _calibrated(content, best),
-                    effort(content),
-                ),
-            )
-        ),
-        tuple(figures),
-    )
+    said = [
+        _held(content, key),
+        *(_longer(content, title, key) for title in titles),
+        _cheaper(content, key),
+        _calibrated(content, best),
+        effort(content),
+    ]
+    return Verdict(f"{headline}.", tuple(filter(None, said)), tuple(figures))
 
 
 def _unconfirmed(content: Content) -> Verdict:
@@ -113,7 +107,8 @@ def _unconfirmed(content: Content) -> Verdict:
         effort(content),
     ]
     figures = [(shown, f"{objective.name}, {kind}", kind), *_cost_figures(content, key)]
-    return Verdict(f"{name} is the best so far, and not yet confirmed.", tuple(said), tuple(figures))
+    headline = f"{name} is the best so far, and not yet confirmed."
+    return Verdict(headline, tuple(said), tuple(figures))
 
 
 def _held(content: Content, key: str) -> str:
@@ -144,10 +139,24 @@ def _longer(content: Content, title: str, key: str) -> str:
     gain = content.gain(title, key)
     if gain is None:
         return f"{said}."
-    word = {True: "the lead holds", False: "the lead is gone"}[
-        _is_clear(gain) and _is_better(gain, metric.direction)
-    ]
-    return f"{said}, {_points(gain, metric.unit)} over standard attention: {word}."
+    return f"{said}, {_points(gain, metric.unit)} over standard attention: {_lasts(gain, metric)}."
+
+
+def _still(content: Content, key: str, titles: Sequence[str]) -> str:
+    """What becomes of a lead under a longer task or on the test set, for the headline."""
+    metric, gain = content.metric, content.gain(FRESH["search"], key)
+    assert metric is not None
+    if not titles or gain is None or not (_is_clear(gain) and _is_better(gain, metric.direction)):
+        return ""
+    last = content.gain(titles[-1], key)
+    where = "on the test set" if titles[-1].startswith("test") else "trained longer"
+    return f"; {where}, {_lasts(last, metric)}" if last else ""
+
+
+def _lasts(gain: Gain, metric: Objective) -> str:
+    if _is_clear(gain) and _is_better(gain, metric.direction):
+        return "the lead holds"
+    return "it falls behind" if _is_clear(gain) else "the lead is gone"
 
 
 def _cheaper(content: Content, best: str) -> str:
@@ -202,10 +211,10 @@ def effort(content: Content) -> str:
     failed = f"{counts.failed} failed" if counts.failed else "none failed"
     busy = f", workers busy {percent(content.busy)} %" if content.busy is not None else ""
     return (
-        f"{plural(counts.proposed, 'proposal')}: {counts.evaluated:,} mechanisms trained ({failed}), "
-        f"{counts.repeated} trained again, {counts.replayed} known already, {counts.rejected} not "
-        f"legal; {duration(content.wall_seconds)}, {duration(content.core_seconds)} of core "
-        f"time{busy}."
+        f"{plural(counts.proposed, 'proposal')}: {counts.evaluated:,} mechanisms trained "
+        f"({failed}), {counts.repeated} trained again, {counts.replayed} known already, "
+        f"{counts.rejected} not legal; {duration(content.wall_seconds)}, "
+        f"{duration(content.core_seconds)} of core time{busy}."
     )
 
 
@@ -249,4 +258,3 @@ def _value(mean: float, error: float | None, unit: str) -> str:
 def _points(gain: Gain, unit: str) -> str:
     shown = points(*gain, unit).translate(MINUS)
     return f"{shown} points" if unit == FRACTION else shown
-

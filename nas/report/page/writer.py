@@ -1,9 +1,9 @@
 """Write a page: one HTML file that shows runs, and never asks for anything else.
 
 A strict content policy allows the page's own script and style by their hashes, and nothing beside
-them: no request, no other script, no form. Data are base64, which cannot end the element that holds
-them. Scripts are ES modules of one concern each (scripts/). Inline ones cannot import each other, so
-each becomes a function that gives its exports, after those that it imports.
+them: no request, no other script, no form. Data are base64, which cannot end the element that
+holds them. Scripts are ES modules of one concern each (scripts/). Inline ones cannot import each
+other, so each becomes a function that gives its exports, after those that it imports.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def bundle() -> str:
         exported = ", ".join(_EXPORT.findall(text))
         inner = _EXPORT.sub(lambda found: found[0].removeprefix("export "), text)
         inner = _IMPORT.sub(r"const {\1} = modules.\2;", inner).strip()
-        texts[name] = f"// {name}.js\nmodules.{name} = (() => {{\n{inner}\nreturn {{ {exported} }};\n}})();\n"
+        scope = f"(() => {{\n{inner}\nreturn {{ {exported} }};\n}})()"
+        texts[name] = f"// {name}.js\nmodules.{name} = {scope};\n"
 
     add(MAIN)
     return "\n".join(["", "const modules = {};", *texts.values()])

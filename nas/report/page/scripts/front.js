@@ -2,27 +2,26 @@
 
 import { html, svg } from "./dom.js";
 import { tick } from "./format.js";
-import { labels, least } from "./labels.js";
+import { labels } from "./labels.js";
 import { cloud, colours, mark, sharpened, stroke } from "./marks.js";
+import { Pointer } from "./pointer.js";
 import { range, Scale } from "./scale.js";
-import { brief, lead } from "./tip.js";
 
 const MARGIN = { left: 62, right: 18, top: 34, bottom: 52 };
-const REACH = 18; // pixels from which a point is still meant
-const CLICK = 4; // pixels that a click may slip
 
 export class Front {
   constructor(root, controls, { runs, state, filter, tip }) {
-    Object.assign(this, { root, runs, state, filter, tip, places: [] });
+    Object.assign(this, { root, runs, state, filter, places: [] });
+    this.pointer = new Pointer(this, tip);
     this.canvas = html("canvas", { "aria-hidden": "true" });
     this.over = svg("svg", {
       tabindex: "0", role: "application",
       "aria-label": "The front. Left and right arrows step through its members, Enter opens one, Escape ends the box.",
-      onpointermove: (event) => this.point(event),
-      onpointerleave: () => this.leave(),
-      onpointerdown: (event) => this.press(event),
-      onpointerup: (event) => this.release(event),
-      onkeydown: (event) => this.type(event),
+      onpointermove: (event) => this.pointer.move(event),
+      onpointerleave: () => this.pointer.leave(),
+      onpointerdown: (event) => this.pointer.press(event),
+      onpointerup: (event) => this.pointer.release(event),
+      onkeydown: (event) => this.pointer.type(event),
     });
     root.append(html("div", { class: "chart live" }, this.canvas, this.over));
     controls.append(...this.controls());
@@ -99,7 +98,8 @@ export class Front {
 
   paint(context) {
     const colour = colours(this.root);
-    const paper = colour("paper");
+    const paper = colour("card");
+    this.stairs = [];
     this.runs.forEach((run, index) => {
       const { xs, ys } = this.places[index];
       const mask = this.filter.mask(run);
@@ -162,6 +162,7 @@ export class Front {
     if (!places.length) return;
     places.push([signs[0] > 0 ? this.frame.right : this.frame.left, places.at(-1)[1]]);
     stroke(context, colour, 1.6, ...places);
+    this.stairs.push(...along(places));
   }
 
   /** Axes, labels, box, and the marks of what is chosen: what changes without the points. */
@@ -197,10 +198,11 @@ export class Front {
   }
 
   marks() {
-    return this.runs.flatMap((run) => {
+    const points = this.runs.flatMap((run) => {
       const { xs, ys } = this.places[run.index];
       return this.marked(run).map((i) => [xs[i], ys[i]]);
     });
+    return [...points, ...this.stairs];
   }
 
   /** Labels: the named mechanisms, and best, knee and cheapest. */
@@ -235,90 +237,9 @@ export class Front {
     if (Number.isFinite(score)) this.chosen.append(svg("circle", { class: "mark ring", cx: x, cy: score, r: 4 }));
   }
 
-  /** The nearest mechanism within reach; marked ones are meant from further away. */
-  nearest(x, y) {
-    let [found, low] = [null, REACH ** 2];
-    this.runs.forEach((run, index) => {
-      const { xs, ys } = this.places[index];
-      const mask = this.filter.mask(run);
-      for (let i = 0; i < xs.length; i++) {
-        const away = (xs[i] - x) ** 2 + (ys[i] - y) ** 2;
-        if (away < low && mask[i] && xs[i] >= 0) [found, low] = [{ run, i }, away];
-      }
-      for (const i of this.marked(run)) {
-        const away = 0.3 * ((xs[i] - x) ** 2 + (ys[i] - y) ** 2);
-        if (away < low && mask[i] && xs[i] >= 0) [found, low] = [{ run, i }, away];
-      }
-    });
-    return found;
-  }
-
-  at(event) {
-    const { left, top, width } = this.over.getBoundingClientRect();
-    const scale = this.width / width;
-    return [(event.clientX - left) * scale, (event.clientY - top) * scale];
-  }
-
-  point(event) {
-    const [x, y] = this.at(event);
-    if (this.from) return this.stretch(x, y);
-    const found = this.nearest(x, y);
-    this.ring.replaceChildren();
-    if (!found) return this.tip.hide();
-    this.halo(found);
-    this.tip.show(event.clientX, event.clientY, ...this.said(found));
-  }
-
-  halo({ run, i }) {
-    const { xs, ys } = this.places[run.index];
-    this.ring.replaceChildren(svg("circle", { class: "hover", cx: xs[i], cy: ys[i], r: 9 }));
-  }
-
-  said({ run, i }) {
-    const found = this.up.isMetric && lead(run, i, this.up.name, "fresh");
-    const line = found && html("p", { class: "tip-lead" }, `${found} over mha, between equal fresh seeds`);
-    return [...brief(run, i, this.runs.length > 1), line].filter(Boolean);
-  }
-
-  leave() {
-    if (this.from) return;
-    this.ring.replaceChildren();
-    this.tip.hide();
-  }
-
-  press(event) {
-    if (event.button !== 0) return;
-    this.from = this.at(event);
-    this.over.setPointerCapture(event.pointerId);
-  }
-
-  stretch(x, y) {
-    const [x0, y0] = this.from;
-    if (Math.hypot(x - x0, y - y0) < CLICK) return;
-    this.tip.hide();
-    this.outline(Math.min(x, x0), Math.min(y, y0), Math.abs(x - x0), Math.abs(y - y0));
-  }
-
   outline(x, y, width, height) {
     for (const [name, value] of Object.entries({ x, y, width, height, visibility: "visible" }))
       this.rectangle.setAttribute(name, value);
-  }
-
-  release(event) {
-    if (!this.from) return;
-    const [[x0, y0], [x1, y1]] = [this.from, this.at(event)];
-    this.from = null;
-    if (Math.hypot(x1 - x0, y1 - y0) < CLICK) {
-      const found = this.nearest(x1, y1);
-      if (found) this.state.set({ run: found.run.name, id: found.run.digests[found.i] });
-      else this.state.set({ box: "" });
-      return;
-    }
-    const ends = [
-      ...[x0, x1].map((at) => this.x.value(at)).sort((a, b) => a - b),
-      ...[y0, y1].map((at) => this.y.value(at)).sort((a, b) => a - b),
-    ];
-    this.state.set({ box: ends.map((end) => Number(end.toPrecision(5))).join(",") });
   }
 
   showBox() {
@@ -328,24 +249,13 @@ export class Front {
     const [x, y] = [this.x.place(left), this.y.place(high)];
     this.outline(x, y, this.x.place(right) - x, this.y.place(low) - y);
   }
+}
 
-  type(event) {
-    if (event.key === "Escape") return this.state.set({ box: "" });
-    if (event.key === "Enter") return document.getElementById("mechanism").scrollIntoView({ behavior: "smooth" });
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    const run = this.runs.find((one) => one.name === this.state.get("run")) ?? this.runs[0];
-    const { xs } = this.places[run.index];
-    const order = run.members.filter((i) => xs[i] >= 0).sort((a, b) => xs[a] - xs[b]);
-    const current = run.find(this.state.get("id"));
-    const from = order.includes(current)
-      ? order.indexOf(current)
-      : order.indexOf(least(order, (i) => Math.abs(xs[i] - (xs[current] ?? 0)))) - step;
-    const i = order[Math.min(Math.max(from + step, 0), order.length - 1)];
-    this.state.set({ run: run.name, id: run.digests[i] });
-    const { left, top } = this.over.getBoundingClientRect();
-    this.halo({ run, i });
-    this.tip.show(left + xs[i], top + this.places[run.index].ys[i], ...this.said({ run, i }));
-  }
+/** Places along a line of straight pieces, some pixels apart: what labels should not cover. */
+function along(places) {
+  return places.slice(1).flatMap(([x, y], i) => {
+    const [fromX, fromY] = places[i];
+    const count = Math.ceil(Math.hypot(x - fromX, y - fromY) / 12);
+    return Array.from({ length: count }, (_, j) => [fromX + ((x - fromX) * j) / count, fromY + ((y - fromY) * j) / count]);
+  });
 }

@@ -3,16 +3,17 @@
 import { svg } from "./dom.js";
 
 const [GAP, LAYER, HEIGHT, LETTER] = [22, 66, 38, 7.1];
+const ROUNDS = 120;
 
 /** Draw a genome; `fresh` holds the nodes that its parent has not. */
 export function graph(genome, roles, fresh = new Set()) {
-  const boxes = arranged(laidOut(genome));
+  const boxes = arranged(bent(laidOut(genome)));
   const right = Math.max(...boxes.map((box) => box.x + box.width / 2)) + 8;
   const left = Math.min(...boxes.map((box) => box.x - box.width / 2)) - 8;
   const height = (Math.max(...boxes.map((box) => box.layer)) + 1) * LAYER;
   const by = new Map(boxes.map((box) => [box.ref, box]));
   const edges = boxes.flatMap((box) => box.inputs.map((ref) => edge(by.get(ref), box)));
-  const shapes = boxes.map((box) => shape(box, roles, fresh));
+  const shapes = boxes.filter((box) => box.kind !== "bend").map((box) => shape(box, roles, fresh));
   return svg("svg", { viewBox: `${left} 0 ${right - left} ${height}`, width: right - left, role: "img" },
     svg("title", {}, "Graph of the mechanism"), edges, shapes);
 }
@@ -49,28 +50,47 @@ function late(boxes) {
   return boxes;
 }
 
-/** Places across: under what is read, beside each other where they would overlap. */
+/** Long edges pass through a narrow box in each layer between, so that none hides behind a box. */
+function bent(boxes) {
+  const by = new Map(boxes.map((box) => [box.ref, box]));
+  const all = [...boxes];
+  for (const box of boxes)
+    box.inputs = box.inputs.map((ref) => {
+      let last = by.get(ref);
+      for (let layer = last.layer + 1; layer < box.layer; layer++) {
+        const bend = { ref: `${ref}>${box.ref}@${layer}`, inputs: [last.ref], layer, width: 6, kind: "bend" };
+        by.set(bend.ref, bend);
+        all.push(bend);
+        last = bend;
+      }
+      return last.ref;
+    });
+  return all.sort((a, b) => a.layer - b.layer);
+}
+
+/** Places across: near what is read and what reads, beside each other where they would overlap. */
 function arranged(boxes) {
   const by = new Map(boxes.map((box) => [box.ref, box]));
-  let next = 0;
-  for (const box of boxes) {
-    box.x = box.inputs.length ? mean(box.inputs.map((ref) => by.get(ref).x)) : (next += box.width + GAP) - box.width / 2;
-  }
-  for (let round = 0; round < 8; round++) {
-    for (const box of boxes) {
-      const readers = boxes.filter((one) => one.inputs.includes(box.ref));
-      const around = [...box.inputs.map((ref) => by.get(ref).x), ...readers.map((one) => one.x)];
-      if (around.length && (round % 2 || box.inputs.length)) box.x = 0.4 * box.x + 0.6 * mean(around);
+  const around = new Map(boxes.map((box) => [box, []]));
+  for (const box of boxes)
+    for (const ref of box.inputs) {
+      around.get(box).push(by.get(ref));
+      around.get(by.get(ref)).push(box);
     }
+  let next = 0;
+  for (const box of boxes)
+    box.x = box.inputs.length ? mean(box.inputs.map((ref) => by.get(ref).x)) : (next += box.width + GAP) - box.width / 2;
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const box of boxes)
+      if (around.get(box).length) box.x = 0.5 * box.x + 0.5 * mean(around.get(box).map((other) => other.x));
     apart(boxes);
   }
   return boxes;
 }
 
-/** Push boxes of a layer, and wires that pass through it, apart. */
+/** Push boxes of a layer apart. */
 function apart(boxes) {
-  const layers = Map.groupBy(boxes, (box) => box.layer);
-  for (const own of layers.values()) {
+  for (const own of Map.groupBy(boxes, (box) => box.layer).values()) {
     own.sort((a, b) => a.x - b.x);
     for (let round = 0; round < own.length; round++)
       for (let i = 1; i < own.length; i++) {
@@ -80,10 +100,12 @@ function apart(boxes) {
   }
 }
 
+/** A wire between two boxes; at a bend it goes straight through. */
 function edge(from, to) {
-  const [y0, y1] = [from.layer * LAYER + 8 + HEIGHT, to.layer * LAYER + 8];
-  const bend = Math.max(14, (y1 - y0) / 2);
-  return svg("path", { class: "edge", d: `M${from.x} ${y0}C${from.x} ${y0 + bend} ${to.x} ${y1 - bend} ${to.x} ${y1}` });
+  const y0 = from.layer * LAYER + (from.kind === "bend" ? 8 + HEIGHT / 2 : 8 + HEIGHT);
+  const y1 = to.layer * LAYER + (to.kind === "bend" ? 8 + HEIGHT / 2 : 8);
+  const middle = (y0 + y1) / 2;
+  return svg("path", { class: "edge", d: `M${from.x} ${y0}C${from.x} ${middle} ${to.x} ${middle} ${to.x} ${y1}` });
 }
 
 function shape(box, roles, fresh) {

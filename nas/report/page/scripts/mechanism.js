@@ -35,13 +35,19 @@ export class Mechanism {
       run.of("note").at(i) && html("p", { class: "note" }, run.of("note").at(i)),
       html("div", { class: "panels" },
         panel("What is known", this.known(run, i), "known"),
-        panel("Graph", html("div", { class: "scroll graph" }, graph(run.genome(i), this.roles, steps[0].fresh)), "graph", steps[0].from >= 0 && "outlined: not in its parent"),
+        panel("Graph", [this.key(run.genome(i)), html("div", { class: "scroll graph" }, graph(run.genome(i), this.roles, steps[0].fresh))], "graph", steps[0].from >= 0 && "thick edge: not in its parent"),
         panel("Costs beside standard attention", this.costs(run, i), "costs"),
+        panel("Take it", this.take(run, i), "take"),
         panel("Where it came from", this.lineage(run, steps), "lineage"),
         panel("Learning curves", this.curves(run, i), "curves"),
-        panel("Trainings", this.trainings(run, i), "trainings"),
-        panel("Take it", this.take(run, i), "take")),
+        panel("Trainings", this.trainings(run, i), "trainings")),
     ].filter(Boolean);
+  }
+
+  /** Which colour is which role, of those in a graph. */
+  key(genome) {
+    const own = [...new Set(genome.graph_def.map((node) => this.roles[node.op] ?? "other"))];
+    return html("p", { class: "roles" }, own.map((role) => html("span", { class: `role-${role}` }, role)));
   }
 
   known(run, i) {
@@ -103,11 +109,11 @@ export class Mechanism {
       ...(run.reference >= 0 && run.reference !== i ? of(run.reference, name, "base", "mha") : []),
       ...of(i, name, "own", run.called(i)),
     ];
-    const fresh = run.confirmed(i).map((one) => ({ values: one.curve, kind: "fresh", words: `${one.title}, seed ${one.seed}` }));
+    const fresh = run.confirmed(i).map((one) => ({ values: one.curve, kind: one.title === "fresh" ? "fresh" : "fresh long", words: `${one.title}, seed ${one.seed}` }));
     if (!lines("loss").some((line) => line.values.length)) return html("p", { class: "note" }, "No training has reported.");
     return [
       html("div", { class: "pair" }, metric && curves([...fresh, ...lines(metric.name)], metric.title, factor), curves(lines("loss"), "training loss")),
-      html("p", { class: "note" }, "strong: the search's trainings; grey: standard attention's; green: fresh seeds"),
+      html("p", { class: "note" }, "blue: the search's trainings; grey: standard attention's; green: fresh seeds, dashed under another task or on the test set"),
     ];
   }
 
