@@ -74,7 +74,7 @@ def _genomes(
 def _fill(
     database: Database, genomes: list[tuple[Genome, str]], size: int, rng: np.random.Generator
 ) -> None:
-    quality, members = rng.normal(0.33, 0.04, size).clip(0.1, 0.6), 0
+    quality = rng.normal(0.33, 0.04, size).clip(0.1, 0.6)
     times, macs = rng.lognormal(2.5, 0.7, size), rng.integers(0, 6_000_000, size)
     # What costs more is better, but for some luck.
     quality = quality + 0.05 * np.log1p(times) - 0.12
@@ -108,7 +108,6 @@ def _fill(
             belief = Estimate(keys[i], means, {"accuracy": 0.01}, float(rng.random()), i in front)
             last = -(-size // POPULATION) - 1
             database.insert("estimates", rows.to_row(belief) | {"generation": last})
-        members += i in front
     for number in range(-(-size // POPULATION)):
         ended = rows.from_datetime(NOON + timedelta(seconds=10 + (number + 1) * POPULATION))
         share = 1 - 0.7 * 0.995**number

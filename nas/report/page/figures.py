@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nas.objectives import Objective
-    from nas.report.page.content import Content
-    from nas.store import Candidate
+    from nas.report.page.content import Content, Mechanism
+
+    Axes = tuple[Objective, Objective]
 
 WIDTH: Final = 1120.0
 ROW: Final = 34.0
@@ -47,63 +48,70 @@ def factor(objective: Objective) -> float:
 
 
 def front_figure(contents: Sequence[Content]) -> Markup:
-    """The fronts of all runs, by the first run's first cost and first metric; all but scores."""
-    across, up = axes_of(contents[0].setup.objectives)
-    shown = [c for c in contents if {across.name, up.name} <= {o.name for o in c.setup.objectives}]
-    points_of = [[_place(m, across, up) for m in c.members] for c in shown]
-    clouds = [_cloud(c, across, up) for c in shown]
-    every = [place for own in (*points_of, *clouds) for place in own]
+    """All mechanisms by the first run's first cost and first metric: fronts, named ones, clouds."""
+    axes = axes_of(contents[0].setup.objectives)
+    names = {objective.name for objective in axes}
+    shown = [c for c in contents if names <= {o.name for o in c.setup.objectives}]
+    clouds = [{key: _place(m, axes) for key, m in c.trained.items()} for c in shown]
+    every = [place for cloud in clouds for place in cloud.values() if place]
+    across, up = axes
     x = Scale.over([a for a, _ in every], 64, WIDTH - 20, may_be_log=across.direction == "min")
     y = Scale.over([b for _, b in every], 470, 40)
     parts = [
         frame(x, header(across.name, across.unit), y.end, y.start),
         side(y, header(up.name, up.unit), x.start, x.end),
     ]
-    for index, (content, own, cloud) in enumerate(zip(shown, points_of, clouds, strict=True)):
-        drawn = [dots([(x(a), y(b)) for a, b in cloud], "cloud")]
-        signs = [-1 if o.direction == "max" else 1 for o in (across, up)]
-        corners = [own[i] for i in non_dominated([(signs[0] * a, signs[1] * b) for a, b in own])]
-        steps = [(x(a), y(b)) for a, b in sorted({*corners})]
-        if steps and (across.direction, up.direction) == ("min", "max"):
-            drawn.append(stairs(steps, "stairs"))
-        drawn += [_member(content, m, (across, up), (x, y)) for m in content.members]
+    for index, (content, cloud) in enumerate(zip(shown, clouds, strict=True)):
+        places = {key: (x(at[0]), y(at[1])) for key, at in cloud.items() if at}
+        members = [str(m.proposal.key) for m in content.members]
+        drawn = [dots(places.values(), "cloud"), *_stairs([places[key] for key in members], axes)]
+        drawn += [
+            _marked(content, key, places[key], y)
+            for key in dict.fromkeys([*members, *content.names])
+            if key in places
+        ]
         parts.append(element("g", *drawn, class_=run_class(index)))
     return drawing(WIDTH, 520, "The front: every mechanism by cost and quality", *parts)
 
 
-def axes_of(objectives: Sequence[Objective]) -> tuple[Objective, Objective]:
+def _stairs(places: Sequence[tuple[float, float]], axes: Axes) -> list[Markup]:
+    """The staircase through what no other member beats in these two; in pixels, up is less."""
+    if [o.direction for o in axes] != ["min", "max"] or not places:
+        return []
+    return [stairs(sorted({places[i] for i in non_dominated(places)}), "stairs")]
+
+
+def _place(one: Mechanism, axes: Axes) -> tuple[float, float] | None:
+    """Where a mechanism is believed to be; None while it has no result."""
+    values = one.result.objectives if one.result else None
+    if values is None:
+        return None
+    across, up = (factor(objective) * values[objective.name] for objective in axes)
+    return across, up
+
+
+def _marked(content: Content, key: str, at: tuple[float, float], y: Scale) -> Markup:
+    """A member of the front, or a named mechanism, with its error bar and its fresh mean."""
+    one, metric, (left, top) = content.trained[key], content.metric, at
+    is_named = key in content.names
+    shape, name = "diamond" if is_named else "disc", content.called(key)
+    estimate = one.result.estimate if one.result else None
+    error = estimate.errors.get(metric.name, 0.0) if estimate and metric else 0.0
+    half = abs(y(factor(metric) * error) - y(0.0)) if metric else 0.0
+    fresh = spread(content.values(FRESH["search"], key)) if metric else None
+    return join(
+        bar(left, top - half, left, top + half, shape) if half else None,
+        mark("square", left + 5, y(factor(metric) * fresh[0]), 3.5) if fresh and metric else None,
+        mark(shape, left, top, 5, f"{name}: {one.formula}"),
+        text(left + 11, top + 4, name, "start", "name named") if is_named else None,
+    )
+
+
+def axes_of(objectives: Sequence[Objective]) -> Axes:
     """What goes across and up: the first cost if there is one, and the first metric."""
     up = next((o for o in objectives if o.is_metric), objectives[0])
     others = [o for o in objectives if o is not up] or [up]
     return min(others, key=lambda o: (o.is_metric, o.direction != "min")), up
-
-
-def _place(member: Candidate, across: Objective, up: Objective) -> tuple[float, float]:
-    values = member.objectives
-    return factor(across) * values[across.name], factor(up) * values[up.name]
-
-
-def _cloud(content: Content, across: Objective, up: Objective) -> list[tuple[float, float]]:
-    """All that were trained, where they are believed to be."""
-    found = (m.result.objectives for m in content.mechanisms if m.result)
-    return [
-        (factor(across) * values[across.name], factor(up) * values[up.name])
-        for values in found
-        if values
-    ]
-
-
-def _member(
-    content: Content, member: Candidate, axes: tuple[Objective, Objective], to: tuple[Scale, Scale]
-) -> Markup:
-    """A member of the front with its error bar; a named mechanism is a diamond."""
-    (a, b), (x, y) = _place(member, *axes), to
-    key, error = str(member.proposal.key), factor(axes[1]) * member.errors.get(axes[1].name, 0.0)
-    shape = "diamond" if key in content.names else "disc"
-    return join(
-        bar(x(a), y(b - error), x(a), y(b + error), shape) if error else None,
-        mark(shape, x(a), y(b), 5, f"{content.called(key)}: {member.proposal.formula}"),
-    )
 
 
 def holds_figure(content: Content) -> Markup | None:

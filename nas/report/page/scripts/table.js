@@ -38,7 +38,7 @@ export class Table {
       event.preventDefault();
       this.search.focus();
     });
-    const load = html("button", { type: "button", id: "csv", onclick: () => save(`${this.runs.map((run) => run.name).join("_")}.csv`, csv(this.columns, this.rows.map((row) => this.of(row))), "text/csv") }, "CSV");
+    const load = html("button", { type: "button", id: "csv", onclick: () => save(`${this.runs.map((run) => run.name).join("_")}.csv`, csv(this.columns, Array.from(this.rows, (row) => this.of(row))), "text/csv") }, "CSV");
     return [this.search, this.kind, load, this.count];
   }
 

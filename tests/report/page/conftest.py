@@ -1,0 +1,100 @@
+"""A page of the recorded example, and a real browser to open it in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nas.report.page import write_report
+from nas.report.page.content import Content, read_content
+from nas.store import open_run
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "runs" / "example"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# What a page says of itself when every view stands.
+READY = "html[data-ready]"
+
+
+@pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, since reading a database may leave files beside it."""
+    folder = tmp_path_factory.mktemp("runs") / "example"
+    shutil.copytree(EXAMPLE, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def content(example: Path) -> Content:
+    with open_run(example) as run:
+        return read_content(run, "example", "example")
+
+
+@pytest.fixture(scope="session")
+def page_file(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(example, tmp_path_factory.mktemp("page") / "example.html")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The browser that NAS_BROWSER names, which must be there then; else one that is found."""
+    named = os.environ.get("NAS_BROWSER")
+    program = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), None)
+    if program is None:
+        assert not named, f"NAS_BROWSER names {named!r}, which is no program here"
+        pytest.skip("no browser is installed (chromium)")
+    if named:
+        import playwright.sync_api as playwright
+    else:
+        playwright = pytest.importorskip("playwright.sync_api", reason="playwright is missing")
+    with playwright.sync_playwright() as started:
+        # A browser's own sandbox does not work for root, which containers often are.
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page that is open, and all that it said, asked for and failed at."""
+
+    def __init__(self, browser: Any, path: Path, fragment: str, options: dict[str, Any]) -> None:
+        self.context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, **options}
+        )
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.said.append(f"dialog {dialog.message}"))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(path.as_uri() + fragment)
+        if options.get("java_script_enabled", True):
+            self.page.wait_for_selector(READY, state="attached")
+
+    def text(self, selector: str) -> str:
+        return str(self.page.inner_text(selector))
+
+    @property
+    def fragment(self) -> str:
+        return str(self.page.evaluate("location.hash"))
+
+
+@pytest.fixture
+def look(browser: Any) -> Iterator[Callable[..., Opened]]:
+    """Opens pages, and sees in the end that none said, asked for or tried anything."""
+    opened: list[Opened] = []
+
+    def look(path: Path, fragment: str = "", **options: Any) -> Opened:
+        opened.append(Opened(browser, path, fragment, options))
+        return opened[-1]
+
+    yield look
+    for one in opened:
+        one.context.close()
+        assert one.said == []
+        assert [url for url in one.asked if not url.startswith(("file:", "blob:"))] == []

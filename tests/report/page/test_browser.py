@@ -1,0 +1,252 @@
+"""The page in a real browser: what a person sees of it, and what it never does."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from nas.report.page import write_report
+from nas.report.page.content import Content
+from nas.report.units import amount
+from nas.store.database import Database
+from nas.store.folder import DATABASE_FILE
+
+pytestmark = pytest.mark.browser
+
+CHART = ".chart svg"
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m'\"&"
+
+
+def counted(opened: Any) -> tuple[int, int]:
+    """How many mechanisms the table shows, and of how many."""
+    shown, whole = opened.text("#filter .count").replace(",", "").split(" of ")
+    return int(shown), int(whole)
+
+
+def state(opened: Any) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(opened.fragment.lstrip("#")).items()}
+
+
+def hover(opened: Any, selector: str) -> None:
+    """Point at the middle of something in the chart."""
+    opened.page.locator(CHART).scroll_into_view_if_needed()
+    box = opened.page.locator(selector).bounding_box()
+    opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+
+def drag(opened: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """Draw a box in the chart; places are shares of its width and height."""
+    opened.page.locator(CHART).scroll_into_view_if_needed()
+    box = opened.page.locator(CHART).bounding_box()
+    at = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in (start, end)]
+    opened.page.mouse.move(*at[0])
+    opened.page.mouse.down()
+    opened.page.mouse.move(*at[1], steps=4)
+    opened.page.mouse.up()
+
+
+def test_page_opens_quietly_and_is_drawn(look: Callable[..., Any], page_file: Path) -> None:
+    opened = look(page_file)
+    assert opened.asked == [page_file.as_uri()]
+    assert "leads standard attention by" in opened.text("h1")
+    shot = Image.open(io.BytesIO(opened.page.locator(CHART).screenshot()))
+    assert len(shot.convert("RGB").getcolors(1_000_000)) > 100
+    bars = Image.open(io.BytesIO(opened.page.locator("#timeline canvas").screenshot()))
+    assert len(bars.convert("RGB").getcolors(1_000_000)) > 20
+
+
+def test_hover_shows_the_values_of_the_store(
+    look: Callable[..., Any], page_file: Path, content: Content
+) -> None:
+    opened, best = look(page_file), content.members[0]
+    hover(opened, "circle.chosen")
+    told = opened.text("#tip")
+    assert best.digest[:8] in told
+    assert " ".join(best.proposal.formula.split()) in " ".join(told.split())
+    assert amount(best.objectives["accuracy"], "fraction", best.errors["accuracy"]) in told
+    assert amount(best.scores["accuracy"], "fraction") in told
+    assert amount(best.objectives["macs"]) in told
+    assert amount(best.objectives["time_ms"]) in told
+    fresh = list(content.values("fresh", str(best.proposal.key)).values())
+    assert f"{100 * sum(fresh) / len(fresh):.1f} ± " in told
+
+
+def test_box_filters_the_table_and_the_address_brings_it_back(
+    look: Callable[..., Any], page_file: Path, content: Content
+) -> None:
+    opened = look(page_file)
+    drag(opened, (0.3, 0.1), (0.6, 0.5))
+    left, right, low, high = map(float, state(opened)["box"].split(","))
+    values = [m.result.objectives for m in content.mechanisms if m.result and m.result.objectives]
+    inside = sum(left <= v["time_ms"] <= right and low <= v["accuracy"] <= high for v in values)
+    assert 0 < inside < len(values)
+    assert counted(opened) == (inside, len(content.mechanisms))
+    opened.page.click("#rows tbody tr[data-place='1']")
+    chosen = state(opened)["id"]
+    again = look(page_file, opened.fragment)
+    assert counted(again) == counted(opened)
+    assert state(again) == state(opened)
+    assert again.text("#mechanism h2").startswith(chosen[:8])
+    assert again.page.locator("rect.box").get_attribute("visibility") == "visible"
+    again.page.click("text=clear box")
+    assert counted(again)[0] == len(content.mechanisms)
+
+
+def test_words_and_comparisons_filter_and_columns_sort(
+    look: Callable[..., Any], page_file: Path, content: Content
+) -> None:
+    opened = look(page_file)
+    opened.page.keyboard.press("/")
+    opened.page.keyboard.type("softmax macs<1M -crossover")
+    wanted = [
+        m
+        for m in content.mechanisms
+        if "softmax" in f"{m.formula} {m.operator}".lower()
+        and m.operator != "crossover"
+        and m.costs.get("macs", 1e9) < 1e6
+    ]
+    assert counted(opened)[0] == len(wanted) > 0
+    opened.page.click("[data-sort='time_ms']")
+    opened.page.click("[data-sort='time_ms']")
+    first = opened.page.locator("#rows tbody tr[data-place='0'] td.id").inner_text()
+    least = min(wanted, key=lambda m: m.costs["time_ms"])
+    assert first == content.called(str(least.key))
+    with opened.page.expect_download() as download:
+        opened.page.click("#csv")
+    lines = Path(download.value.path()).read_bytes().decode().split("\r\n")
+    assert len(lines) == len(wanted) + 2
+    assert least.digest in lines[1]
+    assert repr(least.costs["time_ms"]) in lines[1]
+
+
+def test_graph_and_lineage_open(
+    look: Callable[..., Any], page_file: Path, content: Content
+) -> None:
+    opened, best = look(page_file), content.members[0]
+    genome = best.proposal.genome
+    streams = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
+    assert opened.page.locator(".graph svg .node").count() == len(genome.nodes) + len(streams) + 1
+    assert "class Attention" in str(opened.page.text_content(".take details pre"))
+    assert opened.page.locator(".curves svg .curve.own").count() == 2 * best.trainings
+    rows = opened.page.locator(".trainings tbody tr")
+    assert rows.count() == best.trainings + 10
+    steps = opened.page.locator(".lineage li")
+    parents = content.by_digest[best.digest].parents
+    assert steps.count() > 1
+    link = steps.nth(1).locator("a").first
+    assert link.get_attribute("data-id") in parents
+    link.click()
+    assert state(opened)["id"] in parents
+    assert opened.text("#mechanism h2").startswith(state(opened)["id"][:8])
+
+
+def test_lineage_names_the_edits(look: Callable[..., Any], page_file: Path) -> None:
+    """06ce36bb is 5e54ab23 with an output gate; that one lost W_V."""
+    told = look(page_file).text(".lineage ol")
+    assert re.search(r"06ce36bb insert.*\+ output_gate.*5e54ab23 project.*− W_V", told, re.DOTALL)
+
+
+def test_keys_step_through_the_front_and_the_table(
+    look: Callable[..., Any], page_file: Path, content: Content
+) -> None:
+    opened = look(page_file)
+    opened.page.focus(CHART)
+    opened.page.keyboard.press("ArrowLeft")
+    order = sorted(content.members, key=lambda m: m.objectives["time_ms"])
+    before = order[order.index(content.members[0]) - 1]
+    assert state(opened)["id"] == before.digest
+    assert before.digest[:8] in opened.text("#tip")
+    opened.page.focus("#rows .rows")
+    opened.page.keyboard.press("Home")
+    assert state(opened).get("id", content.members[0].digest) == content.members[0].digest
+
+
+def test_axes_can_be_chosen(look: Callable[..., Any], page_file: Path) -> None:
+    opened = look(page_file)
+    opened.page.select_option("#axis-x", "macs")
+    opened.page.select_option("#axis-y", "time_ms")
+    opened.page.select_option("#axis-as", "score")
+    titles = opened.page.locator(f"{CHART} text.axis").all_text_contents()
+    assert titles[0].startswith("MACs")
+    assert titles[1].startswith("time ms")
+    assert state(opened) | {"x": "macs", "y": "time_ms", "as": "score"} == state(opened)
+
+
+def test_page_can_be_read_without_scripts(
+    look: Callable[..., Any], page_file: Path, content: Content
+) -> None:
+    opened = look(page_file, java_script_enabled=False)
+    assert opened.page.locator("#table tbody tr").count() == len(content.members)
+    assert opened.page.locator("#chart .static svg").is_visible()
+    named = sum(key in content.trained for key in content.names)
+    assert opened.page.locator("#chart .mark.diamond").count() == named
+    assert not opened.page.locator("#axes").is_visible()
+    assert "nas search --space attention_v2" in opened.text("#repeat")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_follows_the_colour_scheme(
+    look: Callable[..., Any], page_file: Path, scheme: str
+) -> None:
+    opened = look(page_file, color_scheme=scheme)
+    shot = Image.open(io.BytesIO(opened.page.locator(CHART).screenshot())).convert("L")
+    middle = np.median(np.asarray(shot))
+    assert middle > 200 if scheme == "light" else middle < 60
+
+
+def test_page_fits_a_phone_and_paper(look: Callable[..., Any], page_file: Path) -> None:
+    opened = look(page_file, viewport={"width": 360, "height": 740})
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    opened.page.emulate_media(media="print")
+    assert opened.page.locator("#chart .static svg").is_visible()
+    assert not opened.page.locator(CHART).is_visible()
+
+
+def test_several_runs_lie_over_each_other(
+    look: Callable[..., Any], example: Path, recorded_run: Path, tmp_path: Path
+) -> None:
+    opened = look(write_report([example, recorded_run], tmp_path / "two.html"))
+    assert opened.page.locator("[data-toggle]").all_inner_texts() == ["example", "example (2)"]
+    both = counted(opened)[0]
+    opened.page.click("[data-toggle='example']")
+    second = counted(opened)[0]
+    assert 0 < second < both
+    assert state(opened)["off"] == "0"
+    opened.page.click("#rows tbody tr[data-place='0']")
+    assert unquote(state(opened)["run"]) == "example (2)"
+    assert "example (2)" in opened.text("#mechanism h2")
+
+
+def test_hostile_texts_are_shown_as_texts(
+    look: Callable[..., Any], recorded_run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / f"<b>{'x' * 8}"
+    shutil.copytree(recorded_run, folder)
+    database = Database.open_to_write(folder / DATABASE_FILE)
+    for change in (
+        "proposals SET formula = :text, operator = :text",
+        "proposals SET name = :text WHERE name IS NOT NULL",
+        "trials SET error = :text, worker = :text",
+        "sessions SET command = :text",
+    ):
+        database.execute(f"UPDATE {change}", text=HOSTILE)
+    database.stand_alone()
+    database.close()
+    opened = look(write_report(folder, tmp_path / "hostile.html"))
+    hover(opened, "circle.chosen")
+    shown = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\u001b")
+    for place in ("#tip", "#rows", "#mechanism", "#course", "#repeat"):
+        assert shown in opened.text(place), place
+    whole = opened.page.content()
+    assert "\u202e" not in whole
+    assert "\x1b" not in whole
+    assert opened.page.locator("img, b b").count() == 0

@@ -1,0 +1,65 @@
+"""Columns: what is packed is what a reader finds, read here as scripts/data.js does."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nas.report.page.columns import Columns
+
+
+class Reader:
+    """Unpacks what ``Columns`` packed."""
+
+    def __init__(self, packed: str) -> None:
+        whole = gzip.decompress(base64.b64decode(packed))
+        length = int.from_bytes(whole[:4], "little")
+        self.header, self._body = json.loads(whole[4 : 4 + length]), whole[4 + length :]
+
+    def column(self, about: dict[str, Any]) -> Any:
+        if about["type"] == "words":
+            return [about["words"][place] for place in self.column(about["places"])]
+        if about["type"] == "lists":
+            ends = np.cumsum(self.column(about["lengths"]))
+            return np.split(self.column(about["values"]), ends[:-1])
+        own = self._body[about["start"] : about["start"] + about["bytes"]]
+        if about["type"] == "text":
+            return json.loads(own)
+        size = int(about["type"][1])
+        order = np.frombuffer(own, np.uint8).reshape(size, -1).T.tobytes()
+        return np.frombuffer(order, f"<{about['type']}")
+
+
+def packed(make: Any) -> Any:
+    columns = Columns()
+    columns.texts(["what stands before"])
+    reader = Reader(columns.packed(make(columns)))
+    return reader.column(reader.header)
+
+
+@pytest.mark.parametrize(("type_", "digits"), [("f8", 16), ("f4", 7), ("f2", 3)])
+def test_numbers_keep_their_digits(type_: str, digits: int) -> None:
+    values = [0.0, -1.5, 1 / 3, 6_423_040.0, 1e-9]
+    found = packed(lambda columns: columns.numbers([*values, None], type_))
+    np.testing.assert_allclose(found[:-1], values, rtol=10.0**-digits)
+    assert np.isnan(found[-1])
+
+
+def test_texts_words_and_lists_are_the_same() -> None:
+    texts = ["</script>", "Σ·√d", "", "\ud800"]
+    assert packed(lambda columns: columns.texts(texts)) == texts
+    words = ["ok", "failed", "ok"]
+    assert packed(lambda columns: columns.words(words)) == words
+    lists = [[1], [], [7, 3]]
+    found = packed(lambda columns: columns.lists(lists, "i4"))
+    assert [own.tolist() for own in found] == lists
+
+
+def test_nothing_can_be_packed() -> None:
+    assert packed(lambda columns: columns.numbers([])).tolist() == []
+    assert packed(lambda columns: columns.texts([])) == []

@@ -1,0 +1,89 @@
+"""The file: one, whole, without an address to ask; and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nas
+from nas.errors import RunError
+from nas.report.page.writer import bundle
+
+
+def hashed(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_policy_allows_what_is_in_the_file_alone(page_file: Path) -> None:
+    text = page_file.read_text("utf-8")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', text, re.DOTALL)
+    assert policy is not None
+    rules = dict(rule.split(" ", 1) for rule in policy[1].replace("&#x27;", "'").split("; "))
+    assert rules == {
+        "default-src": "'none'",
+        "script-src": hashed(script),
+        "style-src": hashed(style),
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    assert set(re.findall(r"\w+://[\w./]+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_every_script_is_in_the_bundle_after_what_it_imports() -> None:
+    folder = resources.files("nas.report.page") / "scripts"
+    names = {path.name.removesuffix(".js") for path in folder.iterdir() if path.name[-3:] == ".js"}
+    text = bundle()
+    order = re.findall(r"^modules\.(\w+) =", text, re.MULTILINE)
+    assert set(order) == names
+    for name in order:
+        used = re.findall(r'from "\./(\w+)\.js"', (folder / f"{name}.js").read_text("utf-8"))
+        assert all(order.index(other) < order.index(name) for other in used)
+    assert not re.search(r"^\s*(import|export) ", text, re.MULTILINE)
+
+
+def test_no_script_makes_markup_of_data() -> None:
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", bundle())
+
+
+def test_same_record_gives_the_same_file(page_file: Path, example: Path, tmp_path: Path) -> None:
+    again = nas.write_report(example, tmp_path / "again.html")
+    assert again.read_bytes() == page_file.read_bytes()
+
+
+def test_command_writes_a_page(
+    nas_report: Callable[..., Any], example: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "new" / "run.html"
+    assert nas_report(example, "-o", path) == 0
+    assert path.read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_wrong_endings_runs_and_none_are_refused(example: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"found the ending '\.pdf'; expected \.html"):
+        nas.write_report(example, tmp_path / "page.pdf")
+    with pytest.raises(RunError, match="there is no such run"):
+        nas.write_report("nothing", tmp_path / "page.html", folder=tmp_path)
+    with pytest.raises(RunError, match="a report needs a run"):
+        nas.write_report([], tmp_path / "page.html")
+
+
+@pytest.fixture
+def nas_report() -> Callable[..., int]:
+    """Runs ``nas report`` and gives its exit status."""
+    from nas.cli import main
+
+    def run(*arguments: object) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main(["report", *map(str, arguments)])
+        return int(ended.value.code or 0)
+
+    return run
