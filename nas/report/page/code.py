@@ -10,13 +10,14 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from nas.config import parse_yaml
 from nas.errors import NasError
 from nas.genome import Genome
 
 if TYPE_CHECKING:
     from nas.report.page.content import Content
 
-MOST: Final = 32
+MOST: Final = 24
 
 
 def code_of(content: Content) -> dict[str, str]:
@@ -25,10 +26,11 @@ def code_of(content: Content) -> dict[str, str]:
     Named ones and confirmed ones, best, knee and cheapest, then the front from the best on.
     """
     from nas.compiler import make_plan, plain_source
-    from nas.searching.setup import thawed_task
+    from nas.tasks import parse_task
 
+    task = content.setup.task
     try:
-        model = thawed_task(content.setup.task).main
+        model = parse_task(parse_yaml(task.text, task.name), task.name).main
     except NasError as error:
         return {member.digest: str(error) for member in content.members}
     found: dict[str, str] = {}

@@ -24,6 +24,8 @@ async function main() {
   links(state);
   toggles(runs, state);
   document.documentElement.dataset.ready = Math.round(performance.now());
+  // The first hover asks for this; a moment later nobody waits for it.
+  setTimeout(() => runs.forEach((run) => run.trained()), 50);
 }
 
 /** Axes as in the picture of a front, and the best mechanism of the first run that has one. */
