@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from nas.evaluation.trial import mean_and_error
+from nas.differences import mean_and_error, paired
 from nas.report.facts import FRESH, STANDARD, id_length, session_seconds
-from nas.report.trials import paired
 from nas.store import candidates_of, named_members
 from nas.store.results import front_of, scaled_hypervolume
 from nas.store.rows import to_datetime

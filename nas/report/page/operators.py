@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from nas.evaluation.trial import mean_and_error
+from nas.differences import mean_and_error
 
 if TYPE_CHECKING:
     from nas.objectives import Objective
