@@ -73,7 +73,7 @@ def _confirmed(content: Content, best: Candidate) -> Verdict:
         headline = f"{name} {_leads(gain, metric.direction)} standard attention"
         headline += f" by {_points(gain, metric.unit).lstrip('+−')}" if _is_clear(gain) else ""
         headline += _still(content, key, titles)
-    figures = [(reached, f"{metric.name}, fresh seeds", "fresh")]
+    figures = [(reached, f"{_words(metric)}, fresh seeds", "fresh")]
     if gain:
         figures.append((_points(gain, metric.unit), f"over {STANDARD}, fresh seeds", "fresh"))
     figures += [
@@ -101,12 +101,12 @@ def _unconfirmed(content: Content) -> Verdict:
     kind = "estimate" if is_estimate else "score"
     shown = _value(value, error, objective.unit)
     said = [
-        f"The search's best by {kind} is {name}: {objective.name} {shown}.",
+        f"The search's best by {kind} is {name}: {_words(objective)} {shown}.",
         "Nothing here was confirmed: the best of many is lucky, and an estimate rests on a model. "
         f"`nas confirm {content.label}` trains it again with fresh seeds.",
         effort(content),
     ]
-    figures = [(shown, f"{objective.name}, {kind}", kind), *_cost_figures(content, key)]
+    figures = [(shown, f"{_words(objective)}, {kind}", kind), *_cost_figures(content, key)]
     headline = f"{name} is the best so far, and not yet confirmed."
     return Verdict(headline, tuple(said), tuple(figures))
 
@@ -116,7 +116,7 @@ def _held(content: Content, key: str) -> str:
     assert metric is not None
     mean, error, seeds = spread(content.values("fresh", key)) or (0.0, None, 0)
     said = (
-        f"The search's best by estimate, {content.called(key)}, reaches {metric.name} "
+        f"The search's best by estimate, {content.called(key)}, reaches {_words(metric)} "
         f"{_value(mean, error, metric.unit)} over {plural(seeds, 'fresh seed')}"
     )
     base = spread(content.values("fresh", content.standard)) if content.standard else None
@@ -197,9 +197,9 @@ def _calibrated(content: Content, best: Candidate) -> str:
     scores = sign * fmean(score - fresh for score, _, fresh in pairs)
     beliefs = sign * fmean(belief - fresh for _, belief, fresh in pairs)
     own = _value(best.objectives[metric.name], best.errors.get(metric.name), metric.unit)
+    scored = _value(best.scores[metric.name], None, metric.unit)
     return (
-        f"The search had scored it {quantity(best.scores[metric.name], metric.unit)} and believed "
-        f"{own}. Over the {plural(len(pairs), 'confirmed member')}, scores lie "
+        f"The search had scored it {scored} and believed {own}. Over the {plural(len(pairs), 'confirmed member')}, scores lie "
         f"{_points((scores, None), metric.unit)} above the fresh means, estimates "
         f"{_points((beliefs, None), metric.unit)}."
     )
@@ -251,8 +251,12 @@ def _is_clear(gain: Gain) -> bool:
     return error is not None and isfinite(error) and abs(mean) >= CLEAR * error
 
 
+def _words(objective: Objective) -> str:
+    return objective.name.replace("_", " ")
+
+
 def _value(mean: float, error: float | None, unit: str) -> str:
-    return quantity(mean, unit, error)
+    return quantity(mean, unit, error).translate(MINUS)
 
 
 def _points(gain: Gain, unit: str) -> str:

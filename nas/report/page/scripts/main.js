@@ -37,7 +37,7 @@ function defaults(runs) {
   const shown = runs.find((run) => run.front.length) ?? runs[0];
   return {
     run: shown.name, id: shown.front[0] ?? "", x: across.name, y: up.name, as: "estimate",
-    box: "", q: "", show: "all", sort: `${up.name}${up.isMetric ? " estimate" : ""}:down`, off: "",
+    box: "", q: "", show: "all", sort: `${up.name}${up.isMetric ? " estimate" : ""}:${up.direction === "min" ? "up" : "down"}`, off: "",
   };
 }
 
