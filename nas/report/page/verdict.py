@@ -199,7 +199,8 @@ def _calibrated(content: Content, best: Candidate) -> str:
     own = _value(best.objectives[metric.name], best.errors.get(metric.name), metric.unit)
     scored = _value(best.scores[metric.name], None, metric.unit)
     return (
-        f"The search had scored it {scored} and believed {own}. Over the {plural(len(pairs), 'confirmed member')}, scores lie "
+        f"The search had scored it {scored} and believed {own}. "
+        f"Over the {plural(len(pairs), 'confirmed member')}, scores lie "
         f"{_points((scores, None), metric.unit)} above the fresh means, estimates "
         f"{_points((beliefs, None), metric.unit)}."
     )
