@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from nas.objectives import Objective
 from nas.report.page import write_report
-from nas.report.page.content import Content
+from nas.report.page.content import Content, read_content
 from nas.report.units import amount
+from nas.store import open_run
 from nas.store.database import Database
 from nas.store.folder import DATABASE_FILE
+from tests.recorded_run import MACS
 
 pytestmark = pytest.mark.browser
 
@@ -126,6 +129,18 @@ def test_words_and_comparisons_filter_and_columns_sort(
     assert len(lines) == len(wanted) + 2
     assert least.digest in lines[1]
     assert repr(least.costs["time_ms"]) in lines[1]
+
+
+def test_the_table_begins_with_the_best_where_less_is_better(
+    look: Callable[..., Any], make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    errors = Objective("accuracy", "min", "fraction", "share got wrong", 0.0, 1.0, is_metric=True)
+    run = make_run(tmp_path, objectives=(errors, MACS), generations=2)
+    opened = look(write_report(run, tmp_path / "run.html"))
+    shown = opened.page.locator("#rows tbody tr td.id").all_inner_texts()
+    with open_run(run) as store:
+        found = read_content(store, "run", "run")
+    assert shown[0] == found.called(str(found.members[0].proposal.key))
 
 
 def test_graph_and_lineage_open(
