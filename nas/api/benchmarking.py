@@ -36,6 +36,7 @@ def benchmark(
     seed: int = 0,
     policy: str = "score_normalize_aggregate",
     record: str | Path | None = None,
+    test: bool = False,
     runs: str | Path = RUNS,
     heard: Callable[[str, Training, int, int], None] | None = None,
     **execution: Unpack[Executing],
@@ -49,6 +50,7 @@ def benchmark(
         data: by task, what to train it on in place of its own.
         seeds: trainings of each under each.
         record: a file that keeps every finished training; what it holds is not repeated.
+        test: judge on the test sets in place of what is held out of training.
         heard: called with a task's name, each training under it, how many have ended, and how
             many there are.
 
@@ -70,7 +72,9 @@ def benchmark(
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
     for task in loaded.values():
         check_one_model(task)
-    ready = {name: task.load() for name, task in loaded.items()}  # what is missing is said at once
+    ready = {  # what is missing is said at once
+        name: task.load_test() if test else task.load() for name, task in loaded.items()
+    }
     absent = {
         name: {text: why for text, one in resolved.items() if (why := why_not(one.genome, task))}
         for name, task in loaded.items()
@@ -87,4 +91,4 @@ def benchmark(
             done += 1
             if heard is not None:
                 heard(name, training, done, total)
-    return benchmark_answer(list(resolved), found, absent, seeds)
+    return benchmark_answer(list(resolved), found, absent, seeds, test=test)

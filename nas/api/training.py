@@ -137,6 +137,7 @@ def evaluate(
     seed: int = 0,
     policy: str = "score_normalize_aggregate",
     record: str | Path | None = None,
+    test: bool = False,
     runs: str | Path = RUNS,
     **execution: Unpack[Executing],
 ) -> Iterator[Training]:
@@ -150,6 +151,7 @@ def evaluate(
         policy: what genomes must obey; members of a run have passed that run's own.
         record: a file that every finished training is written to; those that it holds already
             are not repeated.
+        test: judge on the data's test set in place of what is held out of training.
 
     Raises:
         ViolationError: a genome is not legal.
@@ -162,7 +164,8 @@ def evaluate(
         check_legal(one, rules)
     chosen = load_task(task, data=data, overrides=overrides)
     check_one_model(chosen)
-    return trainings_of([*resolved.values()], chosen, None, given, seeds, seed, record)
+    loaded = chosen.load_test() if test else chosen.load()
+    return trainings_of([*resolved.values()], chosen, loaded, given, seeds, seed, record)
 
 
 def confirm(
@@ -220,18 +223,13 @@ def confirm(
 def trainings_of(
     sources: Sequence[Source],
     task: Task,
-    data: Data | None,
+    data: Data,
     execution: Execution,
     seeds: int,
     seed: int,
     record: str | Path | None,
 ) -> Iterator[Training]:
-    """The trainings of a study; workers are there while somebody iterates.
-
-    Args:
-        data: of the task, where somebody has loaded them.
-    """
-    data = data or task.load()
+    """The trainings of a study; workers are there while somebody iterates."""
     metric, setting, model = task.metrics(data)[0], setting_of(task, {}), task.main
     genomes = {
         s.text: canonicalise(s.genome, model.sizes, is_causal=model.is_causal) for s in sources

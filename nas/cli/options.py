@@ -37,6 +37,9 @@ Record: TypeAlias = Annotated[
     Path | None,
     typer.Option(help="A file that keeps finished trainings; what it holds is not repeated."),
 ]
+OnTest: TypeAlias = Annotated[
+    bool, typer.Option("--test", help="Judge on the test set, not on what is held out of training.")
+]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder that runs are in.")]
 
 

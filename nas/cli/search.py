@@ -14,6 +14,7 @@ from nas.cli.console import complain, note, output, print_json
 from nas.cli.options import (
     AsJson,
     Data,
+    OnTest,
     Policy,
     Record,
     RunName,
@@ -151,6 +152,7 @@ def evaluate(
     seed: StudySeed = 0,
     policy: Policy = "score_normalize_aggregate",
     record: Record = None,
+    test: OnTest = False,
     as_json: AsJson = False,
     **execution: Unpack[Executing],
 ) -> None:
@@ -167,15 +169,16 @@ def evaluate(
         seed=seed,
         policy=policy,
         record=record,
+        test=test,
         **execution,
     ):
         found.append(one)
         note(trial_line(one, len(found), seeds * len(names)))
     found.sort(key=lambda one: (names.index(one.name), one.repeat))
     if as_json:
-        print_json(trial_answer(task, found))
+        print_json(trial_answer(task, found, test=test))
     else:
-        trial_table(output(), found)
+        trial_table(output(), found, test=test)
     if not any(one.evaluation.is_ok for one in found):
         raise typer.Exit(1)
 
@@ -196,6 +199,7 @@ def benchmark(
     seed: StudySeed = 0,
     policy: Policy = "score_normalize_aggregate",
     record: Record = None,
+    test: OnTest = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the differences: .png, .svg or .pdf.")
     ] = None,
@@ -229,6 +233,7 @@ def benchmark(
         seed=seed,
         policy=policy,
         record=record,
+        test=test,
         heard=heard,
         **execution,
     )

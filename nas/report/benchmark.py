@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nas.differences import LEVEL, difference, holm, mean_and_error, paired
 from nas.report.ranks import rank_correlations
 from nas.report.table import Column, say, say_table
-from nas.report.trials import why
+from nas.report.trials import ON_TEST, why
 from nas.report.units import FRACTION, amount, header
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def benchmark_answer(
     trainings: Mapping[str, Sequence[Training]],
     absent: Mapping[str, Mapping[str, str]],
     seeds: int,
+    *,
+    test: bool = False,
 ) -> dict[str, Any]:
     """The JSON answer; its keys are stable.
 
@@ -44,6 +46,7 @@ def benchmark_answer(
         sources: the first is what all others are compared with.
         trainings: by task.
         absent: by task, which cannot be trained under it, and why.
+        test: judged on the test sets.
     """
     cells = {
         task: {source: _cell(source, own) for source in sources if source not in absent[task]}
@@ -66,6 +69,7 @@ def benchmark_answer(
     return {
         "against": sources[0],
         "seeds": seeds,
+        "test": test,
         "tasks": {
             task: {"metric": m.name, "unit": m.unit, "direction": m.direction}
             for task, m in metrics.items()
@@ -95,6 +99,8 @@ def benchmark_table(console: Console, answer: Mapping[str, Any]) -> None:
         f"{task}: {header(m['metric'], m['unit'])}, {SENSE[m['direction']]}" for task, m in tasks
     ]
     say(console, "", "; ".join(units) + ".")
+    if answer["test"]:
+        say(console, ON_TEST)
     if seeds > 1:
         say(
             console,

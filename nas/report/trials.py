@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nas.objectives import Metric, Objective
 
 COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
+ON_TEST: Final = "Judged on the test set."
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class Training(Result):
     metric: Metric | Objective
 
 
-def trial_answer(task: str, trainings: Sequence[Training]) -> dict[str, Any]:
+def trial_answer(task: str, trainings: Sequence[Training], *, test: bool = False) -> dict[str, Any]:
     """The JSON answer: its stable keys, and the source beside the digest."""
-    return {"task": task, "evaluations": [_entry(training) for training in trainings]}
+    return {"task": task, "test": test, "evaluations": [_entry(training) for training in trainings]}
 
 
 def trial_line(training: Training, done: int, total: int) -> str:
@@ -50,7 +51,7 @@ def trial_line(training: Training, done: int, total: int) -> str:
     return f"[{done}/{total}] {training.name}, seed {training.repeat}: {told}, {seconds}"
 
 
-def trial_table(console: Console, trainings: Sequence[Training]) -> None:
+def trial_table(console: Console, trainings: Sequence[Training], *, test: bool = False) -> None:
     """A row a mechanism: means, standard errors, costs, and failures where there are any.
 
     Differences are those of trainings that share their seed, to the mechanism named first.
@@ -76,6 +77,8 @@ def trial_table(console: Console, trainings: Sequence[Training]) -> None:
     }
     numbers = [Column(title, column, "right") for title, column in cells.items()]
     say_table(console, [Column("mechanism", [*of]), *numbers])
+    if test:
+        say(console, "", ON_TEST)
     if any(len(own) > 1 for own in of.values()):
         say(console, "", "±: standard error of the mean over seeds.")
     if len(of) > 1:

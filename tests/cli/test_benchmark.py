@@ -73,3 +73,28 @@ def test_benchmark_refuses_data_for_a_task_that_is_not_asked_for(nas):
     wrong = nas("benchmark", "uniform", *given)  # before anything is trained
     assert "there is no such file" in wrong.err
     assert "[1/" not in wrong.err
+
+
+def test_the_test_set_judges_where_it_is_asked_to(nas, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images.yaml").write_text(
+        "name: tiny\nkind: images\ndata: digits\nwidth: 8\ndepth: 1\nheads: 2\nimage_size: 8\n"
+        "patch: 4\nepochs: 1\ntrain_images: 64\nvalidation_images: 32\nbatch_size: 32\n"
+    )
+    given = ("evaluate", "uniform", "--task", "images.yaml", "--backend", "local", "--record", "r")
+    held_out = json.loads(nas(*given, "--json").out)
+    tested = json.loads(nas(*given, "--test", "--json").out)
+    assert [held_out["test"], tested["test"]] == [False, True]
+    scores = [answer["evaluations"][0]["objectives"] for answer in (held_out, tested)]
+    assert scores[0] != scores[1]
+    assert "Judged on the test set." in nas(*given, "--test").out
+    answer = nas(
+        "benchmark", "uniform", "--tasks", "images.yaml", "--seeds", 1, "--backend", "local",
+        "--record", "r", "--test",
+    )  # fmt: skip
+    assert "[1/2] uniform, seed 0" in answer.err  # the record of `evaluate` had it
+    assert "Judged on the test set." in answer.out
+    (tmp_path / "copying.yaml").write_text(TINY.format(name="tiny", kind="copying"))
+    refused = nas("evaluate", "uniform", "--task", "copying.yaml", "--backend", "local", "--test")
+    assert refused.status == 2
+    assert "has no test set" in refused.err
