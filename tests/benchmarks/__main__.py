@@ -30,6 +30,7 @@ BENCHMARKS: Final = {
     "sqa": "Sparse Query Attention's claim, on one thread",
     "evaluation": "our training against plain PyTorch",
     "sequences": "the same on tokens",
+    "reviews": "what TF-IDF tells of texts, --data textfolder:PATH",
     "search": "core-seconds a mechanism of a whole search",
     "versions": "the same of two versions, in turn",
     "published": "the published evaluation, 30 genomes in turn",
