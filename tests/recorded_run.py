@@ -17,7 +17,7 @@ from nas.searching.listener import Listener, Started
 from nas.searching.loop import Loop
 from nas.searching.setup import frozen_space, make_proposer
 from nas.space import load_space
-from nas.store import Document, RunSetup, Session, create_run
+from nas.store import Document, RunSetup, Session, create_run, open_writer, this_session
 
 SETTING = Setting(ModelSizes(32, 4, 2, 65), qkv_bias=False, is_causal=False, calibration={})
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -75,6 +75,17 @@ def record_run(
         if is_finished:
             writer.finish()
     return root / name
+
+
+def go_on(folder: Path, generations: int = 1, listener: Listener | None = None) -> None:
+    """Go on with a recorded run to its end, or to so many generations."""
+    listener = listener or Listener()
+    with open_writer(folder, this_session("nas resume")) as writer:
+        writer.raise_generations(generations)
+        setup = writer.run.setup
+        listener.on_start(Started(writer.run.name, folder, setup, Invented.workers, 0))
+        Loop(writer, make_proposer(setup, SETTING), Invented(), listener).run()
+        writer.finish()
 
 
 class Invented:

@@ -9,6 +9,7 @@ everything; nothing is ever unpickled.
     results.py   results and generations, computed           weights.py  of front members
     schema.py    the tables                                  database.py  SQLite
     lock.py      one writer at a time                        files.py  a file whole or not at all
+    stamp.py     whether a run has changed
 """
 
 from nas.store.files import RUNS
@@ -29,6 +30,7 @@ from nas.store.records import (
     Counts,
     Document,
     Generation,
+    PastTraining,
     Proposal,
     RunSetup,
     RunSummary,
@@ -36,6 +38,7 @@ from nas.store.records import (
 )
 from nas.store.results import summarise
 from nas.store.run import Run, open_run
+from nas.store.stamp import stamp
 from nas.store.weights import weights_path
 from nas.store.writer import RunWriter, fold_log, open_writer, this_session
 
@@ -52,6 +55,7 @@ __all__ = [
     "RunSummary",
     "RunWriter",
     "Session",
+    "PastTraining",
     "candidates",
     "candidates_of",
     "check_name",
@@ -68,6 +72,7 @@ __all__ = [
     "open_run",
     "open_writer",
     "split_member",
+    "stamp",
     "summarise",
     "this_session",
     "weights_path",

@@ -143,6 +143,16 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class PastTraining:
+    """A training of the search that ended: of which mechanism, the how-manieth, and when."""
+
+    key: str
+    repeat: int
+    recorded: datetime
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """How many proposals there were and what became of them.
 

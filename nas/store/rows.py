@@ -20,6 +20,7 @@ from nas.store.records import (
     Document,
     Estimate,
     PastSession,
+    PastTraining,
     Proposal,
     RunSetup,
     Session,
@@ -83,6 +84,12 @@ def evaluation_from_row(row: Row) -> Evaluation:
     for name in ("metrics", "reports", "budget"):
         data[name] = json.loads(row[name])
     return Evaluation.from_dict(data)
+
+
+def training_from_row(row: Row) -> PastTraining:
+    """Read a whole row of ``trials``."""
+    moment = to_datetime(row["recorded"])
+    return PastTraining(row["key"], row["repeat"], moment, evaluation_from_row(row))
 
 
 def confirmation_from_row(row: Row) -> Confirmation:

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation
-    from nas.store.records import Confirmation, Estimate, PastSession, Proposal, RunSetup
+    from nas.store.records import (
+        Confirmation,
+        Estimate,
+        PastSession,
+        PastTraining,
+        Proposal,
+        RunSetup,
+    )
 
 DATABASE_FILE: Final = "run.sqlite"
 
@@ -112,6 +119,16 @@ class Run(AbstractContextManager["Run"]):
         rows_found = self._database.query("SELECT * FROM trials ORDER BY key, repeat")
         read = partial(self._read, rows.evaluation_from_row)
         return {(row["key"], row["repeat"]): read(row) for row in rows_found}
+
+    def last_trainings(self, count: int) -> tuple[PastTraining, ...]:
+        """The trainings that ended last, the newest last."""
+        statement = "SELECT * FROM trials ORDER BY recorded DESC LIMIT :count"
+        return self._all(rows.training_from_row, statement, count=count)[::-1]
+
+    def num_trainings(self) -> int:
+        """How many trainings have ended, but for those that only a lost worker ended."""
+        statement = "SELECT count(*) AS ended FROM trials WHERE reason IS NOT 'worker_lost'"
+        return int(self._database.query(statement)[0]["ended"])
 
     def read_rows(self, table: Table, reader: Callable[[list[rows.Row]], T]) -> T:
         """What a reader makes of a whole table, in order of its key; for who shows all of it."""

@@ -6,6 +6,7 @@ figures.py    its drawings as SVG                      plots.py      scales, tic
 operators.py  which operators paid                     markup.py     elements, all escaped
 packing.py    a run as columns, for the scripts        columns.py    columns as base64
 code.py       exported sources; needs torch            writer.py     all of it as one file
+serving.py    the page of a run that goes on
 page.css      the look                                 scripts/      what answers a pointer
 """
 

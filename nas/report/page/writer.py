@@ -1,9 +1,10 @@
 """Write a page: one HTML file that shows runs, and never asks for anything else.
 
 A strict content policy allows the page's own script and style by their hashes, and nothing beside
-them: no request, no other script, no form. Data are base64, which cannot end the element that
-holds them. Scripts are ES modules of one concern each (scripts/). Inline ones cannot import each
-other, so each becomes a function that gives its exports, after those that it imports.
+them: no request, no other script, no form. A page that `nas watch` serves (serving.py) may ask its
+own server. Data are base64, which cannot end the element that holds them. Scripts are ES modules of
+one concern each (scripts/). Inline ones cannot import each other, so each becomes a function that
+gives its exports, after those that it imports.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,6 +36,14 @@ HERE: Final = resources.files("nas.report.page")
 MAIN: Final = "main"
 _IMPORT: Final = re.compile(r'^import \{([^}]*)\} from "\./([a-z]+)\.js";$', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?:async )?(?:function|const|class) (\w+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What a page that is served knows of its run: its stamp, and how often to ask for another."""
+
+    stamp: str
+    pause_seconds: float
 
 
 def write_report(
@@ -64,14 +74,15 @@ def write_report(
     return target
 
 
-def page(contents: Sequence[Content]) -> str:
-    """The file's text."""
+def page(contents: Sequence[Content], watched: Watched | None = None) -> str:
+    """The page's text; one that is served may ask where it came from whether it is still right."""
     columns = Columns()
     header = {"runs": [pack_run(c, code_of(c), columns) for c in contents], "roles": roles()}
     style, script = (HERE / "page.css").read_text("utf-8"), bundle()
+    connect = "; connect-src 'self'" if watched else ""
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
+        f"base-uri 'none'; form-action 'none'{connect}"
     )
     names = ", ".join(content.name for content in contents)
     head = element(
@@ -86,7 +97,14 @@ def page(contents: Sequence[Content]) -> str:
     )
     data = element("script", Markup(columns.packed(header)), type="text/plain", id="data")
     code = element("script", Markup(script), type="module")
-    whole = element("html", head, element("body", join(body(contents), data, code)), lang="en")
+    whole = element(
+        "html",
+        head,
+        element("body", join(body(contents), data, code)),
+        lang="en",
+        data_stamp=watched.stamp if watched else None,
+        data_pause=str(watched.pause_seconds) if watched else None,
+    )
     return f"<!doctype html>\n{whole}\n"
 
 

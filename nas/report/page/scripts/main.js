@@ -9,6 +9,7 @@ import { State } from "./state.js";
 import { Table } from "./table.js";
 import { Timeline } from "./timeline.js";
 import { Tip } from "./tip.js";
+import { watch } from "./watch.js";
 
 async function main() {
   const header = await decode(document.getElementById("data").textContent);
@@ -24,6 +25,7 @@ async function main() {
   links(state);
   toggles(runs, state);
   document.documentElement.dataset.ready = Math.round(performance.now());
+  watch();
   // The first hover asks for this; a moment later nobody waits for it.
   setTimeout(() => runs.forEach((run) => run.trained()), 50);
 }

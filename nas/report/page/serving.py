@@ -1,0 +1,146 @@
+"""Serve the page of a run that goes on: to this machine alone, to whoever knows the address.
+
+One address is served, a random token, on 127.0.0.1. Other machines cannot connect; other users and
+pages of this machine do not know the token. A page elsewhere whose name was pointed at 127.0.0.1
+(DNS rebinding) is told apart by the Host that its browser sends. The page asks with the stamp of
+what it shows whether there is more, and is made anew only then.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+import sys
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.errors import NasError, RunError
+from nas.report.page.content import read_content
+from nas.report.page.writer import Watched, page
+from nas.report.text import message
+from nas.store import open_run, stamp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ADDRESS: Final = "127.0.0.1"
+# Any port: the address may be forwarded from another one.
+HOST: Final = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
+TOKEN_BYTES: Final = 32
+PAUSE_SECONDS: Final = 3.0
+# Making the page takes at most so large a share of a core, for each browser that shows it.
+SHARE: Final = 0.05
+
+
+class PageServer(ThreadingHTTPServer):
+    """Serves one run at ``url`` while ``serve_forever`` runs; a context that closes it.
+
+    Args:
+        label: how a person names the run on the command line.
+        port: 0 for one that is free.
+
+    Raises:
+        RunError: there is no such run, or the port cannot be had.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, label: str, port: int = 0) -> None:
+        open_run(folder).close()
+        try:
+            super().__init__((ADDRESS, port), _Handler)
+        except OSError as error:
+            raise RunError(
+                f"port {port} of {ADDRESS} cannot be had ({error.strerror}); give another with "
+                "--port, or none for one that is free."
+            ) from error
+        self.path = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"
+        self.url = f"http://{ADDRESS}:{self.server_address[1]}{self.path}"
+        self._folder, self._label = folder, label
+        self._lock = threading.Lock()
+        self._made: tuple[str, bytes] = "", b""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked may go before the answer; any other fault is told."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+    def stamp(self) -> str:
+        """Of the run as it is now."""
+        return stamp(self._folder)
+
+    def page(self) -> tuple[str, bytes]:
+        """The page with its stamp; made once for all who ask meanwhile.
+
+        Raises:
+            RunError: the run cannot be read any more.
+        """
+        with self._lock:
+            now = self.stamp()
+            if now != self._made[0]:
+                began = time.process_time()
+                with open_run(self._folder) as run:
+                    content = read_content(run, self._label, run.name)
+                pause = max(PAUSE_SECONDS, (time.process_time() - began) / SHARE)
+                self._made = now, page([content], Watched(now, round(pause, 1))).encode()
+            return self._made
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD of the one address, and nothing else."""
+
+    server: PageServer
+    server_version, sys_version = "nas", ""
+    timeout = 10.0
+
+    def do_GET(self) -> None:
+        """The page."""
+        if self._is_allowed():
+            try:
+                found, text = self.server.page()
+            except NasError as error:
+                self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, message(str(error)).encode())
+            else:
+                self._answer(HTTPStatus.OK, text, "text/html", found)
+
+    def do_HEAD(self) -> None:
+        """Whether the page is still right: reads no record."""
+        if self._is_allowed():
+            now = self.server.stamp()
+            is_known = self.headers.get("If-None-Match") == f'"{now}"'
+            self._answer(
+                HTTPStatus.NOT_MODIFIED if is_known else HTTPStatus.OK, b"", "text/html", now
+            )
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing: an address is a secret."""
+
+    def _is_allowed(self) -> bool:
+        hosts = self.headers.get_all("Host") or []
+        is_ours = len(hosts) == 1 and HOST.fullmatch(hosts[0]) is not None
+        given = self.path.encode(errors="surrogateescape")
+        if is_ours and hmac.compare_digest(given, self.server.path.encode()):
+            return True
+        self._answer(HTTPStatus.FORBIDDEN, b"This is not the address that nas watch printed.\n")
+        return False
+
+    def _answer(
+        self, status: HTTPStatus, text: bytes, kind: str = "text/plain", tag: str | None = None
+    ) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(text)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Referrer-Policy", "no-referrer")
+        if tag is not None:
+            self.send_header("ETag", f'"{tag}"')
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(text)
