@@ -95,3 +95,35 @@ class Listener:
 
     def on_end(self, event: Ended) -> None:
         """The run is closed."""
+
+
+class Together(Listener):
+    """Several listeners, told in order."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+
+    def on_reference(self, done: int, total: int) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.on_reference(done, total)
+
+    def on_start(self, event: Started) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.on_start(event)
+
+    def on_evaluation(self, event: Evaluated) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.on_evaluation(event)
+
+    def on_generation(self, event: GenerationDone) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.on_generation(event)
+
+    def on_end(self, event: Ended) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.on_end(event)
