@@ -12,15 +12,17 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final
 
-from nas.cli.console import output
+from nas.cli.console import complain, output
 from nas.cli.progress import Progress
 from nas.report.facts import run_line
 from nas.report.table import Column, cut, named_values, say, table_lines
 from nas.report.text import plural, printable
 from nas.report.units import duration, quantity
+from nas.searching.listener import Together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -50,6 +52,16 @@ def display(console: Console | None = None, clock: Clock = time.monotonic) -> It
         yield panel
 
 
+@contextlib.contextmanager
+def listening(tensorboard: Path | None) -> Iterator[Listener]:
+    """A listener that shows a search, and writes its event files into a folder if one is given."""
+    from nas.report.events import EventFiles
+
+    files = [EventFiles(tensorboard, complain)] if tensorboard is not None else []
+    with display() as shown:
+        yield Together(shown, *files)
+
+
 class Panel(Progress):
     """The display of a terminal; rich asks for it several times a second."""
 
@@ -65,9 +77,25 @@ class Panel(Progress):
         filled = int(self.done / max(1, self.done + self.to_go) * length)
         yield Text(cut(printable(headline(self.started)), width), "bold")
         yield Text.assemble(("━" * filled, "green"), ("─" * (length - filled), "dim"))
-        yield from table_lines(_numbers(self), width)
+        yield from table_lines(named_values(self.rows()), width)
         yield Text()
         yield from table_lines(_results(self), width)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """How it stands: names and values."""
+        counts = self.counts
+        latest = f"{self.hypervolumes[-1]:.4f}" if self.hypervolumes else "-"
+        return [
+            ("generations", f"{self.generations_done} of {self.setup.generations} complete"),
+            ("trainings", f"{self.done} done, {pace(self)}"),
+            *((title, _mark(*held) if held else "-") for title, held in self.leaders.items()),
+            ("hypervolume", f"{latest}  {sparkline(self.hypervolumes)}"),
+            (
+                "repeated",
+                f"{counts.repeated}; replayed {counts.replayed}; rejected {counts.rejected}; "
+                f"failed {counts.failed}; stopped at a gate {counts.stopped}",
+            ),
+        ]
 
 
 class Lines(Progress):
@@ -111,12 +139,12 @@ def headline(started: Started) -> str:
 
 
 def generation_line(progress: Progress) -> str:
-    """How a run stands after a generation, in one line."""
-    counts = progress.counts
+    """How a run stands after a generation, or during one, in one line."""
+    counts, latest = progress.counts, progress.hypervolumes[-1:]
     parts = [
         f"{counts.evaluated} evaluated ({ended_early(counts)}), {counts.repeated} repeated, "
         f"{counts.replayed} replayed",
-        f"hypervolume {progress.hypervolumes[-1]:.4f}",
+        *(f"hypervolume {value:.4f}" for value in latest),
         *(f"{title} {_value(*held)}" for title, held in progress.leaders.items() if held),
         pace(progress),
     ]
@@ -148,24 +176,6 @@ def sparkline(values: tuple[float, ...]) -> str:
     low, high = min(shown), max(shown)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(BARS[round((value - low) * scale)] for value in shown)
-
-
-def _numbers(progress: Progress) -> list[Column]:
-    setup, counts = progress.setup, progress.counts
-    latest = f"{progress.hypervolumes[-1]:.4f}" if progress.hypervolumes else "-"
-    return named_values(
-        [
-            ("generations", f"{progress.generations_done} of {setup.generations} complete"),
-            ("trainings", f"{progress.done} done, {pace(progress)}"),
-            *((title, _mark(*held) if held else "-") for title, held in progress.leaders.items()),
-            ("hypervolume", f"{latest}  {sparkline(progress.hypervolumes)}"),
-            (
-                "repeated",
-                f"{counts.repeated}; replayed {counts.replayed}; rejected {counts.rejected}; "
-                f"failed {counts.failed}; stopped at a gate {counts.stopped}",
-            ),
-        ]
-    )
 
 
 def _results(progress: Progress) -> list[Column]:

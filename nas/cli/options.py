@@ -40,6 +40,10 @@ Record: TypeAlias = Annotated[
 OnTest: TypeAlias = Annotated[
     bool, typer.Option("--test", help="Judge on the test set, not on what is held out of training.")
 ]
+EventFolder: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--tensorboard", help="Also write event files for TensorBoard into this folder."),
+]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder that runs are in.")]
 
 

@@ -1,23 +1,25 @@
 """How far a search is: what its events add up to, as the live display and plain lines show it.
 
-Numbers alone, no terminal. A generation is so many proposals in a row, whether the search waits
-for all of them or proposes with a lag. Everything that is replaced is replaced whole, so that a
-display may read from another thread.
+Whoever does not search reads the same off a record. Numbers alone, no terminal. A generation is so
+many proposals in a row, whether the search waits for all of them or proposes with a lag. Everything
+that is replaced is replaced whole, so that a display may read from another thread.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from nas.searching.listener import Listener
+from nas.searching.listener import Evaluated, Listener, Started
+from nas.searching.told import REPEAT
 from nas.store import Counts, front, named_members, open_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nas.objectives import Objective
-    from nas.searching.listener import Evaluated, GenerationDone, Started
-    from nas.store import Candidate, Run
+    from nas.searching.listener import GenerationDone
+    from nas.store import Candidate, PastTraining, Run
 
     Clock = Callable[[], float]
 
@@ -34,10 +36,11 @@ class Progress(Listener):
         started: what began; None before.
         done: trainings that ended, those of earlier sessions included.
         hypervolumes: of each complete generation.
-        leaders: "best" in the first objective and "cheapest" in the first cost, with that
-            objective, as estimated when the last generation ended; as measured during the first
-            one, and None before there is one.
+        leaders: "best" in the first objective, "knee" and "cheapest" in the first cost, with the
+            objective that is shown of it, as estimated when the last generation ended; as measured
+            during the first one, and None before there is one.
         last: the last trainings, newest last.
+        clock: a time in seconds; of a day's clock where a record is read.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -47,10 +50,11 @@ class Progress(Listener):
         self.counts = Counts()
         self.hypervolumes: tuple[float, ...] = ()
         self.leaders: dict[str, tuple[Candidate, Objective] | None]
-        self.leaders = {"best": None, "cheapest": None}
+        self.leaders = {"best": None, "knee": None, "cheapest": None}
         self.last: tuple[Evaluated, ...] = ()
         self.clock = clock
         self._times: tuple[float, ...] = ()
+        self._trained_seconds = 0.0
 
     def on_reference(self, done: int, total: int) -> None:
         """Know how far the references are."""
@@ -64,6 +68,44 @@ class Progress(Listener):
             self.counts = run.counts()
             self._lead(run)
         self.started = event
+
+    def read(self, run: Run) -> None:
+        """Take over what a record tells at this moment, in place of events."""
+        with run.snapshot():
+            setup, sessions, generations = run.setup, run.sessions(), run.generations()
+            trainings = run.last_trainings(RATE_WINDOW)
+            self.setup, self.counts, self.done = setup, run.counts(), run.num_trainings()
+            events = (self._event(run, one) for one in trainings[-LAST_RESULTS:])
+            self.last = tuple(event for event in events if event is not None)
+            # Leaders take longest to read, and change as generations end.
+            if len(generations) != self.generations_done or not generations:
+                self._lead(run)
+            self.generations_done = len(generations)
+            self.hypervolumes = tuple(generation.hypervolume for generation in generations)
+        workers = sessions[-1].session.workers if sessions else 1
+        since = sessions[-1].started if sessions else run.started
+        own = [one for one in trainings if one.recorded >= since]
+        if len(own) == len(trainings) == RATE_WINDOW:
+            since, *own = own[0].recorded, *own[1:]
+        self._times = tuple(m.timestamp() for m in (since, *(one.recorded for one in own)))
+        self._trained_seconds = sum(one.evaluation.wall_seconds for one in own)
+        self.started = Started(run.name, run.folder, setup, workers, self.done)
+
+    @property
+    def busy(self) -> int:
+        """Workers that have something to train, by a record: what is proposed and has not ended."""
+        assert self.started is not None
+        counts, num_repeats = self.counts, self.setup.repeats
+        firsts = counts.proposed - counts.repeated - counts.replayed - counts.rejected
+        under_way = firsts * num_repeats + counts.repeated - self.done
+        return max(0, min(self.started.workers, under_way))
+
+    @property
+    def busy_share(self) -> float | None:
+        """Share of the workers' time that was training, over the last ones of a record."""
+        assert self.started is not None
+        there = (self._times[-1] - self._times[0]) * self.started.workers
+        return min(1.0, self._trained_seconds / there) if there > 0 else None
 
     def on_evaluation(self, event: Evaluated) -> None:
         """Count what is done."""
@@ -110,11 +152,21 @@ class Progress(Listener):
         since = self.clock() - self._times[-1]
         return max(0.0, 60 * self.to_go / rate - since)
 
+    def _event(self, run: Run, training: PastTraining) -> Evaluated | None:
+        """A recorded training as the event that told of it; None where its genome is missing."""
+        proposal = run.proposal(key=training.key)
+        if proposal is None:
+            return None
+        is_first = training.repeat < self.setup.repeats
+        told = proposal if is_first else replace(proposal, operator=REPEAT)
+        generation = proposal.number // self.setup.population
+        return Evaluated(generation, told, training.repeat, training.evaluation)
+
     def _lead(self, run: Run) -> None:
         """Take the leaders from the record."""
         objectives = self.setup.objectives
         costs = [objective for objective in objectives if not objective.is_metric]
         found = named_members(objectives, front(run))
-        ends = zip(self.leaders, (objectives[0], *costs[:1]), strict=False)
+        ends = zip(self.leaders, (objectives[0], objectives[0], *costs[:1]), strict=False)
         held = {title: (found[title], end) for title, end in ends if title in found}
         self.leaders = {title: held.get(title) for title in self.leaders}

@@ -14,6 +14,7 @@ from nas.cli.console import complain, note, output, print_json
 from nas.cli.options import (
     AsJson,
     Data,
+    EventFolder,
     OnTest,
     Policy,
     Record,
@@ -60,13 +61,14 @@ def search(
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
     runs: Runs = Path("runs"),
+    tensorboard: EventFolder = None,
     **execution: Unpack[Executing],
 ) -> None:
     """Search a space for attention mechanisms."""
     from nas.api import training
-    from nas.cli.live import display
+    from nas.cli.live import listening
 
-    with display() as listener:
+    with listening(tensorboard) as listener:
         ended = training.search(
             space,
             generations=generations,
@@ -95,6 +97,7 @@ def resume(
     ] = None,
     data: Data = None,
     runs: Runs = Path("runs"),
+    tensorboard: EventFolder = None,
     **execution: Unpack[Executing],
 ) -> None:
     """Go on with a run that was stopped, or add generations to a finished one.
@@ -102,9 +105,9 @@ def resume(
     --data says where its data are now, if they have moved; other data are refused.
     """
     from nas.api import training
-    from nas.cli.live import display
+    from nas.cli.live import listening
 
-    with display() as listener:
+    with listening(tensorboard) as listener:
         ended = training.resume(
             run,
             generations=generations,
