@@ -10,6 +10,7 @@ import importlib.util
 import json
 import sys
 import warnings
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,14 @@ def _timm(path: str, state: dict[str, Any]) -> Any:
     return block.attn
 
 
+@lru_cache(maxsize=1)  # to read a program takes longer than all calls of it
+def _program(path: str) -> Any:
+    return torch.export.load(path).module()
+
+
 def _pt2(path: str, state: dict[str, Any]) -> Any:
-    program = torch.export.load(path).module()
+    """Other weights stay in the program, so cases of its own come first."""
+    program = _program(path)
     if state:
         program.load_state_dict({f"block.{name}": tensor for name, tensor in state.items()})
     return lambda **given: program(*given.values())

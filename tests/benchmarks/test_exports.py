@@ -1,0 +1,23 @@
+"""A thousand exports go on where one file ends the process that runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nas.exporting import EXPORTS, Origin, Subject, write_export
+from nas.exporting.recording import TOLERANCE
+from nas.mechanisms import MECHANISMS
+from tests.benchmarks.exports import _compared
+
+
+def test_a_file_that_ends_the_process_is_found_among_others(tmp_path: Path) -> None:
+    written, subject = EXPORTS.get("py"), Subject(MECHANISMS["mha"].genome, 16, 4, Origin("a test"))
+    assert written.recording is not None
+    recording, text = written.recording(subject), str(written(subject))
+    write_export(text, tmp_path / "right.py")
+    write_export(f"{text}\nimport os\nos._exit(3)\n", tmp_path / "ends.py")
+    files = [tmp_path / "right.py", tmp_path / "ends.py"]
+    right, ends = _compared([(path, "py", recording) for path in files])
+    assert isinstance(right, float)
+    assert right <= TOLERANCE
+    assert str(ends).startswith("CRASH the process that checks exports failed")
