@@ -197,13 +197,13 @@ def export(
     chosen = None if masks is None else [name for name in masks.split(",") if name != "none"]
     write = partial(exporting.export, source, path, format=format_, dim=dim, heads=heads, fast=fast)
     written = write(weights=weights, layer=layer, causal=causal, masks=chosen)
-    sizes = f"dim={written.dim}, heads={written.heads}"
-    tell(f"{path}: Attention({sizes})." if path.suffix == ".py" else f"{path}: {sizes}.")
+    tell(f"{path}: dim={written.dim}, heads={written.heads}.")
     for remark in written.remarks:
         tell(remark)
     if written.is_trained is not None:
         kept = "trained in the run" if written.is_trained else "a fresh start, not trained"
-        tell(f"Its weights are {kept}.")
+        rest = "; all others are a fresh start" if written.is_trained and path.is_dir() else ""
+        tell(f"The mechanism's weights are {kept}{rest}.")
     if written.difference is not None:
         tell(f"In a clean process it differs from the mechanism by {written.difference:.1e}.")
     elif path.suffix == ".py":

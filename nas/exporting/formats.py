@@ -10,6 +10,7 @@ Another package adds one under the entry point group ``nas.exports``:
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -85,13 +86,17 @@ def check_target(path: Path, suffix: str = ".py") -> None:
 
     Raises:
         ExportError: the name does not end in the suffix, is none, or something else than a file is
-            there; where a folder shall be, anything but an empty one.
+            there; where a folder shall be, anything but an empty one; or it is in no folder that
+            can be written to.
     """
     if path.suffix != suffix and suffix:
         raise ExportError(f"{str(path)!r}: expected the name of a file that ends in {suffix}.")
     try:
         is_other = path.exists() and not path.is_file()
         is_taken = not suffix and path.exists() and not (path.is_dir() and not any(path.iterdir()))
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        if not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise ValueError(f"{folder.name or '/'!r} is no folder that can be written to")
     except (OSError, ValueError) as error:
         raise _refused(path, error) from None
     if is_taken:

@@ -160,6 +160,14 @@ def test_export_writes_a_file_that_tests_itself_and_is_a_source(nas: Any) -> Non
     assert "holds no genome" in result.err
 
 
+def test_export_says_which_weights_of_a_folder_are_trained(nas: Any) -> None:
+    best = Path(__file__).resolve().parents[2] / "runs" / "example" / "best"
+    status, out, _ = nas("export", best, "-o", "best", "--format", "hf")
+    assert status == 0
+    assert out.startswith("best: dim=64, heads=4.\n")
+    assert "weights are trained in the run; all others are a fresh start." in out
+
+
 @pytest.mark.parametrize("format_", ["module", "py"])
 def test_a_fast_form_can_be_exported(nas: Any, format_: str) -> None:
     assert nas("export", "qana", "-o", "plain.py", "--format", format_).status == 0

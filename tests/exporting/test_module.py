@@ -139,6 +139,9 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         check_target(tmp_path / "out.py")
     with pytest.raises(ExportError, match="cannot be written"):
         check_target(tmp_path / f"{'x' * 300}.py")
+    with pytest.raises(ExportError, match=r"cannot be written \('file' is no folder"):
+        check_target(tmp_path / "file" / "new" / "out.py")
+    check_target(tmp_path / "new" / "newer" / "out.py")
     for name in ("out.py", "file/out.py", f"{'x' * 300}.py"):
         with pytest.raises(ExportError, match="cannot be written") as found:
             write_export("text", tmp_path / name)
