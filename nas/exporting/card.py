@@ -9,6 +9,7 @@ from nas.canonical import digest
 from nas.compiler import formula_of, make_plan
 from nas.costs import attention_cost
 from nas.exporting.subject import SEED
+from nas.mechanisms import names_of
 
 if TYPE_CHECKING:
     from nas.exporting.subject import Subject
@@ -40,6 +41,8 @@ def card(subject: Subject, sizes: Mapping[str, Any], parameters: int) -> str:
         )
     else:
         learned = f"Nothing is trained: all weights are drawn from seed {SEED}."
+    # A formula may hold signs that Markdown would take for its own.
+    formula, names = f"`{formula_of(plan)}`", " = ".join(names_of(plan.genome))
     direction = (
         "Each token sees itself and earlier ones. `generate` reads all tokens again for each new "
         "one: there is no cache."
@@ -53,13 +56,11 @@ def card(subject: Subject, sizes: Mapping[str, Any], parameters: int) -> str:
         "tags: [attention, neural-architecture-search]",
         "---",
         "",
-        f"# {digest(plan.genome)}",
+        f"# {names or formula}",
         "",
-        "```text",
-        formula_of(plan),
-        "```",
-        "",
-        f"An attention mechanism in a small transformer, in layers {own} of {subject.depth}.",
+        *([formula, ""] if names else []),
+        "An attention mechanism in a small transformer, in layers "
+        f"{own} of {subject.depth}; its digest is {digest(plan.genome)}.",
         *([f"Found in {origin.run}."] if origin.run else [f"Source: {origin.source}."]),
         *([f"Measured there: {origin.results}."] if origin.results else []),
         "",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from nas.canonical import canonicalise
+from nas.canonical import canonicalise, digest
 from nas.config import near
 from nas.errors import GenomeError, SpaceError
 from nas.genome import Genome
@@ -21,7 +21,7 @@ from nas.primitives import get
 from nas.space import SearchSpace
 from nas.validation import Policy, validate
 
-__all__ = ["MECHANISMS", "Mechanism", "mechanism", "seeds"]
+__all__ = ["MECHANISMS", "Mechanism", "mechanism", "names_of", "seeds"]
 
 # In the order of `nas mechanisms`.
 _FAMILIES: Final = (standard, sqa, qana, neural, patterns, evolving, controls)
@@ -43,6 +43,12 @@ def mechanism(name: str) -> Mechanism:
             f"expected one of {', '.join(MECHANISMS)}."
         )
     return MECHANISMS[name]
+
+
+def names_of(genome: Genome) -> tuple[str, ...]:
+    """The names of the mechanisms that a genome equals; its size decides nothing."""
+    own = digest(genome)
+    return tuple(name for name, found in MECHANISMS.items() if digest(found.genome) == own)
 
 
 def seeds(space: SearchSpace, policy: Policy, is_causal: bool = False) -> tuple[Mechanism, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nas.canonical import digest
 from nas.compiler import formula_of, make_plan, plain_source
 from nas.errors import ViolationError
-from nas.mechanisms import MECHANISMS
+from nas.mechanisms import MECHANISMS, names_of
 from nas.report.costs import Priced, Sizes, price, show_price
 from nas.report.drawing import drawing, drawing_columns
 from nas.report.history import History, history_of, lineage_columns, results
@@ -63,7 +63,7 @@ def examine(
         sizes = Sizes(found.dim, found.heads, found.tokens, task.main.qkv_bias)
     given: dict[str, Any] = {"dim": dim, "heads": heads, "tokens": tokens}
     sizes = replace(sizes, **{name: size for name, size in given.items() if size is not None})
-    name, priced = digest(source.genome), price(plan.genome, sizes)
+    priced = price(plan.genome, sizes)
     code = None
     if priced.cost is not None:
         code = plain_source(plan.genome, sizes.dim, sizes.heads, qkv_bias=sizes.qkv_bias)
@@ -71,8 +71,8 @@ def examine(
         source=source,
         sizes=sizes,
         plan=plan,
-        digest=name,
-        names=tuple(m.name for m in MECHANISMS.values() if digest(m.genome) == name),
+        digest=digest(source.genome),
+        names=names_of(source.genome),
         priced=priced,
         code=code,
         history=history_of(source.run, source.digest) if source.run and source.digest else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,8 @@ import torch
 from safetensors.torch import load, load_file
 
 import nas
+from nas.canonical import digest
+from nas.compiler import formula_of, make_plan
 from nas.errors import ExportError, NasError
 from nas.exporting import EXPORTS, MASKS, Origin, Subject, genome_of_export, write_export
 from nas.exporting.recording import TOLERANCE, Recording, check, differences, stir
@@ -108,6 +111,15 @@ def test_what_a_run_keeps_travels_along(tmp_path: Path) -> None:
     assert "The attention of all layers was trained" in files["README.md"]
     fresh: Any = EXPORTS.get("hf")(Subject(QANA, 16, 4, Origin("x")))
     assert "Nothing is trained" in fresh["README.md"]
+
+
+def test_the_card_is_titled_by_name_else_by_formula() -> None:
+    plan = make_plan(replace(QANA, placement="alternate"))
+    for genome, title in ((QANA, "qana"), (plan.genome, f"`{formula_of(plan)}`")):
+        files: Any = EXPORTS.get("hf")(Subject(genome, 16, 4, Origin("x")))
+        (found,) = re.findall("^# (.*)$", files["README.md"], re.MULTILINE)
+        assert found == title
+        assert f"its digest is {digest(genome)}." in files["README.md"]
 
 
 @pytest.fixture
