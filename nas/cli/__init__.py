@@ -57,8 +57,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     """The status of a command; what is said of wrong usage may repeat what was typed."""
     import typer
 
+    from nas.cli import completion
     from nas.cli.app import app
     from nas.report.text import printable
+
+    if completion.REQUEST in os.environ:
+        completion.prepare()
 
     usage_error: Any = typer.BadParameter.__base__  # typer exports its children alone
     try:

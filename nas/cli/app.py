@@ -6,11 +6,14 @@ from typing import Annotated
 
 import typer
 
+from nas.cli import completion
+from nas.cli.console import note, tell
+
 app = typer.Typer(
     name="nas",
     help="Search for attention mechanisms; look at what was found, and take it away.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=False,  # its options know no shell by name where they can guess it
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -28,6 +31,26 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+def _install_completion(shell: str | None) -> None:
+    if shell is not None:
+        note(
+            f"{completion.install(_known(shell))}: completion for {shell}, from its next start on."
+        )
+        raise typer.Exit
+
+
+def _show_completion(shell: str | None) -> None:
+    if shell is not None:
+        tell(completion.script(_known(shell)))
+        raise typer.Exit
+
+
+def _known(shell: str) -> str:
+    if shell not in completion.SHELLS:
+        raise typer.BadParameter(f"found {shell!r}; expected one of {', '.join(completion.SHELLS)}")
+    return shell
+
+
 @app.callback()
 def _options(
     version: Annotated[
@@ -36,5 +59,23 @@ def _options(
             "--version", help="Print the version.", callback=_print_version, is_eager=True
         ),
     ] = False,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHELL",
+            help="Let bash, zsh or fish complete what you type.",
+            callback=_install_completion,
+            is_eager=True,
+        ),
+    ] = None,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHELL",
+            help="Print what that would install.",
+            callback=_show_completion,
+            is_eager=True,
+        ),
+    ] = None,
 ) -> None:
     """Search for attention mechanisms; look at what was found, and take it away."""

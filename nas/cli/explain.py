@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nas.cli import completion
 from nas.cli.app import app
 from nas.cli.console import note, output, print_json
 from nas.cli.options import AsJson, Data, Record, Source, StudySeed, trains
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 def explain(
     source: Source,
     task: Annotated[
-        str | None, typer.Option(help="A task, by name or path; of RUN/ID its run's, else images.")
+        str | None,
+        typer.Option(
+            help="A task, by name or path; of RUN/ID its run's, else images.",
+            autocompletion=completion.tasks,
+        ),
     ] = None,
     data: Data = None,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of each, with fresh seeds.")] = 5,
@@ -34,7 +39,11 @@ def explain(
     ] = None,
     seed: StudySeed = 0,
     policy: Annotated[
-        str | None, typer.Option(help="What genomes must obey; of RUN/ID its run's policy.")
+        str | None,
+        typer.Option(
+            help="What genomes must obey; of RUN/ID its run's policy.",
+            autocompletion=completion.policies,
+        ),
     ] = None,
     record: Record = None,
     as_json: AsJson = False,

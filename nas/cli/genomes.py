@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from nas.cli import options
+from nas.cli import completion, options
 from nas.cli.app import app
 from nas.cli.console import note, output, print_json, tell
 from nas.cli.options import AnyDim, AnyHeads, AnyTokens, AsJson, Dim, Heads, Policy, Source, Sources
@@ -49,7 +49,12 @@ def show(
 
 @app.command()
 def mechanisms(
-    name: Annotated[str | None, typer.Argument(help="One of them; all if none is given.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="One of them; all if none is given.", autocompletion=completion.mechanisms
+        ),
+    ] = None,
     dim: Dim = 64,
     heads: Heads = 4,
     tokens: options.Tokens = 65,

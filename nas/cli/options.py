@@ -9,18 +9,36 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 
+from nas.cli import completion
+
 MOST_TOKENS: Final = 2**20
 MOST_SIZE: Final = 65_536
-_SOURCE: Final = typer.Argument(help="A genome file, a mechanism, an exported .py file, or RUN/ID.")
+_SOURCE: Final = typer.Argument(
+    help="A genome file, a mechanism, an exported .py file, or RUN/ID.",
+    autocompletion=completion.sources,
+)
 _DIM: Final = typer.Option("--dim", min=1, max=MOST_SIZE, help="Model width.")
 _HEADS: Final = typer.Option("--heads", min=1, max=MOST_SIZE, help="Backbone's heads.")
 _TOKENS: Final = typer.Option("--tokens", min=1, max=MOST_TOKENS, help="Sequence length.")
-_POLICY: Final = typer.Option(help="What genomes must obey: a policy, by name or path.")
+_POLICY: Final = typer.Option(
+    help="What genomes must obey: a policy, by name or path.", autocompletion=completion.policies
+)
 _DATA: Final = typer.Option(help="What to train on, as the task's family reads it.")
 
 Source: TypeAlias = Annotated[str, _SOURCE]
 Sources: TypeAlias = Annotated[list[str], _SOURCE]
-RunName: TypeAlias = Annotated[str, typer.Argument(help="A run's name or path, or latest.")]
+RunName: TypeAlias = Annotated[
+    str,
+    typer.Argument(help="A run's name or path, or latest.", autocompletion=completion.runs),
+]
+Space: TypeAlias = Annotated[
+    str,
+    typer.Option(help="A search space, by name or path.", autocompletion=completion.spaces),
+]
+Task: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="A task, by name or path.", autocompletion=completion.tasks),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the JSON answer.")]
 Dim: TypeAlias = Annotated[int, _DIM]
 AnyDim: TypeAlias = Annotated[int | None, _DIM]

@@ -8,10 +8,13 @@ from typing import Annotated, Final
 import typer
 
 from nas.cli.app import app
+from nas.cli import completion
 from nas.cli.console import complain, note, output, print_json
 from nas.cli.options import AsJson, RunName, Runs
 
-RUNS_SHOWN: Final = typer.Argument(help="Names or paths of runs, or latest; by default latest.")
+RUNS_SHOWN: Final = typer.Argument(
+    help="Names or paths of runs, or latest; by default latest.", autocompletion=completion.runs
+)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nas.cli import completion
 from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json
 from nas.cli.options import (
@@ -21,7 +22,9 @@ from nas.cli.options import (
     RunName,
     Runs,
     Sources,
+    Space,
     StudySeed,
+    Task,
     pairs,
     trains,
 )
@@ -37,12 +40,12 @@ if TYPE_CHECKING:
 @app.command()
 @trains
 def search(
-    space: Annotated[str, typer.Option(help="A search space, by name or path.")],
+    space: Space,
     generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = 50,
     population: Annotated[
         int, typer.Option("--pop", min=1, help="Trainings that a generation asks for.")
     ] = 24,
-    task: Annotated[str | None, typer.Option(help="A task, by name or path.")] = None,
+    task: Task = None,
     data: Data = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the search and all trainings.")] = 0,
     repeats: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = 1,
@@ -149,7 +152,9 @@ def _show_end(ended: Ended, runs: Path) -> None:
 @trains
 def evaluate(
     sources: Sources,
-    task: Annotated[str, typer.Option(help="A task, by name or path.")] = "vit-cifar10",
+    task: Annotated[
+        str, typer.Option(help="A task, by name or path.", autocompletion=completion.tasks)
+    ] = "vit-cifar10",
     data: Data = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with other seeds.")] = 1,
     seed: StudySeed = 0,
@@ -262,7 +267,10 @@ def confirm(
     members: Annotated[int, typer.Option(min=1, help="Members, spread over the front.")] = 5,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with fresh seeds.")] = 5,
     long: Annotated[
-        str | None, typer.Option(help="A longer task to train them under as well.")
+        str | None,
+        typer.Option(
+            help="A longer task to train them under as well.", autocompletion=completion.tasks
+        ),
     ] = None,
     test: Annotated[
         bool, typer.Option("--test", help="Train them also to be judged on the test set.")

@@ -11,7 +11,7 @@ import typer
 
 from nas.cli.app import app
 from nas.cli.console import note, output, print_json, tell
-from nas.cli.options import AsJson, Data, trains
+from nas.cli.options import AsJson, Data, Space, Task, trains
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 @trains
 def tabulate(
     path: Annotated[Path, typer.Option("-o", "--output", help="The table: NAME.json.gz.")],
-    space: Annotated[str, typer.Option(help="A search space, by name or path.")],
+    space: Space,
     sources: Annotated[
         list[str] | None, typer.Argument(help="Mechanisms of the space, in place of all.")
     ] = None,
     about: Annotated[str, typer.Option(help="A sentence for people.")] = "",
-    task: Annotated[str | None, typer.Option(help="A task, by name or path.")] = None,
+    task: Task = None,
     data: Data = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with other seeds.")] = 3,
     limit: Annotated[
