@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 BFLOAT16_FLAGS: Final = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
+WIDE: Final = frozenset({"avx2", "avx512f", "avx512_bf16", "sve", "sve2", "sme", "sme2"})
 _CPUINFO: Final = Path("/proc/cpuinfo")
 
 
@@ -19,8 +20,16 @@ def processor_name() -> str:
 
 def multiplies_in_bfloat16() -> bool:
     """Whether it has instructions for that; elsewhere than on Linux nobody knows."""
-    flags = _entry("flags") or _entry("Features")  # x86, Arm
-    return not BFLOAT16_FLAGS.isdisjoint(flags.split())
+    return not BFLOAT16_FLAGS.isdisjoint(_flags())
+
+
+def wide_instructions() -> list[str]:
+    """The wide and the matrix instructions that it says it has, sorted."""
+    return sorted(flag for flag in {*_flags()} if flag in WIDE or flag.startswith("amx_"))
+
+
+def _flags() -> list[str]:
+    return (_entry("flags") or _entry("Features")).split()  # x86, Arm
 
 
 def _entry(name: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 # Modules of commands, in the order of `nas --help`.
-COMMANDS: Final = ("search", "explain", "runs", "watch", "tables", "genomes")
+COMMANDS: Final = ("search", "explain", "runs", "watch", "tables", "genomes", "doctor")
 INTERRUPTED: Final = 130  # 128 and the signal's number, as shells have it
 
 
