@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from nas.cli.app import app
 from nas.cli import completion
+from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json
 from nas.cli.options import AsJson, RunName, Runs
+from nas.errors import NasError
 
 RUNS_SHOWN: Final = typer.Argument(
     help="Names or paths of runs, or latest; by default latest.", autocompletion=completion.runs
@@ -42,6 +44,13 @@ def front(
     plot: Annotated[
         Path | None, typer.Option(help="Also draw the front into this .png, .svg or .pdf.")
     ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(help="Also write it as CSV into this file; - prints it, and nothing else."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="In the CSV, every mechanism that was trained.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a run's front.
@@ -51,12 +60,19 @@ def front(
     """
     from nas.report.facts import gather
     from nas.report.figure import check_picture, write_figure
+    from nas.report.files import write_file
     from nas.report.front import answer, no_front, show_front
+    from nas.report.front_csv import front_csv
     from nas.report.plot import draw_front
     from nas.store import find_run, open_run
 
     if plot is not None:
         check_picture(plot)
+    is_printed = csv == Path("-")
+    if every and csv is None:
+        raise NasError("--all: is about the CSV; expected --csv FILE beside it.")
+    if is_printed and as_json:
+        raise NasError("--csv -: found --json beside it; expected one of both on standard output.")
     with open_run(find_run(run)) as opened, opened.snapshot():
         facts = gather(opened)
         if as_json:
@@ -64,8 +80,13 @@ def front(
     if not facts.members:
         complain(no_front(facts, run))
         raise typer.Exit(1)
-    if not as_json:
+    if is_printed:
+        sys.stdout.write(front_csv(facts, every=every))
+    elif not as_json:
         show_front(output(), facts, run)
+    if csv is not None and not is_printed:
+        write_file(csv, front_csv(facts, every=every).encode())
+        note(f"{csv}: {'every mechanism' if every else 'the front'} as CSV.")
     if plot is not None:
         write_figure(draw_front(facts), plot)
         note(f"{plot}: the front as a picture.")

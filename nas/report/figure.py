@@ -10,7 +10,7 @@ import io
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.errors import RunError
-from nas.store.files import write_whole
+from nas.report.files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,8 +85,4 @@ def write_figure(figure: Any, path: Path) -> None:
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with mpl.rc_context(STYLE):
         figure.savefig(content, format=kind, dpi=DPI, metadata=metadata)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content.getvalue())
-    except OSError as error:
-        raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
+    write_file(path, content.getvalue())

@@ -42,6 +42,20 @@ def test_front_plots(nas: Any, at_runs: Path, tmp_path: Path) -> None:
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_front_as_csv_in_a_file_or_alone_on_standard_output(
+    nas: Any, at_runs: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "new" / "front.csv"
+    result = nas("front", "example", "--csv", path)
+    assert result.out.startswith("run example")
+    assert result.err == f"{path}: the front as CSV.\n"
+    assert nas("front", "example", "--csv", "-") == (0, path.read_text(), "")
+    printed = nas("front", "example", "--csv", "-", "--all").out
+    assert len(printed.splitlines()) > len(path.read_text().splitlines()) > 1
+    for refused in (("--all",), ("--csv", "-", "--json"), ("--csv", tmp_path)):
+        assert nas("front", "example", *refused).status == 2
+
+
 def test_an_empty_front_is_1_with_a_sentence(
     nas: Any, recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
     ```bash run                 commands
     ```python run               a program
+    ```sql run                  a query of the database of runs/example
     ```console run              commands after "$ ", each followed by what it prints; a line of
                                 three dots stands for any lines, three dots in a line for any text
     ```json file=NAME           a file that later blocks read
@@ -20,9 +21,11 @@ import argparse
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,6 +177,9 @@ def follow(block: Block, folder: Folder) -> str:
         (folder.path / name).write_text(block.text, encoding="utf-8")
     elif block.is_run and block.language == "console":
         return _session(block, folder)
+    elif block.is_run and block.language == "sql":
+        with closing(sqlite3.connect(folder.path / "runs/example/run.sqlite")) as database:
+            database.execute(block.text).fetchall()
     elif block.is_run:
         program = ["python", "-c", block.text]
         done = folder.run(program) if block.language == "python" else folder.shell(block.text)
