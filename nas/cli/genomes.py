@@ -27,6 +27,9 @@ def show(
     dim: AnyDim = None,
     heads: AnyHeads = None,
     tokens: AnyTokens = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw the graph into this .svg, .png or .pdf.")
+    ] = None,
 ) -> None:
     """Show one genome from all sides.
 
@@ -34,8 +37,12 @@ def show(
     those of the run's task, or to 64, 4 and 65.
     """
     from nas.report import show as report
+    from nas.report.figure import check_picture
+    from nas.report.graph_plot import write_graph
     from nas.sources import resolve
 
+    if plot is not None:
+        check_picture(plot)
     shown = report.examine(resolve(source), dim, heads, tokens)
     if as_json:
         print_json(report.show_answer(shown))
@@ -45,6 +52,9 @@ def show(
         raise GenomeError(f"{source}: {shown.priced.problem}")
     else:
         tell(shown.code.rstrip("\n"))
+    if plot is not None:
+        write_graph(shown.plan.genome, plot)
+        note(f"{plot}: the graph as a picture.")
 
 
 @app.command()

@@ -1,4 +1,5 @@
 // A genome's graph as SVG: streams on top, the output at the bottom, colours by role.
+// nas/report/graph.py places the boxes of `nas show --plot` in the same way; a test compares both.
 
 import { svg } from "./dom.js";
 
@@ -77,27 +78,29 @@ function arranged(boxes) {
       around.get(box).push(by.get(ref));
       around.get(by.get(ref)).push(box);
     }
+  const layers = [...Map.groupBy(boxes, (box) => box.layer).values()];
   let next = 0;
-  for (const box of boxes)
-    box.x = box.inputs.length ? mean(box.inputs.map((ref) => by.get(ref).x)) : (next += box.width + GAP) - box.width / 2;
+  for (const own of layers) {
+    for (const box of own)
+      box.x = box.inputs.length ? mean(box.inputs.map((ref) => by.get(ref).x)) : (next += box.width + GAP) - box.width / 2;
+    apart(own); // before the next layer, which takes over this one's order
+  }
   for (let round = 0; round < ROUNDS; round++) {
     for (const box of boxes)
       if (around.get(box).length) box.x = 0.5 * box.x + 0.5 * mean(around.get(box).map((other) => other.x));
-    apart(boxes);
+    layers.forEach(apart);
   }
   return boxes;
 }
 
 /** Push boxes of a layer apart. */
-function apart(boxes) {
-  for (const own of Map.groupBy(boxes, (box) => box.layer).values()) {
-    own.sort((a, b) => a.x - b.x);
-    for (let round = 0; round < own.length; round++)
-      for (let i = 1; i < own.length; i++) {
-        const room = (own[i].width + own[i - 1].width) / 2 + GAP - (own[i].x - own[i - 1].x);
-        if (room > 0) [own[i].x, own[i - 1].x] = [own[i].x + room / 2, own[i - 1].x - room / 2];
-      }
-  }
+function apart(own) {
+  own.sort((a, b) => a.x - b.x);
+  for (let round = 0; round < own.length; round++)
+    for (let i = 1; i < own.length; i++) {
+      const room = (own[i].width + own[i - 1].width) / 2 + GAP - (own[i].x - own[i - 1].x);
+      if (room > 0) [own[i].x, own[i - 1].x] = [own[i].x + room / 2, own[i - 1].x - room / 2];
+    }
 }
 
 /** A wire between two boxes; at a bend it goes straight through. */

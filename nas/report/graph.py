@@ -1,0 +1,251 @@
+"""A genome's graph as a picture: streams on top, the output at the bottom, colours by role.
+
+Where boxes stand, ``placed`` says; ``graph_svg`` and ``draw_graph`` (graph_plot.py) paint it. The
+report page draws any of ten thousand mechanisms in the browser that shows it, so its script
+(page/scripts/graph.js) places boxes as is done here; a test holds both to each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
+
+from nas.genome import STREAMS
+from nas.primitives import get
+from nas.report.page.markup import Markup, element
+from nas.report.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nas.genome import Genome, ParamValue, Ref
+
+GAP, LAYER, HEIGHT, LETTER, TOP, MARGIN = 22.0, 66.0, 38.0, 7.1, 8.0, 8.0
+ROUNDS: Final = 120
+# What a role looks like on white and on black; text and wires have the colour of the text around.
+COLOURS: Final = {
+    "score": "#3f7ddb",
+    "normalize": "#d9700f",
+    "aggregate": "#1f9d6b",
+    "adjust": "#b08d0e",
+    "position": "#1797a6",
+    "gate": "#d6457a",
+    "transform": "#9a5cc6",
+}
+NO_ROLE: Final = "#7d8590"
+FONT: Final = "'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
+
+
+@dataclass(eq=False)
+class Box:
+    """A stream, a node, the output, or a bend of a long wire.
+
+    Attributes:
+        more: the second line: a node's parameters.
+        x: of its middle; y of its upper edge follows from its layer.
+    """
+
+    words: str
+    kind: str
+    layer: int
+    width: float
+    more: str = ""
+    reads: list[Box] = field(default_factory=list)
+    x: float = 0.0
+
+    @property
+    def y(self) -> float:
+        """Its upper edge."""
+        return self.layer * LAYER + TOP
+
+    @property
+    def colour(self) -> str:
+        """Of its role."""
+        return COLOURS.get(self.kind, NO_ROLE)
+
+
+def placed(genome: Genome) -> list[Box]:
+    """The boxes of a genome with bends between them, each with its place, layer by layer."""
+    return _arranged(_bent(_laid_out(genome)))
+
+
+def extent(boxes: Iterable[Box]) -> tuple[float, float, float]:
+    """Left and right edge of a picture, and its height."""
+    boxes = list(boxes)
+    left = min(box.x - box.width / 2 for box in boxes) - MARGIN
+    right = max(box.x + box.width / 2 for box in boxes) + MARGIN
+    return left, right, LAYER * (1 + max(box.layer for box in boxes))
+
+
+def wire(start: Box, end: Box) -> tuple[float, float]:
+    """Where a wire leaves and where it arrives, down; at a bend it goes straight through."""
+    leaves = start.y + (HEIGHT / 2 if start.kind == "bend" else HEIGHT)
+    return leaves, end.y + (HEIGHT / 2 if end.kind == "bend" else 0.0)
+
+
+def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
+    """The picture as an SVG element that needs no style, and shows on light and on dark."""
+    boxes = placed(genome)
+    left, right, height = extent(boxes)
+    edges = [
+        element(
+            "path", d=f"M{a.x:.1f} {y0:.1f}C{a.x:.1f} {m:.1f} {b.x:.1f} {m:.1f} {b.x:.1f} {y1:.1f}"
+        )
+        for b in boxes
+        for a in b.reads
+        for y0, y1 in [wire(a, b)]
+        for m in [(y0 + y1) / 2]
+    ]
+    wires = element(
+        "g", *edges, fill="none", stroke="currentColor", stroke_width=1.4, stroke_opacity=0.55
+    )
+    return element(
+        "svg",
+        element("title", about),
+        wires,
+        *(_shape(box) for box in boxes if box.kind != "bend"),
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"{left:.1f} 0 {right - left:.1f} {height:.1f}",
+        width=right - left,
+        height=height,
+        role="img",
+        font_family=FONT,
+        font_size="12.5",
+        text_anchor="middle",
+        style="max-width: 100%; height: auto",
+    )
+
+
+def _curve(start: Box, end: Box) -> str:
+    y0, y1 = wire(start, end)
+    middle = (y0 + y1) / 2
+    places = (start.x, y0), (start.x, middle), (end.x, middle), (end.x, y1)
+    at = [f"{x:.1f} {y:.1f}" for x, y in places]
+    return f"M{at[0]}C{' '.join(at[1:])}"
+
+
+def _shape(box: Box) -> Markup:
+    is_stream = box.kind == "stream"
+    colour = "currentColor" if is_stream else box.colour
+    rectangle = element(
+        "rect",
+        x=box.x - box.width / 2,
+        y=box.y,
+        width=box.width,
+        height=HEIGHT,
+        rx=HEIGHT / 2 if is_stream else 6,
+        fill=colour,
+        fill_opacity="0.05" if is_stream else "0.09",
+        stroke=colour,
+        stroke_opacity="0.35" if is_stream else None,
+        stroke_width=1.4,
+    )
+    name = element(
+        "text", box.words, x=box.x, y=box.y + (17 if box.more else 24), fill="currentColor"
+    )
+    return element(
+        "g",
+        element("title", box.words if is_stream else f"{box.kind}: {box.words} {box.more}".strip()),
+        rectangle,
+        name,
+        element(
+            "text",
+            box.more,
+            x=box.x,
+            y=box.y + 31,
+            fill="currentColor",
+            fill_opacity="0.7",
+            font_size="10.5",
+        )
+        if box.more
+        else None,
+    )
+
+
+def _laid_out(genome: Genome) -> list[Box]:
+    """Boxes with what they read: each one layer below the deepest of these."""
+    projections = genome.projections
+    found: dict[Ref, Box] = {}
+    for stream in STREAMS:
+        if any(stream in node.inputs for node in genome.nodes):
+            made = f"x·W_{stream.upper()}" if projections.has_projection(stream) else "x"
+            found[stream] = _box(f"{stream} = {made}", "stream", 0)
+    for index, node in enumerate(genome.nodes):
+        reads = [found[ref] for ref in dict.fromkeys(node.inputs)]
+        more = ", ".join(f"{name} {_value(value)}" for name, value in node.params)
+        layer = 1 + max((box.layer for box in reads), default=0)
+        role = str(get(node.op).signatures[0].role)
+        found[index] = _box(node.op.replace("_", " "), role, layer, more, reads)
+    merged = "sum of heads" if projections.merge == "sum" else "heads side by side"
+    last = [found[len(genome.nodes) - 1]] if genome.nodes else []
+    words = f"W_O({merged})" if projections.has_wo else merged
+    out = _box(words, "stream", 1 + max((box.layer for box in last), default=0), "", last)
+    boxes = [*found.values(), out]
+    for box in boxes:  # streams come down to just above their first reader
+        readers = [one.layer for one in boxes if box in one.reads]
+        if not box.reads and readers:
+            box.layer = min(readers) - 1
+    return boxes
+
+
+def _box(words: str, kind: str, layer: int, more: str = "", reads: list[Box] | None = None) -> Box:
+    words, more = printable(words), printable(more)
+    width = max(len(words), 0.86 * len(more)) * LETTER + 26
+    return Box(words, kind, layer, width, more, reads or [])
+
+
+def _value(value: ParamValue) -> str:
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value).strip('"')
+
+
+def _bent(boxes: list[Box]) -> list[Box]:
+    """Long wires pass through a narrow box in each layer between, so that no box hides them."""
+    bends: dict[tuple[Box, Box, int], Box] = {}
+    for box in boxes:
+        for place, last in enumerate(box.reads):
+            start = last
+            for layer in range(start.layer + 1, box.layer):
+                last = bends[start, box, layer] = Box("", "bend", layer, 6.0, reads=[last])
+            box.reads[place] = last
+    return sorted([*boxes, *bends.values()], key=lambda box: box.layer)
+
+
+def _arranged(boxes: list[Box]) -> list[Box]:
+    """Places across: near what is read and what reads, beside each other where they overlap."""
+    around: dict[Box, list[Box]] = {box: [] for box in boxes}
+    layers: defaultdict[int, list[Box]] = defaultdict(list)
+    for box in boxes:
+        layers[box.layer].append(box)
+        for other in box.reads:
+            around[box].append(other)
+            around[other].append(box)
+    taken = 0.0
+    for own in layers.values():
+        for box in own:
+            if box.reads:
+                box.x = fmean(other.x for other in box.reads)
+            else:
+                box.x = taken + box.width / 2 + GAP
+                taken += box.width + GAP
+        _apart(own)  # before the next layer, which takes over this one's order
+    for _ in range(ROUNDS):
+        for box in boxes:
+            if around[box]:
+                box.x = 0.5 * box.x + 0.5 * fmean(other.x for other in around[box])
+        for own in layers.values():
+            _apart(own)
+    return boxes
+
+
+def _apart(own: list[Box]) -> None:
+    """Push boxes of a layer apart."""
+    own.sort(key=lambda box: box.x)
+    for _ in own:
+        for left, right in pairwise(own):
+            room = (right.width + left.width) / 2 + GAP - (right.x - left.x)
+            if room > 0:
+                right.x, left.x = right.x + room / 2, left.x - room / 2

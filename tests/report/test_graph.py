@@ -1,0 +1,60 @@
+"""The graph as a picture: what is in it, how it is placed, and that text is only text."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from nas.compiler import make_plan
+from nas.errors import RunError
+from nas.mechanisms import MECHANISMS
+from nas.report.graph import GAP, Box, graph_svg, placed
+from nas.report.graph_plot import write_graph
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_boxes_stand_beside_each_other_below_what_they_read(name: str) -> None:
+    genome = make_plan(MECHANISMS[name].genome).genome
+    boxes = placed(genome)
+    shown = [box for box in boxes if box.kind not in ("stream", "bend")]
+    assert sorted(box.words for box in shown) == sorted(
+        n.op.replace("_", " ") for n in genome.nodes
+    )
+    assert all(box.layer == other.layer + 1 for box in boxes for other in box.reads)
+    layers: dict[int, list[Box]] = {}
+    for box in boxes:
+        layers.setdefault(box.layer, []).append(box)
+    for own in layers.values():
+        for left, right in pairwise(sorted(own, key=lambda box: box.x)):
+            assert right.x - left.x >= (left.width + right.width) / 2 + GAP - 1.5
+
+
+def test_a_picture_is_whole_and_its_text_is_text() -> None:
+    node = MECHANISMS["qana"].genome.nodes[0]
+    hostile = "<script>alert(1)</script>\x1b"
+    genome = MECHANISMS["qana"].genome.with_node(0, replace(node, params=(("hidden", hostile),)))
+    text = graph_svg(genome)
+    root = ET.fromstring(text)
+    assert root.tag == f"{SVG}svg"
+    words = [each.text for each in root.iter(f"{SVG}text")]
+    assert "hidden <script>alert(1)</script>\\u001b" in words
+    assert {"q = x·W_Q", "k = x·W_K", "v = x·W_V", "qana", "softmax"} < set(words)
+    assert not {"script", "style", "image", "foreignObject"} & {
+        e.tag.split("}")[1] for e in root.iter()
+    }
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_every_format_is_written_and_others_are_refused(tmp_path: Path) -> None:
+    genome = MECHANISMS["mha"].genome
+    for ending, start in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
+        write_graph(genome, tmp_path / f"new/graph{ending}")
+        assert (tmp_path / f"new/graph{ending}").read_bytes().startswith(start)
+    with pytest.raises(RunError, match=r"found the ending '\.gif'"):
+        write_graph(genome, tmp_path / "graph.gif")
