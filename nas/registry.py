@@ -11,15 +11,13 @@ name is first looked up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from nas.config import near
 from nas.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 M = TypeVar("M")
 
@@ -109,3 +107,9 @@ def load_plugins(group: str) -> None:
                 f"the plug-in {plugin.name!r} of {group} cannot be imported from {plugin.value}: "
                 f"{type(error).__name__}: {error}."
             ) from error
+
+
+# What a notebook shows of a value, as HTML. Values are below what can show them, so by name.
+NOTEBOOK: Registry[Callable[[Any], str]] = Registry(
+    "value shown in notebooks", "nas.notebook", modules=("nas.report.notebook",)
+)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.objectives import REGRET
+from nas.registry import NOTEBOOK
 from nas.report.facts import gather, headline, p_cell, tally
 from nas.report.table import Column, named_values, say, say_table
 from nas.report.text import plural
@@ -32,14 +33,30 @@ SURE: Final = 0.8  # probability from which on a named mechanism is said to be b
 MIN_FORMULA: Final = 20
 
 
-def front(run: str = "latest", *, runs: str | Path = RUNS) -> dict[str, Any]:
-    """A run's front: the answer of ``nas front --json``.
+class Front(dict[str, Any]):
+    """The answer of ``nas front --json``, which a notebook shows as a table.
+
+    Attributes:
+        facts: what the table is made of.
+    """
+
+    def __init__(self, given: dict[str, Any], facts: RunFacts) -> None:
+        super().__init__(given)
+        self.facts = facts
+
+    def _repr_html_(self) -> str:
+        return NOTEBOOK.get("front")(self)
+
+
+def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
+    """A run's front: the answer of ``nas front --json``; in a notebook, its table.
 
     Raises:
         RunError: there is no such run, or it cannot be read.
     """
     with open_run(find_run(run, Path(runs))) as opened, opened.snapshot():
-        return answer(opened, gather(opened))
+        facts = gather(opened)
+        return Front(answer(opened, facts), facts)
 
 
 def answer(run: Run, facts: RunFacts) -> dict[str, Any]:
@@ -69,7 +86,7 @@ def show_front(console: Console, facts: RunFacts, label: str) -> None:
     """
     say(console, headline(facts), "")
     say_table(console, front_columns(facts))
-    say(console, "", *_legend(facts))
+    say(console, "", *legend(facts))
     say_table(console, named_values(tally(facts)))
     say(console, "")
     say_table(console, next_commands(facts, label))
@@ -162,7 +179,8 @@ def _mark(facts: RunFacts, member: Candidate) -> str:
     return f"> {', '.join(beaten[:MAX_NAMES])}{more}" if beaten else ""
 
 
-def _legend(facts: RunFacts) -> list[str]:
+def legend(facts: RunFacts) -> list[str]:
+    """What columns of the table mean."""
     lines = []
     if any(map(p_cell, facts.members)):
         lines += [

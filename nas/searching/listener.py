@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from nas.registry import NOTEBOOK
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -73,6 +75,10 @@ class Ended:
     counts: Counts
     hypervolume: float
     message: str
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what holds, and the front."""
+        return NOTEBOOK.get("run")(self)
 
 
 class Listener:

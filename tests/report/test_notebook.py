@@ -1,0 +1,73 @@
+"""What notebooks show of values: words as on the command line, escaped, in any colours."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import nas
+from nas.compiler import formula_of, make_plan
+from nas.genome import Genome, Node
+from nas.report.facts import RunFacts
+from nas.report.front import Front
+from nas.searching.listener import Ended
+from nas.store import Counts
+
+HOSTILE = "</td><script>alert(1)</script>"
+
+
+def harmless(text: str) -> None:
+    assert not re.search(r"<(script|style|link|iframe|img)|\son\w+=|javascript:", text)
+    assert not re.search(r"(?<![-\w])(color|background)\s*:", text)
+
+
+def test_a_genome_shows_formula_graph_and_costs() -> None:
+    genome = nas.load_genome("qana")
+    text = genome._repr_html_()
+    harmless(text)
+    assert formula_of(make_plan(genome)) in unescape(text)
+    assert text.count("<svg") == 1
+    assert "One block at dim 64, 4 heads, 65 tokens: 3.97 M MACs" in text
+    assert "currentColor" in text
+
+
+def test_a_genome_that_is_not_legal_says_why() -> None:
+    text = Genome((Node("softmax", ("q",)),))._repr_html_()
+    harmless(text)
+    assert "softmax" in text
+    assert "<svg" not in text
+
+
+def test_a_front_is_its_answer_and_its_table(recorded_run: Path) -> None:
+    found = nas.front("example", runs=recorded_run.parent)
+    assert json.loads(json.dumps(found))["run"] == "example"
+    text = found._repr_html_()
+    harmless(text)
+    assert text.count("<tr>") == 1 + len(found["members"])
+    assert all(member["formula"] in unescape(text) for member in found["members"])
+
+
+def test_words_of_a_record_are_escaped(facts: RunFacts) -> None:
+    first = facts.members[0]
+    proposal = dataclasses.replace(first.proposal, formula=HOSTILE)
+    changed = dataclasses.replace(
+        facts,
+        members=(dataclasses.replace(first, proposal=proposal),),
+        names={str(proposal.key): (HOSTILE,)},
+    )
+    text = Front({}, changed)._repr_html_()
+    harmless(text)
+    assert text.count("&lt;/td&gt;&lt;script&gt;") == 2
+
+
+def test_a_run_shows_what_holds_and_the_front(recorded_run: Path, tmp_path: Path) -> None:
+    ended = Ended("example", recorded_run, "finished", 3, Counts(), 0.5, "The end.")
+    text = ended._repr_html_()
+    harmless(text)
+    assert "is the best so far, and not yet confirmed." in text
+    assert "<table>" in text
+    gone = dataclasses.replace(ended, folder=tmp_path)._repr_html_()
+    assert gone.startswith("<p>The end. ")
