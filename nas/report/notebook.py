@@ -68,7 +68,10 @@ def run_html(ended: Ended) -> str:
 
 def _table(facts: RunFacts) -> Markup:
     columns = [column for column in front_columns(facts) if any(column.cells)]
-    looks = [f"text-align: {column.align}; white-space: nowrap" for column in columns]
+    looks = [
+        f"text-align: {column.align}; padding: 0.2em 0.7em; white-space: nowrap"
+        for column in columns
+    ]
     heads = [
         element("th", column.header, scope="col", style=look)
         for column, look in zip(columns, looks, strict=True)
@@ -77,6 +80,7 @@ def _table(facts: RunFacts) -> Markup:
         element("tr", *(element("td", c, style=look) for c, look in zip(cells, looks, strict=True)))
         for cells in zip(*(column.cells for column in columns), strict=True)
     ]
-    grid = element("table", element("thead", element("tr", *heads)), element("tbody", *rows))
+    body = element("thead", element("tr", *heads)), element("tbody", *rows)
+    grid = element("table", *body, style="color: inherit")  # some pages give tables another one
     notes = [element("p", element("small", line)) for line in legend(facts)]
     return join(element("div", grid, style="overflow-x: auto"), *notes)

@@ -21,7 +21,7 @@ HOSTILE = "</td><script>alert(1)</script>"
 
 def harmless(text: str) -> None:
     assert not re.search(r"<(script|style|link|iframe|img)|\son\w+=|javascript:", text)
-    assert not re.search(r"(?<![-\w])(color|background)\s*:", text)
+    assert not re.search(r"(?<![-\w])(color|background)\s*:(?! inherit)", text)
 
 
 def test_a_genome_shows_formula_graph_and_costs() -> None:
@@ -68,6 +68,6 @@ def test_a_run_shows_what_holds_and_the_front(recorded_run: Path, tmp_path: Path
     text = ended._repr_html_()
     harmless(text)
     assert "is the best so far, and not yet confirmed." in text
-    assert "<table>" in text
+    assert "<table" in text
     gone = dataclasses.replace(ended, folder=tmp_path)._repr_html_()
     assert gone.startswith("<p>The end. ")
