@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 from moocore import hypervolume as moocore_hypervolume
+from moocore import is_nondominated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,15 +30,13 @@ def dominates(a: Costs, b: Costs) -> bool:
 def non_dominated(rows: Sequence[Costs]) -> list[int]:
     """Indices of the finite rows that no other row dominates, ascending; equal rows stay together.
 
-    In lexicographic order a row is dominated only by one before it, and if by any then by one that
-    is itself not dominated: each row is compared with the front so far, n log n + n * front.
+    By moocore (Kung, Luccio and Preparata 1975, "On finding the maxima of a set of vectors").
     """
     finite = [i for i, row in enumerate(rows) if all(map(math.isfinite, row))]
-    front: list[int] = []
-    for i in sorted(finite, key=lambda i: tuple(rows[i])):
-        if not any(dominates(rows[j], rows[i]) for j in front):
-            front.append(i)
-    return sorted(front)
+    if not finite:
+        return []
+    found = is_nondominated(np.array([rows[i] for i in finite], float), keep_weakly=True)
+    return [i for i, is_member in zip(finite, found, strict=True) if is_member]
 
 
 def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tuple[float, ...]]:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.api.training import check_legal, check_one_model, execution_of, trainings_of
+from nas.canonical import digest
 from nas.errors import ConfigError
 from nas.evaluation.study import why_not
 from nas.report.benchmark import benchmark_answer
 from nas.searching.setup import check_count
 from nas.sources import resolve
 from nas.store import RUNS
+from nas.store.answers import answers_folder, keep_answer
 from nas.tasks import load_task
 from nas.validation import load_policy
 
@@ -43,6 +45,8 @@ def benchmark(
 ) -> dict[str, Any]:
     """Train mechanisms under several tasks; the answer of ``nas benchmark --json``.
 
+    If one is a RUN/ID, the answer is kept in the run's folder, for its report.
+
     Args:
         sources: SOURCE strings or genomes.
         against: what all are compared with, by trainings that share their seed.
@@ -72,6 +76,9 @@ def benchmark(
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
     for task in loaded.values():
         check_one_model(task)
+    kept_in = {one.run for one in resolved.values() if one.run is not None}
+    for run in kept_in:
+        answers_folder(run)
     ready = {  # what is missing is said at once
         name: task.load_test() if test else task.load() for name, task in loaded.items()
     }
@@ -91,4 +98,11 @@ def benchmark(
             done += 1
             if heard is not None:
                 heard(name, training, done, total)
-    return benchmark_answer(list(resolved), found, absent, seeds, test=test)
+    digests = {text: digest(one.genome) for text, one in resolved.items()}
+    answer = benchmark_answer(list(resolved), found, absent, seeds, test=test)
+    for row in answer["mechanisms"]:
+        row["id"] = digests[row["source"]]
+    question = [*digests.values(), *(t.fingerprint() + ready[n].digest for n, t in loaded.items())]
+    for run in kept_in:
+        keep_answer(run, "benchmark", question, answer)
+    return answer

@@ -17,6 +17,7 @@ from nas.report.trials import Training
 from nas.searching.setup import MAX_COUNT, from_text, load_unchanged, setting_of, thawed_task
 from nas.sources import resolve
 from nas.store import RUNS, open_run
+from nas.store.answers import answers_folder, keep_answer
 from nas.tasks import load_task
 from nas.validation import PolicyFile, compile_policy, load_policy
 
@@ -57,7 +58,8 @@ def explain(
 
     The mechanism is trained beside what single edits make of it, beside the steps that lead to it
     from standard attention, and beside standard attention of about its costs; all with the same
-    seeds, which no search and no other command has used.
+    seeds, which no search and no other command has used. The answer on a RUN/ID is kept in the
+    run's folder, for its report.
 
     Args:
         task: by name or path; that of its run for RUN/ID, else ``vit-cifar10``.
@@ -89,6 +91,8 @@ def explain(
         margin = MARGIN * abs(metric.ideal - metric.chance)
     if not margin > 0:  # NaN is not above 0 either
         raise ConfigError(f"margin: found {margin}; expected a number above 0.")
+    if found.run is not None:
+        answers_folder(found.run)
     plan = plan_explanation(found.genome, Bounds(rules, chosen), setting_of(chosen, {}))
     evaluator: Evaluator = make_evaluator(given, chosen, loaded)
     try:
@@ -103,7 +107,12 @@ def explain(
                 heard(Training(*what, costs=costs[one.name], metric=metric), done, total)
     finally:
         evaluator.close()
-    return explanation_answer(found.text, chosen.name, race, costs)
+    answer = explanation_answer(found.text, chosen.name, race, costs)
+    if found.run is not None:
+        keep_answer(
+            found.run, "explain", [answer["id"], chosen.fingerprint(), loaded.digest], answer
+        )
+    return answer
 
 
 def looks_of(seeds: int, most: int) -> tuple[int, ...]:

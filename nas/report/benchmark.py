@@ -9,7 +9,6 @@ what is left of them is chosen by luck.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +17,7 @@ from nas.differences import LEVEL, difference, holm, mean_and_error, paired
 from nas.report.ranks import rank_correlations
 from nas.report.table import Column, say, say_table
 from nas.report.trials import ON_TEST, why
-from nas.report.units import FRACTION, amount, header
+from nas.report.units import amount, header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -163,11 +162,4 @@ def _verdict(difference: Mapping[str, float] | None, direction: str) -> str | No
 def _shown(cell: Mapping[str, Any] | None, unit: str) -> str:
     if cell is None or cell["mean"] is None:
         return ""
-    return f"{_value(cell, unit)} {MARKS[cell['verdict']]}"
-
-
-def _value(cell: Mapping[str, Any], unit: str) -> str:
-    if unit == FRACTION or cell["error"] is None:
-        return amount(cell["mean"], unit, cell["error"])
-    places = max(0, 1 - math.floor(math.log10(cell["error"]))) if cell["error"] else 3
-    return f"{cell['mean']:.{places}f} ± {cell['error']:.{places}f}"
+    return f"{amount(cell['mean'], unit, cell['error'])} {MARKS[cell['verdict']]}"

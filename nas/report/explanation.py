@@ -131,7 +131,7 @@ def _columns(part: str, rows: Sequence[Mapping[str, Any]], unit: str) -> list[Co
         Column("verdict", [row["verdict"] for row in rows]),
     ]
     for cost in rows[0]["added_costs"]:
-        added = [_signed(row["added_costs"][cost]) for row in rows]
+        added = [signed(row["added_costs"][cost]) for row in rows]
         columns.append(Column(header(cost), added, "right", rank=2))
     return [*columns, Column("formula", [row["formula"] for row in rows], rank=3)]
 
@@ -142,6 +142,6 @@ def _ends(found: Mapping[str, float] | None, unit: str) -> tuple[str, str]:
     return points(found["low"], None, unit), points(found["high"], None, unit)
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
     """A difference of costs."""
     return f"{'+' if value > 0 else '-'}{amount(abs(value))}" if value else "0"

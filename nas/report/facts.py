@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePath
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,8 @@ from nas.objectives import as_costs
 from nas.pareto import dominates
 from nas.report.text import plural
 from nas.report.units import FRACTION, amount, duration, header, percent
-from nas.store import candidates, front, named_members
+from nas.store import candidates_of, named_members
+from nas.store.results import front_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +70,7 @@ class RunFacts:
     busy: float | None
     hardware: tuple[str, ...]
 
-    @property
+    @cached_property
     def named(self) -> tuple[tuple[str, Candidate], ...]:
         """The named mechanisms that were trained, each with its names."""
         found = ((self.names_of(candidate), candidate) for candidate in self.candidates)
@@ -94,9 +96,9 @@ class RunFacts:
         costs = self.costs(member)
         return {
             name: self._p_better(member, other)
-            for other in self.candidates
-            if (names := self.names_of(other)) and dominates(costs, self.costs(other))
-            for name in names
+            for _, other in self.named
+            if dominates(costs, self.costs(other))
+            for name in self.names_of(other)
         }
 
     def costs(self, candidate: Candidate) -> tuple[float, ...]:
@@ -124,10 +126,13 @@ class RunFacts:
 def gather(run: Run) -> RunFacts:
     """Read the facts of a run."""
     with run.snapshot():
-        setup, found, evaluations = run.setup, candidates(run), run.evaluations()
-        summary, members = run.summary(), front(run)
-        failed = {key: e.reason for (key, _), e in evaluations.items() if e.status == "failed"}
-        trained = math.fsum(e.wall_seconds for e in evaluations.values())
+        setup, results = run.setup, run.results()
+        found, summary = tuple(candidates_of(run, results)), run.summary()
+        by_key = {candidate.proposal.key: candidate for candidate in found}
+        members = tuple(by_key[one.key] for one in front_of(setup.objectives, results))
+        trials = run.read_rows("trials", tuple)
+        failed = {row["key"]: row["reason"] for row in trials if row["status"] == "failed"}
+        trained = math.fsum(row["wall_seconds"] for row in trials)
         wall, there = session_seconds(run)
         return RunFacts(
             setup=setup,
@@ -140,10 +145,10 @@ def gather(run: Run) -> RunFacts:
             id_length=id_length(run.digests()),
             fresh=_fresh(setup, run.confirmations()),
             failures=dict(Counter(str(reason) for reason in failed.values())),
-            core_seconds=math.fsum(e.core_seconds for e in evaluations.values()),
+            core_seconds=math.fsum(row["core_seconds"] for row in trials),
             wall_seconds=wall,
             busy=min(1.0, trained / there) if there else None,
-            hardware=tuple(dict.fromkeys(e.hardware for e in evaluations.values() if e.hardware)),
+            hardware=tuple(dict.fromkeys(row["hardware"] for row in trials if row["hardware"])),
         )
 
 
@@ -250,9 +255,10 @@ def _fresh(setup: RunSetup, found: Sequence[Confirmation]) -> dict[str, dict[str
 def _names(run: Run) -> dict[str, tuple[str, ...]]:
     """The names that the search wrote down when it proposed the mechanisms."""
     found: dict[str, tuple[str, ...]] = {}
-    for proposal in run.proposals():
-        if proposal.key and proposal.name and not proposal.is_repeat:
-            found[proposal.key] = (*found.get(proposal.key, ()), proposal.name)
+    for row in run.read_rows("proposals", tuple):
+        key = row["key"]
+        if key and row["name"] and row["verdict"] != "repeated":
+            found[key] = (*found.get(key, ()), row["name"])
     return found
 
 

@@ -35,6 +35,9 @@ def amount(value: float, unit: str = "", error: float | None = None) -> str:
     """A value without its unit, and its standard error where there is one."""
     if unit == FRACTION:
         return percent(value) + (f" ± {percent(error)}" if error is not None else "")
+    if error and error < 1000 and abs(value) < 1000:
+        places = max(0, 1 - math.floor(math.log10(error)))
+        return f"{value:.{places}f} ± {error:.{places}f}"
     text = human(value) if float(value).is_integer() or abs(value) >= 1000 else digits(value)
     return text + (f" ± {human(error) if error >= 1000 else format(error, '.2g')}" if error else "")
 

@@ -41,14 +41,15 @@ def front(run: Run) -> tuple[Candidate, ...]:
 
 def candidates_of(run: Run, found: Iterable[Result]) -> Iterator[Candidate]:
     """Those of the results that are of candidates."""
-    for one in found:
-        if one.scores is None or one.objectives is None:
-            continue
-        proposal, estimate = run.proposal(key=one.key), one.estimate
-        if proposal is not None:
-            errors = estimate.errors if estimate else one.errors
-            p = estimate.p if estimate else None
-            yield Candidate(proposal, one.objectives, errors, one.scores, one.trainings, p)
+    ended = [one for one in found if one.scores is not None]
+    proposals = run.new_proposals(one.key for one in ended)
+    for one in ended:
+        estimate, values = one.estimate, one.objectives
+        errors = estimate.errors if estimate else one.errors
+        p = estimate.p if estimate else None
+        assert values is not None
+        assert one.scores is not None
+        yield Candidate(proposals[one.key], values, errors, one.scores, one.trainings, p)
 
 
 def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:

@@ -57,15 +57,17 @@ def result_of(
 ) -> Result:
     """Sum up a candidate: a row a training, with columns of its proposal; one row if none ended.
 
+    Costs and metrics of the rows are read; these are None where nothing ended.
+
     Raises:
         ValueError: it lacks one of the run's objectives.
     """
     first, ended = trained[0], [row for row in trained if row["status"] is not None]
-    costs = rows.numbers(first["costs"])
+    costs = rows.floats(first["costs"])
     scores: dict[str, float] | None = None
     errors: dict[str, float] = {}
     if len(ended) >= setup.repeats and all(row["status"] == "ok" for row in ended):
-        scores, errors = summarise([rows.numbers(row["metrics"]) for row in ended])
+        scores, errors = summarise([rows.floats(row["metrics"]) for row in ended])
         if lacking := {o.name for o in setup.objectives} - costs.keys() - scores.keys():
             raise ValueError(f"{first['digest']} lacks {sorted(lacking)}")
     key = first["key"]
@@ -77,6 +79,8 @@ def summarise(
     repeats: Sequence[Mapping[str, float]],
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Mean and standard error of each metric over a candidate's repeats; one alone has no error."""
+    if len(repeats) == 1:
+        return dict(repeats[0]), {}
     found = {name: mean_and_error([values[name] for values in repeats]) for name in repeats[0]}
     means = {name: mean for name, (mean, _) in found.items()}
     return means, {name: error for name, (_, error) in found.items() if error is not None}
@@ -98,7 +102,8 @@ def front_of(objectives: Sequence[Objective], results: Sequence[Result]) -> list
     By estimates, as the last generation left them; by scores before there are any.
     """
     believed = [result for result in results if result.estimate]
-    rows = [(as_costs(objectives, r.objectives), r) for r in believed or results if r.objectives]
+    known = [(r.objectives, r) for r in believed or results]
+    rows = [(as_costs(objectives, values), r) for values, r in known if values]
     members = [rows[i] for i in non_dominated([costs for costs, _ in rows])]
     members.sort(key=lambda member: (member[0], member[1].number))
     return [found for _, found in members]

@@ -6,6 +6,7 @@ are in ``nas.store.front``.
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
@@ -18,7 +19,7 @@ from nas.store.records import Counts, Generation, RunStatus, RunSummary
 from nas.store.results import Result, front_of, result_of, scaled_hypervolume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
     from pathlib import Path
 
@@ -103,6 +104,16 @@ class Run(AbstractContextManager["Run"]):
         )
         return found[0] if found else None
 
+    def new_proposals(self, keys: Iterable[str]) -> dict[str, Proposal]:
+        """The trained proposal of each of these mechanisms, by key, in one query."""
+        found = self._all(
+            rows.proposal_from_row,
+            "SELECT * FROM proposals WHERE verdict = 'new' "
+            "AND key IN (SELECT value FROM json_each(:keys))",
+            keys=json.dumps([*keys]),
+        )
+        return {str(one.key): one for one in found}
+
     def digests(self) -> tuple[str, ...]:
         """All digests proposed, each once, sorted."""
         found = self._database.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
@@ -140,20 +151,23 @@ class Run(AbstractContextManager["Run"]):
         with self.snapshot():
             read = partial(result_of, self.setup, {e.key: e for e in self.estimates()})
             found = self._database.query(
-                "SELECT p.number, p.digest, p.key, p.costs, t.status, t.metrics "
+                "SELECT p.number, p.digest, p.key, p.costs, t.status, "
+                "ifnull(t.metrics, 'null') AS metrics "
                 "FROM proposals AS p LEFT JOIN trials AS t ON t.key = p.key "
                 "WHERE p.verdict = 'new' ORDER BY p.number, t.repeat"
             )
+        self._parse(found, "costs", "metrics")
         groups = groupby(found, key=lambda row: row["number"])
         return tuple(self._read(read, list(group)) for _, group in groups)
 
     def estimates(self) -> tuple[Estimate, ...]:
         """What was believed of all mechanisms when the last generation had ended."""
-        return self._all(
-            rows.estimate_from_row,
+        found = self._database.query(
             "SELECT * FROM estimates WHERE generation = (SELECT max(number) FROM generations) "
-            "ORDER BY key",
+            "ORDER BY key"
         )
+        self._parse(found, "means", "errors")
+        return tuple(self._read(rows.estimate_from_row, row) for row in found)
 
     def confirmations(self) -> tuple[Confirmation, ...]:
         """Every training that confirms, by part, task, resolved digest and repeat, ascending."""
@@ -248,6 +262,9 @@ class Run(AbstractContextManager["Run"]):
 
     def _all(self, reader: Callable[[rows.Row], T], sql: str, **values: Any) -> tuple[T, ...]:
         return tuple(self._read(reader, row) for row in self._database.query(sql, **values))
+
+    def _parse(self, found: list[rows.Row], *names: str) -> None:
+        self._read(lambda read: rows.parse(read, *names), found)
 
     def _read(self, reader: Callable[[R], T], row: R) -> T:
         """A row that cannot be read is a damaged file, not a fault of ours."""

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from nas.store.answers import read_answers
+
 TINY = """
 name: tiny
 kind: images
@@ -65,6 +67,13 @@ def test_explain_takes_task_data_and_policy_of_a_run(nas, tmp_path, monkeypatch)
     front = json.loads(nas("front", "a", "--json").out)
     assert answer["id"] == front["members"][0]["id"]
     assert (answer["task"], len(answer["values"])) == ("tiny", 2)
+    assert [kept for _, kept in read_answers(tmp_path / "runs" / "a", "explain")] == [answer]
+    assert nas("report", "a", "-o", "a.html").status == 0
+    assert "Edits of " in (tmp_path / "a.html").read_text()
+    given = ("--tasks", "tiny.yaml", "--seeds", 2, *local, "--json")
+    compared = json.loads(nas("benchmark", "a/best", *given).out)
+    assert compared["mechanisms"][1]["id"] == answer["id"]
+    assert [kept for _, kept in read_answers(tmp_path / "runs" / "a", "benchmark")] == [compared]
     lost = nas("explain", "a/best", "--data", "imagefolder:nowhere", *local)
     assert "nowhere" in lost.err
 

@@ -47,7 +47,7 @@ def test_numbers() -> None:
     [
         ("accuracy", "fraction", 0.4567, None, ("accuracy %", "45.7", "45.7 %")),
         ("recall", "fraction", 1.0, 0.0123, ("recall %", "100.0 ± 1.2", "100.0 %")),
-        ("log_loss", "nat", 1.23456, 0.031, ("log loss", "1.23 ± 0.031", "1.23 nat")),
+        ("log_loss", "nat", 1.23456, 0.031, ("log loss", "1.235 ± 0.031", "1.23 nat")),
         ("macs", "MAC", 1.5e6, 0.0, ("MACs", "1.50 M", "1.50 M MACs")),
         ("time_ms", "ms", 0.4234, None, ("time ms", "0.423", "0.423 ms")),
         ("time_ms", "ms", 1234.5, None, ("time ms", "1.23 k", "1.23 k ms")),

@@ -16,6 +16,7 @@ from nas.store import (
     front_hypervolume,
     lineage,
 )
+from nas.store.database import Database
 
 
 def test_front_is_the_non_dominated_best_accuracy_first(writer, samples):
@@ -152,3 +153,18 @@ def test_lineage_holds_each_ancestor_once(writer, samples):
     writer.record_proposals([a, b, c, d, e])
     assert lineage(writer.run, e.digest) == (e, d, c, a, b)
     assert lineage(writer.run, "0" * 16) == ()
+
+
+def test_candidates_are_read_in_as_many_queries_whatever_their_number(writer, samples, monkeypatch):
+    def queries():
+        asked, query = [], Database.query
+        with monkeypatch.context() as patched:
+            patched.setattr(Database, "query", lambda *a, **k: (asked.append(a), query(*a, **k))[1])
+            found = candidates(writer.run)
+        return len(asked), len(found)
+
+    samples.fill(writer, [(0.5, 900.0), (0.3, 100.0)])
+    few = queries()
+    samples.fill(writer, [(0.4, 100.0 * i) for i in range(1, 9)])
+    many = queries()
+    assert (few[0], few[1], many[1]) == (many[0], 2, 10)

@@ -33,8 +33,7 @@ class Columns:
 
     def numbers(self, values: Iterable[float | None], type_: str = "f8") -> dict[str, Any]:
         """A column of numbers; None is not a number. ``f4`` keeps seven digits, ``f2`` four."""
-        given = [np.nan if value is None else value for value in values]
-        array = np.asarray(given, TYPES[type_])
+        array = np.asarray([*values], TYPES[type_])
         if type_ == "f2":
             array = (array.view(np.uint32) & KEPT).view(np.float32)
         sorted_ = array.view(np.uint8).reshape(-1, array.itemsize).T.tobytes()
@@ -43,6 +42,16 @@ class Columns:
     def texts(self, values: Iterable[str]) -> dict[str, Any]:
         """A column of texts that differ."""
         return self._added(_json(list(values)), type="text")
+
+    def pieces(self, values: Iterable[str]) -> dict[str, Any]:
+        """A column of long texts, each read when it is asked for."""
+        found = [value.encode("utf-8", "backslashreplace") for value in values]
+        lengths = self.numbers(map(len, found), "i4")
+        return {
+            "type": "pieces",
+            "lengths": lengths,
+            "texts": self._added(b"".join(found), type="bytes"),
+        }
 
     def words(self, values: Sequence[str]) -> dict[str, Any]:
         """A column of few words: places in their list."""

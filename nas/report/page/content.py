@@ -1,33 +1,36 @@
 """What a page shows of one run, read from its record at one moment.
 
 Genomes stay the text that the record holds: a page has ten thousand of them, and reads the one that
-somebody looks at. What `nas explain` finds out would be read here, beside the confirmations.
+somebody looks at.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nas.differences import mean_and_error, paired
 from nas.report.facts import FRESH, STANDARD, id_length, session_seconds
 from nas.store import candidates_of, named_members
+from nas.store.answers import read_answers
 from nas.store.results import front_of, scaled_hypervolume
-from nas.store.rows import to_datetime
+from nas.store.rows import parse, to_datetime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     from nas.objectives import Objective
     from nas.store import Candidate, Confirmation, Counts, Generation, Run, RunSetup
     from nas.store.records import PastSession
     from nas.store.results import Result
     from nas.store.rows import Row
+
+    Answer: TypeAlias = tuple[Path, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Content:
         names: names of mechanisms by resolved digest.
         trials: rows of the table of that name; metrics, reports and the moment are read.
         fresh: by title ("fresh", "long", ...) and resolved digest, confirmations that ended well.
+        explained, benchmarked: answers of these commands on its mechanisms, with their files.
     """
 
     name: str
@@ -83,6 +87,8 @@ class Content:
     trials: tuple[Row, ...]
     confirmations: tuple[Confirmation, ...]
     fresh: Mapping[str, Mapping[str, tuple[Confirmation, ...]]]
+    explained: tuple[Answer, ...]
+    benchmarked: tuple[Answer, ...]
     generations: tuple[Generation, ...]
     sessions: tuple[PastSession, ...]
     counts: Counts
@@ -172,6 +178,8 @@ def read_content(run: Run, label: str, name: str) -> Content:
             trials=trials,
             confirmations=confirmations,
             fresh=_fresh(confirmations),
+            explained=read_answers(run.folder, "explain"),
+            benchmarked=read_answers(run.folder, "benchmark"),
             generations=run.generations(),
             sessions=run.sessions(),
             counts=run.counts(),
@@ -183,18 +191,10 @@ def read_content(run: Run, label: str, name: str) -> Content:
 
 def _trials(found: list[Row]) -> tuple[Row, ...]:
     """Trainings as rows with numbers read."""
-    _parse(found, "metrics", "reports")
+    parse(found, "metrics", "reports")
     for row in found:
         row["moment"] = to_datetime(row["recorded"])
     return tuple(found)
-
-
-def _parse(found: list[Row], *names: str) -> None:
-    """Read columns of JSON: a column at once takes a third of the time of value by value."""
-    for name in names:
-        values = json.loads(f"[{','.join(row[name] for row in found)}]")
-        for row, value in zip(found, values, strict=True):
-            row[name] = value
 
 
 def _endings(trials: Sequence[Row]) -> dict[str, str]:
@@ -210,7 +210,7 @@ def _mechanisms(
     found: list[Row], results: Mapping[str, Result], ended: Mapping[str, str]
 ) -> tuple[Mechanism, ...]:
     """Each digest once: the proposal that was trained, else the first."""
-    _parse(found, "parents", "costs")
+    parse(found, "parents", "costs")
     chosen: dict[str, Row] = {}
     for row in found:
         if row["digest"] not in chosen or row["verdict"] == "new":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nas.report.page.markup import Cell
     from nas.store.records import PastSession
 
-MOST_FAILURES: Final = 20
+MOST_FAILURES: Final = 10
 
 
 def course(contents: Sequence[Content]) -> Markup:

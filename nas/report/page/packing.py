@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nas.report.units import header
+from nas.report.units import FRACTION, header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,8 +67,8 @@ def _mechanisms(content: Content, columns: Columns) -> dict[str, Any]:
     costs = sorted({name for one in found for name in one.costs})
     return {
         "digest": columns.texts(one.digest for one in found),
-        "formula": columns.texts(one.formula for one in found),
-        "genome": columns.texts(one.genome for one in found),
+        "formula": columns.pieces(one.formula for one in found),
+        "genome": columns.pieces(one.genome for one in found),
         "note": columns.words([one.note for one in found]),
         "operator": columns.words([one.operator for one in found]),
         "state": columns.words([one.state for one in found]),
@@ -94,6 +94,7 @@ def _trainings(content: Content, columns: Columns) -> dict[str, Any]:
     rows = content.trials
     place = {one.key: i for i, one in enumerate(content.mechanisms) if one.result is not None}
     reports = [report for row in rows for report in row["reports"]]
+    curves = curves_of(content)
     zero = content.started.timestamp()
     return {
         "mechanism": columns.numbers((place[row["key"]] for row in rows), "i4"),
@@ -114,15 +115,33 @@ def _trainings(content: Content, columns: Columns) -> dict[str, Any]:
         "epochs": columns.numbers((len(row["reports"]) for row in rows), "i4"),
         "losses": columns.numbers((_number(r["train_loss"]) for r in reports), "f2"),
         "curves": {
-            name: columns.numbers((_number(r["metrics"].get(name)) for r in reports), "f2")
-            for name in _names(report["metrics"] for report in reports)
+            name: columns.numbers((_number(r["metrics"].get(name)) for r in reports), "f2") | about
+            for name, about in curves.items()
         },
     }
 
 
+def curves_of(content: Content) -> dict[str, dict[str, str]]:
+    """Metrics that a learning curve is drawn of, with title and unit.
+
+    The run's own metric; of a suite, whose members report one after the other, each member's
+    first one.
+    """
+    metric = content.metric
+    names = dict.fromkeys(n for row in content.trials for r in row["reports"] for n in r["metrics"])
+    if metric is None or metric.name in names:
+        shown = [metric.name] if metric else []
+    else:
+        shown = [*{name.partition(".")[0]: name for name in reversed(names)}.values()][::-1]
+    # A record says the units of objectives alone; accuracy is a fraction in every task.
+    units = {n: FRACTION if n.rpartition(".")[2] == "accuracy" else "" for n in shown}
+    units |= {metric.name: metric.unit} if metric else {}
+    titles = {name: header(name.replace(".", ", "), units[name]) for name in shown}
+    return {name: {"title": titles[name], "unit": units[name]} for name in shown}
+
+
 def _confirmation(content: Content, title: str, one: Confirmation) -> dict[str, Any]:
-    found, metric = one.evaluation, content.metric
-    curve = [report.metrics.get(metric.name) for report in found.reports] if metric else []
+    found = one.evaluation
     return {
         "title": title,
         "task": one.task_name,
@@ -131,7 +150,10 @@ def _confirmation(content: Content, title: str, one: Confirmation) -> dict[str, 
         "seed": found.seed,
         "metrics": dict(found.metrics),
         "core": found.core_seconds,
-        "curve": [_number(value) for value in curve],
+        "curves": {
+            name: [_number(report.metrics.get(name)) for report in found.reports]
+            for name in curves_of(content)
+        },
     }
 
 

@@ -128,9 +128,9 @@ def bar(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
 
 
 def dots(places: Iterable[tuple[float, float]], kind: str) -> Markup:
-    """Very many dots as one path; dots in one place are one."""
-    found = dict.fromkeys((round(x), round(y)) for x, y in places)
-    return element("path", class_=kind, d="".join(f"M{x} {y}h0" for x, y in found))
+    """Very many dots as one path; of those that would cover each other, one."""
+    found = {(round(x / 3), round(y / 3)): (x, y) for x, y in places}
+    return element("path", class_=kind, d="".join(f"M{x:.0f} {y:.0f}h0" for x, y in found.values()))
 
 
 def line(places: Sequence[tuple[float, float]], kind: str) -> Markup:

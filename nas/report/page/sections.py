@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 from nas.report.facts import STANDARD, task_and_data
 from nas.report.page.content import shares, spread
 from nas.report.page.course import course, provenance, run_title
+from nas.report.page.elsewhere import elsewhere
 from nas.report.page.figures import front_figure, holds_figure, run_class
 from nas.report.page.markup import Markup, element, join, table
 from nas.report.page.verdict import verdict_of
+from nas.report.page.why import why
 from nas.report.text import plural
 from nas.report.units import amount, header
 
@@ -30,6 +32,7 @@ SECTIONS: Final = {
     "table": "Mechanisms",
     "mechanism": "One mechanism",
     "confirmed": "What holds",
+    "why": "Why it works",
     "course": "The search",
     "repeat": "How to repeat it",
 }
@@ -46,6 +49,7 @@ def body(contents: Sequence[Content]) -> Markup:
             _table(contents),
             element("section", id="mechanism", class_="live"),
             _confirmed(contents),
+            element("section", _title("why"), why(contents), id="why"),
             element("section", _title("course"), course(contents), id="course"),
             element("section", _title("repeat"), *map(provenance, contents), id="repeat"),
         ),
@@ -182,4 +186,6 @@ def _confirmed(contents: Sequence[Content]) -> Markup:
         "error. Leads are between trainings that share their seed."
     )
     about = element("p", said if figures else none, class_="note")
-    return element("section", _title("confirmed"), about, *figures, id="confirmed")
+    return element(
+        "section", _title("confirmed"), about, *figures, elsewhere(contents), id="confirmed"
+    )

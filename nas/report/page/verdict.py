@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nas.report.page.content import Content
     from nas.store import Candidate
 
+CHEAPER: Final = 0.9  # share of standard attention's cost up to which less is worth a headline
 CLEAR: Final = 2.0  # standard errors from which on a difference is said to be one
 MINUS: Final = str.maketrans({"-": "−"})
 # A difference over standard attention, and its standard error.
@@ -72,7 +73,7 @@ def _confirmed(content: Content, best: Candidate) -> Verdict:
     if gain:
         headline = f"{name} {_leads(gain, metric.direction)} standard attention"
         headline += f" by {_points(gain, metric.unit).lstrip('+−')}" if _is_clear(gain) else ""
-        headline += _still(content, key, titles)
+        headline += _still(content, key, titles) or _at_cost(content, key, gain)
     figures = [(reached, f"{_words(metric)}, fresh seeds", "fresh")]
     if gain:
         figures.append((_points(gain, metric.unit), f"over {STANDARD}, fresh seeds", "fresh"))
@@ -153,6 +154,16 @@ def _still(content: Content, key: str, titles: Sequence[str]) -> str:
     return f"; {where}, {_lasts(last, metric)}" if last else ""
 
 
+def _at_cost(content: Content, key: str, gain: Gain) -> str:
+    """What a mechanism that is level saves most of, for the headline."""
+    found = shares(content, key)
+    names = [o.name for o in content.setup.objectives if o.name in found]
+    least = min(names, key=lambda name: found[name], default="")
+    if _is_clear(gain) or not least or found[least] > CHEAPER:
+        return ""
+    return f" at {found[least]:.2f} of its {_noun(least)}"
+
+
 def _lasts(gain: Gain, metric: Objective) -> str:
     if _is_clear(gain) and _is_better(gain, metric.direction):
         return "the lead holds"
@@ -210,6 +221,7 @@ def effort(content: Content) -> str:
     """How much was tried, and how long it took."""
     counts = content.counts
     failed = f"{counts.failed} failed" if counts.failed else "none failed"
+    failed += f", {counts.stopped} stopped at a gate" if counts.stopped else ""
     busy = f", workers busy {percent(content.busy)} %" if content.busy is not None else ""
     return (
         f"{plural(counts.proposed, 'proposal')}: {counts.evaluated:,} mechanisms trained "

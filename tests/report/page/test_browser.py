@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -14,14 +15,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from nas.errors import RunError
 from nas.objectives import Objective
 from nas.report.page import write_report
 from nas.report.page.content import Content, read_content
 from nas.report.units import amount
 from nas.store import open_run
+from nas.store.answers import keep_answer, read_answers
 from nas.store.database import Database
 from nas.store.folder import DATABASE_FILE
 from tests.recorded_run import MACS
+from tests.report.page.answered import benchmark_best, explain_best
+from tests.report.page.conftest import EXAMPLE
 
 pytestmark = pytest.mark.browser
 
@@ -162,6 +167,76 @@ def test_graph_and_lineage_open(
     link.click()
     assert state(opened)["id"] in parents
     assert opened.text("#mechanism h2").startswith(state(opened)["id"][:8])
+
+
+@pytest.fixture(scope="module")
+def answered(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, whose folder keeps an explanation and a benchmark of its best."""
+    folder = tmp_path_factory.mktemp("answered") / "example"
+    shutil.copytree(example, folder)
+    explain_best(folder)
+    benchmark_best(folder)
+    return folder
+
+
+def test_answers_are_in_the_panel_of_their_mechanism(
+    look: Callable[..., Any], answered: Path, tmp_path: Path, content: Content
+) -> None:
+    [(_, answer)] = read_answers(answered, "explain")
+    opened = look(write_report(answered, tmp_path / "run.html"))
+    rows = opened.page.locator(".panel.why tbody tr")
+    parts = [row for part in ("edits", "path", "controls") for row in answer[part]]
+    assert rows.count() == len(parts)
+    told = rows.all_inner_texts()
+    assert [words.split("\t")[0] for words in told] == opened.page.locator(
+        "#why tbody tr td:first-child"
+    ).all_inner_texts()
+    for row in parts:
+        found = row["difference"]
+        over = f"{100 * found['mean']:+.1f} ± {100 * found['error']:.1f}".replace("-", "−")
+        assert any(
+            row["words"] in words and over in words and row["verdict"] in words for words in told
+        )
+    assert opened.page.locator(".panel.elsewhere tr.own a").get_attribute("data-id") == answer["id"]
+    assert "2.611 ± 0.048" in opened.text(".panel.elsewhere tr.own")
+    other = content.members[1].digest
+    again = look(tmp_path / "run.html", f"#id={other}")
+    assert again.page.locator(".panel.why").count() == 0
+
+
+def test_an_answer_that_is_none_is_named(tmp_path: Path) -> None:
+    for kind in ("explain", "benchmark"):
+        folder = tmp_path / kind
+        shutil.copytree(EXAMPLE, folder)
+        path = keep_answer(folder, kind, ["x"], {"id": "0", "metric": 1, "tasks": {}})
+        with pytest.raises(RunError, match=f"{path.name}: holds no answer of `nas {kind}`"):
+            write_report(folder, tmp_path / "page.html")
+
+
+def test_curves_of_a_suite_are_one_plot_a_member_over_its_own_epochs(
+    look: Callable[..., Any], recorded_run: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "suite"
+    shutil.copytree(recorded_run, folder)
+    database = Database.open_to_write(folder / DATABASE_FILE)
+    for row in database.query("SELECT key, repeat, reports FROM trials"):
+        [first, *_] = json.loads(row["reports"])
+        names = ["recall.accuracy"] * 2 + ["bytes.bits_per_byte"] * 3
+        reports = [
+            first | {"epoch": i + 1, "metrics": {name: 0.5 + i / 8, f"{name}_more": 9.0}}
+            for i, name in enumerate(names)
+        ]
+        values = {"key": row["key"], "repeat": row["repeat"], "text": json.dumps(reports)}
+        where = "WHERE key = :key AND repeat = :repeat"
+        database.execute(f"UPDATE trials SET reports = :text {where}", **values)
+    database.stand_alone()
+    database.close()
+    opened = look(write_report(folder, tmp_path / "suite.html"))
+    plots = opened.page.locator(".curves svg")
+    titles = [plot.locator("text.axis").first.text_content() for plot in plots.all()]
+    assert titles == ["recall, accuracy %", "bytes, bits per byte"]
+    epochs = [plot.locator("text.tick[text-anchor=middle]").count() for plot in plots.all()]
+    assert epochs == [2, 3]
 
 
 def test_lineage_names_the_edits(look: Callable[..., Any], page_file: Path) -> None:

@@ -24,12 +24,18 @@ class Reader:
     def column(self, about: dict[str, Any]) -> Any:
         if about["type"] == "words":
             return [about["words"][place] for place in self.column(about["places"])]
+        if about["type"] == "pieces":
+            ends = np.cumsum(self.column(about["lengths"]))
+            whole = self.column(about["texts"])
+            return [whole[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
         if about["type"] == "lists":
             ends = np.cumsum(self.column(about["lengths"]))
             return np.split(self.column(about["values"]), ends[:-1])
         own = self._body[about["start"] : about["start"] + about["bytes"]]
         if about["type"] == "text":
             return json.loads(own)
+        if about["type"] == "bytes":
+            return own
         size = int(about["type"][1])
         order = np.frombuffer(own, np.uint8).reshape(size, -1).T.tobytes()
         return np.frombuffer(order, f"<{about['type']}")
@@ -53,6 +59,8 @@ def test_numbers_keep_their_digits(type_: str, digits: int) -> None:
 def test_texts_words_and_lists_are_the_same() -> None:
     texts = ["</script>", "Σ·√d", "", "\ud800"]
     assert packed(lambda columns: columns.texts(texts)) == texts
+    shown = [*texts[:3], "\\ud800"]
+    assert packed(lambda columns: columns.pieces(texts)) == shown
     words = ["ok", "failed", "ok"]
     assert packed(lambda columns: columns.words(words)) == words
     lists = [[1], [], [7, 3]]

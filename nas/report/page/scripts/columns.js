@@ -11,12 +11,12 @@ export function columns(runs) {
     word("id", "id", (run, i) => run.called(i), (run, i) => run.digests[i]),
     ...base.objectives.flatMap((one) => (one.isMetric ? metric(one, runs) : cost(one, true))),
     ...base.quantities.filter((one) => !base.objectives.includes(one) && !one.isMetric).flatMap((one) => cost(one, false)),
-    number("seeds", "seeds", (run, i) => run.trained()[i].length || NaN),
+    number("seeds", "seeds", (run, i) => run.trained(i).length || NaN),
     number("p", "P", (run, i) => run.of("p")[i], (value) => value.toFixed(2)),
     number("generation", "gen", (run, i) => run.generation(i)),
     word("operator", "made by", (run, i) => run.of("operator").at(i)),
     word("state", "state", (run, i) => run.state(i)),
-    word("formula", "formula", (run, i) => run.of("formula")[i]),
+    word("formula", "formula", (run, i) => run.of("formula").at(i)),
   ].filter(Boolean);
 }
 

@@ -4,7 +4,9 @@ const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array };
 
 /** Decode the page's data: the header, whose columns are read when they are first asked for. */
 export async function decode(base64) {
-  const packed = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const letters = atob(base64);
+  const packed = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const length = new DataView(bytes.buffer).getUint32(0, true);
@@ -23,7 +25,13 @@ function column(body, about, text) {
     const lengths = column(body, about.lengths, text);
     return { starts: starts(lengths), values: column(body, about.values, text) };
   }
+  if (about.type === "pieces") {
+    const places = starts(column(body, about.lengths, text));
+    const whole = column(body, about.texts, text);
+    return { at: (i) => text.decode(whole.subarray(places[i], places[i + 1])) };
+  }
   const bytes = body.subarray(about.start, about.start + about.bytes);
+  if (about.type === "bytes") return bytes;
   if (about.type === "text") return JSON.parse(text.decode(bytes));
   return numbers(bytes, ARRAYS[about.type], about.length);
 }
@@ -42,6 +50,16 @@ export function starts(lengths) {
   const found = new Int32Array(lengths.length + 1);
   for (let i = 0; i < lengths.length; i++) found[i + 1] = found[i] + lengths[i];
   return found;
+}
+
+/** The rows of each key from 0 on: of key k they lie in `rows` from `places[k]` to `places[k + 1]`. */
+export function grouped(keys, size) {
+  const counts = new Int32Array(size);
+  for (const key of keys) counts[key]++;
+  const places = starts(counts);
+  const [next, rows] = [places.slice(), new Int32Array(keys.length)];
+  keys.forEach((key, row) => (rows[next[key]++] = row));
+  return { places, rows };
 }
 
 /** Mean, standard error (not a number of a single one) and count. */

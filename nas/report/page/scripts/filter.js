@@ -42,6 +42,7 @@ export class Filter {
     const tests = [...this.words(run), ...this.box(run)];
     const show = this.state.get("show");
     if (show !== "all") tests.push((i) => KINDS[show](run, i));
+    if (!tests.length) return mask.fill(1);
     for (let i = 0; i < run.size; i++) mask[i] = tests.every((test) => test(i)) ? 1 : 0;
     return mask;
   }
@@ -91,7 +92,7 @@ function contains(run, word) {
   const sought = isWanted ? word : word.slice(1);
   const texts = run.keep("searched", () =>
     run.digests.map((digest, i) =>
-      [digest, run.called(i), run.of("formula")[i], run.of("operator").at(i), run.state(i)]
+      [digest, run.called(i), run.of("formula").at(i), run.of("operator").at(i), run.state(i)]
         .join(" ")
         .toLowerCase(),
     ),

@@ -7,7 +7,11 @@ export function amount(value, unit = "", error = NaN) {
   if (!Number.isFinite(value)) return "";
   const bar = Number.isFinite(error);
   if (unit === "fraction") return percent(value) + (bar ? ` ± ${percent(error)}` : "");
-  const shown = Number.isInteger(value) || Math.abs(value) >= 1000 ? human(value) : digits(value);
+  if (error > 0 && error < 1000 && Math.abs(value) < 1000) {
+    const places = Math.max(0, 1 - Math.floor(Math.log10(error)));
+    return `${value.toFixed(places)} ± ${error.toFixed(places)}`.replace("-", "−");
+  }
+  const shown = (Number.isInteger(value) || Math.abs(value) >= 1000 ? human(value) : digits(value)).replace("-", "−");
   return shown + (bar && error > 0 ? ` ± ${error >= 1000 ? human(error) : digits(error, 2)}` : "");
 }
 

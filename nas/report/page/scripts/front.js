@@ -25,7 +25,7 @@ export class Front {
     });
     root.append(html("div", { class: "chart live" }, this.canvas, this.over));
     controls.append(...this.controls());
-    new ResizeObserver(() => this.draw()).observe(root);
+    new ResizeObserver(() => root.clientWidth !== this.width && this.draw()).observe(root);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     state.watch((changed) => {
       if (changed.size === 1 && changed.has("id")) this.select();

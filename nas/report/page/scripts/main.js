@@ -26,8 +26,6 @@ async function main() {
   toggles(runs, state);
   document.documentElement.dataset.ready = Math.round(performance.now());
   watch();
-  // The first hover asks for this; a moment later nobody waits for it.
-  setTimeout(() => runs.forEach((run) => run.trained()), 50);
 }
 
 /** Axes as in the picture of a front, and the best mechanism of the first run that has one. */

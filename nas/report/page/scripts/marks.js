@@ -1,7 +1,6 @@
 // Marks on a canvas. The shape says what a number is: ring, disc, square, diamond.
 
 const TURN = 2 * Math.PI;
-const MANY = 20_000; // points from which on a square of two pixels stands for each
 
 /** The colours of the style sheet, as they are now: light or dark. */
 export function colours(element) {
@@ -21,22 +20,41 @@ export function sharpened(canvas, width, height) {
   return context;
 }
 
-/** The cloud: those of the points whose mask has a value. */
+/** The cloud: those of the points whose mask has a value, as dots or rings that cover each other. */
 export function cloud(context, xs, ys, mask, wanted, { colour, alpha, isRing }) {
-  Object.assign(context, { fillStyle: colour, strokeStyle: colour, globalAlpha: alpha, lineWidth: 1 });
-  const isMany = xs.length > MANY;
-  context.beginPath();
+  const { width, height } = context.canvas;
+  const ratio = context.getTransform().a;
+  const { stamp, half } = stamped(3 * ratio, isRing ? ratio : 0);
+  const image = new ImageData(width, height);
+  const pixels = image.data;
   for (let i = 0; i < xs.length; i++) {
     if (mask[i] !== wanted || !(xs[i] >= 0)) continue;
-    if (isMany) context.rect(xs[i] - 1, ys[i] - 1, 2, 2);
-    else {
-      context.moveTo(xs[i] + 3, ys[i]);
-      context.arc(xs[i], ys[i], 3, 0, TURN);
-    }
+    const [left, top] = [Math.round(xs[i] * ratio) - half, Math.round(ys[i] * ratio) - half];
+    for (let y = 0, k = 0; y <= 2 * half; y++)
+      for (let x = 0, at = 4 * ((top + y) * width + left) + 3; x <= 2 * half; x++, k++, at += 4)
+        if (stamp[k] > pixels[at]) pixels[at] = stamp[k];
   }
-  if (isRing && !isMany) context.stroke();
-  else context.fill();
-  context.globalAlpha = 1;
+  const layer = new OffscreenCanvas(width, height).getContext("2d");
+  layer.putImageData(image, 0, 0);
+  Object.assign(layer, { globalCompositeOperation: "source-in", fillStyle: colour });
+  layer.fillRect(0, 0, width, height);
+  context.save();
+  context.resetTransform();
+  context.globalAlpha = alpha;
+  context.drawImage(layer.canvas, 0, 0);
+  context.restore();
+}
+
+/** How much of each pixel a dot covers, or a ring that is so thick, from 0 to 255. */
+function stamped(radius, thick) {
+  const half = Math.ceil(radius + 1);
+  const stamp = [];
+  for (let y = -half; y <= half; y++)
+    for (let x = -half; x <= half; x++) {
+      const inside = radius - Math.hypot(x, y);
+      stamp.push(255 * Math.min(Math.max((thick ? thick / 2 - Math.abs(inside) : inside) + 0.5, 0), 1));
+    }
+  return { stamp: Uint8ClampedArray.from(stamp), half };
 }
 
 /** One mark with a thin edge of the paper's colour. */

@@ -28,10 +28,11 @@ export class Mechanism {
 
   all(run, i) {
     const steps = lineage(run, i);
+    const [why, elsewhere] = [this.found(run, i, "explanation"), this.found(run, i, "benchmark")];
     const titles = [...(run.titles[run.digests[i]] ?? []), run.isMember[i] && "in the front"].filter(Boolean);
     return [
       html("h2", {}, run.called(i), html("small", {}, [...titles, this.runs.length > 1 && `run ${run.name}`].filter(Boolean).join(" · "))),
-      html("p", { class: "formula large" }, run.of("formula")[i]),
+      html("p", { class: "formula large" }, run.of("formula").at(i)),
       run.of("note").at(i) && html("p", { class: "note" }, run.of("note").at(i)),
       html("div", { class: "panels" },
         panel("What is known", this.known(run, i), "known"),
@@ -40,7 +41,9 @@ export class Mechanism {
         panel("Take it", this.take(run, i), "take"),
         panel("Where it came from", this.lineage(run, steps), "lineage"),
         panel("Learning curves", this.curves(run, i), "curves"),
-        panel("Trainings", this.trainings(run, i), "trainings")),
+        panel("Trainings", this.trainings(run, i), "trainings"),
+        why.length > 0 && panel("Why it works", why, "why"),
+        elsewhere.length > 0 && panel("Under other tasks", elsewhere, "elsewhere")),
     ].filter(Boolean);
   }
 
@@ -99,22 +102,40 @@ export class Mechanism {
       html("p", { class: "edits" }, texts.map((text) => html("code", {}, text))));
   }
 
+  /** Of each curve one small plot; a suite has one for each member, over its own epochs. */
   curves(run, i) {
-    const metric = run.objectives.find((one) => one.isMetric && one.name in run.trainings.curves);
-    const factor = metric?.unit === "fraction" ? 100 : 1;
-    const of = (j, name, kind, words) => run.trained()[j].map((row) => ({
-      values: run.reports(row, name), kind, words: `${words}, seed ${run.training("seed")[row]}`,
+    const own = run.trained(i).filter((row) => run.training("epochs")[row]);
+    const fresh = run.confirmed(i);
+    if (!own.length && !fresh.length) return html("p", { class: "note" }, "No training has reported.");
+    const of = (j, name, kind, words) => run.trained(j).map((row) => ({
+      values: reported(run.reports(row, name)), kind, words: `${words}, seed ${run.training("seed")[row]}`,
     }));
     const lines = (name) => [
       ...(run.reference >= 0 && run.reference !== i ? of(run.reference, name, "base", "mha") : []),
       ...of(i, name, "own", run.called(i)),
     ];
-    const fresh = run.confirmed(i).map((one) => ({ values: one.curve, kind: one.title === "fresh" ? "fresh" : "fresh long", words: `${one.title}, seed ${one.seed}` }));
-    if (!lines("loss").some((line) => line.values.length)) return html("p", { class: "note" }, "No training has reported.");
+    const later = (name) => fresh.map((one) => ({
+      values: reported(one.curves[name].map((value) => value ?? NaN)),
+      kind: one.title === "fresh" ? "fresh" : "fresh long", words: `${one.title}, seed ${one.seed}`,
+    }));
+    const shown = Object.entries(run.trainings.curves);
     return [
-      html("div", { class: "pair" }, metric && curves([...fresh, ...lines(metric.name)], metric.title, factor), curves(lines("loss"), "training loss")),
+      html("div", { class: "pair" },
+        shown.map(([name, { title, unit }]) => curves([...later(name), ...lines(name)], title, unit === "fraction" ? 100 : 1)),
+        shown.length < 2 && curves(lines("loss"), "training loss")),
       html("p", { class: "note" }, "blue: the search's trainings; grey: standard attention's; green: fresh seeds, dashed under another task or on the test set"),
     ];
+  }
+
+  /** What was found out by further trainings, as it stands in other sections of the page. */
+  found(run, i, kind) {
+    return [...document.querySelectorAll(`.${kind}`)]
+      .filter((one) => one.dataset.of === run.name && one.dataset.about.split(" ").includes(run.digests[i]))
+      .map((one) => {
+        const copy = one.cloneNode(true);
+        copy.querySelectorAll(`[data-id="${run.digests[i]}"]`).forEach((link) => link.closest("tr")?.classList.add("own"));
+        return copy;
+      });
   }
 
   trainings(run, i) {
@@ -122,7 +143,7 @@ export class Mechanism {
     const of = (name, row) => run.training(name)[row];
     const word = (name, row) => run.training(name).at(row);
     const value = (metrics) => (metric ? amount(metrics ?? NaN, metric.unit) : "");
-    const own = run.trained()[i].map((row) => [
+    const own = run.trained(i).map((row) => [
       "search", of("seed", row), word("status", row), metric ? value(run.metric(metric.name)[row]) : "",
       duration(of("core", row)), `${human(of("memory", row))}B`, word("hardware", row),
       [word("reason", row).replaceAll("_", " "), word("error", row)].filter(Boolean).join(": "),
@@ -153,6 +174,12 @@ export class Mechanism {
       html("details", {}, html("summary", {}, "genome"), files(`${run.short(i)}.json`, genome, "application/json"), html("pre", {}, genome)),
     ];
   }
+}
+
+/** A curve without the epochs at both ends in which nothing was reported: those of other members. */
+function reported(values) {
+  const isKnown = (value) => !Number.isNaN(value);
+  return values.slice(Math.max(0, values.findIndex(isKnown)), values.findLastIndex(isKnown) + 1);
 }
 
 function panel(title, content, name, note) {

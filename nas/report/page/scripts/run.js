@@ -1,6 +1,6 @@
 // A run: its mechanisms by number, and what is known of each. Numbers that are not known are NaN.
 
-import { spread, starts } from "./data.js";
+import { grouped, spread, starts } from "./data.js";
 import { header } from "./format.js";
 
 export class Run {
@@ -75,7 +75,7 @@ export class Run {
   }
 
   genome(i) {
-    return JSON.parse(this.of("genome")[i]);
+    return JSON.parse(this.of("genome").at(i));
   }
 
   parents(i) {
@@ -83,13 +83,10 @@ export class Run {
     return [...values.subarray(places[i], places[i + 1])];
   }
 
-  /** Of each mechanism the numbers of its trainings. */
-  trained() {
-    return this.keep("trained", () => {
-      const found = Array.from({ length: this.size }, () => []);
-      this.training("mechanism").forEach((own, row) => found[own].push(row));
-      return found;
-    });
+  /** The numbers of a mechanism's trainings. */
+  trained(i) {
+    const { places, rows } = this.keep("trained", () => grouped(this.training("mechanism"), this.size));
+    return [...rows.subarray(places[i], places[i + 1])];
   }
 
   /** Means of a metric over each mechanism's own trainings, where all ended well. */

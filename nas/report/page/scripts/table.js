@@ -153,11 +153,9 @@ export class Table {
 
 /** Rows by their keys, in a direction; what has no number comes last either way. */
 function sorted(rows, keys, way) {
-  const isText = Array.isArray(keys);
-  return rows.sort((a, b) => {
-    const [x, y] = [keys[a], keys[b]];
-    if (isText) return (x < y ? -way : x > y ? way : 0) || a - b;
-    if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y) || a - b;
-    return way * (x - y) || a - b;
-  });
+  if (Array.isArray(keys))
+    return rows.sort((a, b) => (keys[a] < keys[b] ? -way : keys[a] > keys[b] ? way : 0) || a - b);
+  const signed = keys.map((key) => (Number.isNaN(key) ? Infinity : way * key));
+  // Infinity less Infinity is no number, so that the place decides.
+  return rows.sort((a, b) => signed[a] - signed[b] || a - b);
 }

@@ -18,20 +18,35 @@ export class Timeline {
       onpointerleave: () => this.tip.hide(),
       onclick: (event) => this.pick(event),
     });
-    this.ends = run.training("ended");
-    this.starts = this.ends.map((end, row) => end - run.training("wall")[row]);
     const title = this.isOneOfSeveral ? `Workers of run ${run.name}` : "Workers";
     root.append(html("h3", {}, title, html("small", {}, `${this.workers.length}, minutes since the start`)), html("div", {}, this.canvas));
-    new ResizeObserver(() => this.draw()).observe(this.canvas.parentElement);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
-    state.watch((changed) => (changed.has("id") || changed.has("run")) && this.draw());
+    this.line = Math.max(2, Math.min(22, 320 / this.workers.length));
+    this.height = MARGIN.top + MARGIN.bottom + this.line * this.workers.length;
+    this.canvas.style.height = `${this.height}px`;
+    new IntersectionObserver((found) => this.see(found.at(-1).isIntersecting)).observe(this.canvas);
+    new ResizeObserver(() => this.due()).observe(this.canvas.parentElement);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.due());
+    state.watch((changed) => (changed.has("id") || changed.has("run")) && this.due());
+  }
+
+  /** What has changed is drawn when somebody sees it. */
+  see(isSeen) {
+    this.isSeen = isSeen;
+    if (isSeen && this.isDue) this.draw();
+  }
+
+  due() {
+    this.isDue = true;
+    if (this.isSeen) this.draw();
   }
 
   draw() {
     const width = this.canvas.parentElement.clientWidth;
     if (!width) return;
-    this.line = Math.max(2, Math.min(22, 320 / this.workers.length));
-    const height = MARGIN.top + MARGIN.bottom + this.line * this.workers.length;
+    this.isDue = false;
+    const [wall, height] = [this.run.training("wall"), this.height];
+    this.ends = this.run.training("ended");
+    this.starts ??= this.ends.map((end, row) => end - wall[row]);
     const context = sharpened(this.canvas, width, height);
     const colour = colours(this.canvas);
     const last = this.ends.reduce((most, end) => Math.max(most, end), 0);

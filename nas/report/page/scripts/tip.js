@@ -30,7 +30,7 @@ export function brief(run, i, isOneOfSeveral) {
   const about = [...titles, isOneOfSeveral && `run ${run.name}`].filter(Boolean).join(" · ");
   return [
     html("p", { class: "tip-title" }, html("b", {}, run.called(i)), about && html("span", {}, about)),
-    html("p", { class: "formula" }, run.of("formula")[i]),
+    html("p", { class: "formula" }, run.of("formula").at(i)),
     html("dl", {}, facts(run, i).map(([name, value, kind]) => [
       html("dt", { class: kind }, name),
       html("dd", {}, value),
@@ -41,7 +41,7 @@ export function brief(run, i, isOneOfSeveral) {
 /** Names, values and kinds: score, estimate, fresh means, costs. */
 export function facts(run, i) {
   const found = [];
-  const seeds = run.trained()[i].length;
+  const seeds = run.trained(i).length;
   for (const one of run.objectives) {
     const { name, title, unit } = one;
     if (!one.isMetric) {

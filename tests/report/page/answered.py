@@ -1,0 +1,44 @@
+"""A run whose folder keeps answers: of a real race, and a real benchmark, with known trainings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nas.canonical import digest
+from nas.costs import DEFAULT_COSTS, costs_of
+from nas.explaining import Bounds, Race, plan_explanation
+from nas.report.benchmark import benchmark_answer
+from nas.report.explanation import explanation_answer
+from nas.searching.setup import setting_of
+from nas.sources import resolve
+from nas.store.answers import keep_answer
+from nas.validation import load_policy
+from tests.explaining.test_racing import ACCURACY, MARGIN, TASK, Known
+from tests.report.test_benchmark import BASE, BITS, trainings
+
+
+def explain_best(run: Path) -> dict:
+    """Keep an explanation of a run's best, whose trainings give the truth of `Known` and luck."""
+    source, setting = resolve(f"{run}/best"), setting_of(TASK, {})
+    bounds = Bounds(load_policy("score_normalize_aggregate"), TASK)
+    race = Race(plan_explanation(source.genome, bounds, setting), ACCURACY, (5, 10), MARGIN)
+    for _ in race.run(TASK, Known(), 0):
+        pass
+    costs = {k: costs_of(g, setting, DEFAULT_COSTS) for k, g in race.plan.mechanisms.items()}
+    answer = explanation_answer("latest/best", TASK.name, race, costs)
+    keep_answer(run, "explain", [answer["id"]], answer)
+    return answer
+
+
+def benchmark_best(run: Path) -> dict:
+    """Keep a benchmark of mha and a run's best under two tasks."""
+    sources = {"mha": resolve("mha"), "best": resolve(f"{run}/best")}
+    found = {
+        "images": trainings({"mha": BASE, "best": BASE + 0.05 + 1e-3 * BASE}, ACCURACY),
+        "bytes": trainings({"mha": 5 * BASE, "best": 5 * BASE + 0.1 + 1e-3 * BASE}, BITS),
+    }
+    answer = benchmark_answer([*sources], found, {"images": {}, "bytes": {}}, len(BASE))
+    for row in answer["mechanisms"]:
+        row["id"] = digest(sources[row["source"]].genome)
+    keep_answer(run, "benchmark", ["best"], answer)
+    return answer
