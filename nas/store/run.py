@@ -93,14 +93,13 @@ class Run(AbstractContextManager["Run"]):
         statement = "SELECT * FROM proposals ORDER BY number, attempt"
         return self._all(rows.proposal_from_row, statement)
 
-    def proposal(self, digest: str | None = None, *, key: str | None = None) -> Proposal | None:
-        """Of a genome the proposal that was trained, else the first; of a key the trained one."""
+    def proposal(self, digest: str) -> Proposal | None:
+        """Of a genome the proposal that was trained, else the first."""
         found = self._all(
             rows.proposal_from_row,
-            "SELECT * FROM proposals WHERE digest = :digest OR key = :key AND verdict = 'new' "
+            "SELECT * FROM proposals WHERE digest = :digest "
             "ORDER BY verdict != 'new', number, attempt LIMIT 1",
             digest=digest,
-            key=key,
         )
         return found[0] if found else None
 
