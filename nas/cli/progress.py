@@ -154,7 +154,7 @@ class Progress(Listener):
 
     def _event(self, run: Run, training: PastTraining) -> Evaluated | None:
         """A recorded training as the event that told of it; None where its genome is missing."""
-        proposal = run.proposal(key=training.key)
+        proposal = run.new_proposals([training.key]).get(training.key)
         if proposal is None:
             return None
         is_first = training.repeat < self.setup.repeats

@@ -57,7 +57,7 @@ def test_curves_and_hyperparameters_are_those_of_the_front_alone(
         trained = {
             f"{p.digest[:8]}-{repeat}"
             for (key, repeat) in run.evaluations()
-            if (p := run.proposal(key=key)) is not None and p.digest[:8] in front
+            if (p := run.new_proposals([key]).get(key)) is not None and p.digest[:8] in front
         }
         assert trained == {path.name for path in (own / "curves").iterdir()}
         assert len(front) < len(run.results())
