@@ -110,8 +110,10 @@ def train_candidate(
     meter = Meter(place)
     progress = _Progress()
     try:
-        with own_state():
+        with own_state() as changed:
             _train(trial, task, data, meter, time_limit, progress)
+        if changed:
+            raise RuntimeError(f"it left torch changed for the whole process: {', '.join(changed)}")
     except Exception as error:  # a candidate's fault is a result
         progress.status = "failed"
         progress.reason, progress.error = explain(error)
@@ -126,13 +128,12 @@ def train_guarded(
     device: str,
     time_limit: float | None,
     *,
-    passes: tuple[type[BaseException], ...] = (DeviceError, KeyboardInterrupt),
+    passes: tuple[type[BaseException], ...] = (DeviceError,),
 ) -> Evaluation:
     """Train one candidate; what it raises is its own failure.
 
     Args:
-        passes: what is no candidate's fault, and raised: a device that is missing and, in a
-            person's own process, their wish to stop.
+        passes: what is no candidate's fault, and raised: a device that is missing.
     """
     start = time.monotonic()
     try:

@@ -6,8 +6,9 @@ import resource
 import sys
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import torch
 
@@ -15,7 +16,7 @@ from nas.errors import DeviceError
 from nas.processor import multiplies_in_bfloat16, processor_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def check_device(name: str) -> torch.device:
@@ -57,28 +58,69 @@ def hardware_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
 
 
+class Switch(NamedTuple):
+    """Something that torch keeps for the whole process."""
+
+    name: str
+    get: Callable[[], Any]
+    put: Callable[[Any], Any]
+
+
+SWITCHES: Final = (
+    Switch("the number of threads", torch.get_num_threads, torch.set_num_threads),
+    Switch("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Switch("whether there are gradients", torch.is_grad_enabled, torch.set_grad_enabled),
+    Switch(
+        "deterministic algorithms",
+        torch.get_deterministic_debug_mode,
+        torch.set_deterministic_debug_mode,
+    ),
+    Switch("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    Switch(
+        "the precision of products",
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    ),
+    *(
+        Switch(
+            f"autocast on {device}",
+            partial(torch.is_autocast_enabled, device),
+            partial(torch.set_autocast_enabled, device),
+        )
+        for device in ("cpu", "cuda")
+    ),
+    # None takes back what was asked for; outside nobody asks.
+    Switch(
+        "the default device", torch.get_default_device, lambda _: torch.set_default_device(None)
+    ),
+)
+
+
 @contextmanager
-def own_state() -> Iterator[None]:
+def own_state() -> Iterator[list[str]]:
     """Within, torch has one thread; afterwards its global state is as it was, whatever was done.
 
     One thread, so that workers do not crowd each other and sums keep their order. A primitive that
-    leaves gradients off or another default type behind would fail every later candidate.
+    leaves gradients off or another default type behind would fail every later candidate. What was
+    left changed is named, afterwards, in the list that is given. Random numbers are `seeded`'s.
     """
-    threads, dtype, device = (
-        torch.get_num_threads(), torch.get_default_dtype(), torch.get_default_device()
-    )  # fmt: skip
-    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    before = [switch.get() for switch in SWITCHES]
+    changed: list[str] = []
     torch.set_num_threads(1)
     try:
-        with torch.enable_grad():  # which also brings back what holds outside
-            yield
+        # Contexts of torch's own, which bring back what holds outside.
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            within = [switch.get() for switch in SWITCHES]
+            try:
+                yield changed
+            finally:
+                now = [switch.get() for switch in SWITCHES]
+                ends = zip(SWITCHES, within, now, strict=True)
+                changed += [switch.name for switch, old, new in ends if old != new]
     finally:
-        torch.set_num_threads(threads)
-        torch.set_default_dtype(dtype)
-        if torch.are_deterministic_algorithms_enabled() != is_deterministic:
-            torch.use_deterministic_algorithms(is_deterministic)
-        if torch.get_default_device() != device:
-            torch.set_default_device(None)
+        for switch, value in zip(SWITCHES, before, strict=True):
+            if switch.get() != value:
+                switch.put(value)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -201,6 +201,24 @@ def test_what_one_candidate_leaves_behind_fails_no_other(data, monkeypatch):
     assert outcome(train_candidate(trial(), task_for(), data)) == expected
 
 
+def test_who_leaves_torch_changed_has_failed(data, monkeypatch):
+    class Meddler(nn.Linear):
+        def forward(self, x, **_):
+            torch.set_grad_enabled(True)
+            torch.set_float32_matmul_precision("medium")
+            return super().forward(x)
+
+    expected = outcome(train_candidate(trial(), task_for(), data))
+    with monkeypatch.context() as patch:
+        patch.setattr(candidate, "build_attention", lambda *_, **__: Meddler(32, 32))
+        found = train_candidate(trial(), task_for(), data)
+    assert found.reason == "error"
+    assert found.error.endswith(
+        "left torch changed for the whole process: the precision of products"
+    )
+    assert outcome(train_candidate(trial(), task_for(), data)) == expected
+
+
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), KeyboardInterrupt()])
 def test_what_is_raised_in_a_worker_is_the_candidates_fault(data, monkeypatch, error):
     monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(raise_it(error)))

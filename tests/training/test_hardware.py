@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from nas.errors import DeviceError
-from nas.training.hardware import check_device, hardware_name, own_state, resolve_precision
+from nas.training.hardware import (
+    SWITCHES,
+    check_device,
+    hardware_name,
+    own_state,
+    resolve_precision,
+)
 
 CPU = torch.device("cpu")
 
@@ -26,23 +32,30 @@ def test_resolve_precision_obeys_what_was_asked():
 
 
 def seen():
-    return (
-        torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_default_device(),
-        torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(),
-    )  # fmt: skip
+    return [switch.get() for switch in SWITCHES]
 
 
-def test_own_state_undoes_what_a_candidate_leaves_behind():
+def test_own_state_undoes_and_names_what_a_candidate_leaves_behind():
     def unruly():
         assert torch.get_num_threads() == 1
         torch.set_grad_enabled(False)
         torch.set_default_dtype(torch.float64)
         torch.set_default_device("meta")
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.autograd.set_detect_anomaly(True)
+        torch.set_float32_matmul_precision("medium")
+        for device in ("cpu", "cuda"):
+            torch.set_autocast_enabled(device, True)
+        torch.inference_mode().__enter__()
         torch.set_num_threads(2)
         raise ZeroDivisionError
 
     before = seen()
-    with pytest.raises(ZeroDivisionError), own_state():
+    with pytest.raises(ZeroDivisionError), own_state() as changed:
         unruly()
     assert seen() == before
+    assert not torch.is_inference_mode_enabled()
+    assert changed == [switch.name for switch in SWITCHES]
+    with own_state() as changed:
+        pass
+    assert changed == []
