@@ -44,7 +44,7 @@ class Executing(TypedDict, total=False):
     """Who trains, and on what: the fields of ``Execution``; the time limit is half an hour."""
 
     backend: str
-    workers: int | None
+    workers: int | str | None
     gpus_per_worker: float | None
     ray_address: str | None
     time_limit: float | None
@@ -107,6 +107,7 @@ def resume(
     *,
     generations: int | None = None,
     data: str | None = None,
+    retry_failed: bool = False,
     runs: str | Path = RUNS,
     listener: Listener | None = None,
     command: str = "nas.resume",
@@ -116,12 +117,14 @@ def resume(
 
     Args:
         data: where the run's data are now, if they have moved; other data are refused.
+        retry_failed: try all failed trainings again, not those of lost workers alone.
     """
     return resume_search(
         find_run(run, Path(runs)),
         make_evaluator=partial(make_evaluator, execution_of(execution)),
         generations=generations,
         data=data,
+        retry_failed=retry_failed,
         listener=listener,
         command=command,
     )
@@ -286,7 +289,7 @@ def execution_of(options: Executing) -> Execution:
     """
     given: Executing = {"time_limit": TIME_LIMIT, **options}
     chosen = Execution(**given)
-    for name in ("workers", "time_limit", "start_seconds"):
+    for name in ("time_limit", "start_seconds"):
         value = getattr(chosen, name)
         if value is not None and not value > 0:  # NaN is not above 0 either
             option = name.replace("_", "-")

@@ -10,6 +10,7 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     for module in COMMANDS:
         importlib.import_module(f"nas.cli.{module}")
+    with contextlib.suppress(ValueError):  # not in the main thread, where no signal arrives
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
     _tolerate_narrow_encodings()
     try:
         try:
@@ -40,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         complain(str(error))
         status = error.exit_status
     except KeyboardInterrupt:
+        complain("interrupted; what was recorded is kept.")
         status = INTERRUPTED
     except BrokenPipeError:
         _leave_pipe()

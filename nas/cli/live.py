@@ -16,7 +16,7 @@ from nas.cli.console import complain, output
 from nas.cli.progress import Progress
 from nas.report.facts import run_line
 from nas.report.table import Column, cut, named_values, say, table_lines
-from nas.report.text import plural, printable
+from nas.report.text import message, plural, printable
 from nas.report.units import duration, quantity
 from nas.searching.listener import Together
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from nas.cli.progress import Clock
+    from nas.evaluation.trial import Incident
     from nas.objectives import Objective
     from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
     from nas.store import Candidate, Counts
@@ -80,6 +81,8 @@ class Panel(Progress):
         yield from table_lines(named_values(self.rows()), width)
         yield Text()
         yield from table_lines(_results(self), width)
+        if self.notice:
+            yield Text(cut(message(self.notice), width), "yellow")
 
     def rows(self) -> list[tuple[str, str]]:
         """How it stands: names and values."""
@@ -121,6 +124,11 @@ class Lines(Progress):
         super().on_evaluation(event)
         if self.clock() - self._last_line >= SECONDS_BETWEEN_LINES:
             self._say(f"  {self.done} of {plural(self.total, 'training')} done, {pace(self)}")
+
+    def on_incident(self, event: Incident) -> None:
+        """Say it."""
+        super().on_incident(event)
+        self._say(f"  {message(event.text)}")
 
     def on_generation(self, event: GenerationDone) -> None:
         """Say how it stands."""

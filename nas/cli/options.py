@@ -92,7 +92,8 @@ def trains(command: Callable[..., None]) -> Callable[..., None]:
 
 def _execution(
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Trainings at once; one a core.")
+        str | None,
+        typer.Option(help="Trainings at once; one a core. MIN:MAX lets a cluster grow."),
     ] = None,
     gpus_per_worker: Annotated[
         float | None, typer.Option(min=0, help="GPUs a worker; fractions share one.")

@@ -17,6 +17,7 @@ from nas.store import Counts, front, named_members, open_run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nas.evaluation.trial import Incident
     from nas.objectives import Objective
     from nas.searching.listener import GenerationDone
     from nas.store import Candidate, PastTraining, Run
@@ -41,6 +42,7 @@ class Progress(Listener):
             during the first one, and None before there is one.
         last: the last trainings, newest last.
         clock: a time in seconds; of a day's clock where a record is read.
+        notice: what befell the machines since.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -52,6 +54,7 @@ class Progress(Listener):
         self.leaders: dict[str, tuple[Candidate, Objective] | None]
         self.leaders = {"best": None, "knee": None, "cheapest": None}
         self.last: tuple[Evaluated, ...] = ()
+        self.notice = ""
         self.clock = clock
         self._times: tuple[float, ...] = ()
         self._trained_seconds = 0.0
@@ -107,9 +110,14 @@ class Progress(Listener):
         there = (self._times[-1] - self._times[0]) * self.started.workers
         return min(1.0, self._trained_seconds / there) if there > 0 else None
 
+    def on_incident(self, event: Incident) -> None:
+        """Remember it until a training ends."""
+        self.notice = event.text
+
     def on_evaluation(self, event: Evaluated) -> None:
         """Count what is done."""
         self.done += 1
+        self.notice = ""
         self._times = (*self._times, self.clock())[-RATE_WINDOW - 1 :]
         self.last = (*self.last, event)[-LAST_RESULTS:]
         if not self.generations_done:

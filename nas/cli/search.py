@@ -99,6 +99,9 @@ def resume(
         int | None, typer.Option("--gens", min=1, help="Generations in all.")
     ] = None,
     data: Data = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try all failed trainings again.")
+    ] = False,
     runs: Runs = Path("runs"),
     tensorboard: EventFolder = None,
     **execution: Unpack[Executing],
@@ -115,6 +118,7 @@ def resume(
             run,
             generations=generations,
             data=data,
+            retry_failed=retry_failed,
             runs=runs,
             listener=listener,
             command=shlex.join(["nas", *sys.argv[1:]]),

@@ -42,7 +42,7 @@ def _make_local(execution: Execution, task: Task, data: Data) -> Evaluator:
 
     if execution.ray_address is not None:
         raise ConfigError("ray-address is given, but the local backend has no use for it.")
-    if execution.workers not in (None, 1):
+    if execution.fewest not in (None, 1):
         raise ConfigError(
             f"workers: found {execution.workers}, but the local backend trains one candidate after "
             "the other: expected 1, or the backend ray."

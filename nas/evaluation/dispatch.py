@@ -2,9 +2,13 @@
 
 The rules are here, free of any library; a `Pool` is what carries them out (`ray_backend` has one).
 A worker has one trial at a time. One that hangs is ended, and its trial has failed. A lost one is
-replaced, and its trial is tried again, alone, before it is recorded as failed: most losses are the
-machine's, or a neighbour's that takes all memory. So is a trial that ran out of memory beside
-others. Nothing here depends on which worker does what, or on who finishes first.
+replaced. Where its machine is to blame (the node is gone or was taken back), its trial is begun
+again as if nothing had been, however often. Else nobody knows: the trial is tried again, alone,
+before it is recorded as failed, since most losses are a neighbour's that takes all memory. So is,
+alone, a trial that ran out of memory beside others, and in another worker one that met an error.
+
+Nothing here depends on which worker does what, or on who finishes first, and nothing walks all
+workers: a pool may hold a thousand, of which most wait for a machine to join.
 """
 
 from __future__ import annotations
@@ -13,15 +17,17 @@ import heapq
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nas.errors import DeviceError, RunError
-from nas.evaluation.trial import Evaluation
+from nas.evaluation.pool import BLAMELESS, WorkerLostError, WorkerRefusedError
+from nas.evaluation.trial import Evaluation, Incident, log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from nas.evaluation.trial import Budget, Reason, Trial
+    from nas.evaluation.pool import Pool
+    from nas.evaluation.trial import Budget, Kind, Reason, Trial
 
 MAX_LOSSES: Final = 3
 """Workers that a trial may take with it before it is recorded; but the first, while alone."""
@@ -29,45 +35,12 @@ MAX_FAILED_STARTS: Final = 3
 """In a row, where no worker has ever started; later the cluster may be on its way back."""
 PAUSE_SECONDS: Final = 1.0
 """Before a worker is started again that died as it started."""
+REFUSED_SECONDS: Final = 30.0
+"""Before one is started again that was refused: maybe it comes to lie on another machine."""
 CALIBRATION_SECONDS: Final = 120.0
 """After which a worker that measures its speed counts as lost."""
-
-
-class WorkerLostError(Exception):
-    """A worker's process is gone, and its answer with it.
-
-    Args:
-        reason: "worker_lost", or "out_of_memory" where it was ended to save the machine.
-        text: what is known about it.
-    """
-
-    def __init__(self, reason: Reason, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
-
-
-class Pool(Protocol):
-    """Starts, feeds and ends workers. Answers are awaited by hashable references to them."""
-
-    def start(self) -> tuple[Any, Any]:
-        """Start a worker; give it and the reference to its name, which comes when it is ready."""
-        ...
-
-    def submit(self, worker: Any, trial: Trial | None) -> Any:
-        """Have a free worker train, or measure its speed (None); give the answer's reference."""
-        ...
-
-    def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
-        """Wait until one answer is there, at most `timeout` s; give all that are there by then."""
-        ...
-
-    def get(self, ref: Any) -> Any:
-        """Get an answer that is there; raises WorkerLostError or a NasError in its place."""
-        ...
-
-    def kill(self, worker: Any) -> None:
-        """End a worker at once, whatever it does; one that is gone already is no error."""
-        ...
+SILENCE_SECONDS: Final = 30.0
+"""Without any worker, after which that is said."""
 
 
 class Dispatcher:
@@ -75,11 +48,12 @@ class Dispatcher:
 
     Args:
         pool: where the workers come from; they start at once.
-        workers: how many.
+        workers: how many at most; those for whom there is no room yet are started all the same.
         budget: of every trial, for the record of a failure.
         patience: seconds after which a worker that did not answer is ended.
-        start_seconds: how long there may be no worker at all: starting one imports torch, and a
-            busy cluster has a queue.
+        start_seconds: how long there may be no worker at all: starting one imports torch, a busy
+            cluster has a queue, and one that has lost its machines may get others.
+        clock: gives seconds; does not go back.
     """
 
     def __init__(
@@ -90,15 +64,23 @@ class Dispatcher:
         *,
         patience: float,
         start_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.workers = workers
-        self._pool, self._budget = pool, budget
+        self.heard: Callable[[Incident], None] = log
+        self._pool, self._budget, self._clock = pool, budget, clock
         self._patience, self._start_seconds = patience, start_seconds
         self._pending: list[_Ticket] = []
-        self._submitted = self._failed_starts = 0
-        self._has_started = False
-        self._last_ready = time.monotonic()
-        self._slots = [_Slot(*pool.start()) for _ in range(workers)]
+        self._slots: set[_Slot] = set()
+        self._awaited: dict[Any, _Slot] = {}  # by the reference to what comes next from each
+        self._deadlines: list[tuple[float, int, Any]] = []  # with the references that they end
+        self._free: list[_Slot] = []
+        self._num_ready = self._num_running = self._count = self._failed_starts = 0
+        self._runs_alone = self._has_started = self._is_silence_said = self._is_closed = False
+        self._refusals: set[str] = set()
+        self._last_ready, self._last_fault = clock(), ""
+        for _ in range(workers):
+            self._start()
 
     def calibrate(self) -> Mapping[str, Any]:
         """Have the first worker that is ready measure its speed; only while no trial is under way.
@@ -129,136 +111,215 @@ class Dispatcher:
         """End all workers; what they were doing is forgotten, and what waits."""
         for slot in self._slots:
             self._pool.kill(slot.worker)
-        self._slots, self._pending = [], []
+        self._pending, self._free, self._awaited, self._num_running = [], [], {}, 0
+        self._slots.clear()
+        self._is_closed = True
 
     def _queue(self, trial: Trial | None, work: float) -> None:
-        if not self._slots:
+        if self._is_closed:
             raise RunError("this evaluator was closed; expected a new one.")
-        heapq.heappush(self._pending, _Ticket(0, (-work, self._submitted), trial))
-        self._submitted += 1
+        heapq.heappush(self._pending, _Ticket(0, (-work, self._next()), trial))
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
 
     def _answers(self) -> list[_Answer]:
         answers: list[_Answer] = []
-        while not answers and (self._pending or any(slot.ticket for slot in self._slots)):
+        while not answers and (self._pending or self._num_running):
             self._assign()
-            for slot, has_answer in self._wait():
-                answers += self._attend(slot, has_answer)
+            for ref in self._pool.wait(self._timeout()):
+                if slot := self._awaited.pop(ref, None):  # else it was ended meanwhile
+                    answers += self._attend(slot, ref)
+            answers += self._expire()
             self._assign()  # before the caller takes its time over the answers
         return answers
 
     def _assign(self) -> None:
         """Give each free worker a trial; one that was lost waits until it has the machine alone."""
-        for slot in self._slots:
-            if self._pending and slot.is_ready and slot.ticket is None:
-                running = [other.ticket for other in self._slots if other.ticket]
-                if running and (self._pending[0].losses or running[0].losses):
-                    return
-                slot.ticket = heapq.heappop(self._pending)
-                slot.awaited = self._pool.submit(slot.worker, slot.ticket.trial)
-                slot.since = time.monotonic()
+        while self._pending and self._free:
+            is_alone = self._pending[0].losses > 0
+            if self._num_running and (is_alone or self._runs_alone):
+                return
+            slot, ticket = self._free.pop(), heapq.heappop(self._pending)
+            slot.ticket, slot.since = ticket, self._clock()
+            self._num_running, self._runs_alone = self._num_running + 1, is_alone
+            patience = self._patience if ticket.trial else CALIBRATION_SECONDS
+            self._await(slot, self._pool.submit(slot.worker, ticket.trial), patience)
 
-    def _wait(self) -> list[tuple[_Slot, bool]]:
-        """Wait for workers that answer, or have used up our patience; say which of the two."""
-        slots = {slot.awaited: slot for slot in self._slots if slot.awaited is not None}
-        deadline = min(self._deadline(slot) for slot in slots.values())
-        timeout = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
-        answered = set(self._pool.wait(list(slots), timeout))
-        now = time.monotonic()
-        return [
-            (slot, ref in answered)
-            for ref, slot in slots.items()
-            if ref in answered or now >= self._deadline(slot)
-        ]
+    def _await(self, slot: _Slot, ref: Any, seconds: float = math.inf) -> None:
+        """Expect something of a worker, for so long."""
+        self._awaited[ref] = slot
+        if seconds < math.inf:
+            self._remind(seconds, ref)
 
-    def _deadline(self, slot: _Slot) -> float:
-        """When our patience with a worker that we wait for ends, monotonic clock, s."""
-        if slot.ticket is not None:
-            return slot.since + (self._patience if slot.ticket.trial else CALIBRATION_SECONDS)
-        if any(other.is_ready for other in self._slots):
-            return math.inf
-        return self._last_ready + self._start_seconds
+    def _remind(self, seconds: float, ref: Any = None) -> None:
+        """See to whom we await by this reference after so long; by none, to a new worker."""
+        heapq.heappush(self._deadlines, (self._clock() + seconds, self._next(), ref))
 
-    def _attend(self, slot: _Slot, has_answer: bool) -> list[_Answer]:
-        """See to a worker that has answered, or should have."""
-        ticket = slot.ticket
-        if ticket is None:
-            self._welcome(slot, has_answer)
-            return []
-        if not has_answer:
-            return self._give_up(slot, ticket)
+    def _is_due(self, ref: Any) -> bool:
+        return ref is None or ref in self._awaited
+
+    def _timeout(self) -> float | None:
+        """Seconds until somebody's time is up; None for nobody's."""
+        while self._deadlines and not self._is_due(self._deadlines[0][2]):
+            heapq.heappop(self._deadlines)
+        nearest = self._deadlines[0][0] if self._deadlines else math.inf
+        if not self._num_ready:
+            silence = math.inf if self._is_silence_said else SILENCE_SECONDS
+            nearest = min(nearest, self._last_ready + min(silence, self._start_seconds))
+        return None if nearest == math.inf else max(0.0, nearest - self._clock())
+
+    def _expire(self) -> list[_Answer]:
+        """See to those whose time is up, and to the time that there has been no worker at all."""
+        answers: list[_Answer] = []
+        now = self._clock()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            ref = heapq.heappop(self._deadlines)[2]
+            if ref is None:
+                self._start()
+            elif slot := self._awaited.pop(ref, None):
+                answers += self._give_up(slot, slot.ticket)
+        if self._num_ready:
+            return answers
+        silence = now - self._last_ready
+        if silence >= self._start_seconds:
+            raise DeviceError(
+                f"no worker started within {self._start_seconds:.0f} s: the cluster may be busy"
+                f"{self._last_fault}. Try fewer workers, a longer --start-seconds, or train on "
+                "this machine with --backend local."
+            )
+        if silence >= SILENCE_SECONDS and not self._is_silence_said:
+            self._is_silence_said = True
+            self._tell(
+                "waiting",
+                f"no worker for {silence:.0f} s{self._last_fault}: waiting for the cluster, "
+                f"{self._start_seconds:.0f} s in all (--start-seconds).",
+            )
+        return answers
+
+    def _attend(self, slot: _Slot, ref: Any) -> list[_Answer]:
+        """See to a worker that has answered, or was lost."""
         try:
-            answer = self._pool.get(slot.awaited)
+            answer = self._pool.get(ref)
         except WorkerLostError as error:
-            return self._lose(slot, ticket, error)
-        slot.ticket = slot.awaited = None
-        is_short = isinstance(answer, Evaluation) and answer.reason == "out_of_memory"
-        if is_short and not ticket.losses and self.workers > 1:
-            # Its neighbours may have held the memory: it counts as lost, once, and so runs alone.
-            self._try_again(ticket)
+            return self._lose(slot, slot.ticket, error)
+        except WorkerRefusedError as error:
+            self._refuse(slot, error)
             return []
+        if slot.ticket is None:
+            self._welcome(slot, answer)
+            return []
+        ticket = slot.ticket
+        if isinstance(answer, Evaluation) and self._is_doubtful(answer, ticket):
+            if answer.reason == "error":  # whatever it left behind ends with its process
+                self._tell("error", f"tried again in another worker: {_last(answer)}", slot)
+                ticket.has_erred = True
+                self._replace(slot)
+            else:
+                self._release(slot)
+                ticket.losses += 1
+            heapq.heappush(self._pending, ticket)
+            return []
+        self._release(slot)
         return [(ticket, answer)]
 
-    def _welcome(self, slot: _Slot, has_answer: bool) -> None:
-        """Take in a worker that has started, or find out why it did not."""
-        if not has_answer:
-            raise DeviceError(
-                f"no worker started within {self._start_seconds:.0f} s: the cluster may be busy. "
-                "Try fewer workers, or train on this machine with --backend local."
-            )
-        try:
-            slot.name = self._pool.get(slot.awaited)
-        except WorkerLostError as error:
-            self._failed_starts += 1
-            is_over = time.monotonic() >= self._deadline(slot)
-            if is_over or (not self._has_started and self._failed_starts >= MAX_FAILED_STARTS):
+    def _is_doubtful(self, answer: Evaluation, ticket: _Ticket) -> bool:
+        """Whether a failure may not be the candidate's: neighbours may have held the memory, and
+        whatever is wrong with a worker or its machine may be right with the next."""
+        if answer.reason == "out_of_memory":
+            return not ticket.losses and self.workers > 1
+        return answer.reason == "error" and not ticket.has_erred
+
+    def _welcome(self, slot: _Slot, name: str) -> None:
+        """Take in a worker that has started."""
+        slot.name = name
+        self._num_ready += 1
+        self._free.append(slot)
+        self._has_started, self._failed_starts, self._last_fault = True, 0, ""
+        if self._is_silence_said:
+            self._is_silence_said = False
+            self._tell("back", "there are workers again.", slot)
+
+    def _refuse(self, slot: _Slot, error: WorkerRefusedError) -> None:
+        """Do without a worker for now; what it was to train is for another."""
+        if error.is_last and not self._has_started:
+            raise DeviceError(str(error)) from error
+        self._last_fault = f"; {str(error).rstrip('.')}"
+        if str(error) not in self._refusals:
+            self._refusals.add(str(error))
+            self._tell("refused", str(error), slot)
+        if slot.ticket:
+            heapq.heappush(self._pending, slot.ticket)
+        self._replace(slot, REFUSED_SECONDS)
+
+    def _lose(self, slot: _Slot, ticket: _Ticket | None, error: WorkerLostError) -> list[_Answer]:
+        """Try again what a lost worker was training; some times, where it may be to blame."""
+        is_blameless = error.cause in BLAMELESS
+        if ticket is None:
+            self._failed_starts += not is_blameless
+            if not self._has_started and self._failed_starts >= MAX_FAILED_STARTS:
                 raise DeviceError(
                     f"workers died as they started, {self._failed_starts} in a row: {error}."
                 ) from error
-            time.sleep(PAUSE_SECONDS)
-            self._replace(slot)
-            return
-        slot.awaited, slot.is_ready, self._has_started = None, True, True
-        self._last_ready, self._failed_starts = time.monotonic(), 0
-
-    def _give_up(self, slot: _Slot, ticket: _Ticket) -> list[_Answer]:
-        """End a worker that hangs; its trial has failed, a measurement is another one's."""
-        if ticket.trial is None:
-            text = f"no answer within {CALIBRATION_SECONDS:g} s"
-            return self._lose(slot, ticket, WorkerLostError("worker_lost", text))
-        text = f"no answer within {self._patience:g} s, so its worker was ended"
-        return self._fail(slot, ticket, "time_limit", text)
-
-    def _lose(self, slot: _Slot, ticket: _Ticket, error: WorkerLostError) -> list[_Answer]:
-        """Try again what a lost worker was training, some times, then record it as failed.
-
-        Who was to blame cannot be seen: the worker may have died of another's memory.
-        """
-        if ticket.losses + 1 == MAX_LOSSES:
+            self._last_fault = f"; the last one died as it started: {error}"
+            self._replace(slot, PAUSE_SECONDS)
+            return []
+        ticket.losses += not is_blameless
+        if ticket.losses == MAX_LOSSES:
             text = f"its worker was lost, {MAX_LOSSES} times: {error}"
             return self._fail(slot, ticket, error.reason, text)
+        self._tell(error.cause, f"a worker was lost ({error.cause}): {error}.", slot)
         self._replace(slot)
-        self._try_again(ticket)
+        heapq.heappush(self._pending, ticket)
         return []
 
-    def _try_again(self, ticket: _Ticket) -> None:
-        ticket.losses += 1
-        heapq.heappush(self._pending, ticket)
+    def _give_up(self, slot: _Slot, ticket: _Ticket | None) -> list[_Answer]:
+        """End a worker that hangs; its trial has failed, a measurement is another one's."""
+        if ticket is None or ticket.trial is None:
+            text = f"no answer within {CALIBRATION_SECONDS:g} s"
+            return self._lose(slot, ticket, WorkerLostError("process", text))
+        text = f"no answer within {self._patience:g} s, so its worker was ended"
+        return self._fail(slot, ticket, "time_limit", text)
 
     def _fail(self, slot: _Slot, ticket: _Ticket, reason: Reason, text: str) -> list[_Answer]:
         """Record the failure of what a worker was training, and replace the worker."""
         self._replace(slot)
         if ticket.trial is None:
             raise DeviceError(f"no worker could measure its speed: {text}.")
-        budget, seconds = self._budget, time.monotonic() - slot.since
+        budget, seconds = self._budget, self._clock() - slot.since
         failure = Evaluation.failure(ticket.trial, budget, reason, text, slot.name, seconds)
         return [(ticket, failure)]
 
-    def _replace(self, slot: _Slot) -> None:
-        """End a slot's worker and start a new one in its place."""
+    def _start(self) -> None:
+        worker, ref = self._pool.start()
+        slot = _Slot(worker)
+        self._slots.add(slot)
+        self._await(slot, ref)
+
+    def _release(self, slot: _Slot) -> None:
+        """A worker has nothing to do any more."""
+        slot.ticket = None
+        self._num_running -= 1
+        self._free.append(slot)
+
+    def _replace(self, slot: _Slot, seconds: float = 0.0) -> None:
+        """End a worker and start a new one in its place, after so long."""
         self._pool.kill(slot.worker)
-        if slot.is_ready:
-            self._last_ready = time.monotonic()
-        self._slots[self._slots.index(slot)] = _Slot(*self._pool.start())
+        self._slots.remove(slot)
+        self._num_running -= slot.ticket is not None
+        if slot.name:
+            self._num_ready -= 1
+            self._last_ready = self._clock()
+        if seconds:
+            self._remind(seconds)
+        else:
+            self._start()
+
+    def _tell(self, kind: Kind, text: str, slot: _Slot | None = None) -> None:
+        trial = slot.ticket.trial if slot and slot.ticket else None
+        about = (trial.key, trial.repeat) if trial else (None, None)
+        self.heard(Incident(kind, text, slot.name if slot else "", *about))
 
 
 @dataclass(slots=True, order=True)
@@ -266,16 +327,18 @@ class _Ticket:
     """A trial on its way through the workers, in the order in which they are handed out.
 
     Attributes:
-        losses: how many times it was begun in vain.
+        losses: how many times it was begun in vain, maybe by its own fault.
         trial: None asks a worker to measure its speed.
+        has_erred: it met an error in another worker.
     """
 
     losses: int
     rank: tuple[float, int]
     trial: Trial | None
+    has_erred: bool = False
 
 
-_Answer = tuple[_Ticket, Any]
+_Answer: TypeAlias = tuple[_Ticket, Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -283,17 +346,16 @@ class _Slot:
     """A worker, and what it does.
 
     Attributes:
-        awaited: the reference to what comes next from it: its name, then answers; None where it
-            has nothing to do.
-        is_ready: it has started.
         name: host and process id, once it has started.
-        since: when it was given its trial; monotonic clock, s.
+        since: when it was given its trial, s of the clock.
         ticket: what it trains.
     """
 
     worker: Any
-    awaited: Any
-    is_ready: bool = False
     name: str = ""
     since: float = 0.0
     ticket: _Ticket | None = None
+
+
+def _last(answer: Evaluation) -> str:
+    return (answer.error or "").strip().rpartition("\n")[2]

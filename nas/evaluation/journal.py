@@ -17,10 +17,10 @@ from nas.errors import RunError
 from nas.evaluation.trial import Evaluation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from nas.evaluation.trial import Evaluator, Trial
+    from nas.evaluation.trial import Evaluator, Incident, Trial
     from nas.tasks import Data, Task
 
 # How a line begins: what a killed process leaves of one can be told from somebody's own text.
@@ -61,6 +61,15 @@ class JournaledEvaluator:
             except (OSError, UnicodeDecodeError) as error:
                 raise self._unusable(error) from None
             opened.pop_all()
+
+    @property
+    def heard(self) -> Callable[[Incident], None]:
+        """Who hears of incidents: of the evaluator within."""
+        return self._evaluator.heard
+
+    @heard.setter
+    def heard(self, heard: Callable[[Incident], None]) -> None:
+        self._evaluator.heard = heard
 
     def calibrate(self) -> Mapping[str, Any]:
         """As the evaluator within does."""

@@ -6,16 +6,20 @@ down, or end one that hangs inside a single operation; `ray_backend` can.
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nas.evaluation.trainer import calibrate_for, train_candidate, train_guarded
+from nas.evaluation.trial import log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nas.evaluation.trainer import Train
-    from nas.evaluation.trial import Evaluation, Trial
+    from nas.evaluation.trial import Evaluation, Incident, Trial
     from nas.tasks import Data, Task
 
 
@@ -42,6 +46,7 @@ class LocalEvaluator:
         self._task, self._data, self._train = task, data, train
         self._device, self._time_limit = device, time_limit
         self._waiting: deque[Trial] = deque()
+        self.heard: Callable[[Incident], None] = log
 
     def calibrate(self) -> Mapping[str, Any]:
         """Measure on this process's device."""
@@ -56,13 +61,39 @@ class LocalEvaluator:
 
         Raises:
             DeviceError: the device is not there.
+            KeyboardInterrupt: a person asked to stop; one that a primitive raises is its fault.
         """
         if not self._waiting:
             return []
         trial = self._waiting.popleft()
         where = self._task, self._data, self._device, self._time_limit
-        return [(trial, train_guarded(self._train, trial, *where))]
+        with _heard() as asked:
+            evaluation = train_guarded(self._train, trial, *where)
+        if asked:  # whatever the training made of the exception
+            raise KeyboardInterrupt
+        return [(trial, evaluation)]
 
     def close(self) -> None:
         """Forget what waits."""
         self._waiting.clear()
+
+
+@contextmanager
+def _heard() -> Iterator[list[int]]:
+    """The signals that ask this process to stop, as they come; each interrupts what is done."""
+    asked: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # nor will any come here
+        yield asked
+        return
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n))]
+    kept = {number: signal.signal(number, hear) for number in numbers}
+    try:
+        yield asked
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

@@ -1,10 +1,8 @@
 """Train on Ray: one actor a worker, each in a process of its own, on this machine or a cluster.
 
-The actors live as long as the evaluator; the data lies in Ray's object store and all workers of a
-machine read the same copy. `dispatch` says who trains what, and what is done about a worker that
-hangs or is lost; here is only how Ray does it: https://docs.ray.io/en/latest/ray-core/actors.html
-
-This is the only file that imports ray.
+The actors (`ray_actors`) live as long as the evaluator; the data lies in Ray's object store and all
+workers of a machine read the same copy. `dispatch` says who trains what, and what is done about a
+worker that hangs or is lost. Here is how a cluster is joined, or one started.
 """
 
 from __future__ import annotations
@@ -27,38 +25,27 @@ import logging
 import math
 import signal
 import socket
-from pathlib import Path
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
-import ray.exceptions
 import torch
 
-from nas.errors import DeviceError, NasError
-from nas.evaluation.dispatch import Dispatcher, WorkerLostError
+from nas.errors import DeviceError
+from nas.evaluation import handshake
+from nas.evaluation.dispatch import Dispatcher
+from nas.evaluation.ray_actors import PROBE_SECONDS, ActorPool, gist
 from nas.evaluation.share import share_out
-from nas.evaluation.trainer import (
-    budget_of,
-    calibrate_for,
-    load_optimizers,
-    train_candidate,
-    train_guarded,
-    worker_name,
-)
-from nas.training.stepping import CudaGraphs
+from nas.evaluation.trainer import budget_of, train_candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator
 
-    from nas.evaluation.share import Execution, Share
+    from nas.evaluation.share import Execution
     from nas.evaluation.trainer import Train
-    from nas.evaluation.trial import Evaluation, Trial
     from nas.tasks import Data, Task
 
-_PACKAGE: Final = Path(__file__).resolve().parents[1]
-_CONTEXT_BYTES: Final = 2**29  # of a GPU's memory, which each process takes beside its tensors
-_MOST_BROKEN: Final = 4
-_PROBE_SECONDS: Final = 5.0
 _IF_ABSENT: Final = (
     "Expected the host:port of a running cluster's head node, which `ray start --head` prints."
 )
@@ -66,7 +53,6 @@ _IF_REFUSED: Final = (
     "It asks for a token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN if ~/.ray/auth_token does "
     "not hold the cluster's."
 )
-_THREADS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class RayEvaluator(Dispatcher):
@@ -98,9 +84,11 @@ class RayEvaluator(Dispatcher):
             offer = ray.cluster_resources()
             cores, gpus = int(offer.get("CPU", 0)), int(offer.get("GPU", 0))
             share = share_out(execution, cores=cores, gpus=gpus)
+            is_alone = self._is_our_connection and execution.ray_address is None
+            most = min(execution.most or 0, cores) if is_alone else execution.most or 0
             super().__init__(
-                _ActorPool(share, (task, ray.put(data), train, share, limit)),
-                share.workers,
+                ActorPool(share, ray.put((task, train, share, limit)), ray.put(data)),
+                max(share.workers, most),
                 budget_of(task, data),
                 patience=math.inf if limit is None else limit + grace,
                 start_seconds=execution.start_seconds,
@@ -111,7 +99,7 @@ class RayEvaluator(Dispatcher):
 
     def close(self) -> None:
         """End the workers, drop the data and leave the cluster, or end it if it is ours."""
-        if self._slots:
+        if not self._is_closed:
             super().close()
             del self._pool
             self._disconnect()
@@ -120,110 +108,6 @@ class RayEvaluator(Dispatcher):
         if self._is_our_connection:
             self._is_our_connection = False
             ray.shutdown()
-
-
-class _ActorPool:
-    """Ray's side of `dispatch.Pool`."""
-
-    def __init__(self, share: Share, arguments: tuple[Any, ...]) -> None:
-        """A worker needs one core, one thread, its share of a GPU, and this package."""
-        paths = [str(_PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {"PYTHONPATH": os.pathsep.join(paths), **dict.fromkeys(_THREADS, "1")}
-        self._actor_class = ray.remote(_Worker).options(
-            num_cpus=1, num_gpus=share.gpus, runtime_env={"env_vars": environment}
-        )
-        self._arguments = arguments
-
-    def start(self) -> tuple[Any, Any]:
-        actor = self._actor_class.remote(*self._arguments)
-        return actor, actor.prepare.remote()
-
-    def submit(self, worker: Any, trial: Trial | None) -> Any:
-        return worker.calibrate.remote() if trial is None else worker.evaluate.remote(trial)
-
-    def wait(self, refs: Sequence[Any], timeout: float | None) -> Iterable[Any]:
-        ray.wait(refs, num_returns=1, timeout=timeout)
-        answered, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
-        return list(answered)
-
-    def get(self, ref: Any) -> Any:
-        try:
-            return ray.get(ref)
-        except ray.exceptions.OutOfMemoryError as error:
-            raise WorkerLostError("out_of_memory", _gist(error)) from error
-        except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, NasError):
-                raise error.cause from None
-            raise DeviceError(f"a Ray worker cannot work: {_gist(error)}.") from error
-        except ray.exceptions.RayError as error:
-            raise WorkerLostError("worker_lost", _gist(error)) from error
-
-    def kill(self, worker: Any) -> None:
-        ray.kill(worker)
-
-
-class _Worker:
-    """The actor: one process that trains one candidate after the other."""
-
-    def __init__(
-        self, task: Task, data: Data, train: Train, share: Share, time_limit: float | None
-    ) -> None:
-        self._task, self._data, self._train = task, data, train
-        self._share, self._time_limit = share, time_limit
-        self._is_broken = False
-
-    def prepare(self) -> str:
-        """Make ready; give the worker's name.
-
-        Raises:
-            DeviceError: the GPU that Ray gives is none that torch can use.
-        """
-        # A person's interrupt is for the driver; one that is raised here is a candidate's fault.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        torch.set_num_threads(1)
-        load_optimizers()  # seconds that count as starting, not against the first trial's limit
-        if self._share.gpus:
-            self._prepare_gpu()
-        return worker_name()
-
-    def calibrate(self) -> Mapping[str, Any]:
-        """Measure how long things take here."""
-        return calibrate_for(self._task, self._share.device)
-
-    def evaluate(self, trial: Trial) -> Evaluation:
-        """Train one candidate."""
-        if self._is_broken:
-            os._exit(1)
-        where = self._task, self._data, self._share.device, self._time_limit
-        evaluation = train_guarded(self._train, trial, *where, passes=(DeviceError,))
-        # Some faults end a process's use of its GPU for good, and graphs whose capture failed keep
-        # their memory; then a new worker has to come.
-        is_worn = len(CudaGraphs.broken) > _MOST_BROKEN
-        is_worn = is_worn or (evaluation.status == "failed" and not _is_cuda_sound())
-        self._is_broken = self._share.gpus > 0 and is_worn
-        if 0 < self._share.gpus < 1 and not is_worn:
-            torch.cuda.empty_cache()  # a neighbour may need what this process has freed
-        return evaluation
-
-    def _prepare_gpu(self) -> None:
-        if not torch.cuda.is_available():
-            raise DeviceError(
-                f"torch sees no GPU on {socket.gethostname()}, where Ray counts one: install a "
-                "torch that was built for it, or ask for 0 GPUs a worker."
-            )
-        if self._share.gpus < 1:
-            # A candidate that needs more than its share fails alone, not its neighbours.
-            total = torch.cuda.get_device_properties(0).total_memory
-            fraction = max(self._share.gpus - _CONTEXT_BYTES / total, 0.01)
-            torch.cuda.set_per_process_memory_fraction(fraction)
-
-
-def _is_cuda_sound() -> bool:
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _connect(execution: Execution) -> bool:
@@ -244,40 +128,44 @@ def _connect(execution: Execution) -> bool:
     try:
         if address is None:
             # "local" never joins a cluster that happens to run here or that RAY_ADDRESS names.
-            given = {"num_cpus": execution.workers, "num_gpus": gpus}
-            ray.init("local", include_dashboard=False, **given, **quiet)
+            cores = min(execution.most or execution.fewest or math.inf, os.cpu_count() or 1)
+            given = {"num_cpus": cores, "num_gpus": gpus}
+            with _own_signals():
+                ray.init("local", include_dashboard=False, **given, **quiet)
         else:
             _probe(address)
-            # Our copy of this package goes along: a worker anywhere trains with the code that is
-            # to read its results.
-            ray.init(address, runtime_env={"py_modules": [str(_PACKAGE)]}, **quiet)
+            # Our copy of this package and of plug-ins goes along: a worker anywhere trains with the
+            # code that is to read its results.
+            sent = [handshake.PACKAGE, *handshake.sources(handshake.plugins())]
+            with _own_signals():
+                ray.init(address, runtime_env={"py_modules": list(map(str, sent))}, **quiet)
     except Exception as error:
         raise DeviceError(_why_not_connected(address, error)) from error
     return True
 
 
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep what this process does on SIGTERM; Ray would end it with a stack trace."""
+    kept = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, kept)
+
+
 def _why_not_connected(address: str | None, error: Exception) -> str:
     if address is None:
         return (
-            f"Ray could not start on this machine: {_gist(error)}. Train without it by "
+            f"Ray could not start on this machine: {gist(error)}. Train without it by "
             "--backend local."
         )
     is_refused = "Authentication" in f"{error} {error.__cause__}"
     help_ = _IF_REFUSED if is_refused else _IF_ABSENT
-    return f"no Ray cluster can be reached at {address!r}: {_gist(error)}. {help_}"
+    return f"no Ray cluster can be reached at {address!r}: {gist(error)}. {help_}"
 
 
 def _probe(address: str) -> None:
     """See whether anybody listens; Ray itself keeps trying, and talking, for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS).close()
-
-
-def _gist(error: BaseException) -> str:
-    """One line of what an error of Ray's says: the error that a worker met, or how it ended."""
-    text = str(getattr(error, "cause", None) or error)
-    lines = text.partition("Worker exit detail:")[2] or text
-    is_remote_trace = "traceback" in text.lower()
-    line = lines.strip().splitlines()[-1 if is_remote_trace else 0] if lines.strip() else text
-    return line.partition(" Some common causes")[0].strip().rstrip(".") or type(error).__name__
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS).close()

@@ -16,6 +16,7 @@ WORKERS_PER_GPU: Final = 4
 """Unless told otherwise. Small models wait for Python more than for the GPU, so several can share
 one; each holds a CUDA context of some 0.5 GB, so not too many."""
 
+_NO_COUNT: Final = "workers: found {}, expected 1 or more, or MIN:MAX such as 4:64."
 _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 
@@ -25,7 +26,8 @@ class Execution:
 
     Attributes:
         backend: "ray" or "local".
-        workers: trainings at once; None for one a processor core.
+        workers: trainings at once; None for one a processor core. As text "MIN:MAX", so many
+            must fit at the start, and more are used as a cluster grows; "N" is N.
         gpus_per_worker: GPUs of a worker, fractions allowed; None uses what there is; 0 is none.
         ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this
             machine.
@@ -37,21 +39,41 @@ class Execution:
     """
 
     backend: str = "ray"
-    workers: int | None = None
+    workers: int | str | None = None
     gpus_per_worker: float | None = None
     ray_address: str | None = None
     time_limit: float | None = None
     start_seconds: float = 300.0
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"workers: found {self.workers}, expected 1 or more.")
+        fewest = 1 if self.fewest is None else self.fewest
+        if not 1 <= fewest <= (fewest if self.most is None else self.most):
+            raise ConfigError(_NO_COUNT.format(self.workers))
         gpus = self.gpus_per_worker or 0.0
         if not 0 <= gpus <= 1 or (gpus and gpus * _GRAIN < 1):
             raise ConfigError(
                 f"gpus-per-worker: found {gpus:g}, expected 0, a fraction of one GPU such as 0.25, "
                 "or 1: a training uses one GPU."
             )
+
+    @property
+    def fewest(self) -> int | None:
+        """Workers that must fit at the start; None for as many as do."""
+        return self._counts()[0]
+
+    @property
+    def most(self) -> int | None:
+        """Workers that a cluster may grow to; None where it stays as it is."""
+        return self._counts()[1]
+
+    def _counts(self) -> tuple[int | None, int | None]:
+        if not isinstance(self.workers, str):
+            return self.workers, None
+        first, colon, last = self.workers.partition(":")
+        try:
+            return int(first), int(last) if colon else None
+        except ValueError:
+            raise ConfigError(_NO_COUNT.format(self.workers)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +103,7 @@ def share_out(execution: Execution, *, cores: int, gpus: int) -> Share:
     Raises:
         DeviceError: there are too few cores or GPUs for what was asked.
     """
-    workers, gpus_per_worker = execution.workers, execution.gpus_per_worker
+    workers, gpus_per_worker = execution.fewest, execution.gpus_per_worker
     address = execution.ray_address
     place = f"the Ray cluster at {address}" if address else "this machine"
     if cores < 1:

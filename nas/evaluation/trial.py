@@ -7,6 +7,7 @@ without torch: they travel to workers and back, and an evaluation to files and r
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
@@ -15,7 +16,7 @@ from nas.errors import RunError
 from nas.training.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nas.genome import Genome
 
@@ -24,8 +25,13 @@ Reason: TypeAlias = Literal[
     "diverged", "constant", "leak", "out_of_memory", "time_limit", "worker_lost", "error"
 ]
 
+Kind: TypeAlias = Literal[
+    "preempted", "node", "memory", "process", "error", "refused", "waiting", "back", "head"
+]
+
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 MAX_ERROR_CHARACTERS: Final = 2000
 
 
@@ -144,13 +150,44 @@ class Evaluation:
             raise RunError(f"this is no evaluation record ({fault}).") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What befell the machines: for people and for the record. It changes no result.
+
+    Attributes:
+        kind: how a worker was lost ("preempted", its "node", its "memory", its "process" alone);
+            or an "error" of a training that is tried again in another worker; a worker that was
+            "refused"; "waiting" for any worker, who is "back"; no word from the cluster's "head".
+        text: a sentence.
+        worker: host and process id, where one is meant and known.
+        key, repeat: of the trial that is begun again, if any.
+    """
+
+    kind: Kind
+    text: str
+    worker: str = ""
+    key: str | None = None
+    repeat: int | None = None
+
+
+def log(incident: Incident) -> None:
+    """Tell whoever listens to the logger ``nas``; Python's default is standard error."""
+    text = "".join(c if c.isprintable() else "?" for c in incident.text)
+    logging.getLogger("nas").warning("%s", text[:MAX_ERROR_CHARACTERS])
+
+
 class Evaluator(Protocol):
     """Carries out trials.
 
     Contract: every trial that was submitted comes back once from `wait`, in any order; a
     candidate's fault is a failed evaluation, never an exception; KeyboardInterrupt passes through.
     What an evaluation's metrics hold depends on trial and task, not on the number of workers.
+
+    Attributes:
+        heard: called with each incident as it happens; whoever wants to know sets it.
     """
+
+    heard: Callable[[Incident], None]
 
     @property
     def workers(self) -> int:

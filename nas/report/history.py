@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.report.facts import id_length, p_cell
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from nas.evaluation.trial import Evaluation
+    from nas.evaluation.trial import Evaluation, Incident
     from nas.objectives import Objective
     from nas.store import Candidate, Proposal, RunSetup
 
@@ -31,6 +32,7 @@ class History:
         ancestors: the genome itself, its parents, theirs, and so on, each once; and what was
             measured of each, if its training ended well.
         evaluations: of its repeats, as far as they are done.
+        incidents: what befell machines that trained it.
         id_length: characters that tell the run's digests apart.
     """
 
@@ -38,6 +40,7 @@ class History:
     setup: RunSetup
     ancestors: tuple[tuple[Proposal, Candidate | None], ...]
     evaluations: tuple[Evaluation, ...]
+    incidents: tuple[Incident, ...]
     id_length: int
 
     @property
@@ -68,6 +71,7 @@ class History:
             "standard_errors": dict(found.errors) if found else None,
             "scores": dict(found.scores) if found else None,
             "p_non_dominated": found.p if found else None,
+            "incidents": [asdict(incident) for incident in self.incidents],
             "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],
             "lineage": entries,
         }
@@ -89,6 +93,7 @@ def history_of(folder: Path, digest: str) -> History:
             setup=setup,
             ancestors=tuple((p, measured.get(p.key)) for p in found),
             evaluations=tuple(e for e in evaluations if e is not None),
+            incidents=tuple(incident for incident in run.incidents() if incident.key == key),
             id_length=id_length(run.digests()),
         )
 
@@ -143,6 +148,10 @@ def _trained(history: History) -> list[tuple[str, str]]:
             rows.append(("steps", first.execution))
         if len(first.reports) > 1 and objective.is_metric:
             rows += _curves(first, objective)
+    if history.incidents:
+        kinds = Counter(incident.kind for incident in history.incidents)
+        causes = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
+        rows.append(("begun again", f"{plural(len(history.incidents), 'time')}: {causes}"))
     for failed in (e for e in evaluations if not e.is_ok):
         why = (failed.reason or "").replace("_", " ")
         rows.append((failed.status, ": ".join(filter(None, (why, last_line(failed.error))))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from nas.evaluation.trial import REASONS
 from nas.searching.front_file import write_front
 from nas.searching.listener import Ended, Listener, Started
 from nas.searching.loop import LOST, Loop
@@ -44,10 +45,10 @@ from nas.store.lock import acquire
 from nas.tasks.suite import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
-    from nas.evaluation.trial import Evaluator
+    from nas.evaluation.trial import Evaluator, Reason
     from nas.searching.listener import EndStatus
     from nas.searching.setup import Settings
     from nas.space import SearchSpace
@@ -107,6 +108,7 @@ def resume_search(
     make_evaluator: MakeEvaluator,
     generations: int | None = None,
     data: str | None = None,
+    retry_failed: bool = False,
     command: str = "nas resume",
     listener: Listener | None = None,
 ) -> Ended:
@@ -115,6 +117,7 @@ def resume_search(
     Args:
         generations: how many the run shall have in all; by default what it was begun with.
         data: where the data are now; they must be the same.
+        retry_failed: try all failed trainings again, not those of lost workers alone.
 
     Returns:
         How it ended; at once if nothing is left to do, with the log folded and front.json right.
@@ -124,8 +127,9 @@ def resume_search(
     """
     if generations is not None:
         check_count("generations", generations)
+    retried = frozenset(REASONS if retry_failed else (LOST,))
     with open_run(folder) as run:
-        setup, done = run.setup, _complete(run, generations)
+        setup, done = run.setup, _complete(run, generations, retried)
     if done is not None:
         fold_log(folder)  # a process that was killed at the very end may not have
         with open_run(folder) as run:
@@ -139,7 +143,7 @@ def resume_search(
         session = this_session(command, workers=evaluator.workers)
         with open_writer(folder, session) as writer:
             writer.raise_generations(generations or setup.generations)
-            return _work(writer, task, evaluator, listener or Listener())
+            return _work(writer, task, evaluator, listener or Listener(), retried)
     finally:
         evaluator.close()
 
@@ -165,15 +169,21 @@ def _make_setup(
     )
 
 
-def _work(writer: RunWriter, task: Task, evaluator: Evaluator, listener: Listener) -> Ended:
+def _work(
+    writer: RunWriter,
+    task: Task,
+    evaluator: Evaluator,
+    listener: Listener,
+    retried: Collection[Reason] = (LOST,),
+) -> Ended:
     """Do what there is to do, close the run, and say how it ended."""
     run = writer.run
     setup = run.setup
     proposer = make_proposer(setup, setting_in(setup, task))
-    done = sum(evaluation.reason != LOST for evaluation in run.evaluations().values())
+    done = sum(evaluation.reason not in retried for evaluation in run.evaluations().values())
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
-        is_exhausted = Loop(writer, proposer, evaluator, listener).run()
+        is_exhausted = Loop(writer, proposer, evaluator, listener, retried=retried).run()
     except KeyboardInterrupt:
         message = (
             f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
@@ -201,12 +211,12 @@ def _done(run: Run, is_exhausted: bool) -> Ended:
     return _ended(run, "finished", f"Done: {_generations(num_done)}, {num_trained} mechanisms.")
 
 
-def _complete(run: Run, generations: int | None) -> Ended | None:
+def _complete(run: Run, generations: int | None, retried: Collection[Reason]) -> Ended | None:
     """The end of a run in which nothing is left to do; None if there is."""
     is_exhausted = run.is_exhausted
     wanted = max(run.setup.generations, generations or 0)
     is_short = len(run.generations()) < wanted and not is_exhausted
-    is_lost = any(evaluation.reason == LOST for evaluation in run.evaluations().values())
+    is_lost = any(evaluation.reason in retried for evaluation in run.evaluations().values())
     if run.status != "finished" or is_short or is_lost:
         return None
     if is_exhausted:

@@ -14,7 +14,7 @@ from nas.registry import NOTEBOOK
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nas.evaluation.trial import Evaluation
+    from nas.evaluation.trial import Evaluation, Incident
     from nas.store import Counts, Generation, Proposal, RunSetup
 
 EndStatus: TypeAlias = Literal["finished", "exhausted", "interrupted"]
@@ -95,6 +95,9 @@ class Listener:
 
     def on_evaluation(self, event: Evaluated) -> None:
         """A training ended."""
+
+    def on_incident(self, event: Incident) -> None:
+        """Something befell a machine."""
 
     def on_generation(self, event: GenerationDone) -> None:
         """A generation is complete."""

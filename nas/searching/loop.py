@@ -25,23 +25,33 @@ from nas.store.results import scaled_hypervolume
 from nas.store.weights import FrontWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
-    from nas.evaluation.trial import Evaluator
+    from nas.evaluation.trial import Evaluator, Incident, Reason
     from nas.searching.listener import Listener
     from nas.searching.proposing import Proposer
     from nas.store import Proposal, RunWriter
     from nas.store.records import Estimate
 
-LOST: Final = "worker_lost"
+LOST: Final[Reason] = "worker_lost"
 LIKELY: Final = 0.01  # probability of membership from which on weights are kept
 
 
 class Loop:
-    """One process's work on a run; the caller closes writer and evaluator."""
+    """One process's work on a run; the caller closes writer and evaluator.
+
+    Args:
+        retried: reasons of recorded failures that are tried again.
+    """
 
     def __init__(
-        self, writer: RunWriter, proposer: Proposer, evaluator: Evaluator, listener: Listener
+        self,
+        writer: RunWriter,
+        proposer: Proposer,
+        evaluator: Evaluator,
+        listener: Listener,
+        *,
+        retried: Collection[Reason] = (LOST,),
     ) -> None:
         self._writer, self._run = writer, writer.run
         self._setup = setup = writer.run.setup
@@ -57,6 +67,8 @@ class Loop:
         self._num_generations = 0
         self._is_exhausted = False
         self._weights = FrontWeights(writer.run.folder)
+        self._retried = retried
+        evaluator.heard = self._hear
 
     def run(self) -> bool:
         """Do all that the setup asks for and the record lacks.
@@ -78,7 +90,7 @@ class Loop:
         return self._is_exhausted
 
     def _read(self) -> None:
-        """Take over the record; what a lost worker took along counts as not yet trained."""
+        """Take over the record; what is tried again counts as not yet trained."""
         recorded = self._run.proposals()
         self._proposer.follow(recorded)
         for number, group in groupby(recorded, key=lambda proposal: proposal.number):
@@ -92,7 +104,7 @@ class Loop:
         for number, proposal in enumerate(self._asked):
             for repeat in self._repeats[number]:
                 evaluation = trained.get((str(proposal.key), repeat))
-                if evaluation is not None and evaluation.reason != LOST:
+                if evaluation is not None and evaluation.reason not in self._retried:
                     self._learn(number, repeat, evaluation)
         self._believe(self._run.estimates())
 
@@ -169,6 +181,11 @@ class Loop:
         generation = number // self._setup.population
         self._listener.on_evaluation(Evaluated(generation, proposal, trial.repeat, evaluation))
         self._end_generations()
+
+    def _hear(self, incident: Incident) -> None:
+        """Record what befell a machine."""
+        self._writer.record_incident(incident)
+        self._listener.on_incident(incident)
 
     def _learn(self, number: int, repeat: int, evaluation: Evaluation) -> None:
         """Know a training's end; with a proposal's last one its result, with that maybe more."""

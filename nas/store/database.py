@@ -54,6 +54,7 @@ class Database:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA fullfsync = ON")
+            connection.execute(schema.INCIDENTS)
         return cls(path, connection)
 
     @classmethod

@@ -12,7 +12,7 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from nas.evaluation.trial import Evaluation
+from nas.evaluation.trial import Evaluation, Incident
 from nas.genome import Genome
 from nas.objectives import Objective
 from nas.store.records import (
@@ -30,7 +30,9 @@ Row = dict[str, Any]
 DOCUMENTS = ("space", "policy", "task")
 
 
-def to_row(record: RunSetup | Session | Proposal | Estimate | Confirmation | Evaluation) -> Row:
+def to_row(
+    record: RunSetup | Session | Proposal | Estimate | Confirmation | Evaluation | Incident,
+) -> Row:
     """The columns that a record fills."""
     if isinstance(record, Evaluation):
         return {name: _cell(value) for name, value in record.to_dict().items()}
@@ -96,6 +98,11 @@ def confirmation_from_row(row: Row) -> Confirmation:
     """Read a row of ``confirmations``."""
     names = {field.name for field in fields(Confirmation)} - {"evaluation"}
     return Confirmation(**{name: row[name] for name in names}, evaluation=evaluation_from_row(row))
+
+
+def incident_from_row(row: Row) -> Incident:
+    """Read a row of ``incidents``."""
+    return Incident(**{field.name: row[field.name] for field in fields(Incident)})
 
 
 def estimate_from_row(row: Row) -> Estimate:

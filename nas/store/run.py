@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from nas.evaluation.trial import Evaluation
+    from nas.evaluation.trial import Evaluation, Incident
     from nas.store.records import (
         Confirmation,
         Estimate,
@@ -172,6 +172,12 @@ class Run(AbstractContextManager["Run"]):
         """Every training that confirms, by part, task, resolved digest and repeat, ascending."""
         statement = "SELECT * FROM confirmations ORDER BY part, task, key, repeat"
         return self._all(rows.confirmation_from_row, statement)
+
+    def incidents(self) -> tuple[Incident, ...]:
+        """What befell the machines, in order; no candidate was to blame."""
+        if not self._database.query("SELECT 1 FROM sqlite_master WHERE name = 'incidents'"):
+            return ()  # an older run
+        return self._all(rows.incident_from_row, "SELECT * FROM incidents ORDER BY id")
 
     def generations(self) -> tuple[Generation, ...]:
         """The generations that are complete, in order."""

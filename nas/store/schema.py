@@ -27,6 +27,17 @@ _ENDED: Final = """status TEXT NOT NULL CHECK (status IN ('ok', 'stopped', 'fail
     error TEXT,
     recorded TEXT NOT NULL"""
 
+INCIDENTS: Final = """CREATE TABLE IF NOT EXISTS incidents (  -- what befell machines
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,             -- preempted, node, memory, process, error, refused, ...
+    text TEXT NOT NULL,
+    worker TEXT NOT NULL,           -- host and process id, or nothing
+    key TEXT,                       -- of the training that was begun again, with its repeat
+    repeat INTEGER,
+    recorded TEXT NOT NULL
+) STRICT"""
+"""Runs begun before there was such a table get it when they are written again."""
+
 TABLES: Final = (
     """CREATE TABLE run (  -- one row: all that decides what the run finds, and how it stands
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -97,6 +108,7 @@ TABLES: Final = (
     is_member INTEGER NOT NULL CHECK (is_member IN (0, 1)),
     PRIMARY KEY (generation, key)
 ) STRICT, WITHOUT ROWID""",
+    INCIDENTS,
     f"""CREATE TABLE confirmations (  -- trainings with fresh seeds, which no search learns from
     part TEXT NOT NULL CHECK (part IN ('search', 'long', 'test')),  -- test: judged on the test set
     task TEXT NOT NULL,             -- fingerprint of task and data

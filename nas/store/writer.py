@@ -1,7 +1,7 @@
 """A run, opened to write: by one process at a time, each record on the disk before a call returns.
 
 Proposals are recorded before they are trained, all attempts for a number together; trainings as
-they end. What is recorded is never changed, but for a training that a lost worker took along.
+they end. What is recorded is never changed, but for a failed training that is tried again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from nas.evaluation.trial import Evaluation
+    from nas.evaluation.trial import Evaluation, Incident
     from nas.store.records import Confirmation, Estimate, Proposal, RunSetup
 
     Clock = Callable[[], datetime]
@@ -63,14 +63,13 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
         Args:
             key: resolved digest, proposed before.
-            repeat: each is recorded once; but a worker's loss gives way to what came after it.
+            repeat: each is recorded once; but a failure gives way to what came after it.
         """
         row = rows.to_row(evaluation)
         row |= {"key": key, "repeat": repeat, "recorded": self._now()}
         with self._database.transaction():
             self._database.execute(
-                "DELETE FROM trials WHERE key = :key AND repeat = :repeat "
-                "AND reason = 'worker_lost'",
+                "DELETE FROM trials WHERE key = :key AND repeat = :repeat AND status = 'failed'",
                 key=key,
                 repeat=repeat,
             )
@@ -86,6 +85,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 **row,
             )
             self._database.insert("confirmations", row)
+
+    def record_incident(self, incident: Incident) -> None:
+        """Record what befell a machine."""
+        self._database.insert("incidents", rows.to_row(incident) | {"recorded": self._now()})
 
     def record_generation(
         self, number: int, estimates: Iterable[Estimate], hypervolume: float, best: float | None

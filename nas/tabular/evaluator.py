@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nas.errors import TableError
+from nas.evaluation.trial import log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from nas.evaluation.trial import Evaluation, Trial
+    from nas.evaluation.trial import Evaluation, Incident, Trial
     from nas.tabular.table import Table
 
 
@@ -32,6 +33,7 @@ class TableEvaluator:
 
     def __init__(self, table: Table, *, seed: int = 0, seen: int = 2, workers: int = 1) -> None:
         self.workers = workers
+        self.heard: Callable[[Incident], None] = log
         self.now = 0.0
         self.busy = 0.0
         self._table, self._seed, self._seen = table, seed, seen

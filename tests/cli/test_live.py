@@ -12,6 +12,7 @@ import pytest
 
 from nas.cli.live import Lines, Panel, display, generation_line, sparkline
 from nas.cli.progress import Progress
+from nas.evaluation.trial import Incident
 from nas.searching.listener import Ended, Evaluated, GenerationDone, Listener, Started
 from nas.store import Counts, candidates, open_run
 from tests.recorded_run import POPULATION
@@ -252,3 +253,18 @@ def test_sparkline() -> None:
     assert sparkline(()) == sparkline((0.5,)) == ""
     assert sparkline((0.0, 0.5, 1.0)) == "▁▅█"
     assert sparkline((0.5, 0.5)) == "▁▁"
+
+
+def test_what_befalls_machines_is_said(replayer: Replayer) -> None:
+    terminal = Printed(80)
+    lines = Lines(terminal.console, replayer.clock)
+    replayer.tell(lines, until=1)
+    lines.on_incident(Incident("waiting", "no worker \x1b[31m for 30 s."))
+    assert "no worker \\u001b[31m for 30 s." in terminal.text
+    panel = Panel(replayer.clock)
+    replayer.tell(panel, until=1)
+    panel.on_incident(Incident("node", "a worker was lost."))
+    terminal.console.print(panel)
+    assert "a worker was lost." in terminal.text
+    replayer.tell(panel, until=2)
+    assert panel.notice == ""

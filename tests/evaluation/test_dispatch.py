@@ -11,8 +11,9 @@ import pytest
 
 from nas.errors import DeviceError, RunError
 from nas.evaluation import dispatch
-from nas.evaluation.dispatch import Dispatcher, WorkerLostError
-from nas.evaluation.trial import Budget, Evaluation, Reason, Trial, run_trials
+from nas.evaluation.dispatch import Dispatcher
+from nas.evaluation.pool import Cause, WorkerLostError, WorkerRefusedError
+from nas.evaluation.trial import Budget, Evaluation, Incident, Trial, run_trials
 from tests.evaluation.conftest import MakeTrials
 
 BUDGET = Budget(1, 1, "float32")
@@ -29,72 +30,93 @@ class Ref:
 class ScriptedWorker:
     is_busy: bool = False
     is_dead: bool = False
+    is_unfit: bool = False
 
 
 @dataclass
 class ScriptedPool:
-    """A pool in which a worker that is waited for has always finished.
+    """A pool in which a worker that is waited for has always finished; its clock is the test's.
 
-    Each key in `deadly` says how many times its trial takes the worker with it, in `hungry` how
-    many times it runs out of memory; the one named `hog` takes all that are at work with it.
+    Each key in `deadly` says how many times its trial takes the worker with it, in `unlucky` by
+    which causes besides, in `hungry` how many times it runs out of memory, in `faulty` in how many
+    it meets an error; the one named `hog` takes all that are at work with it. The first `unfit`
+    workers are refused, as the last if `is_barren`.
     """
 
     hog: str = ""
+    unlucky: dict[str, list[Cause]] = field(default_factory=dict)
+    faulty: dict[str, int] = field(default_factory=dict)
+    unfit: int = 0
+    is_barren: bool = False
+    now: float = 0.0
+    awaited: list[Ref] = field(default_factory=list)
     deadly: dict[str, int] = field(default_factory=dict)
     hungry: dict[str, int] = field(default_factory=dict)
     bad_starts: int = 0
     is_silent: bool = False
+    has_no_room: bool = False
     workers: list[ScriptedWorker] = field(default_factory=list)
     submitted: list[str] = field(default_factory=list)
 
     def start(self) -> tuple[Any, Any]:
-        worker = ScriptedWorker()
+        worker = ScriptedWorker(is_unfit=len(self.workers) < self.unfit)
         self.workers.append(worker)
-        return worker, Ref(worker, None, "start")
+        return worker, self._expect(worker, None, "start")
 
     def submit(self, worker: ScriptedWorker, trial: Trial | None) -> Ref:
         assert not worker.is_dead
         assert not worker.is_busy
         worker.is_busy = True
         self.submitted.append(trial.key if trial else "speed")
-        return Ref(worker, trial, self.submitted[-1])
+        return self._expect(worker, trial, self.submitted[-1])
 
-    def wait(self, refs: Sequence[Ref], timeout: float | None) -> Iterable[Ref]:
-        assert refs
+    def _expect(self, worker: ScriptedWorker, trial: Trial | None, key: str) -> Ref:
+        self.awaited.append(Ref(worker, trial, key))
+        return self.awaited[-1]
+
+    def wait(self, timeout: float | None) -> Iterable[Ref]:
+        refs = [ref for ref in self.awaited if not (self.is_silent and ref.key != "start")]
+        refs = [] if self.is_silent and self.has_no_room else refs
+        if not refs:
+            assert timeout is not None, "a dispatcher that waits for ever"
+            self.now += timeout
+        self.awaited = [ref for ref in self.awaited if ref not in refs]
         if self.hog in {ref.key for ref in refs}:
             self.deadly |= {ref.key: 1 for ref in refs if ref.trial}
-        return [] if self.is_silent else refs
+        return refs
 
     def get(self, ref: Ref) -> Any:
         ref.worker.is_busy = False
-        if ref.key == "start":
+        key = ref.key
+        if ref.worker.is_unfit:
+            raise WorkerRefusedError("the machine m cannot train: no GPU.", is_last=self.is_barren)
+        if key == "start":
             self.bad_starts -= 1
             if self.bad_starts >= 0:
-                raise WorkerLostError("worker_lost", "exit code 1")
+                raise WorkerLostError("process", "exit code 1")
             return "host:1"
-        key = ref.key
+        if self.unlucky.get(key):
+            raise WorkerLostError(self.unlucky[key].pop(), "gone")
         if self.deadly.get(key, 0) > 0:
             self.deadly[key] -= 1
-            raise WorkerLostError("out_of_memory" if key == "big" else "worker_lost", "gone")
+            raise WorkerLostError("memory" if key == "big" else "process", "gone")
         if ref.trial is None:
             return {"unit": 1.0}
-        self.hungry[key] = self.hungry.get(key, 0) - 1
-        reason: Reason = "out_of_memory" if self.hungry[key] >= 0 else "error"
-        return Evaluation.failure(ref.trial, BUDGET, reason, "done", "", 0.0)
+        for script, reason in (self.hungry, "out_of_memory"), (self.faulty, "error"):
+            script[key] = script.get(key, 0) - 1
+            if script[key] >= 0:
+                return Evaluation.failure(ref.trial, BUDGET, reason, "a\nb", "", 0.0)
+        return Evaluation.failure(ref.trial, BUDGET, "diverged", "done", "", 0.0)
 
     def kill(self, worker: ScriptedWorker) -> None:
         worker.is_dead = True
 
 
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "PAUSE_SECONDS", 0.0)
-
-
 def make_dispatcher(
     pool: ScriptedPool, workers: int = 2, patience: float = math.inf, start: float = 300.0
 ) -> Dispatcher:
-    return Dispatcher(pool, workers, lambda _: BUDGET, patience=patience, start_seconds=start)
+    asked = {"patience": patience, "start_seconds": start, "clock": lambda: pool.now}
+    return Dispatcher(pool, workers, BUDGET, **asked)  # type: ignore[arg-type]
 
 
 def run(dispatcher: Dispatcher, trials: Sequence[Trial]) -> dict[str, Evaluation]:
@@ -116,7 +138,7 @@ KEYS = tuple("abcdefghijklmnopqrst")
 def test_every_trial_is_answered_once(workers, trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers)
-    assert reasons(run(dispatcher, trials_named(*KEYS))) == dict.fromkeys(KEYS, "error")
+    assert reasons(run(dispatcher, trials_named(*KEYS))) == dict.fromkeys(KEYS, "diverged")
     assert len(pool.workers) == workers
     assert len(pool.submitted) == len(KEYS)
     assert dispatcher.wait() == []
@@ -146,7 +168,7 @@ def test_only_the_guilty_one_is_recorded_as_lost(workers, guilty, trials_named):
     pool = ScriptedPool(deadly={guilty: 99})
     found = run(make_dispatcher(pool, workers), trials_named(*keys))
     assert set(found) == set(keys)
-    lost = {key: reason for key, reason in reasons(found).items() if reason != "error"}
+    lost = {key: reason for key, reason in reasons(found).items() if reason != "diverged"}
     assert lost == {guilty: "out_of_memory" if guilty == "big" else "worker_lost"}
     assert pool.submitted.count(guilty) == 3
     assert found[guilty].error == "its worker was lost, 3 times: gone"
@@ -158,14 +180,14 @@ def test_a_trial_that_takes_its_neighbours_along_is_alone_to_blame(
 ):
     """It ran with the same neighbours again, and all of them were recorded as lost."""
     found = reasons(run(make_dispatcher(ScriptedPool("e"), workers), trials_named(*KEYS)))
-    assert found == {key: "worker_lost" if key == "e" else "error" for key in KEYS}
+    assert found == {key: "worker_lost" if key == "e" else "diverged" for key in KEYS}
 
 
 def test_worker_lost_twice_costs_no_candidate(trials_named):
     """It did: two losses, as when a machine's memory runs short, were a failure for ever."""
     pool = ScriptedPool(deadly={"c": 1, "k": 2})
     found = reasons(run(make_dispatcher(pool), trials_named(*KEYS)))
-    assert set(found.values()) == {"error"}
+    assert set(found.values()) == {"diverged"}
     assert len(pool.workers) == 5
 
 
@@ -208,18 +230,12 @@ def test_a_worker_that_is_lost_as_it_measures_is_replaced():
     assert [worker.is_dead for worker in pool.workers] == [True, True, False]
 
 
-def test_workers_that_are_silent_as_they_measure_are_one_sentence(monkeypatch):
+def test_workers_that_are_silent_as_they_measure_are_one_sentence():
     """A stopped one hung the driver for ever."""
-    monkeypatch.setattr(dispatch, "CALIBRATION_SECONDS", 0.0)
-    pool = ScriptedPool()
-    own_wait = pool.wait
-
-    def wait(refs: Sequence[Ref], timeout: float | None) -> Iterable[Ref]:
-        return [ref for ref in own_wait(refs, timeout) if ref.key == "start"]
-
-    pool.wait = wait  # type: ignore[method-assign]
-    with pytest.raises(DeviceError, match=r"measure its speed: .* 3 times: no answer within 0 s"):
+    pool = ScriptedPool(is_silent=True)
+    with pytest.raises(DeviceError, match=r"measure its speed: .* 3 times: no answer within 120 s"):
         make_dispatcher(pool, workers=1).calibrate()
+    assert pool.now == 3 * dispatch.CALIBRATION_SECONDS
 
 
 def test_start_that_fails_three_times_is_one_sentence(trials_named):
@@ -235,26 +251,107 @@ def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named):
     run(dispatcher, trials_named("a"))
     pool.deadly, pool.bad_starts = {"b": 1}, 20
     assert set(run(dispatcher, trials_named("b"))) == {"b"}
-    gone = make_dispatcher(pool, workers=1, start=0.0)
-    run(gone, trials_named("c"))
-    pool.deadly, pool.bad_starts = {"d": 1}, 20
-    with pytest.raises(DeviceError, match="workers died as they started, 1 in a row"):
-        run(gone, trials_named("d"))
+    pool.deadly, pool.bad_starts = {"d": 1}, 400
+    with pytest.raises(DeviceError, match=r"within 300 s.* died as it started: exit code 1"):
+        run(dispatcher, trials_named("d"))
+    assert pool.now >= 300
 
 
 def test_start_that_takes_forever_is_one_sentence(trials_named):
-    dispatcher = make_dispatcher(ScriptedPool(is_silent=True), start=0.0)
-    with pytest.raises(DeviceError, match="no worker started within 0 s"):
+    dispatcher = make_dispatcher(ScriptedPool(is_silent=True, has_no_room=True), start=200.0)
+    with pytest.raises(DeviceError, match="no worker started within 200 s"):
+        run(dispatcher, trials_named("a"))
+
+
+def test_losing_all_machines_is_waited_for_and_said(trials_named):
+    """It ended a search after 21 s, and in silence."""
+    pool = ScriptedPool(unlucky={key: ["node"] for key in KEYS})
+    dispatcher = make_dispatcher(pool, workers=3)
+    said = listen(dispatcher)
+    own_start, starts = pool.start, []
+
+    def start() -> tuple[Any, Any]:
+        worker, ref = own_start()
+        pool.awaited.remove(ref)  # there is no room
+        starts.append(ref)
+        return worker, ref
+
+    def wait(timeout: float | None) -> Iterable[Ref]:
+        if len(starts) == 3 and pool.now >= 100.0:
+            pool.start = own_start  # type: ignore[method-assign]
+            pool.awaited += starts[:1]  # one machine is back
+            starts.clear()
+        if not pool.awaited:
+            pool.now += min(timeout or 10.0, 10.0)
+        return own_wait(timeout) if pool.awaited else []
+
+    own_wait, pool.start, pool.wait = pool.wait, start, wait  # type: ignore[method-assign]
+    assert set(reasons(run(dispatcher, trials_named(*KEYS))).values()) == {"diverged"}
+    assert [i.text for i in said if i.kind in ("waiting", "back")] == [
+        "no worker for 30 s: waiting for the cluster, 300 s in all (--start-seconds).",
+        "there are workers again.",
+    ]
+
+
+def listen(dispatcher: Dispatcher) -> list[Incident]:
+    said: list[Incident] = []
+    dispatcher.heard = said.append
+    return said
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("cause", ["node", "preempted"])
+def test_what_its_machine_took_is_begun_again_without_limit(workers, cause, trials_named):
+    """Three losses were a failure for ever, whoever was to blame."""
+    pool = ScriptedPool(unlucky={"c": [cause] * 10})
+    dispatcher = make_dispatcher(pool, workers)
+    said = listen(dispatcher)
+    found = run(dispatcher, trials_named(*KEYS))
+    assert set(reasons(found).values()) == {"diverged"}
+    assert pool.submitted.count("c") == 11
+    assert [(i.kind, i.key, i.repeat, i.worker) for i in said] == [(cause, "c", 0, "host:1")] * 10
+    assert said[0].text == f"a worker was lost ({cause}): gone."
+    if workers > 1:  # and not alone: the others went on beside it
+        assert pool.submitted[-1] != "c"
+
+
+def test_error_is_tried_again_in_another_process_before_it_is_recorded(trials_named):
+    """A node's fault, as of a file that is not there, was the candidate's failure at once."""
+    pool = ScriptedPool(faulty={"c": 1, "k": 2})
+    dispatcher = make_dispatcher(pool, 2)
+    said = listen(dispatcher)
+    found = run(dispatcher, trials_named(*KEYS))
+    assert {key for key, e in found.items() if e.reason == "error"} == {"k"}
+    assert [pool.submitted.count(key) for key in "ckt"] == [2, 2, 1]
+    assert len(pool.workers) == 4
+    assert [(i.kind, i.key, i.text) for i in said] == [
+        ("error", key, "tried again in another worker: b") for key in "ck"
+    ]
+
+
+def test_worker_that_is_refused_leaves_the_work_to_others(trials_named):
+    pool = ScriptedPool(unfit=2)
+    dispatcher = make_dispatcher(pool, 4)
+    said = listen(dispatcher)
+    assert set(run(dispatcher, trials_named(*KEYS))) == set(KEYS)
+    assert [(i.kind, i.text) for i in said] == [
+        ("refused", "the machine m cannot train: no GPU.")  # once a machine
+    ]
+
+
+def test_where_all_are_refused_is_one_sentence(trials_named):
+    dispatcher = make_dispatcher(ScriptedPool(unfit=9, is_barren=True), 4)
+    with pytest.raises(DeviceError, match=r"^the machine m cannot train: no GPU\.$"):
         run(dispatcher, trials_named("a"))
 
 
 def test_hang_costs_only_the_candidate_that_hangs(trials_named):
     pool = ScriptedPool()
-    dispatcher = make_dispatcher(pool, workers=1, patience=0.0)
+    dispatcher = make_dispatcher(pool, workers=1, patience=10.0)
     dispatcher.submit(trials_named(*KEYS))
-    assert dispatcher.wait()[0][1].reason == "error"
+    assert dispatcher.wait()[0][1].reason == "diverged"
     pool.is_silent = True  # from here on the worker says nothing
     ((trial, evaluation),) = dispatcher.wait()
     assert (trial.key, evaluation.reason) == ("b", "time_limit")
     pool.is_silent = False
-    assert set(reasons(run(dispatcher, [])).values()) == {"error"}
+    assert set(reasons(run(dispatcher, [])).values()) == {"diverged"}

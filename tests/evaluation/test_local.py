@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from contextlib import suppress
 from types import ModuleType
 
 import pytest
@@ -19,11 +21,17 @@ def unruly_training(trial, task, data, **limits):
         "exception": LookupError("broken"),
         "recursion": RecursionError("too deep"),
         "exit": SystemExit(0),
+        "generator": GeneratorExit(),
         "interrupt": KeyboardInterrupt(),
         "device": DeviceError("there is no GPU here."),
     }
     if trial.key in faults:
         raise faults[trial.key]
+    if trial.key in ("ctrl-c", "terminated"):
+        signal.raise_signal(signal.SIGINT if trial.key == "ctrl-c" else signal.SIGTERM)
+    if trial.key == "swallowed":
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
     if trial.key == "diverged":
         task = task.model_copy(update={"learning_rate": 1e30})
     if trial.key == "slow":
@@ -38,6 +46,8 @@ def test_local_failures_stay_with_their_candidates(task, data, trials_named):
         "memory": "out_of_memory",
         "exception": "error",
         "exit": "error",
+        "interrupt": "error",  # raised by a primitive, it ended the command
+        "generator": "error",
         "diverged": "diverged",
         "recursion": "error",
         "slow": "time_limit",
@@ -55,15 +65,27 @@ def test_local_failures_stay_with_their_candidates(task, data, trials_named):
 
 
 @pytest.mark.parametrize(
-    ("key", "expected"), [("interrupt", KeyboardInterrupt), ("device", DeviceError)]
+    ("key", "expected"),
+    [
+        ("ctrl-c", KeyboardInterrupt),
+        ("swallowed", KeyboardInterrupt),
+        ("terminated", KeyboardInterrupt),
+        ("device", DeviceError),
+    ],
 )
 def test_local_lets_pass_what_is_no_candidates_fault(task, data, trials_named, key, expected):
     evaluator = LocalEvaluator(task, data, train=unruly_training)
     evaluator.submit(trials_named("a", key, "b"))
     ((_, first),) = evaluator.wait()
     assert first.is_ok
-    with pytest.raises(expected):
-        evaluator.wait()
+    kept = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `nas` does
+    try:
+        with pytest.raises(expected):
+            evaluator.wait()
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, kept)
 
 
 def test_local_trains_one_a_wait_and_takes_more_meanwhile(task, data, trials_named):

@@ -18,6 +18,8 @@ def share(cores, gpus, workers=None, gpus_per_worker=None):
     [
         ((8, 0), (None, None), Share(8, 0.0)),
         ((8, 0), (3, None), Share(3, 0.0)),
+        ((8, 0), ("3", None), Share(3, 0.0)),
+        ((8, 0), ("3:99", None), Share(3, 0.0)),  # a cluster may grow
         ((8, 1), (None, None), Share(4, 0.25)),
         ((2, 1), (None, None), Share(2, 0.5)),
         ((64, 2), (None, None), Share(8, 0.25)),
@@ -49,6 +51,10 @@ def test_even_share_fits_the_gpus(workers, gpus):
     [
         ((0, None), "workers: found 0, expected 1 or more"),
         ((-2, None), "workers: found -2"),
+        (("4:3", None), "workers: found 4:3, expected 1 or more, or MIN:MAX such as 4:64"),
+        (("0:3", None), "workers: found 0:3"),
+        ((":3", None), "workers: found :3"),
+        (("few", None), "workers: found few"),
         ((None, -0.5), "found -0.5"),
         ((None, 1.5), "found 1.5"),
         ((None, 2.0), "found 2, expected .* or 1: a training uses one GPU"),

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from nas.evaluation.trial import Incident
 from nas.report.history import MAX_ANCESTORS, History, history_of, lineage_columns, results
 from nas.report.table import table_lines
 from nas.store import lineage, open_run
@@ -57,3 +58,14 @@ def test_how_steps_ran_is_told_where_it_is_no_matter_of_course(recorded_run: Pat
         told = lines(dataclasses.replace(found, evaluations=(first,)))
         steps = [line.removeprefix("steps").strip() for line in told if line.startswith("steps")]
         assert steps == ([execution] if execution.startswith("cuda") else [])
+
+
+def test_what_befell_machines_is_told(recorded_run: Path) -> None:
+    found = of(recorded_run, 0)
+    assert found.incidents == ()
+    assert not any(line.startswith("begun again") for line in lines(found))
+    node, error = (Incident(kind, "gone", "host:1", "k", 0) for kind in ("node", "error"))
+    unlucky = dataclasses.replace(found, incidents=(node, node, error))
+    (line,) = (line for line in lines(unlucky) if line.startswith("begun again"))
+    assert line.split("  ")[-1] == "3 times: node 2, error 1"
+    assert [one["kind"] for one in unlucky.to_dict()["incidents"]] == ["node", "node", "error"]

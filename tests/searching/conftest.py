@@ -103,6 +103,7 @@ class Table:
         self.calibrated = 0
         self.lost: set[str] = set()
         self.lost_repeats: set[int] = set()  # by their seeds
+        self.broken = False  # the machine
         self._left = stop_after
         self._waiting: list[Trial] = []
         self._rng = np.random.default_rng(order)
@@ -135,6 +136,8 @@ class Table:
         fields = ((), trial.seed, Budget(1, 2, "float32"), 0.0, 0.0, 0, "here")
         if trial.key in self.lost or trial.seed in self.lost_repeats:
             return Evaluation("failed", "worker_lost", {}, *fields, error="it went away")
+        if self.broken:
+            return Evaluation("failed", "error", {}, *fields, error="the disk is full")
         if number % 10 == 0:
             return Evaluation("failed", "diverged", {}, *fields, error="the loss is no number")
         weights = trial.key.encode() if trial.keeps_weights else None

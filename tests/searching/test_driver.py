@@ -15,6 +15,7 @@ from nas.errors import ConfigError, RunError, SpaceError
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.share import Execution
+from nas.evaluation.trial import Incident
 from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
 from nas.searching.front_file import FRONT_FILE
@@ -211,6 +212,41 @@ def test_resume_of_a_complete_run_tries_lost_trainings_again(
     assert kit.recorded() == kit.recorded("whole")
     ended = resume_search(folder, make_evaluator=refuse)
     assert (ended.status, "complete with 1 generation;" in ended.message) == ("finished", True)
+
+
+def test_resume_tries_other_failures_again_where_it_is_asked_to(
+    kit: Any, begin: Any, make_table: Any, heard: Any
+) -> None:
+    """A failure of a machine, of which no worker was lost, was a candidate's for ever."""
+    one = Settings(population=8, generations=1, seed=4)
+    begin(one, name="whole")
+    broken = make_table()
+    broken.broken = True
+    folder = begin(one, make_evaluator=lambda *_: broken).folder
+    assert resume_search(folder, make_evaluator=refuse).counts.failed == 8
+    again = make_table()
+    resume_search(folder, make_evaluator=lambda *_: again, retry_failed=True, listener=heard)
+    assert len(again.trained) == 8
+    assert heard.events[0].num_recorded == 0
+    assert kit.recorded() == kit.recorded("whole")
+
+
+def test_what_befalls_machines_is_recorded_and_told(
+    begin: Any, make_table: Any, heard: Any
+) -> None:
+    table, told = make_table(), Incident("node", "a worker was lost (node): gone.", "host:1")
+    own_wait, heard.on_incident = table.wait, heard.events.append
+
+    def wait() -> Any:
+        if not table.trained:
+            table.heard(told)
+        return own_wait()
+
+    table.wait = wait
+    folder = begin(make_evaluator=lambda *_: table, listener=heard).folder
+    assert heard.of(Incident) == [told]
+    with open_run(folder) as run:
+        assert run.incidents() == (told,)
 
 
 def test_resume_after_a_lost_repeat_finds_the_weights_of_the_others(

@@ -8,12 +8,13 @@ import re
 import sqlite3  # noqa: TID251 - this is how a person without the project reads a run
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from nas.errors import RunError
-from nas.evaluation.trial import REASONS, Report
+from nas.evaluation.trial import KINDS, REASONS, Incident, Report
 from nas.store import (
     find_proposal,
     fold_log,
@@ -80,18 +81,38 @@ def test_writer_text_that_is_no_unicode_is_kept_readable(writer, samples):
     assert writer.run.evaluation("key").error == "no file \\udcff\0'; --"
 
 
-def test_writer_only_a_lost_worker_gives_way_to_another_result(writer, samples):
+def test_writer_only_a_failure_gives_way_to_another_result(writer, samples):
     writer.record_proposals(
-        [samples.proposal(0, key="lost"), samples.proposal(1, key="failed", digest="e" * 16)]
+        [samples.proposal(0, key="good"), samples.proposal(1, key="failed", digest="e" * 16)]
     )
-    writer.record_evaluation("lost", 0, samples.failure("worker_lost"))
-    writer.record_evaluation("failed", 0, samples.failure("diverged"))
-    assert writer.run.counts().failed == 2
-    writer.record_evaluation("lost", 0, samples.evaluation())
+    writer.record_evaluation("failed", 0, samples.failure("error"))
+    writer.record_evaluation("good", 0, samples.evaluation())
+    assert writer.run.counts().failed == 1
+    writer.record_evaluation("failed", 0, samples.evaluation())
     with pytest.raises(sqlite3.IntegrityError):
-        writer.record_evaluation("failed", 0, samples.evaluation())
+        writer.record_evaluation("good", 0, samples.failure("error"))
     counts = writer.run.counts()
-    assert (counts.evaluated, counts.failed) == (2, 1)
+    assert (counts.evaluated, counts.failed) == (2, 0)
+
+
+def test_writer_incidents_read_back_in_order(writer):
+    found = tuple(Incident(kind, f"{kind} \x1b[31m", "host:1", "key", 2) for kind in KINDS)
+    for incident in (*found, Incident("waiting", "")):
+        writer.record_incident(incident)
+    assert writer.run.incidents() == (*found, Incident("waiting", ""))
+
+
+def test_run_without_a_table_of_incidents_is_read_and_gets_one(new_run, samples):
+    writer = new_run()
+    writer.close()
+    folder, incident = writer.run.folder, Incident("node", "gone")
+    with closing(sqlite3.connect(folder / "run.sqlite")) as database:
+        database.execute("DROP TABLE incidents")
+    with open_run(folder) as run:
+        assert run.incidents() == ()
+    with open_writer(folder, samples.session) as again:
+        again.record_incident(incident)
+        assert again.run.incidents() == (incident,)
 
 
 def test_run_generations_are_as_recorded(new_run, samples):
