@@ -38,6 +38,8 @@ BENCHMARKS: Final = {
     "peers": "other optimisers beside ours, equal trainings",
     "beliefs": "estimates and probabilities against the truth",
     "utilisation": "up to 1,000 simulated workers that replay a table",
+    "dispatch": "the driver's time with 1,000 simulated workers",
+    "chaos": "a search on a Ray cluster whose nodes are killed",
     "exports": "random genomes through every export",
     "page": "a report of 10,000 and 100,000 mechanisms, in a browser",
 }
@@ -104,6 +106,10 @@ def _options() -> argparse.Namespace:
     of_peers.add_argument("--free", action="store_true", help="equal mechanisms cost nothing")
     of_peers.add_argument("--plot", type=Path, metavar="FILE", help="the curves as a picture")
     of_peers.add_argument("--json", action="store_true", help="their results, no table")
+    of_chaos = parser.add_argument_group("of chaos")
+    of_chaos.add_argument("--kills", type=int, default=10, help="nodes killed")
+    of_chaos.add_argument("--period", type=float, default=20.0, help="seconds between them")
+    of_chaos.add_argument("--gens", type=int, default=16, help="of 12 trainings each")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:

@@ -14,7 +14,9 @@ from nas.evaluation import dispatch
 from nas.evaluation.dispatch import Dispatcher
 from nas.evaluation.pool import Cause, WorkerLostError, WorkerRefusedError
 from nas.evaluation.trial import Budget, Evaluation, Incident, Trial, run_trials
-from tests.evaluation.conftest import MakeTrials
+from tests.evaluation.conftest import MakeTrials, make_evaluation
+from tests.evaluation.simulated import SimulatedPool
+from tests.evaluation.simulated import make_dispatcher as simulated
 
 BUDGET = Budget(1, 1, "float32")
 
@@ -355,3 +357,19 @@ def test_hang_costs_only_the_candidate_that_hangs(trials_named):
     assert (trial.key, evaluation.reason) == ("b", "time_limit")
     pool.is_silent = False
     assert set(reasons(run(dispatcher, [])).values()) == {"diverged"}
+
+
+def test_a_thousand_workers_that_come_and_go_lose_nothing_and_are_busy(trials_named):
+    """Simulated; what it costs the driver is measured by `python -m tests.benchmarks dispatch`."""
+    trials = [replace(t, work=5.0 + t.seed % 7) for t in trials_named(*map(str, range(8000)))]
+    answer = make_evaluation()
+    pool = SimulatedPool(lambda _: answer, is_lost=lambda begun: begun % 50 == 1)
+    dispatcher = simulated(pool, 1000)
+    told: list[Incident] = []
+    dispatcher.heard = told.append
+    keys = [trial.key for trial, _ in run_trials(dispatcher, trials)]
+    assert len(keys) == len(set(keys)) == len(trials)
+    assert len(told) == len([n for n in range(len(trials) + len(told)) if n % 50 == 1])
+    assert {incident.kind for incident in told} == {"node"}
+    assert pool.busy == sum(trial.work for trial in trials)
+    assert pool.busy / (1000 * (pool.now - pool.start_seconds)) > 0.8

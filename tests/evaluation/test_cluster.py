@@ -1,0 +1,107 @@
+"""A real cluster of several nodes on this machine: they differ, they are killed, the head too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.chaos import ROOT, Site, calm, incidents, outcome, search, started, under_fire
+from tests.evaluation.test_handshake import write_plugin
+
+pytestmark = pytest.mark.slow
+
+# A plug-in that no path of a worker leads to; the cluster is joined by its address, as by `nas`.
+DRIVER = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+import my_plugin_parts.scaled
+from nas import Genome
+from nas.errors import NasError
+from nas.canonical import canonicalise
+from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.share import Execution
+from nas.evaluation.trial import Trial, run_trials
+from nas.tasks import load_task
+
+genome = Genome.from_dict({"graph_def": [
+    {"op": "scaled_dot_product", "inputs": ["q", "k"]},
+    {"op": "softmax", "inputs": [0]},
+    {"op": "weighted_sum", "inputs": [1, "v"]},
+    {"op": "scaled", "inputs": [2]}]})
+task = load_task("recall", overrides={"train_examples": 64, "validation_examples": 64,
+                                      "epochs": 1, "width": 16})
+asked = Execution(workers="1:2", gpus_per_worker=0, ray_address=sys.argv[1])
+evaluator = RayEvaluator(task, task.load(), asked)
+try:
+    trials = [Trial(str(n), canonicalise(genome), n) for n in range(6)]
+    for trial, found in run_trials(evaluator, trials):
+        print(trial.key, found.status, found.error)
+except NasError as error:
+    print(error)
+finally:
+    evaluator.close()
+"""
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with closing(Site(nodes=0)) as made:
+        yield made
+
+
+def drive(site: Site, folder: Path) -> tuple[list[str], list[str]]:
+    """What the driver prints, on both streams."""
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, site.address, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return sorted(done.stdout.splitlines()), done.stderr.splitlines()
+
+
+def test_plugins_travel_and_a_node_that_cannot_use_them_is_named(
+    site: Site, tmp_path: Path
+) -> None:
+    """A node without a plug-in made its candidates fail: "there is no primitive"."""
+    write_plugin(tmp_path)
+    site.add(env_vars={"NO_SUCH_LIBRARY": "1"})
+    (sentence,), _ = drive(site, tmp_path)
+    assert sentence.startswith("the machine ")
+    assert sentence.endswith(" cannot train: ImportError: no library here.")
+    site.add()
+    out, said = drive(site, tmp_path)
+    assert out == [f"{n} ok None" for n in range(6)]
+    assert said in ([], [sentence])  # once, if that node was tried at all
+
+
+def test_nodes_that_are_killed_and_join_change_nothing(site: Site, tmp_path: Path) -> None:
+    """Nor does the head's end: the command ends by a sentence, and another one goes on."""
+    expected = calm(tmp_path, 2)
+    site.nodes = [site.add(), site.add()]
+    kills, _ = under_fire(site, tmp_path, 2, kills=2, period=4.0)
+    assert outcome(tmp_path / "runs" / "fire") == expected
+    assert kills == 2
+    befell = incidents(tmp_path / "runs" / "fire")
+    assert set(befell) <= {"node", "waiting", "back"}
+
+    driver = started(tmp_path, search(2, "beheaded"), "--ray-address", site.address)
+    while driver.poll() is None and not (tmp_path / "runs" / "beheaded").exists():
+        with pytest.raises(subprocess.TimeoutExpired):
+            driver.wait(timeout=0.5)
+    site.kill_head()
+    _, said = driver.communicate(timeout=120)
+    assert driver.returncode == 2
+    assert said.splitlines()[-1].startswith("nas: the head of the Ray cluster at ")
+    assert "Traceback" not in said
+    resumed = started(tmp_path, "resume beheaded --backend local")
+    assert resumed.wait(timeout=300) == 0
+    assert outcome(tmp_path / "runs" / "beheaded") == expected

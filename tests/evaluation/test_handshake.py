@@ -1,0 +1,103 @@
+"""What workers must share with whoever sends them work, and what is sent to them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nas.evaluation import handshake
+from nas.primitives.base import REGISTRY
+
+PLUGIN = '''
+"""A plug-in: one primitive."""
+
+import os
+
+from torch import nn
+
+from nas.primitives.base import Role, primitive
+from my_plugin_parts.shared import SCALE
+
+if os.environ.get("NO_SUCH_LIBRARY"):  # as on a node where something it needs is missing
+    raise ImportError("no library here")
+
+
+@primitive(
+    "scaled",
+    "tokens: tokens[h,w] -> tokens[h,w]",
+    role=Role.TRANSFORM,
+    notation="2{tokens}",
+    source="an example",
+)
+class Scaled(nn.Module):
+    """Twice as much."""
+
+    def forward(self, tokens):
+        return SCALE * tokens
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a plug-in that is imported; it is forgotten afterwards."""
+    write_plugin(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    REGISTRY.pop("scaled", None)
+    for name in [name for name in sys.modules if name.startswith("my_plugin")]:
+        del sys.modules[name]
+
+
+def write_plugin(folder: Path) -> None:
+    """A plug-in of one module, which needs a package beside it."""
+    (folder / "my_plugin_parts").mkdir()
+    (folder / "my_plugin_parts" / "__init__.py").touch()
+    (folder / "my_plugin_parts" / "shared.py").write_text("SCALE = 2\n")
+    (folder / "my_plugin_parts" / "scaled.py").write_text(PLUGIN)
+
+
+def test_a_process_lacks_nothing_of_itself() -> None:
+    own = handshake.identity("a node")
+    assert own.lacks(own) == ""
+    assert own.node == "a node"
+    assert "primitive 'softmax'" in own.members
+    assert "task family 'images'" in own.members
+
+
+def test_what_differs_is_said() -> None:
+    own = handshake.identity()
+    other = replace(own, code="0" * 8)
+    assert other.lacks(own) == f"another nas (its code is 00000000, here it is {own.code})"
+    assert replace(own, torch="1.0").lacks(own) == f"torch 1.0, and here it is {own.torch}"
+    more = replace(own, members=own.members | {"primitive 'z'", "primitive 'a'"})
+    assert own.lacks(more) == "no primitive 'a', primitive 'z': install the plug-in there"
+    assert more.lacks(own) == ""  # what a worker has besides does no harm
+
+
+def test_builds_of_one_torch_may_work_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.__version__", "2.9.0+cpu")
+    here = handshake.identity()
+    monkeypatch.setattr("torch.__version__", "2.9.0+cu128")
+    assert handshake.identity().lacks(here) == ""
+
+
+def test_plugins_that_are_loaded_are_known_and_found(plugin: Path) -> None:
+    before = handshake.plugins()
+    assert "my_plugin_parts.scaled" not in before
+    handshake.load(["my_plugin_parts.scaled"])
+    assert handshake.plugins() == (*before, "my_plugin_parts.scaled")
+    assert handshake.sources(["my_plugin_parts.scaled"]) == [plugin / "my_plugin_parts"]
+    assert "primitive 'scaled'" in handshake.identity().members
+
+
+def test_a_plugin_of_one_file_is_sent_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_plugin_alone.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    handshake.load(["my_plugin_alone"])
+    assert handshake.sources(["my_plugin_alone"]) == [tmp_path / "my_plugin_alone.py"]
