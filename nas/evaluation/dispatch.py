@@ -6,9 +6,7 @@ replaced. Where its machine is to blame (the node is gone or was taken back), it
 again as if nothing had been, however often. Else nobody knows: the trial is tried again, alone,
 before it is recorded as failed, since most losses are a neighbour's that takes all memory. So is,
 alone, a trial that ran out of memory beside others, and in another worker one that met an error.
-
-Nothing here depends on which worker does what, or on who finishes first, and nothing walks all
-workers: a pool may hold a thousand, of which most wait for a machine to join.
+Nothing here depends on who finishes first, and nothing walks all workers: there may be thousands.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nas.errors import DeviceError, RunError
+from nas.evaluation.patience import Deadlines, Silence
 from nas.evaluation.pool import BLAMELESS, WorkerLostError, WorkerRefusedError
 from nas.evaluation.trial import Evaluation, Incident, log
 
@@ -29,18 +28,11 @@ if TYPE_CHECKING:
     from nas.evaluation.pool import Pool
     from nas.evaluation.trial import Budget, Kind, Reason, Trial
 
-MAX_LOSSES: Final = 3
-"""Workers that a trial may take with it before it is recorded; but the first, while alone."""
-MAX_FAILED_STARTS: Final = 3
-"""In a row, where no worker has ever started; later the cluster may be on its way back."""
-PAUSE_SECONDS: Final = 1.0
-"""Before a worker is started again that died as it started."""
-REFUSED_SECONDS: Final = 30.0
-"""Before one is started again that was refused: maybe it comes to lie on another machine."""
-CALIBRATION_SECONDS: Final = 120.0
-"""After which a worker that measures its speed counts as lost."""
-SILENCE_SECONDS: Final = 30.0
-"""Without any worker, after which that is said."""
+MAX_LOSSES: Final = 3  # of workers, before a trial is recorded; but the first, while alone
+MAX_FAILED_STARTS: Final = 3  # in a row, where none has ever started; later it may be on its way
+PAUSE_SECONDS: Final = 1.0  # before a worker is started again that died as it started
+REFUSED_SECONDS: Final = 30.0  # or one that was refused, which may come to lie elsewhere
+CALIBRATION_SECONDS: Final = 120.0  # after which a worker that measures its speed counts as lost
 
 
 class Dispatcher:
@@ -68,17 +60,16 @@ class Dispatcher:
     ) -> None:
         self.workers = workers
         self.heard: Callable[[Incident], None] = log
-        self._pool, self._budget, self._clock = pool, budget, clock
-        self._patience, self._start_seconds = patience, start_seconds
+        self._pool, self._budget, self._patience, self._clock = pool, budget, patience, clock
         self._pending: list[_Ticket] = []
         self._slots: set[_Slot] = set()
-        self._awaited: dict[Any, _Slot] = {}  # by the reference to what comes next from each
-        self._deadlines: list[tuple[float, int, Any]] = []  # with the references that they end
         self._free: list[_Slot] = []
-        self._num_ready = self._num_running = self._count = self._failed_starts = 0
-        self._runs_alone = self._has_started = self._is_silence_said = self._is_closed = False
+        self._awaited: dict[Any, _Slot | None] = {}  # who owes us what comes by each reference
+        self._deadlines = Deadlines(clock, self._awaited)
+        self._silence = Silence(clock, start_seconds, self._tell)
+        self._num_ready = self._num_running = self._num_queued = self._failed_starts = 0
+        self._runs_alone = self._has_started = self._is_closed = False
         self._refusals: set[str] = set()
-        self._last_ready, self._last_fault = clock(), ""
         for _ in range(workers):
             self._start()
 
@@ -111,27 +102,32 @@ class Dispatcher:
         """End all workers; what they were doing is forgotten, and what waits."""
         for slot in self._slots:
             self._pool.kill(slot.worker)
-        self._pending, self._free, self._awaited, self._num_running = [], [], {}, 0
-        self._slots.clear()
+        for held in (self._slots, self._free, self._pending, self._awaited):
+            held.clear()
+        self._num_running = 0
         self._is_closed = True
 
     def _queue(self, trial: Trial | None, work: float) -> None:
         if self._is_closed:
             raise RunError("this evaluator was closed; expected a new one.")
-        heapq.heappush(self._pending, _Ticket(0, (-work, self._next()), trial))
-
-    def _next(self) -> int:
-        self._count += 1
-        return self._count
+        self._num_queued += 1
+        heapq.heappush(self._pending, _Ticket(0, (-work, self._num_queued), trial))
 
     def _answers(self) -> list[_Answer]:
         answers: list[_Answer] = []
         while not answers and (self._pending or self._num_running):
             self._assign()
-            for ref in self._pool.wait(self._timeout()):
+            nearest = min(self._deadlines.next(), self._silence.next())
+            timeout = None if nearest == math.inf else max(0.0, nearest - self._clock())
+            for ref in self._pool.wait(timeout):
                 if slot := self._awaited.pop(ref, None):  # else it was ended meanwhile
                     answers += self._attend(slot, ref)
-            answers += self._expire()
+            for ref in self._deadlines.due():
+                if slot := self._awaited.pop(ref):
+                    answers += self._give_up(slot, slot.ticket)
+                else:
+                    self._start()
+            self._silence.check()
             self._assign()  # before the caller takes its time over the answers
         return answers
 
@@ -145,58 +141,9 @@ class Dispatcher:
             slot.ticket, slot.since = ticket, self._clock()
             self._num_running, self._runs_alone = self._num_running + 1, is_alone
             patience = self._patience if ticket.trial else CALIBRATION_SECONDS
-            self._await(slot, self._pool.submit(slot.worker, ticket.trial), patience)
-
-    def _await(self, slot: _Slot, ref: Any, seconds: float = math.inf) -> None:
-        """Expect something of a worker, for so long."""
-        self._awaited[ref] = slot
-        if seconds < math.inf:
-            self._remind(seconds, ref)
-
-    def _remind(self, seconds: float, ref: Any = None) -> None:
-        """See to whom we await by this reference after so long; by none, to a new worker."""
-        heapq.heappush(self._deadlines, (self._clock() + seconds, self._next(), ref))
-
-    def _is_due(self, ref: Any) -> bool:
-        return ref is None or ref in self._awaited
-
-    def _timeout(self) -> float | None:
-        """Seconds until somebody's time is up; None for nobody's."""
-        while self._deadlines and not self._is_due(self._deadlines[0][2]):
-            heapq.heappop(self._deadlines)
-        nearest = self._deadlines[0][0] if self._deadlines else math.inf
-        if not self._num_ready:
-            silence = math.inf if self._is_silence_said else SILENCE_SECONDS
-            nearest = min(nearest, self._last_ready + min(silence, self._start_seconds))
-        return None if nearest == math.inf else max(0.0, nearest - self._clock())
-
-    def _expire(self) -> list[_Answer]:
-        """See to those whose time is up, and to the time that there has been no worker at all."""
-        answers: list[_Answer] = []
-        now = self._clock()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            ref = heapq.heappop(self._deadlines)[2]
-            if ref is None:
-                self._start()
-            elif slot := self._awaited.pop(ref, None):
-                answers += self._give_up(slot, slot.ticket)
-        if self._num_ready:
-            return answers
-        silence = now - self._last_ready
-        if silence >= self._start_seconds:
-            raise DeviceError(
-                f"no worker started within {self._start_seconds:.0f} s: the cluster may be busy"
-                f"{self._last_fault}. Try fewer workers, a longer --start-seconds, or train on "
-                "this machine with --backend local."
-            )
-        if silence >= SILENCE_SECONDS and not self._is_silence_said:
-            self._is_silence_said = True
-            self._tell(
-                "waiting",
-                f"no worker for {silence:.0f} s{self._last_fault}: waiting for the cluster, "
-                f"{self._start_seconds:.0f} s in all (--start-seconds).",
-            )
-        return answers
+            ref = self._pool.submit(slot.worker, ticket.trial)
+            self._awaited[ref] = slot
+            self._deadlines.add(patience, ref)
 
     def _attend(self, slot: _Slot, ref: Any) -> list[_Answer]:
         """See to a worker that has answered, or was lost."""
@@ -211,41 +158,34 @@ class Dispatcher:
             self._welcome(slot, answer)
             return []
         ticket = slot.ticket
-        if isinstance(answer, Evaluation) and self._is_doubtful(answer, ticket):
-            if answer.reason == "error":  # whatever it left behind ends with its process
-                self._tell("error", f"tried again in another worker: {_last(answer)}", slot)
-                ticket.has_erred = True
-                self._replace(slot)
-            else:
-                self._release(slot)
-                ticket.losses += 1
-            heapq.heappush(self._pending, ticket)
-            return []
-        self._release(slot)
-        return [(ticket, answer)]
-
-    def _is_doubtful(self, answer: Evaluation, ticket: _Ticket) -> bool:
-        """Whether a failure may not be the candidate's: neighbours may have held the memory, and
-        whatever is wrong with a worker or its machine may be right with the next."""
-        if answer.reason == "out_of_memory":
-            return not ticket.losses and self.workers > 1
-        return answer.reason == "error" and not ticket.has_erred
+        reason = answer.reason if isinstance(answer, Evaluation) else None
+        if reason == "error" and not ticket.has_erred:  # maybe the machine is broken
+            *_, last = (answer.error or "").splitlines() or [""]
+            self._tell("error", f"tried again in another worker: {last}", slot)
+            ticket.has_erred = True
+            self._replace(slot)  # whatever was left behind ends with the process
+        elif reason == "out_of_memory" and not ticket.losses and self.workers > 1:
+            ticket.losses = 1  # maybe its neighbours held the memory
+            self._release(slot)
+        else:
+            self._release(slot)
+            return [(ticket, answer)]
+        heapq.heappush(self._pending, ticket)
+        return []
 
     def _welcome(self, slot: _Slot, name: str) -> None:
         """Take in a worker that has started."""
         slot.name = name
         self._num_ready += 1
         self._free.append(slot)
-        self._has_started, self._failed_starts, self._last_fault = True, 0, ""
-        if self._is_silence_said:
-            self._is_silence_said = False
-            self._tell("back", "there are workers again.", slot)
+        self._has_started, self._failed_starts = True, 0
+        self._silence.end()
 
     def _refuse(self, slot: _Slot, error: WorkerRefusedError) -> None:
         """Do without a worker for now; what it was to train is for another."""
         if error.is_last and not self._has_started:
             raise DeviceError(str(error)) from error
-        self._last_fault = f"; {str(error).rstrip('.')}"
+        self._silence.fault = str(error)
         if str(error) not in self._refusals:
             self._refusals.add(str(error))
             self._tell("refused", str(error), slot)
@@ -262,7 +202,7 @@ class Dispatcher:
                 raise DeviceError(
                     f"workers died as they started, {self._failed_starts} in a row: {error}."
                 ) from error
-            self._last_fault = f"; the last one died as it started: {error}"
+            self._silence.fault = f"the last one died as it started: {error}"
             self._replace(slot, PAUSE_SECONDS)
             return []
         ticket.losses += not is_blameless
@@ -293,9 +233,8 @@ class Dispatcher:
 
     def _start(self) -> None:
         worker, ref = self._pool.start()
-        slot = _Slot(worker)
+        slot = self._awaited[ref] = _Slot(worker)
         self._slots.add(slot)
-        self._await(slot, ref)
 
     def _release(self, slot: _Slot) -> None:
         """A worker has nothing to do any more."""
@@ -310,9 +249,12 @@ class Dispatcher:
         self._num_running -= slot.ticket is not None
         if slot.name:
             self._num_ready -= 1
-            self._last_ready = self._clock()
+            if not self._num_ready:
+                self._silence.begin()
         if seconds:
-            self._remind(seconds)
+            reminder = object()
+            self._awaited[reminder] = None
+            self._deadlines.add(seconds, reminder)
         else:
             self._start()
 
@@ -324,7 +266,7 @@ class Dispatcher:
 
 @dataclass(slots=True, order=True)
 class _Ticket:
-    """A trial on its way through the workers, in the order in which they are handed out.
+    """A trial on its way, in the order in which they are handed out.
 
     Attributes:
         losses: how many times it was begun in vain, maybe by its own fault.
@@ -355,7 +297,3 @@ class _Slot:
     name: str = ""
     since: float = 0.0
     ticket: _Ticket | None = None
-
-
-def _last(answer: Evaluation) -> str:
-    return (answer.error or "").strip().rpartition("\n")[2]
