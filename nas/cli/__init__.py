@@ -70,14 +70,17 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     usage_error: Any = typer.BadParameter.__base__  # typer exports its children alone
     try:
-        return app(args=arguments, prog_name="nas", standalone_mode=False) or 0
+        status = app(args=arguments, prog_name="nas", standalone_mode=False) or 0
     except usage_error as error:
         said = io.StringIO()
         error.show(file=said)
         sys.stderr.write(printable(said.getvalue()))
         return int(error.exit_code)
-    except typer.Abort:
-        return INTERRUPTED
+    except typer.Abort:  # as older ones of typer call it
+        status = INTERRUPTED
+    if status == INTERRUPTED:  # typer's own: a search that was interrupted says more
+        raise KeyboardInterrupt
+    return status
 
 
 def _tolerate_narrow_encodings() -> None:

@@ -8,6 +8,14 @@ import typer
 
 from nas.cli import completion
 from nas.cli.console import note, tell
+from nas.errors import NasError
+
+
+class StoppedError(NasError):
+    """A person asked to stop; the text is what they should know."""
+
+    exit_status = 130
+
 
 app = typer.Typer(
     name="nas",

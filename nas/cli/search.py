@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nas.cli import completion
-from nas.cli.app import app
-from nas.cli.console import complain, note, output, print_json
+from nas.cli.app import StoppedError, app
+from nas.cli.console import note, output, print_json
 from nas.cli.options import (
     AsJson,
     Data,
@@ -136,8 +136,7 @@ def _show_end(ended: Ended, runs: Path) -> None:
     from nas.store.files import typed
 
     if ended.status == "interrupted":
-        complain(ended.message)
-        raise typer.Exit(130)
+        raise StoppedError(ended.message)
     console = output()
     with open_run(ended.folder) as run:
         facts = gather(run)

@@ -109,7 +109,7 @@ def _options() -> argparse.Namespace:
     of_chaos = parser.add_argument_group("of chaos")
     of_chaos.add_argument("--kills", type=int, default=10, help="nodes killed")
     of_chaos.add_argument("--period", type=float, default=20.0, help="seconds between them")
-    of_chaos.add_argument("--gens", type=int, default=16, help="of 12 trainings each")
+    of_chaos.add_argument("--gens", type=int, default=10, help="of 12 trainings each")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:

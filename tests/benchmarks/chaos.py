@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import subprocess
 import sys
 import time
@@ -106,6 +105,14 @@ def incidents(run: Path) -> Counter[str]:
         return Counter(incident.kind for incident in opened.incidents())
 
 
+def num_done(run: Path) -> int:
+    """Trainings that a run has recorded so far."""
+    if not run.exists():
+        return 0
+    with open_run(run) as opened:
+        return len(opened.evaluations())
+
+
 def calm(folder: Path, generations: int) -> dict[str, Any]:
     """The search on one worker in its own process."""
     done = started(folder, search(generations, "calm"), "--backend", "local")
@@ -117,21 +124,22 @@ def calm(folder: Path, generations: int) -> dict[str, Any]:
 def under_fire(
     site: Site, folder: Path, generations: int, kills: int, period: float
 ) -> tuple[int, float]:
-    """The search on a cluster that loses a node every so many seconds; kills, and its seconds."""
-    rng, begun = random.Random(0), time.monotonic()
+    """The search on a cluster that loses its oldest node now and then; kills, and its seconds.
+
+    The next kill is so many seconds later, and not before another training has ended.
+    """
+    begun, killed, seen = time.monotonic(), 0, 0
     driver = started(
         folder, search(generations, "fire"), "--ray-address", site.address, "--workers", "1:4"
     )
-    killed = 0
     while driver.poll() is None:
         try:
             driver.wait(timeout=period)
         except subprocess.TimeoutExpired:
-            is_training = (folder / "runs" / "fire").exists()
-            if killed < kills and is_training:
-                site.kill(site.nodes.pop(rng.randrange(len(site.nodes))))
-                killed += 1
+            if killed < kills and (done := num_done(folder / "runs" / "fire")) > seen:
+                site.kill(site.nodes.pop(0))
                 site.nodes.append(site.add())
+                killed, seen = killed + 1, done
     _, said = driver.communicate()
     assert driver.returncode == 0, said
     return killed, time.monotonic() - begun

@@ -116,7 +116,18 @@ def test_an_interrupt_is_130(nas: Any, command: Any) -> None:
 
     result = nas(command(interrupted))
     assert result.status == 130
-    assert "Traceback" not in result.err
+    assert result.err.strip() == "nas: interrupted; what was recorded is kept."
+
+
+def test_sigterm_is_like_an_interrupt(nas: Any, command: Any) -> None:
+    """Where Ray was, it ended in a stack trace."""
+    kept = signal.getsignal(signal.SIGTERM)
+    try:
+        result = nas(command(lambda: signal.raise_signal(signal.SIGTERM)))
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+    assert result.status == 130
+    assert result.err.strip() == "nas: interrupted; what was recorded is kept."
 
 
 def test_our_own_faults_keep_their_traceback(nas: Any, command: Any) -> None:

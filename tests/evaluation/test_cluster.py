@@ -87,10 +87,11 @@ def test_nodes_that_are_killed_and_join_change_nothing(site: Site, tmp_path: Pat
     """Nor does the head's end: the command ends by a sentence, and another one goes on."""
     expected = calm(tmp_path, 2)
     site.nodes = [site.add(), site.add()]
-    kills, _ = under_fire(site, tmp_path, 2, kills=2, period=4.0)
+    kills, _ = under_fire(site, tmp_path, 2, kills=2, period=2.0)
     assert outcome(tmp_path / "runs" / "fire") == expected
     assert kills == 2
     befell = incidents(tmp_path / "runs" / "fire")
+    assert befell["node"] > 0
     assert set(befell) <= {"node", "waiting", "back"}
 
     driver = started(tmp_path, search(2, "beheaded"), "--ray-address", site.address)
@@ -103,5 +104,6 @@ def test_nodes_that_are_killed_and_join_change_nothing(site: Site, tmp_path: Pat
     assert said.splitlines()[-1].startswith("nas: the head of the Ray cluster at ")
     assert "Traceback" not in said
     resumed = started(tmp_path, "resume beheaded --backend local")
-    assert resumed.wait(timeout=300) == 0
+    resumed.communicate(timeout=300)
+    assert resumed.returncode == 0
     assert outcome(tmp_path / "runs" / "beheaded") == expected
