@@ -15,8 +15,9 @@ either side of an aggregation (equal functions, other gradients and another star
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nas.genome import PLACEMENTS, Genome, Node, Visibility, layers_with_mechanism
 from nas.primitives import get
@@ -174,22 +175,46 @@ def _drop_relu(
         yield from _without(genome, index, node.inputs[0])
 
 
-def _is_positive(genome: Genome, ref: Ref) -> bool:
-    """Whether a tensor is never below zero, and hands down no gradient where it is zero.
+class _Signs(NamedTuple):
+    """What is provable of each node's result, whatever the parameters.
 
-    Then a rectifier of it, whose gradient at zero is zero, changes neither values nor gradients.
+    Attributes:
+        positive: never below zero, and hands down no gradient where it is zero. Then a rectifier of
+            it, whose gradient at zero is zero, changes neither values nor gradients.
+        negative: scores that are never above zero.
+        zero: weights, or tokens that they sum, that are zero.
     """
-    if isinstance(ref, str):
-        return False
-    node = genome.nodes[ref]
-    if node.op == "relu" or node.op in _WEIGHTS:
-        return True
-    if node.op == "multiply" and node.inputs[0] == node.inputs[1]:
-        return True
-    if node.op in ("gated_value", "output_gate"):
-        return _is_positive(genome, node.inputs[0])
-    joined = node.op in ("add", "multiply", "weighted_sum")
-    return joined and all(_is_positive(genome, r) for r in node.inputs)
+
+    positive: list[bool]
+    negative: list[bool]
+    zero: list[bool]
+
+
+@lru_cache(maxsize=16)
+def _signs(nodes: tuple[Node, ...]) -> _Signs:
+    """One pass over the nodes: a graph of n nodes may hold 2^n paths."""
+    found = _Signs([], [], [])
+    for node in nodes:
+        positive, negative, zero = (
+            [isinstance(ref, int) and known[ref] for ref in node.inputs] for known in found
+        )
+        op = node.op
+        is_square = op == "multiply" and len({*node.inputs}) == 1
+        is_joined = op in ("add", "multiply", "weighted_sum") and all(positive)
+        is_gated = op in ("gated_value", "output_gate") and positive[0]
+        found.positive.append(op == "relu" or op in _WEIGHTS or is_square or is_joined or is_gated)
+        keeps_sign = op in _SIGN_KEEPING or op == "add"
+        found.negative.append(op == "distance" or (keeps_sign and all(negative)))
+        found.zero.append(
+            (op == "relu_squared" and negative[0])
+            or (op == "add" and all(zero))
+            or (op in ("multiply", "weighted_sum") and any(zero))
+        )
+    return found
+
+
+def _is_positive(genome: Genome, ref: Ref) -> bool:
+    return isinstance(ref, int) and _signs(genome.nodes).positive[ref]
 
 
 def _fold_zeros(
@@ -205,11 +230,11 @@ def _fold_zeros(
         yield from _plain_zero(genome, index)
     elif node.op == "add" and typing.of(index).kind is not Kind.SCORES:
         for zero, other in (node.inputs, node.inputs[::-1]):
-            if is_zero(genome, zero) and typing.of(other) == typing.of(index):
+            if _is_zero(genome, zero) and typing.of(other) == typing.of(index):
                 yield from _without(genome, index, other)
     elif node.op == "multiply":
         for ref in node.inputs:
-            if is_zero(genome, ref) and typing.of(ref) == typing.of(index):
+            if _is_zero(genome, ref) and typing.of(ref) == typing.of(index):
                 yield from _without(genome, index, ref)
 
 
@@ -236,34 +261,20 @@ def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
 def is_constant(genome: Genome) -> bool:
     """Whether the output of a genome that type-checks is provably the same for all tokens."""
     fixed: list[bool] = []
+    zero = _signs(genome.nodes).zero
     for index, node in enumerate(genome.nodes):
         reads_fixed = all(isinstance(ref, int) and fixed[ref] for ref in node.inputs)
         reads_tokens = "x" in get(node.op).extras or not node.inputs
-        fixed.append(is_zero(genome, index) or (reads_fixed and not reads_tokens))
+        fixed.append(zero[index] or (reads_fixed and not reads_tokens))
     return fixed[-1]
 
 
-def is_zero(genome: Genome, ref: Ref) -> bool:
-    """Whether weights, or tokens that they sum, are provably zero."""
-    if isinstance(ref, str):
-        return False
-    node = genome.nodes[ref]
-    if node.op == "relu_squared":
-        return _is_negative(genome, node.inputs[0])
-    if node.op == "add":
-        return all(is_zero(genome, r) for r in node.inputs)
-    return node.op in ("multiply", "weighted_sum") and any(is_zero(genome, r) for r in node.inputs)
+def _is_zero(genome: Genome, ref: Ref) -> bool:
+    return isinstance(ref, int) and _signs(genome.nodes).zero[ref]
 
 
 def _is_negative(genome: Genome, ref: Ref) -> bool:
-    """Whether scores are never above zero, whatever the parameters."""
-    if isinstance(ref, str):
-        return False
-    node = genome.nodes[ref]
-    if node.op == "distance":
-        return True
-    known = node.op in _SIGN_KEEPING or node.op == "add"
-    return known and all(_is_negative(genome, r) for r in node.inputs)
+    return isinstance(ref, int) and _signs(genome.nodes).negative[ref]
 
 
 RULES: tuple[Rule, ...] = (

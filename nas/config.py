@@ -22,6 +22,7 @@ from nas.errors import ConfigError
 MAX_BYTES = 4_000_000
 MAX_YAML_BYTES = 500_000  # YAML is read fifty times slower than JSON
 MAX_DEPTH = 64
+MAX_WORD = 100  # characters of a word that is compared with those that are known
 SUFFIXES = (".yaml", ".yml", ".json")
 PACKAGE = Path(__file__).resolve().parent
 
@@ -100,7 +101,10 @@ def dump_yaml(data: Any) -> str:
 
 def near(word: object, words: Iterable[str]) -> str:
     """A hint such as `` (did you mean 'softmax'?)`` or an empty string."""
-    found = difflib.get_close_matches(str(word), list(words), n=1, cutoff=0.6)
+    text = str(word)
+    if len(text) > MAX_WORD:  # comparing takes time by the length
+        return ""
+    found = difflib.get_close_matches(text, list(words), n=1, cutoff=0.6)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 

@@ -1,18 +1,24 @@
 """Everything that can go wrong because of what a user gave us, as one sentence each.
 
-A message says where, what was found, what was expected and what to do. What only we can
-cause is an ``assert`` and never one of these.
+A message says where, what was found, what was expected and what to do. It may repeat what others
+wrote, so it is printable and of bounded length. What only we can cause is an ``assert`` and never
+one of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nas.text import message as shown
+
 
 class NasError(Exception):
     """Base of all errors that a user can cause; the command line prints it and exits."""
 
     exit_status = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message))
 
 
 class ConfigError(NasError):

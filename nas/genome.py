@@ -29,7 +29,7 @@ Ref = str | int
 ParamValue = bool | int | float | str | None
 
 STREAMS: Final = ("q", "k", "v")
-MAX_NODES: Final = 512
+MAX_NODES: Final = 256
 MAX_INPUTS: Final = 16
 MAX_WINDOW: Final = 2**20
 PLACEMENTS: Final = ("all", "first", "alternate")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import torch
 
+from nas.algebra import is_constant
 from nas.canonical import canonicalise, digest, resolved_digest
-from nas.genome import Genome, ModelSizes, Visibility
+from nas.genome import MAX_NODES, Genome, ModelSizes, Visibility
 from nas.mechanisms import MECHANISMS
 from nas.space import load_space
 from nas.types import infer
@@ -329,3 +330,16 @@ def check_samples(space_name: str, count: int) -> None:
             assert not validate(form, policy), sample
             assert are_twins(sample, form, *SIZES[:2], SIZES.tokens), sample
         assert space.excludes(canonicalise(sample)) is None, sample
+
+
+def test_what_is_zero_is_found_in_one_pass() -> None:
+    """Each node reads the one before it twice: 2^n paths, and n calls deep."""
+    data = {
+        "graph_def": [
+            {"op": "distance", "inputs": ["q", "q"]},
+            {"op": "relu_squared", "inputs": [0]},
+            *({"op": "add", "inputs": [i, i]} for i in range(1, MAX_NODES - 2)),
+            {"op": "weighted_sum", "inputs": [MAX_NODES - 2, "v"]},
+        ]
+    }
+    assert is_constant(Genome.from_dict(data))

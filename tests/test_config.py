@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nas.config import Frozen, find_named, named_files, parse_model, read_document, read_model
-from nas.errors import ConfigError
+from nas.config import Frozen, find_named, named_files, near, parse_model, read_document, read_model
+from nas.errors import ConfigError, ViolationError
+from nas.text import MAX_MESSAGE, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,3 +115,15 @@ def test_a_name_is_looked_up_as_path_then_here_then_packaged(
     assert "attention_v2" in named_files("search_spaces")
     with pytest.raises(ConfigError, match="did you mean 'quickstart'"):
         find_named("quikstart", "search_spaces")
+
+
+def test_a_word_of_any_length_is_compared_in_no_time() -> None:
+    assert near("softmaxx", ["softmax"]) == " (did you mean 'softmax'?)"
+    assert near("softmax" * 20, ["softmax" * 20 + "x"]) == ""
+
+
+def test_messages_of_errors_are_printable_and_short() -> None:
+    error = ConfigError("the key '\x1b]0;x\x07\u202e' " + "x" * 10_000_000)
+    assert printable(str(error)) == str(error)
+    assert len(str(error)) <= MAX_MESSAGE
+    assert str(ViolationError("\x1b")) == "\\u001b"

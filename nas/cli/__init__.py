@@ -45,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         complain("interrupted; what was recorded is kept.")
         status = INTERRUPTED
+    except MemoryError as error:
+        complain(f"there is not enough memory for this ({error}); ask for less.")
+        status = 2
     except BrokenPipeError:
         _leave_pipe()
         status = 1

@@ -1,4 +1,4 @@
-"""``nas runs``, ``nas front`` and ``nas report``: what there is, and what was found."""
+"""``nas runs``, ``front``, ``report``, ``check``: what there is, what was found, what is wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from nas.cli import completion
 from nas.cli.app import app
-from nas.cli.console import complain, note, output, print_json
+from nas.cli.console import complain, note, output, print_json, tell
 from nas.cli.options import AsJson, RunName, Runs
 from nas.errors import NasError
 
@@ -106,3 +106,25 @@ def report(
 
     written = write_report(runs or ["latest"], path)
     note(f"{written}: {written.stat().st_size / 1e6:.2f} MB; open it in a browser.")
+
+
+@app.command()
+def check(run: RunName = "latest", as_json: AsJson = False, runs: Runs = Path("runs")) -> None:
+    """Check a run's folder: a sentence for each fault, and what helps.
+
+    Exit status 1 if there is one. Nothing is changed; `nas resume RUN` mends what follows from the
+    record.
+    """
+    from nas.searching.checking import check_run
+    from nas.store import find_run
+
+    folder = find_run(run, runs)
+    faults = check_run(folder)
+    if as_json:
+        print_json({"run": folder.resolve().name, "faults": faults})
+    elif faults:
+        tell("\n".join(faults))
+    else:
+        tell(f"{folder}: nothing is wrong.")
+    if faults:
+        raise typer.Exit(1)

@@ -21,6 +21,7 @@ import torch
 from nas.canonical import canonicalise
 from nas.costs import Setting, costs_of
 from nas.errors import DeviceError
+from nas.evaluation.printed import bounded_output
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation
 from nas.genome import layers_with_mechanism
 from nas.tasks.seeds import derive_seed, seeded
@@ -110,7 +111,7 @@ def train_candidate(
     meter = Meter(place)
     progress = _Progress()
     try:
-        with own_state() as changed:
+        with own_state() as changed, bounded_output():
             _train(trial, task, data, meter, time_limit, progress)
         if changed:
             raise RuntimeError(f"it left torch changed for the whole process: {', '.join(changed)}")

@@ -1,34 +1,10 @@
-"""Text that others wrote, made fit to be printed: the one place where it loses its control codes.
-
-A run's name, a file's path or a failed training's message may hold terminal escapes, or run to
-megabytes. All that is printed passes through here; what a terminal would obey is shown instead.
-"""
+"""Words that what is shown has in common; ``nas.text`` makes text of others fit to be shown."""
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from nas.text import MAX_MESSAGE, message, printable
 
-MAX_MESSAGE: Final = 2000
-# Control characters but for line ends and tabs, marks that turn the direction of text, surrogates.
-_UNPRINTABLE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def printable(text: str) -> str:
-    """The text with every character that a terminal would obey written out, as ``\\u001b``.
-
-    JSON stays the same JSON.
-    """
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def message(text: str) -> str:
-    """A message of at most ``MAX_MESSAGE`` characters, printable."""
-    if len(text) > MAX_MESSAGE:
-        text = f"{text[:MAX_MESSAGE]} ... ({len(text) - MAX_MESSAGE:,} more characters)"
-    return printable(text)
+__all__ = ["MAX_MESSAGE", "last_line", "message", "plural", "printable"]
 
 
 def last_line(text: str | None) -> str:

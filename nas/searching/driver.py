@@ -40,7 +40,7 @@ from nas.store import (
     open_writer,
     this_session,
 )
-from nas.store.files import typed
+from nas.store.files import sweep, typed
 from nas.store.lock import acquire
 from nas.tasks.suite import Suite
 
@@ -132,6 +132,7 @@ def resume_search(
         setup, done = run.setup, _complete(run, generations, retried)
     if done is not None:
         fold_log(folder)  # a process that was killed at the very end may not have
+        sweep(folder)
         with open_run(folder) as run:
             write_front(run)
         return done

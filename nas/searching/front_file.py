@@ -50,15 +50,19 @@ def front_answer(run: Run, members: Sequence[Candidate] | None = None) -> dict[s
         }
 
 
+def front_content(run: Run) -> bytes:
+    """What front.json holds."""
+    text = json.dumps(front_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode("utf-8", "backslashreplace")
+
+
 def write_front(run: Run) -> Path:
     """Make front.json say what the record says: whole or not at all.
 
     Raises:
         RunError: the folder cannot be written.
     """
-    path = run.folder / FRONT_FILE
-    text = json.dumps(front_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
-    content = f"{text}\n".encode()
+    path, content = run.folder / FRONT_FILE, front_content(run)
     try:
         if not path.is_file() or path.read_bytes() != content:
             write_whole(path, content)

@@ -40,7 +40,7 @@ from nas.store.results import summarise
 from nas.store.run import Run, open_run
 from nas.store.stamp import stamp
 from nas.store.weights import weights_path
-from nas.store.writer import RunWriter, fold_log, open_writer, this_session
+from nas.store.writer import RunWriter, fold_log, is_folded, open_writer, this_session
 
 __all__ = [
     "RUNS",
@@ -66,6 +66,7 @@ __all__ = [
     "fold_log",
     "front",
     "front_hypervolume",
+    "is_folded",
     "lineage",
     "list_runs",
     "named_members",

@@ -1,14 +1,25 @@
-"""Files that are there whole or not at all, and what a person types for a run's folder."""
+"""Files that are there whole or not at all, and what a person types for a run's folder.
+
+What is to be whole is made under a name of its own, and renamed. A process that was killed before
+leaves that behind: ``leftovers`` finds it, ``sweep`` removes it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shlex
+import shutil
+import time
 import uuid
 from pathlib import Path
 from typing import Final
 
 RUNS: Final = Path("runs")
+STAGING: Final = ".new-"
+LEFT_SECONDS: Final = 3600.0  # after which nobody is still at work on it
+_LEFT: Final = re.compile(rf"({re.escape(STAGING)}|\..+\.)[0-9a-f]{{32}}")
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -28,6 +39,26 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         staging.unlink(missing_ok=True)
         raise
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """What killed processes left unfinished in a folder, an hour ago or earlier."""
+    before = time.time() - LEFT_SECONDS
+    try:
+        left = [path for path in sorted(folder.iterdir()) if _LEFT.fullmatch(path.name)]
+        return [path for path in left if path.lstat().st_mtime < before]
+    except OSError:  # another process sweeps it as well
+        return []
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left unfinished, as far as this process may."""
+    for path in leftovers(folder):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def typed(folder: Path) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from nas.config import near
 from nas.errors import RunError
 from nas.store import rows
-from nas.store.files import RUNS, typed
+from nas.store.files import RUNS, STAGING, sweep, typed
 from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from nas.store.writer import Clock
 
 LATEST: Final = "latest"
-STAGING: Final = ".new-"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
@@ -130,6 +129,7 @@ def split_member(source: str) -> tuple[str, str]:
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
     root.mkdir(parents=True, exist_ok=True)
+    sweep(root)
     staging = root / f"{STAGING}{uuid.uuid4().hex}"
     staging.mkdir()
     try:

@@ -17,8 +17,10 @@ from nas.genome import Genome
 from nas.objectives import Objective
 from nas.store.records import (
     Confirmation,
+    Counts,
     Document,
     Estimate,
+    Generation,
     PastSession,
     PastTraining,
     Proposal,
@@ -117,6 +119,28 @@ def parse(found: Sequence[Row], *names: str) -> None:
         values = json.loads(f"[{','.join(row[name] for row in found)}]")
         for row, value in zip(found, values, strict=True):
             row[name] = value
+
+
+def generation_from_row(
+    row: Row,
+    counts: Mapping[int, Counts],
+    fronts: Mapping[int, Sequence[tuple[float, int, str]]],
+) -> Generation:
+    """Read a row of ``generations``.
+
+    Args:
+        counts: of all generations.
+        fronts: of all generations, members as the first objective's cost, number and digest.
+    """
+    number = row["number"]
+    return Generation(
+        number=number,
+        finished=to_datetime(row["finished"]),
+        hypervolume=row["hypervolume"],
+        best=row["best"],
+        counts=counts[number],
+        front=tuple(digest for *_, digest in sorted(fronts.get(number, ()))),
+    )
 
 
 def numbers(column: str) -> dict[str, float]:

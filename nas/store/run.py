@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_a
 from nas.errors import NasError, RunError
 from nas.store import lock, rows
 from nas.store.database import Database
-from nas.store.records import Counts, Generation, RunStatus, RunSummary
+from nas.store.records import Counts, RunStatus, RunSummary
 from nas.store.results import Result, front_of, result_of, scaled_hypervolume
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nas.store.records import (
         Confirmation,
         Estimate,
+        Generation,
         PastSession,
         PastTraining,
         Proposal,
@@ -184,26 +185,17 @@ class Run(AbstractContextManager["Run"]):
         with self.snapshot():
             found = self._database.query("SELECT * FROM generations ORDER BY number")
             counts = self._counts_by_generation()
-            objective = self.setup.objectives[0]
-            fronts: dict[int, list[tuple[float, int, str]]] = {row["number"]: [] for row in found}
+            name, as_cost = self.setup.objectives[0].name, self.setup.objectives[0].as_cost
+            fronts: dict[int, list[tuple[float, int, str]]] = {}
             for row in self._database.query(
                 "SELECT e.generation, e.means, p.number, p.digest FROM estimates AS e "
                 "JOIN proposals AS p ON p.key = e.key AND p.verdict = 'new' WHERE e.is_member"
             ):
-                value = self._read(rows.numbers, row["means"])[objective.name]
-                place = objective.as_cost(value), row["number"], row["digest"]
-                fronts[row["generation"]].append(place)
-            return tuple(
-                Generation(
-                    number=row["number"],
-                    finished=self._read(rows.to_datetime, row["finished"]),
-                    hypervolume=row["hypervolume"],
-                    best=row["best"],
-                    counts=counts[row["number"]],
-                    front=tuple(digest for *_, digest in sorted(fronts[row["number"]])),
-                )
-                for row in found
-            )
+                value = self._read(lambda row: as_cost(rows.numbers(row["means"])[name]), row)
+                place = value, row["number"], row["digest"]
+                fronts.setdefault(row["generation"], []).append(place)
+            read = partial(rows.generation_from_row, counts=counts, fronts=fronts)
+            return tuple(self._read(read, row) for row in found)
 
     def counts(self) -> Counts:
         """What became of all proposals so far."""
@@ -248,6 +240,10 @@ class Run(AbstractContextManager["Run"]):
                 hypervolume=scaled_hypervolume(setup.objectives, members) if members else None,
             )
 
+    def integrity(self) -> str:
+        """What SQLite finds wrong with the file, indices included; ``ok`` where that is nothing."""
+        return str(self._database.query("PRAGMA integrity_check(1)")[0]["integrity_check"])
+
     def snapshot(self) -> AbstractContextManager[None]:
         """All that is read inside is of one moment."""
         return self._database.snapshot()
@@ -262,7 +258,10 @@ class Run(AbstractContextManager["Run"]):
     def _row(self) -> dict[str, Any]:
         found = self._database.query("SELECT * FROM run")
         if not found:
-            raise RunError(f"{self.folder}: holds no run; begin a new one with `nas search`.")
+            raise RunError(
+                f"{self.folder}: holds no run; begin a new one with `nas search`, or copy what "
+                f"lay beside {DATABASE_FILE} too."
+            )
         return found[0]
 
     def _all(self, reader: Callable[[rows.Row], T], sql: str, **values: Any) -> tuple[T, ...]:

@@ -19,6 +19,7 @@ from nas.errors import RunError
 from nas.processor import processor_name
 from nas.store import lock, rows
 from nas.store.database import Database
+from nas.store.files import sweep
 from nas.store.records import Session
 from nas.store.run import DATABASE_FILE, Run, database_file
 
@@ -191,6 +192,7 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
     with contextlib.ExitStack() as on_error:
         held = lock.acquire(folder)
         on_error.callback(held.release)
+        sweep(folder)
         writer = RunWriter(folder, Database.open_to_write(path), held, clock)
         on_error.callback(writer.close)
         if session is not None:
@@ -215,15 +217,20 @@ def fold_log(folder: Path) -> None:
     Raises:
         RunError: another process writes the run, or the folder is not writable.
     """
-    path = folder / DATABASE_FILE
-    with path.open("rb") as file:  # its header tells (https://sqlite.org/fileformat.html, 1.3.3)
-        is_in_log_mode = file.read(20)[18:20] == b"\x02\x02"
-    if not path.with_name(f"{DATABASE_FILE}-wal").exists() and not is_in_log_mode:
+    if is_folded(folder):
         return
     held = lock.acquire(folder)
     try:
-        database = Database.open_to_write(path)
+        database = Database.open_to_write(folder / DATABASE_FILE)
         database.stand_alone()
         database.close()
     finally:
         held.release()
+
+
+def is_folded(folder: Path) -> bool:
+    """Whether a run's database is one file, that may be copied alone."""
+    path = folder / DATABASE_FILE
+    with path.open("rb") as file:  # its header tells (https://sqlite.org/fileformat.html, 1.3.3)
+        is_in_log_mode = file.read(20)[18:20] == b"\x02\x02"
+    return not is_in_log_mode and not path.with_name(f"{DATABASE_FILE}-wal").exists()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from nas.canonical import canonicalise, resolved_digest
-from nas.config import near, parse_yaml
+from nas.config import describe, near, parse_yaml
 from nas.costs import Setting
 from nas.errors import TableError
 from nas.evaluation.trial import Budget, Evaluation
@@ -35,6 +36,7 @@ VERSION: Final = 1
 SUFFIX: Final = ".json.gz"
 FOLDER: Final = Path(__file__).parent
 OWN: Final = ("train_loss", "core_seconds")  # numbers of each report beside its metrics
+MAX_BYTES: Final = 2**26  # of a table, unpacked
 DIGITS: Final = 6  # significant digits that are kept of a measured number
 
 
@@ -150,10 +152,23 @@ def load_table(name_or_path: str) -> Table:
                 f"of {', '.join(tables())}, or a file."
             )
     try:
-        return _from_dict(json.loads(gzip.decompress(path.read_bytes())))
+        with gzip.open(path) as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES} bytes")
+        return _from_dict(json.loads(content))
     except OSError as error:
         raise TableError(f"{path}: cannot be read ({error.strerror or error}).") from None
-    except (EOFError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        zlib.error,
+    ) as error:
         raise TableError(
             f"{path}: is no table of this version ({type(error).__name__}: {error})."
         ) from None
@@ -198,15 +213,20 @@ def _row(one: Evaluation, metrics: Sequence[str]) -> list[Any]:
 def _from_dict(data: Mapping[str, Any]) -> Table:
     if data["version"] != VERSION:
         raise ValueError(f"version {data['version']}, expected {VERSION}")
-    metrics, keys = data["metrics"], data["keys"]
-    origin = data["origin"] | {"hardware": tuple(data["origin"]["hardware"])}
+    metrics, keys = _words(data["metrics"]), _words(data["keys"])
+    origin = data["origin"]
     return Table(
-        name=data["name"],
-        about=data["about"],
-        space=Document(**data["space"]),
-        policy=Document(**data["policy"]),
-        task=Document(**data["task"]),
-        origin=Origin(**origin),
+        name=str(data["name"]),
+        about=str(data["about"]),
+        space=_document(data["space"]),
+        policy=_document(data["policy"]),
+        task=_document(data["task"]),
+        origin=Origin(
+            command=str(origin["command"]),
+            date=str(origin["date"]),
+            hardware=_words(origin["hardware"]),
+            versions={str(name): str(version) for name, version in origin["versions"].items()},
+        ),
         mechanisms={
             key: Genome.from_dict(genome)
             for key, genome in zip(keys, data["mechanisms"], strict=True)
@@ -218,25 +238,39 @@ def _from_dict(data: Mapping[str, Any]) -> Table:
     )
 
 
+def _document(data: Mapping[str, Any]) -> Document:
+    return Document(**{name: str(value) for name, value in data.items()})
+
+
+def _words(found: Any) -> tuple[str, ...]:
+    """A list of different words."""
+    words = tuple(str(word) for word in found)
+    if not isinstance(found, list) or len({*words}) < len(words):
+        raise ValueError(f"{describe(found)}, expected a list of different words")
+    return words
+
+
 def _training(row: Sequence[Any], metrics: Sequence[str]) -> Evaluation:
     seed, status, reason, budget, hardware, found = row
+    numbers = [[float(number) for number in report] for report in found]
     reports = tuple(
-        Report(epoch, float(loss), dict(zip(metrics, map(float, values), strict=True)), seconds)
-        for epoch, (loss, seconds, *values) in enumerate(found, start=1)
+        Report(epoch, loss, dict(zip(metrics, values, strict=True)), seconds)
+        for epoch, (loss, seconds, *values) in enumerate(numbers, start=1)
     )
+    epochs, examples, precision = budget
     seconds = reports[-1].core_seconds if reports else 0.0
     return Evaluation(
         status=status,
         reason=reason,
         metrics=reports[-1].metrics if status == "ok" else {},
         reports=reports,
-        seed=seed,
-        budget=Budget(*budget),
+        seed=int(seed),
+        budget=Budget(int(epochs), int(examples), str(precision)),
         wall_seconds=seconds,
         core_seconds=seconds,
         peak_memory_bytes=0,
         worker="table",
-        hardware=hardware,
+        hardware=str(hardware),
     )
 
 

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from nas.config import near
+from nas.config import near, shortened
 
+MAX_TOKENS: Final = 3_000
 MAX_STATES: Final = 1_000
-MAX_STEPS: Final = 1_000_000
+MAX_STEPS: Final = 300_000
 
 
 @dataclass
@@ -25,18 +26,27 @@ class Budget:
     """What compiling the expressions of one policy may still cost; they share it.
 
     Attributes:
+        tokens: words and signs of the expressions, which bounds the automata they begin as.
         states: of the automata, which bounds the work of judging a node.
         steps: edges followed while they are found.
     """
 
+    tokens: int = MAX_TOKENS
     states: int = MAX_STATES
     steps: int = MAX_STEPS
 
-    def spend(self, steps: int = 0, states: int = 0) -> None:
+    def spend(self, steps: int = 0, states: int = 0, tokens: int = 0) -> None:
         """Count work; ValueError beyond a limit."""
         self.steps, self.states = self.steps - steps, self.states - states
-        if min(self.steps, self.states) < 0:
-            limit = f"{MAX_STATES} states" if self.states < 0 else f"{MAX_STEPS} steps to compile"
+        self.tokens -= tokens
+        if min(self.tokens, self.states, self.steps) < 0:
+            limit = (
+                f"{MAX_TOKENS} words and signs"
+                if self.tokens < 0
+                else f"{MAX_STATES} states"
+                if self.states < 0
+                else f"{MAX_STEPS} steps to compile"
+            )
             raise ValueError(f"the rules take more than {limit}; expected fewer or simpler ones")
 
 
@@ -157,6 +167,7 @@ class _Parser:
     def __init__(self, pattern: str, words: Set[str], budget: Budget) -> None:
         self.pattern, self.words = pattern, words
         self.tokens = re.findall(r"\w+|\S", pattern)
+        budget.spend(tokens=len(self.tokens))
         self.at = 0
         self.nfa = _Nfa(budget)
 
@@ -216,7 +227,8 @@ class _Parser:
             return inside
         if sign != "." and sign not in self.words:
             raise ValueError(
-                f"{sign!r} is neither a role nor a primitive{near(sign, sorted(self.words))}"
+                f"{shortened(sign)!r} is neither a role nor a primitive"
+                f"{near(sign, sorted(self.words))}"
             )
         begin, end = self.nfa.state(), self.nfa.state()
         self.nfa.edges[begin].append((sign, end))

@@ -23,6 +23,7 @@ MAX_EDITS: Final = 4
 BEAM: Final = 6
 MAX_NODES: Final = 24  # a larger graph is not searched: judging one neighbour takes too long
 MAX_JUDGED: Final = 150_000  # nodes of neighbours that are judged, whatever their number
+USUAL_STATES: Final = 64  # of a policy's automata together; with more of them fewer are judged
 # What is tried first where several repairs are equally near: the usual operation of a role.
 USUAL: Final = ("scaled_dot_product", "softmax", "weighted_sum", "linear", "gelu", "layer_norm")
 
@@ -55,13 +56,15 @@ def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
 
 def _searched(genome: Genome, policy: Policy) -> Genome | None:
     beam, seen, judged = [genome], {genome}, 0
+    states = sum(rule.automaton.all_states.bit_length() for rule in policy.rules)
+    weight = max(1, states // USUAL_STATES)
     for _ in range(MAX_EDITS):
         ranked: list[tuple[int, int, Genome]] = []
         for child in chain.from_iterable(_neighbours(parent, policy) for parent in beam):
             if child in seen:
                 continue
             seen.add(child)
-            judged += len(child.nodes)
+            judged += len(child.nodes) * weight
             if judged > MAX_JUDGED:
                 return None
             problems = _problems(child, policy)

@@ -41,6 +41,7 @@ BENCHMARKS: Final = {
     "dispatch": "the driver's time with 1,000 simulated workers",
     "chaos": "a search on a Ray cluster whose nodes are killed",
     "exports": "random genomes through every export",
+    "fuzz": "hostile inputs of all kinds: none raises, takes long, grows or writes elsewhere",
     "page": "a report of 10,000 and 100,000 mechanisms, in a browser",
 }
 
@@ -110,6 +111,11 @@ def _options() -> argparse.Namespace:
     of_chaos.add_argument("--kills", type=int, default=10, help="nodes killed")
     of_chaos.add_argument("--period", type=float, default=20.0, help="seconds between them")
     of_chaos.add_argument("--gens", type=int, default=10, help="of 12 trainings each")
+    of_fuzz = parser.add_argument_group("of fuzz")
+    of_fuzz.add_argument("--inputs", type=int, default=20_000)
+    of_fuzz.add_argument("--seed", type=int, default=0)
+    of_fuzz.add_argument("--kind", help="with --number: the one input of that name")
+    of_fuzz.add_argument("--number", type=int, default=0)
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -183,3 +184,17 @@ def make_empty_run(like: Path) -> None:
         (past,) = run.sessions()
     assert isinstance(setup.space, Document)
     create_run(Path("runs"), setup, past.session, name="empty").close()
+
+
+def test_check_says_what_is_wrong_and_ends_with_1(nas: Any, at_runs: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(at_runs, tmp_path / "example")
+    (own / "front.json").write_text("{}")
+    result = nas("check", own)
+    assert (result.status, result.err) == (1, "")
+    assert "front.json: does not say what the record says" in result.out
+    assert nas("check", "example", "--runs", tmp_path, "--json").status == 1
+    (own / "space.yaml").write_text("\x1b[2J")
+    faults = json.loads(nas("check", own, "--json").out)["faults"]
+    assert len(faults) == 2
+    result = nas("check", "example")
+    assert (result.status, result.out) == (0, "runs/example: nothing is wrong.\n")

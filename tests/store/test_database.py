@@ -105,6 +105,10 @@ def test_database_with_a_value_that_cannot_be_is_one_sentence(folder, samples, c
         ("UPDATE run SET objectives = '[{}]'", "record that cannot be read"),
         ("UPDATE run SET objectives = '[]'", "record that cannot be read"),
         ("UPDATE run SET calibration = '7'", "record that cannot be read"),
+        (
+            "INSERT INTO generations VALUES (99, 0.5, 0.5, '2026-03-01T12:00:00+00:00')",
+            "record that cannot be read .KeyError: 99",
+        ),
     ],
 )
 def test_database_with_a_spoilt_record_is_one_sentence(folder, statement, words):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from nas.errors import RunError
 from nas.store import Document, create_run, find_run, list_runs, open_writer, split_member
+from nas.store.files import LEFT_SECONDS
 
 
 def test_create_run_names_by_date_space_and_seed(samples, tmp_path):
@@ -121,3 +124,25 @@ def test_split_member():
     for source in ("latest", "latest/", "/best", ""):
         with pytest.raises(RunError, match="expected RUN/ID, for example latest/best"):
             split_member(source)
+
+
+def test_what_a_killed_process_left_is_removed_an_hour_later(new_run, samples, tmp_path):
+    new_run("one").close()
+    root, hexes = tmp_path / "runs", "0" * 32
+    left = [root / f".new-{hexes}", root / "one" / f".front.json.{hexes}"]
+    fresh, others = root / f".new-{'1' * 32}", [root / ".new-mine", root / "one" / ".front.json"]
+    for path in (left[0], fresh):
+        path.mkdir()
+        (path / "run.sqlite").write_text("")
+    for path in (left[1], *others):
+        path.write_text("")
+    (root / f".new-{'2' * 32}").symlink_to(tmp_path)  # is removed, not what it points to
+    long_ago = time.time() - LEFT_SECONDS - 1
+    for path in (*left, *others):
+        os.utime(path, (long_ago, long_ago))
+    os.utime(root / f".new-{'2' * 32}", (long_ago, long_ago), follow_symlinks=False)
+    with create_run(root, samples.setup(), samples.session, name="two"):
+        pass
+    open_writer(root / "one", samples.session).close()
+    assert not any(os.path.lexists(path) for path in (*left, root / f".new-{'2' * 32}"))
+    assert all(path.exists() for path in (fresh, *others, root / "one" / "run.sqlite"))

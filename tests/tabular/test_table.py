@@ -15,7 +15,7 @@ from nas.space import load_space
 from nas.store import Document
 from nas.tabular.evaluator import TableEvaluator
 from nas.tabular.making import mechanisms_of, table_of, train_table
-from nas.tabular.table import Table, load_table
+from nas.tabular.table import MAX_BYTES, Table, load_table
 from nas.tasks import load_task
 from nas.training.report import Report
 
@@ -143,3 +143,31 @@ def test_simulated_workers_take_the_recorded_times(table: Table) -> None:
     assert (set(ended[:4]), set(ended[4:])) == (set(keys[4:8]), set(keys[:4]))  # most work first
     assert evaluator.now == pytest.approx(5.0)  # two rounds of 2.5 s
     assert evaluator.busy == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (gzip.compress(bytes(MAX_BYTES + 1)), "more than"),
+        (gzip.compress(b"")[:10] + b"\xff" * 40, "error: Error -3"),
+        (gzip.compress(b"[" * 90_000), "RecursionError"),
+    ],
+)
+def test_a_hostile_file_gets_one_sentence(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "bad.json.gz"
+    path.write_bytes(content)
+    with pytest.raises(TableError, match=words):
+        load_table(str(path))
+
+
+@pytest.mark.parametrize("place", ["train_loss", "core_seconds", "accuracy"])
+def test_a_number_that_is_none_is_refused_when_the_table_is_read(
+    table: Table, tmp_path: Path, place: str
+) -> None:
+    table.write(tmp_path / "table.json.gz")
+    data = json.loads(gzip.decompress((tmp_path / "table.json.gz").read_bytes()))
+    numbers = data["trainings"][0][0][5][0]
+    numbers[("train_loss", "core_seconds", "accuracy").index(place)] = []
+    (tmp_path / "table.json.gz").write_bytes(gzip.compress(json.dumps(data).encode()))
+    with pytest.raises(TableError, match="is no table of this version"):
+        load_table(str(tmp_path / "table.json.gz"))

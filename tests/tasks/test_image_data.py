@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
 from nas.mechanisms import mechanism
 from nas.tasks import load_task
+from nas.tasks.images import folder as images
 from nas.tasks.images.folder import read_images
 
 
@@ -205,3 +207,36 @@ def test_default_task_tells_attention_from_none(cifar10):
     error = np.sqrt(sum(s.var(ddof=1) for s in scores.values()) / 5)
     assert gap >= 0.03
     assert gap >= 5 * error
+
+
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "large.png"
+    Image.new("RGB", (40, 30)).save(path)
+    monkeypatch.setattr(images, "MAX_PIXELS", 1200)
+    assert images.decode(path, 8).shape == (3, 8, 8)
+    monkeypatch.setattr(images, "MAX_PIXELS", 1199)
+    with pytest.raises(DataError, match="40 x 30 pixels; expected at most 1199"):
+        images.decode(path, 8)
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../../../secret.png", "0.png"])
+def test_a_link_out_of_the_data_is_refused(tmp_path: Path, target: str) -> None:
+    for name in ("cats", "dogs"):
+        (tmp_path / "data" / "train" / name).mkdir(parents=True)
+        for number in (1, 2):
+            Image.new("RGB", (8, 8)).save(tmp_path / "data" / "train" / name / f"{number}.png")
+    Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
+    link = tmp_path / "data" / "train" / "cats" / "0.png"
+    link.symlink_to("../dogs/1.png")
+    images.list_images(tmp_path / "data")
+    link.unlink()
+    link.symlink_to(target)
+    if target == "0.png":  # in a circle: it leads nowhere, and is no image
+        _, (cats, _) = images.list_images(tmp_path / "data")
+        with pytest.raises(DataError, match=r"0\.png: cannot be read"):
+            images.read_images(cats, 8)
+    else:
+        with pytest.raises(DataError, match=r"0.png: is a link that leads out of the data"):
+            images.list_images(tmp_path / "data")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from nas.errors import ConfigError
 from nas.evaluation.trainer import build_model, train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome import Visibility
@@ -156,3 +157,9 @@ def train(genome, task, data, seed=0):
     evaluation = train_candidate(Trial("key", genome, seed), task, data)
     assert evaluation.is_ok, evaluation.error
     return evaluation
+
+
+@pytest.mark.parametrize("changes", [{"train_examples": 10**12}, {"epochs": 10**9}])
+def test_more_sequences_than_memory_holds_are_refused(changes):
+    with pytest.raises(ConfigError, match="expected at most 268435456 tokens in all"):
+        load_task("recall", overrides=changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from nas.mechanisms import MECHANISMS, mechanism
 from nas.tasks import load_task
 from nas.tasks.sequences.corpus import GOOD, made_reviews
 from nas.tasks.sequences.model import PADDING
-from nas.tasks.sequences.texts import FIRST_WORD, RARE
+from nas.tasks.sequences.texts import FIRST_WORD, RARE, read_folder
 
 SMALL = {"length": 6, "words": 6, "train_examples": 4, "validation_examples": 2, "heads": 8}
 
@@ -106,3 +107,18 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path, made, words):
         path.write_text("words")
     with pytest.raises(DataError, match=words):
         load_task("text-classification", data=f"textfolder:{tmp_path}").load()
+
+
+def test_a_name_that_is_raw_or_leads_out_of_the_texts_is_refused(folder, tmp_path):
+    own = next((folder / "train").iterdir())
+    (own / "\x1b[2J.txt").write_text("x")
+    with pytest.raises(DataError, match="is no printable name; rename it"):
+        read_folder(folder, ("train",))
+    (own / "\x1b[2J.txt").rename(tmp_path / "x.txt")
+    (own / "link.txt").symlink_to("/etc/passwd")
+    with pytest.raises(DataError, match="is a link that leads out of the data"):
+        read_folder(folder, ("train",))
+    (own / "link.txt").unlink()
+    os.mkfifo(own / "pipe.txt")
+    with pytest.raises(DataError, match=r"pipe\.txt: cannot be read"):
+        read_folder(folder, ("train",))

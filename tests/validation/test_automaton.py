@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from nas.validation.automaton import MAX_STEPS, Budget, Letter, compile_pattern
+from nas.validation.automaton import MAX_STEPS, MAX_TOKENS, Budget, Letter, compile_pattern
 
 LETTERS = [Letter("a1", "a"), Letter("a2", "a"), Letter("b1", "b"), Letter("c1", "c")]
 WORDS = {"a1", "a2", "b1", "c1", "a", "b", "c"}
@@ -68,7 +68,15 @@ def test_letters_that_an_expression_does_not_tell_apart_cost_nothing_more() -> N
     assert (few.steps, few.states) == (many.steps, many.states)
 
 
-@pytest.mark.parametrize("pattern", [".? " * 20_000, "a* b? " * 9_000, "a | " * 99_000])
+@pytest.mark.parametrize("pattern", [".? " * 20_000, "." + "*" * 900_000, "a | " * 99_000])
+def test_an_expression_that_is_too_long_is_not_compiled(pattern: str) -> None:
+    budget = Budget()
+    with pytest.raises(ValueError, match=f"more than {MAX_TOKENS} words and signs"):
+        compile_pattern(pattern, LETTERS, WORDS, budget)
+    assert budget.steps == Budget().steps
+
+
+@pytest.mark.parametrize("pattern", [".? " * 900, "a* b? " * 450])
 def test_compiling_ends_when_its_steps_are_spent(pattern: str) -> None:
     """Every state reaches every other by empty edges: quadratic work, unless it is counted."""
     budget = Budget()

@@ -154,8 +154,9 @@ def read_content(run: Run, label: str, name: str) -> Content:
         RunError: the record is damaged.
     """
     with run.snapshot():
-        setup, results, trials = run.setup, run.results(), run.read_rows("trials", _trials)
+        setup, results = run.setup, run.results()
         by_key = {result.key: result for result in results}
+        trials = run.read_rows("trials", lambda found: _trials(found, by_key))
         ended = _endings(trials)
         rows = run.read_rows("proposals", lambda found: _mechanisms(found, by_key, ended))
         members = tuple(candidates_of(run, front_of(setup.objectives, results)))
@@ -189,11 +190,13 @@ def read_content(run: Run, label: str, name: str) -> Content:
         )
 
 
-def _trials(found: list[Row]) -> tuple[Row, ...]:
-    """Trainings as rows with numbers read."""
+def _trials(found: list[Row], results: Mapping[str, Result]) -> tuple[Row, ...]:
+    """Trainings as rows with numbers read, of mechanisms that were to be trained."""
     parse(found, "metrics", "reports")
     for row in found:
         row["moment"] = to_datetime(row["recorded"])
+        if row["key"] not in results:
+            raise ValueError(f"a training of {row['key']}, which was never proposed")
     return tuple(found)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from nas.errors import DataError
+from nas.tasks.names import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,8 @@ TEST: Final = ("test", "val")
 LAYOUT: Final = "expected train/ with a folder of images for each class"
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")
 """What Pillow may try on a file, whatever its name: not PostScript, which is a program."""
+MAX_PIXELS: Final = 2**25
+"""Of an image to be decoded; a JPEG larger than that is decoded at a fraction of its size."""
 FORMAT: Final = 1  # of the cached arrays
 
 
@@ -89,6 +92,10 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
             raise OSError("no regular file")
         with Image.open(path, formats=FORMATS) as image:
             image.draft("RGB", (size, size))  # a large JPEG is decoded at a fraction of its size
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(
+                    f"{image.width} x {image.height} pixels; expected at most {MAX_PIXELS}"
+                )
             return to_pixels(image.convert("RGB"), size)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(
@@ -129,8 +136,7 @@ def _names(folder: Path, *, folders: bool) -> list[str]:
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}).") from None
     for name in found:
-        if not name.isprintable():  # bytes that are not UTF-8, or what moves a terminal's cursor
-            raise DataError(f"{folder}: {name!a} is no printable name; rename it.")
+        check_name(folder, name)
     return found
 
 

@@ -76,6 +76,11 @@ class MadeTask(SequenceTask):
         """``tokens`` (count, length) and ``targets``, one at each token that is answered."""
 
     @property
+    def num_sequences(self) -> int:
+        """Those of all epochs are drawn beforehand."""
+        return max(self.epochs * self.train_examples, self.validation_examples)
+
+    @property
     def sizes(self) -> ModelSizes:
         """Model width, heads, layers and tokens."""
         return ModelSizes(self.width, self.heads, self.depth, self.length)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from nas.tasks.classification import Classification
 
 if TYPE_CHECKING:
     from nas.tasks.base import Data
+
+MAX_TOKENS: Final = 2**28  # of the sequences that are held at once
 
 
 class SequenceTask(Classification):
@@ -24,6 +26,20 @@ class SequenceTask(Classification):
     train_examples: int = Field(default=4000, ge=1)
     validation_examples: int = Field(default=1024, ge=1)
     curve_examples: int = Field(default=256, ge=1)
+
+    @property
+    def num_sequences(self) -> int:
+        """How many are held at most, to train on or to judge."""
+        return max(self.train_examples, self.validation_examples)
+
+    @model_validator(mode="after")
+    def _can_be_held(self) -> SequenceTask:
+        if self.num_sequences * self.sizes.tokens > MAX_TOKENS:
+            raise ValueError(
+                f"{self.num_sequences} sequences of {self.sizes.tokens} tokens; expected at most "
+                f"{MAX_TOKENS} tokens in all"
+            )
+        return self
 
     def judged(self, data: Data, epoch: int) -> int:
         """All validation examples judge the last epoch, ``curve_examples`` the others."""

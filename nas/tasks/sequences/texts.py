@@ -19,7 +19,8 @@ from pydantic import Field, field_validator
 from nas.errors import DataError
 from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data
-from nas.tasks.sequences.corpus import checked_spec, expanded, made_reviews
+from nas.tasks.names import check_name
+from nas.tasks.sequences.corpus import checked_spec, expanded, made_reviews, read_bytes
 from nas.tasks.sequences.hugging_face import read_classes
 from nas.tasks.sequences.task import SequenceTask
 
@@ -155,8 +156,10 @@ def read_folder(root: Path, part: Sequence[str]) -> tuple[tuple[str, ...], Label
     try:
         folders = sorted(path for path in found.iterdir() if path.is_dir())
         paths = [sorted(folder.glob("*.txt")) for folder in folders]
+        for path in (*folders, *(path for own in paths for path in own)):
+            check_name(path.parent, path.name)
         read = [
-            (path.read_text("utf-8", errors="replace"), label)
+            (read_bytes(str(path)).decode("utf-8", errors="replace"), label)
             for label, own in enumerate(paths)
             for path in own
         ]

@@ -1,0 +1,41 @@
+"""What a candidate prints while it trains: the beginning, and never among a command's answers."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from typing import TYPE_CHECKING, Final, TextIO
+
+from nas.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_PRINTED: Final = 4000
+
+
+@contextlib.contextmanager
+def bounded_output() -> Iterator[None]:
+    """Send what Python code prints inside to standard error, at most ``MAX_PRINTED`` characters."""
+    shown = _Beginning(sys.stderr)
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+        yield
+
+
+class _Beginning(io.TextIOBase):
+    """Passes on the beginning of what is written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._left = stream, MAX_PRINTED
+
+    def write(self, text: str) -> int:
+        if self._left > 0:
+            self._stream.write(printable(text[: self._left]))
+            if len(text) > self._left:
+                self._stream.write(" ... (what else this candidate prints is left out)\n")
+            self._left -= len(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()

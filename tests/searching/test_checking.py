@@ -1,0 +1,111 @@
+"""Each fault of a run's folder gets a sentence, and a run that is well gets none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3  # noqa: TID251 - to damage a file as no code of ours would
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from nas.errors import RunError
+from nas.searching.checking import check_run
+from nas.searching.front_file import write_front
+from nas.store import front, open_run, open_writer, weights_path
+
+
+@pytest.fixture
+def folder(recorded_run: Path, tmp_path: Path) -> Path:
+    """A copy of a run that is well, with the weights of its front."""
+    own = shutil.copytree(recorded_run, tmp_path / "runs" / "example")
+    with open_run(own) as run:
+        write_front(run)
+        (own / "weights").mkdir()
+        for member in front(run):
+            path = weights_path(own, str(member.proposal.key))
+            save_file({"layers.0.q": np.zeros(1, np.float32)}, path)
+    return own
+
+
+def change(folder: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(folder / "run.sqlite", isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_a_run_that_is_well_has_no_faults(folder: Path) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert check_run(folder) == []
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DELETE FROM proposals WHERE number = 2", "which was never proposed"),
+        ("UPDATE trials SET metrics = '{'", "record that cannot be read"),
+        ("UPDATE confirmations SET budget = '{'", ""),
+        ("DELETE FROM run", "holds no run"),
+        (
+            "UPDATE proposals SET parents = '[\"0000000000000000\"]' WHERE number = 3",
+            "0000000000000000 was varied, but never proposed",
+        ),
+    ],
+)
+def test_a_fault_of_the_record_is_named(folder: Path, statement: str, words: str) -> None:
+    change(folder, statement)
+    found = " ".join(check_run(folder))
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+def test_a_log_that_is_not_folded_is_named(folder: Path) -> None:
+    change(folder, "PRAGMA journal_mode = WAL")
+    (fault,) = check_run(folder)
+    assert "its log is not folded into run.sqlite; `nas resume" in fault
+
+
+def test_a_front_that_is_lost_or_stale_is_named(folder: Path) -> None:
+    (folder / "front.json").write_text(json.dumps({"members": []}))
+    (fault,) = check_run(folder)
+    assert "front.json: does not say what the record says; `nas resume" in fault
+    (folder / "front.json").unlink()
+    (fault,) = check_run(folder)
+    assert "front.json: is missing; `nas resume" in fault
+
+
+def test_copies_and_weights_and_leftovers_are_named(folder: Path) -> None:
+    (folder / "space.yaml").write_text("name: other")
+    lost, spoilt, *_ = sorted((folder / "weights").iterdir())
+    lost.unlink()
+    spoilt.write_bytes(b"none")
+    left = folder.parent / f".new-{'0' * 32}"
+    left.mkdir()
+    os.utime(left, (0, time.time() - 7200))
+    found = check_run(folder)
+    for words in (
+        "space.yaml: is not the copy of what the record holds",
+        f"{lost.name}: holds no weights of this member of the front",
+        f"{spoilt.name}: holds no weights",
+        f"{left.name}: was left unfinished",
+    ):
+        assert sum(words in fault for fault in found) == 1
+    assert len(found) == 4
+
+
+def test_what_lies_beside_a_run_that_is_written_is_left_alone(folder: Path) -> None:
+    (folder / "front.json").unlink()
+    with open_writer(folder, None):
+        assert check_run(folder) == []
+
+
+def test_no_run_is_an_error(tmp_path: Path) -> None:
+    assert "is no run folder" in check_run(tmp_path)[0]
+    with pytest.raises(RunError):
+        open_run(tmp_path)
