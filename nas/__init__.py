@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         show,
         validate,
     )
+    from nas.api.plugins import list_plugins
     from nas.api.tables import tabulate
     from nas.api.training import confirm, evaluate, resume, search
     from nas.decoding import Decoder
@@ -53,6 +54,7 @@ __all__ = [
     "front",
     "list_mechanisms",
     "list_objectives",
+    "list_plugins",
     "load_genome",
     "load_swapped",
     "merge",
@@ -79,6 +81,7 @@ _MODULES: Final = {
     "export": "nas.api.exporting",
     "factor": "nas.surgery",
     "front": "nas.report.front",
+    "list_plugins": "nas.api.plugins",
     "load_genome": "nas.sources",
     "load_swapped": "nas.surgery",
     "merge": "nas.surgery",

@@ -21,6 +21,10 @@ class NasError(Exception):
         super().__init__(shown(message))
 
 
+class NasWarning(UserWarning):
+    """Something that a user should know of, in a sentence; the command line prints it."""
+
+
 class ConfigError(NasError):
     """A file or value cannot be read: syntax, unknown key, wrong type, outside its domain."""
 

@@ -92,7 +92,7 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
     known = sorted(MECHANISMS)
     raise GenomeError(
         f"{text!r} is no mechanism{near(text, known)}, no genome file and no RUN/ID; "
-        "`nas mechanisms` lists the mechanisms, `nas runs` the runs."
+        f"`nas mechanisms` lists the mechanisms, `nas runs` the runs.{MECHANISMS.complaints()}"
     )
 
 

@@ -144,7 +144,7 @@ def unlisted() -> Iterator[None]:
             return torch.cdist(tokens, tokens) @ tokens
 
     yield
-    del REGISTRY["unlisted"]
+    del REGISTRY._members["unlisted"]
 
 
 @pytest.mark.usefixtures("unlisted")

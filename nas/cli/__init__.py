@@ -12,16 +12,17 @@ import io
 import os
 import signal
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import NasError
+from nas.errors import NasError, NasWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import NoReturn
 
 # Modules of commands, in the order of `nas --help`.
-COMMANDS: Final = ("search", "explain", "runs", "watch", "tables", "genomes", "doctor")
+COMMANDS: Final = ("search", "explain", "runs", "watch", "tables", "genomes", "plugins", "doctor")
 INTERRUPTED: Final = 130  # 128 and the signal's number, as shells have it
 
 
@@ -31,12 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     for module in COMMANDS:
         importlib.import_module(f"nas.cli.{module}")
-    with contextlib.suppress(ValueError):  # not in the main thread, where no signal arrives
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C
     _tolerate_narrow_encodings()
+    # What schedulers send before they end a job; the first process of a container has no default.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         try:
-            status = _run(arguments)
+            with _told_warnings():
+                status = _run(arguments)
         finally:
             sys.stdout.flush()
     except NasError as error:
@@ -57,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _leave_pipe()
         complain(f"the output cannot be written ({error.strerror}).")
         status = 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.exit(status)
 
 
@@ -84,6 +88,25 @@ def _run(arguments: Sequence[str] | None) -> int:
     if status == INTERRUPTED:  # typer's own: a search that was interrupted says more
         raise KeyboardInterrupt
     return status
+
+
+@contextlib.contextmanager
+def _told_warnings() -> Iterator[None]:
+    """Our own warnings are sentences for people; others look as Python prints them."""
+    from nas.cli.console import complain
+
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(text: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, NasWarning):
+                complain(str(text))
+            else:
+                others(text, category, *place)
+
+        warnings.simplefilter("always", NasWarning)
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def _tolerate_narrow_encodings() -> None:

@@ -19,10 +19,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
+from nas.errors import GenomeError
 from nas.genome import Genome, Node, Projections
+from nas.primitives import check_vocabulary
+from nas.registry import Registry
+from nas.types import infer
 
 
 @dataclass(frozen=True)
@@ -45,18 +48,27 @@ class Mechanism:
         return self.reading.split("\n", 1)[0].removesuffix(".")
 
 
+def _check(found: Mechanism) -> None:
+    """Refuse a genome that is no mechanism: it would break every list of them."""
+    genome = Genome.from_dict(found.genome.to_dict(), found.name)
+    for problem in infer(check_vocabulary(genome, found.name)).problems:
+        raise GenomeError(f"{found.name}: {problem.found}; expected {problem.expected}")
+
+
+MECHANISMS: Final[Registry[Mechanism]] = Registry(
+    "mechanism", "nas.mechanisms", error=GenomeError, check=_check
+)
+
+
 def named(paper: str) -> Callable[[Callable[[], Genome]], Mechanism]:
-    """Make a mechanism of the function that returns its genome."""
+    """Register the mechanism that a function returns the genome of."""
 
     def make(build: Callable[[], Genome]) -> Mechanism:
-        return Mechanism(build.__name__, build(), paper, inspect.getdoc(build) or "")
+        name = build.__name__
+        found = Mechanism(name, build(), paper, inspect.getdoc(build) or "")
+        return MECHANISMS.register(name)(found)
 
     return make
-
-
-def members(family: ModuleType) -> tuple[Mechanism, ...]:
-    """The mechanisms that a module defines, in the order in which it does."""
-    return tuple(value for value in vars(family).values() if isinstance(value, Mechanism))
 
 
 def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -> Genome:

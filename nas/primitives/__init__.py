@@ -1,16 +1,13 @@
 """The primitives: every operation that a genome may name, found by name.
 
-A new one is a file in this folder that uses the ``primitive`` decorator (the folder is read
-at import), or a package that offers a module under the entry point group ``nas.primitives``.
+A new one is a file in this folder that uses the ``primitive`` decorator, or a package that offers a
+module under the entry point group ``nas.primitives``.
 """
 
 from __future__ import annotations
 
 import copyreg
-import importlib
-import pkgutil
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 from nas.config import near
@@ -26,7 +23,6 @@ from nas.primitives.base import (
     Sizes,
     primitive,
 )
-from nas.registry import load_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,14 +51,10 @@ def get(name: str, where: str = "genome") -> Primitive:
     Raises:
         GenomeError: there is none; the nearest name is suggested.
     """
-    _load()
-    found = REGISTRY.get(name)
-    if found is None:
-        raise GenomeError(
-            f"{where}: there is no primitive {name!r}{near(name, REGISTRY)}; "
-            f"expected one of {', '.join(names())}."
-        )
-    return found
+    try:
+        return REGISTRY.get(name)
+    except GenomeError as error:
+        raise GenomeError(f"{where}: {error}") from None
 
 
 # Pickled as its name: what it declares may be any functions.
@@ -71,7 +63,6 @@ copyreg.pickle(Primitive, lambda found: (get, (found.name,)))
 
 def names() -> tuple[str, ...]:
     """The names of all primitives, sorted."""
-    _load()
     return tuple(sorted(REGISTRY))
 
 
@@ -115,11 +106,3 @@ def check_vocabulary(genome: Genome, where: str = "genome") -> Genome:
 def _check_node(node: Node, where: str) -> Node:
     params = check_params(node.op, node.param_dict(), where)
     return type(node)(node.op, node.inputs, tuple(sorted(params.items())))
-
-
-@cache
-def _load() -> None:
-    """Import every file of this folder and every plugin, once."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-    load_plugins("nas.primitives")

@@ -22,13 +22,17 @@ neighbours, or knows places by number) says ``needs_all_tokens = True`` and is g
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.errors import GenomeError
 from nas.primitives.domains import Domain
+from nas.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -204,7 +208,15 @@ class Primitive:
 # The stream that a port is usually fed with, by the port's name.
 STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
 
-REGISTRY: Final[dict[str, Primitive]] = {}
+REGISTRY: Final[Registry[Primitive]] = Registry(
+    "primitive",
+    "nas.primitives",
+    modules=tuple(
+        f"nas.primitives.{found.name}"
+        for found in pkgutil.iter_modules([str(Path(__file__).parent)])
+    ),
+    error=GenomeError,
+)
 
 
 def primitive(
@@ -217,16 +229,21 @@ def primitive(
             the primitive works on several kinds, tried in order.
         role: one role, or one for each signature.
         declared: further fields of ``Primitive``.
+
+    Raises:
+        GenomeError: another primitive has this name, or a class of this name.
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
-        assert name not in REGISTRY, f"two primitives are named {name}"
         # Generated sources know a class by its name alone.
-        taken = {known.module.__name__ for known in REGISTRY.values()}
-        assert module.__name__ not in taken, f"two primitives have a class {module.__name__}"
+        for known in REGISTRY.registered.values():
+            if known.module.__name__ == module.__name__:
+                raise GenomeError(
+                    f"{known.name} and {name} both have a class {module.__name__}; expected one"
+                )
         roles = role if isinstance(role, tuple) else (role,) * len(signatures)
         parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))
-        REGISTRY[name] = Primitive(name=name, module=module, signatures=parsed, **declared)
+        REGISTRY.register(name)(Primitive(name=name, module=module, signatures=parsed, **declared))
         return module
 
     return register

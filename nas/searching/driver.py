@@ -1,14 +1,16 @@
 """Begin a search, or go on with one: what ``nas search``, ``nas resume`` and ``nas.search`` call.
 
 The caller brings space, task and the way to make an evaluator, and listens. Whatever happens, the
-record is whole: Ctrl-C, an error or ``kill -9`` lose only the trainings that were under way.
+record is whole: Ctrl-C, SIGTERM, an error or ``kill -9`` lose only the trainings under way.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from nas.errors import NasWarning
 from nas.evaluation.trial import REASONS
 from nas.searching.front_file import write_front
 from nas.searching.listener import Ended, Listener, Started
@@ -45,7 +47,7 @@ from nas.store.lock import acquire
 from nas.tasks.suite import Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluator, Reason
@@ -71,7 +73,7 @@ def run_search(
     command: str = "nas.search",
     listener: Listener | None = None,
 ) -> Ended:
-    """Begin a run and do it to its end, or until Ctrl-C.
+    """Begin a run and do it to its end, or until Ctrl-C or SIGTERM.
 
     Args:
         make_evaluator: called with a task and its data; first with the members of a suite whose
@@ -122,6 +124,9 @@ def resume_search(
     Returns:
         How it ended; at once if nothing is left to do, with the log folded and front.json right.
 
+    Warns:
+        NasWarning: libraries or plug-ins are of other versions than before.
+
     Raises:
         RunError: there is no such run, another process writes it, or its data have changed.
     """
@@ -129,7 +134,7 @@ def resume_search(
         check_count("generations", generations)
     retried = frozenset(REASONS if retry_failed else (LOST,))
     with open_run(folder) as run:
-        setup, done = run.setup, _complete(run, generations, retried)
+        setup, done, sessions = run.setup, _complete(run, generations, retried), run.sessions()
     if done is not None:
         fold_log(folder)  # a process that was killed at the very end may not have
         sweep(folder)
@@ -142,11 +147,29 @@ def resume_search(
     evaluator = make_evaluator(task, loaded)
     try:
         session = this_session(command, workers=evaluator.workers)
+        if sessions:
+            _warn_of_changes(sessions[-1].session.versions, session.versions)
         with open_writer(folder, session) as writer:
             writer.raise_generations(generations or setup.generations)
             return _work(writer, task, evaluator, listener or Listener(), retried)
     finally:
         evaluator.close()
+
+
+def _warn_of_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Say which libraries and plug-ins are of other versions than in the run's last session."""
+    changed = [
+        f"{name} was {before.get(name, 'absent')} and is {now.get(name, 'absent')}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+    if changed:
+        warnings.warn(
+            "the run goes on with other versions than its last session had, which may change "
+            f"results: {', '.join(changed)}.",
+            NasWarning,
+            stacklevel=3,
+        )
 
 
 def _make_setup(
@@ -185,7 +208,7 @@ def _work(
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener, retried=retried).run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ray makes the second of a SIGTERM
         message = (
             f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
             f"kept. `nas resume {typed(run.folder)}` goes on."

@@ -108,7 +108,7 @@ def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str,
         if name not in known:
             raise SpaceError(
                 f"space {space.name}, objectives: there is no objective {name!r}"
-                f"{near(name, known)}; expected some of {', '.join(known)}."
+                f"{near(name, known)}; expected some of {', '.join(known)}.{COSTS.complaints()}"
             )
         if names.count(name) > 1:
             raise SpaceError(f"space {space.name}, objectives: {name!r} stands twice.")

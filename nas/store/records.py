@@ -72,7 +72,7 @@ class Session:
 
     Attributes:
         command: the command line.
-        versions: by name of a library, Python's among them.
+        versions: by name of a library or a package of plug-ins, Python's among them.
         hardware: the machine's processor, as its maker calls it.
         workers: trainings at once.
     """

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.errors import RunError
 from nas.processor import processor_name
+from nas.registry import plugin_versions
 from nas.store import lock, rows
 from nas.store.database import Database
 from nas.store.files import sweep
@@ -175,6 +176,7 @@ def this_session(command: str, *, workers: int = 1) -> Session:
     for name in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
+    versions |= plugin_versions()
     return Session(command, versions, processor_name(), workers)
 
 

@@ -2,7 +2,8 @@
 
 nn.TransformerEncoderLayer and DecoderLayer, torchvision's ViT and many others hold torch's. A
 module becomes a subclass of its class, or one with its parts, and keeps its parameters under their
-names. No library is imported beyond torch: a model brings its own.
+names. No library is imported beyond torch: a model brings its own. A package offers hosts of other
+libraries under the entry point group ``nas.hosts``; they are asked after ours.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 
 from nas.errors import NasError
 from nas.kernels.runtime import merge_heads, past_keys, split_heads
+from nas.registry import Registry
 from nas.surgery.core import AttentionCore, HostSizes
 from nas.surgery.masks import split_mask
 
@@ -55,6 +57,13 @@ class Host(Protocol):
         ...
 
 
+HOSTS: Final[Registry[type[Host]]] = Registry(
+    "host",
+    "nas.hosts",
+    modules=("nas.surgery.hosts", "nas.surgery.hosts_transformers"),
+)
+
+
 def refusal(module: nn.Module, reason: str) -> NasError:
     """The error for a module that cannot be swapped; the caller says which one it is."""
     return NasError(f"{type(module).__name__} {reason}")
@@ -67,6 +76,7 @@ def converted_streams(module: Any, tokens: list[Tensor], width: int) -> list[Ten
     return [split_heads(t, t.shape[-1] // width) for t in found]
 
 
+@HOSTS.register("torch")
 class TorchHost:
     """nn.MultiheadAttention itself; a subclass may attend in its own way."""
 
@@ -186,6 +196,7 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         return torch.nested.as_nested_tensor(rows, layout=query.layout), None
 
 
+@HOSTS.register("timm")
 class TimmHost:
     """timm.layers.Attention itself; a subclass may attend in its own way."""
 

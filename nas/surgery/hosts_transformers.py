@@ -21,7 +21,7 @@ from nas.errors import GenomeError, NasError
 from nas.kernels.runtime import past_keys
 from nas.mechanisms import MECHANISMS
 from nas.surgery.core import AttentionCore, HostSizes
-from nas.surgery.hosts import CORE, refusal
+from nas.surgery.hosts import CORE, HOSTS, refusal
 from nas.surgery.masks import scale_queries, split_mask
 
 NAME: Final = "nas"
@@ -33,6 +33,7 @@ _ANGLES: Final = (0.3, 1.1, 2.3)
 _CROSSED: Final = ("encoder_hidden_states", "key_value_states")  # arguments: another sequence
 
 
+@HOSTS.register("transformers")
 class TransformersHost:
     """Attention of transformers that looks up its AttentionInterface."""
 

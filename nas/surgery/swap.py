@@ -28,7 +28,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
 
 import torch
 from torch import nn
@@ -40,13 +39,10 @@ from nas.sources import load_genome
 from nas.surgery.conversion import convert, described, is_converted
 from nas.surgery.core import AttentionCore, HostSizes
 from nas.surgery.hosted import check_decodable
-from nas.surgery.hosts import CORE, Host, TimmHost, TorchHost
-from nas.surgery.hosts_transformers import TransformersHost
+from nas.surgery.hosts import CORE, HOSTS, Host
 from nas.surgery.preserving import check_preserving, starting_at
 
 Where = Callable[[str, nn.Module], bool] | Sequence[str] | None
-
-HOSTS: Final[tuple[Host, ...]] = (TorchHost(), TimmHost(), TransformersHost())
 
 
 @dataclass(frozen=True)
@@ -112,16 +108,16 @@ def swap_attention(
 
 
 def _sites(model: nn.Module) -> list[_Site]:
+    hosts = [host() for host in HOSTS.values()]
     found = [
-        _Site(name, module, host)
+        _Site(name, module, next(host for host in hosts if host.recognises(module)))
         for name, module in model.named_modules()
-        for host in HOSTS
-        if host.recognises(module)
+        if any(host.recognises(module) for host in hosts)
     ]
     if not found:
         raise NasError(
             f"{type(model).__name__} has no attention that is known; expected a module of "
-            f"{', '.join(host.about for host in HOSTS)}."
+            f"{', '.join(host.about for host in hosts)}.{HOSTS.complaints()}"
         )
     return found
 

@@ -180,7 +180,8 @@ def test_an_encoding_without_the_signs_is_no_error(at_runs: Path) -> None:
     assert b"example" in ended.stdout
 
 
-def test_ctrl_c_from_outside_is_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_from_outside_is_130(asked: signal.Signals) -> None:
     code = (
         "import time\nfrom nas.cli import main\nfrom nas.cli.app import app\n"
         "@app.command()\ndef wait():\n    print('ready', flush=True)\n    time.sleep(30)\n"
@@ -192,7 +193,7 @@ def test_ctrl_c_from_outside_is_130(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(asked)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert b"Traceback" not in err

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from nas.canonical import canonicalise, digest
-from nas.errors import ConfigError
+from nas.errors import ConfigError, NasWarning
 from nas.mechanisms import mechanism
 from nas.registry import Registry
 from nas.validation import load_policy, validate
@@ -45,6 +48,10 @@ hill-climbing = tests.plugins.algorithm
 dot = tests.plugins.export
 [nas.primitives]
 squared_score = tests.plugins.primitive
+[nas.mechanisms]
+gated_attention = tests.plugins.mechanism
+[nas.hosts]
+plain = tests.plugins.host
 """
 SPACE = """
 name: plugins
@@ -70,14 +77,16 @@ def _leaves_nothing() -> Iterator[None]:
     """What an example registers is not there for other tests."""
     from nas.costs import COSTS
     from nas.exporting import EXPORTS
+    from nas.mechanisms import MECHANISMS
     from nas.searching.algorithm import ALGORITHMS
+    from nas.surgery.hosts import HOSTS
     from nas.tasks import TASKS
 
-    before = {r: r.names() for r in (TASKS, ALGORITHMS, COSTS, EXPORTS)}
+    families = (TASKS, ALGORITHMS, COSTS, EXPORTS, MECHANISMS, HOSTS)
+    before = [dict(registry.items()) for registry in families]
     yield
-    for registry, names in before.items():
-        for name in set(registry.names()) - set(names):
-            del registry._members[name]
+    for registry, members in zip(families, before, strict=True):
+        registry._members = members
     for name in [m for m in sys.modules if m.startswith("tests.plugins.")]:
         del sys.modules[name]
 
@@ -223,26 +232,102 @@ def test_mechanism_is_legal_and_runs_at_every_size() -> None:
         assert block(torch.randn(2, 5, dim)).shape == (2, 5, dim)
 
 
-def test_plugin_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = EntryPoint("mine", "no_such_package.costs", "nas.costs")
-    monkeypatch.setattr("nas.registry.entry_points", lambda group: [broken])
-    registry: Registry[object] = Registry("cost", "nas.costs")
-    for _ in range(2):  # and again when it is asked again
-        with pytest.raises(ConfigError, match=r"'mine' of nas.costs .*no_such_package"):
-            registry.get("macs")
+GOOD = "from trial import FAMILY\nFAMILY.register('good')(1)\n"
+OFFER = "from trial import FAMILY\nFAMILY.register('own')(2)\n"
+FAULTS = {
+    "import no_such_package": "ModuleNotFoundError: No module named 'no_such_package'",
+    "raise SystemExit(3)": "SystemExit: 3",
+    "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "raise type('Odd', (BaseException,), {})('two\\nlines')": "Odd: two lines",
+    "def": "SyntaxError: ",
+    "FAMILY.register('good')(3)": "ConfigError: good and bad both have a trial 'good'",
+    "FAMILY.register('wrong')('a text')": "TypeError: ",
+}
+
+
+def install(folder: Path, points: str, version: str = "1.0", **modules: str) -> None:
+    """What pip would leave there of a package of plug-ins."""
+    info = folder / "plugins.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: plugins\nVersion: {version}\n")
+    (info / "entry_points.txt").write_text(points)
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(text)
+
+
+@pytest.fixture
+def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[int]]:
+    """An empty family of numbers, and a folder to install plug-ins of it in."""
+    trial: Any = ModuleType("trial")
+    trial.FAMILY = Registry("trial", "nas.trials", check=lambda member: member + 1)
+    monkeypatch.setitem(sys.modules, "trial", trial)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield trial.FAMILY
+    for name in ("good", "bad", "shared"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_broken_plugin_is_named_and_breaks_nothing_else(
+    text: str, family: Registry[int], tmp_path: Path
+) -> None:
+    points = "[nas.trials]\nfirst = good\nown = bad\n"
+    install(tmp_path, points, good=GOOD, bad=f"{OFFER}{text}\n")
+    named = "The plug-in 'own' of plugins 1.0, which offers names of nas.trials here"
+    complaint = f"{named}, is broken: {FAULTS[text]}"
+    with pytest.warns(NasWarning) as told:
+        assert dict(family) == {"good": 1}
+    assert [str(w.message).startswith(complaint) for w in told] == [True]
+    for _ in range(2):  # and again, without another warning
+        with pytest.raises(
+            ConfigError, match="there is no trial 'own'; expected one of good"
+        ) as no:
+            family["own"]
+        assert complaint in str(no.value)
+    assert [(p.name, p.members, bool(p.fault)) for p in family.plugins()] == [
+        ("first", ("good",), False),
+        ("own", (), True),
+    ]
+
+
+def test_what_a_broken_plugin_imported_of_another_one_stays(
+    family: Registry[int], tmp_path: Path
+) -> None:
+    points = "[nas.trials]\na = bad\nb = shared\n"
+    install(tmp_path, points, shared=GOOD, bad="import shared\nraise ValueError\n")
+    with pytest.warns(NasWarning, match="'a' of plugins"):
+        assert dict(family) == {"good": 1}
+    assert [p.members for p in family.plugins()] == [(), ("good",)]
+
+
+def test_a_persons_interrupt_is_no_fault_of_the_plugin(
+    family: Registry[int], tmp_path: Path
+) -> None:
+    text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
+    install(tmp_path, "[nas.trials]\na = bad\n", bad=text)
+    with pytest.raises(KeyboardInterrupt):
+        family.names()
+
+
+def test_a_mechanism_of_no_known_primitive_is_broken() -> None:
+    from nas.errors import GenomeError
+    from nas.mechanisms import MECHANISMS
+    from nas.mechanisms.base import dot_product, scored
+
+    MECHANISMS._check(mechanism("mha"))
+    for genome in (scored("no_such_score"), dot_product(kv_heads="some"), scored("softmax")):
+        with pytest.raises(GenomeError):
+            MECHANISMS._check(replace(mechanism("mha"), genome=genome))
 
 
 def test_installed_plugins_are_found_and_searched_with(tmp_path: Path) -> None:
     """As an installed package offers them: by entry points, from the command line."""
-    info = tmp_path / "plugins-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    install(tmp_path, ENTRY_POINTS)
     fields = "".join(f"{name}: {value}\n" for name, value in TINY.items())
     (tmp_path / "tiny.yaml").write_text(f"name: tiny\nkind: honest_pointer\n{fields}")
     (tmp_path / "space.yaml").write_text(SPACE)
 
-    def nas(*arguments: str) -> str:
+    def nas(*arguments: str, status: int = 0) -> tuple[str, str]:
         program = f"import sys; sys.path[:0] = [{str(ROOT)!r}, '.']; import nas.cli; nas.cli.main()"
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments],
@@ -251,13 +336,33 @@ def test_installed_plugins_are_found_and_searched_with(tmp_path: Path) -> None:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout, done.stderr
 
     options = ("--gens", "2", "--pop", "3", "--backend", "local", "--run", "r")
     nas("search", "--space", "space.yaml", "--algorithm", "hill-climbing", *options)
-    front = nas("front", "r", "--json")
+    front, _ = nas("front", "r", "--json")
     assert '"overconfidence"' in front
     assert '"cache_bytes_at_4096"' in front
     nas("export", "r/best", "-o", "best.dot", "--format", "dot")
     assert (tmp_path / "best.dot").read_text().startswith("digraph")
+
+    listed = json.loads(nas("plugins", "--json")[0])["groups"]
+    names = {p["name"]: p["members"] for group in listed for p in group["plugins"]}
+    assert names.pop("honest_pointer") == ["honest_pointer"]
+    assert names == {name: [name] for name in names}
+    assert set(names) >= {"pointer", "squared_score", "gated_attention", "plain", "dot"}
+
+    # Another version, and one plug-in broken: named, counted as an answer, and in nobody's way.
+    broken = ENTRY_POINTS.replace("tests.plugins.export", "no_such_module")
+    install(tmp_path, broken, version="2.0")
+    said, _ = nas("plugins", status=1)
+    assert "broken: ModuleNotFoundError: No module named 'no_such_module'" in said
+    assert re.search(r"nas\.mechanisms +gated_attention +plugins 2\.0 +gated_attention", said)
+    _, told = nas("resume", "r", "--gens", "3", "--backend", "local")
+    assert "plugins was 1.0 and is 2.0" in told
+    _, told = nas("export", "mha", "-o", "mha.py")
+    assert told.count("The plug-in 'dot' of plugins 2.0") == 1
+    _, told = nas("export", "mha", "-o", "mha.dot", "--format", "dot", status=2)
+    assert "there is no export format 'dot'" in told
+    assert told.count("The plug-in 'dot' of plugins 2.0") == 2

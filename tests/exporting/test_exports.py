@@ -125,12 +125,11 @@ def test_the_card_is_titled_by_name_else_by_formula() -> None:
 @pytest.fixture
 def _unexportable() -> Iterator[None]:
     names()  # all of ours are there before more are
-    before = dict(REGISTRY)
+    before = dict(REGISTRY._members)
     import_module("tests.exporting.unexportable")
     yield
     sys.modules.pop("tests.exporting.unexportable")
-    REGISTRY.clear()
-    REGISTRY.update(before)
+    REGISTRY._members = before
 
 
 @pytest.mark.usefixtures("_unexportable")

@@ -266,7 +266,7 @@ def test_parents_that_see_later_tokens_have_no_such_children() -> None:
 
 def test_a_space_can_demand_causality_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     seer = Mechanism("seer", LOOKS_AHEAD, "none", "")
-    monkeypatch.setattr("nas.mechanisms.MECHANISMS", {**MECHANISMS, "seer": seer})
+    monkeypatch.setitem(MECHANISMS._members, "seer", seer)
     free = changed("attention_v2", mechanisms=("mha", "seer"))
     space = changed("attention_v2", mechanisms=("mha", "seer"), causal=True)
     policy = load_policy(space.policy)
@@ -300,7 +300,7 @@ def test_readings_of_one_primitive_may_differ_in_role_and_kinds(
     signatures = {"uniform": both, "tanh": (*get("tanh").signatures[:1], *tanh)}
     for name, readings in signatures.items():
         found = replace(get(name), signatures=readings)
-        monkeypatch.setitem(REGISTRY, name, found)  # type: ignore[arg-type]
+        monkeypatch.setitem(REGISTRY._members, name, found)
     policy = own_policy(
         {"to": "output", "from": "input", "match": ".* aggregate transform*"},
         {

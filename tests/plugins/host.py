@@ -1,0 +1,72 @@
+"""A host: attention of a library of one's own, whose projections are called to_q, to_k and to_v."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.surgery.core import AttentionCore, HostSizes
+from nas.surgery.hosts import HOSTS
+
+
+class PlainAttention(nn.Module):
+    """Self-attention as many write it: (b, n, dim) to (b, n, dim)."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.dim, self.heads = dim, heads
+        for name in ("to_q", "to_k", "to_v", "to_out"):
+            self.add_module(name, nn.Linear(dim, dim))
+
+    def streams(self, x: Tensor) -> list[Tensor]:
+        """Queries, keys and values, (b, h, n, w)."""
+        parts: Any = self
+        found = (part(x) for part in (parts.to_q, parts.to_k, parts.to_v))
+        return [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in found]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend to all tokens."""
+        return self.to_out(
+            F.scaled_dot_product_attention(*self.streams(x)).transpose(1, 2).flatten(2)
+        )
+
+
+class SwappedPlainAttention(PlainAttention):
+    """The same with a mechanism between its projections."""
+
+    core: AttentionCore
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend to all tokens."""
+        out, _ = self.core(*self.streams(x), x, None, None)
+        return self.to_out(out.transpose(1, 2).flatten(2))
+
+
+@HOSTS.register("plain")
+class PlainHost:
+    """PlainAttention itself."""
+
+    about = "PlainAttention"
+
+    def recognises(self, module: nn.Module) -> bool:
+        """Whether it is one, or one swapped before."""
+        return type(module) in (PlainAttention, SwappedPlainAttention)
+
+    def measure(self, module: nn.Module) -> HostSizes:
+        """The sizes of its attention."""
+        assert isinstance(module, PlainAttention)
+        width = module.dim // module.heads
+        return HostSizes(module.dim, module.heads, module.heads, width, has_bias=True)
+
+    def install(self, module: nn.Module, core: AttentionCore) -> None:
+        """Let it attend by the core."""
+        module.__class__ = SwappedPlainAttention
+        module.core = core
+
+    def rehearse(self, module: nn.Module) -> None:
+        """Attend to a few tokens."""
+        assert isinstance(module, PlainAttention)
+        module(torch.zeros(1, 2, module.dim))
