@@ -8,7 +8,8 @@ from torch import nn
 
 from nas.kernels import fast_class
 from nas.primitives import Sizes
-from tests.contracts.test_primitives import CASES, Case, Inputs, build, call, causal, draw, padding
+from nas.testing.cases import Case, Inputs, build, call, causal, draw, padding
+from tests.contracts.test_primitives import CASES
 from tests.tensors import check_same, with_gradients
 
 FAST = [case for case in CASES if fast_class(case.primitive.module) is not case.primitive.module]

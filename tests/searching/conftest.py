@@ -15,10 +15,8 @@ import pytest
 from nas.costs import Setting
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
-from nas.mechanisms import seeds
 from nas.objectives import Objective
-from nas.searching.algorithm import ALGORITHMS, Materials
-from nas.searching.archive import Archive
+from nas.searching.algorithm import Materials
 from nas.searching.front_file import front_answer
 from nas.searching.judging import Judge
 from nas.searching.listener import Listener
@@ -38,39 +36,12 @@ from nas.store import (
     open_writer,
 )
 from nas.tasks import Data, Task, load_task
+from nas.testing.algorithms import OBJECTIVES, SIZES, SPACE, materials, proposer
 from nas.validation import Policy, load_policy
-from nas.variation import Variation
 
-SIZES = ModelSizes(32, 4, 2, 17)
 SESSION = Session("nas search", {"nas": "0.1"}, "a CPU")
-ACCURACY = Objective("accuracy", "max", "fraction", "", 1.0, 0.1, is_metric=True)
-LOSS = Objective("log_loss", "min", "nat", "", 0.0, 2.3, is_metric=True)
-MACS = Objective("macs", "min", "MAC", "", 0.0, 5e5, is_metric=False)
-PARAMS = Objective("params", "min", "count", "", 0.0, 5e4, is_metric=False)
+ACCURACY, MACS, LOSS, PARAMS = OBJECTIVES
 
-SPACE = SearchSpace.model_validate(
-    {
-        "name": "small",
-        "nodes": {"max": 7},
-        "primitives": {
-            "scaled_dot_product": {},
-            "bilinear": {},
-            "softmax": {},
-            "sigmoid": {},
-            "weighted_sum": {},
-            "gelu": {},
-            "layer_norm": {},
-        },
-        "projections": {
-            "has_wq": [True, False],
-            "has_wk": [True, False],
-            "q_heads": ["all", "1/2"],
-            "kv_heads": ["all", "1/2"],
-        },
-        "mechanisms": ["mha", "ssqa"],
-        "objectives": ["quality", "macs"],
-    }
-)
 # One chain, four projections on or off: 30 mechanisms and no more.
 TINY = SearchSpace.model_validate(
     {
@@ -187,29 +158,14 @@ class Kit:
     def judge(self, sizes: ModelSizes = SIZES) -> Judge:
         return Judge(self.policy, Setting(sizes, False, False, {}), ())
 
-    def materials(
-        self,
-        seed: int = 0,
-        population: int = 10,
-        space: SearchSpace = SPACE,
-        objectives: tuple[Objective, ...] = (ACCURACY, MACS),
-        most_trainings: float = math.inf,
-    ) -> Materials:
-        return Materials(
-            operators=Variation(space, self.policy),
-            mechanisms=tuple((m.name, m.genome) for m in seeds(space, self.policy)),
-            population=population,
-            objectives=objectives,
-            seed=seed,
-            judge=self.judge(),
-            archive=Archive(objectives, most_trainings=most_trainings),
-        )
+    def materials(self, most_trainings: float = math.inf, **changes: Any) -> Materials:
+        return materials(self.policy, most_trainings=most_trainings, **changes)
 
     def proposer(
         self, name: str, lag: int | None = None, repeats: bool = False, **changes: Any
     ) -> Proposer:
-        materials = self.materials(most_trainings=math.inf if repeats else 1, **changes)
-        return Proposer(ALGORITHMS.get(name)(materials), materials, lag=lag)
+        most = math.inf if repeats else 1
+        return proposer(name, lag, policy=self.policy, most_trainings=most, **changes)
 
     def proposal_of(self, told: Told) -> Proposal:
         """A proposal that asks for the same mechanism."""

@@ -16,7 +16,8 @@ from nas.errors import GenomeError, NasError
 from nas.genome import Genome
 from nas.sources import load_genome
 from nas.surgery import preview_swap, swap_attention
-from tests.surgery.swaps import cores, windowed
+from nas.testing.hosts import cores
+from tests.surgery.swaps import windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,8 @@ from nas.errors import NasError
 from nas.genome import Genome
 from nas.surgery import load_swapped, save_swapped, swap_attention
 from nas.surgery.files import RECORD, WEIGHTS
-from tests.surgery.swaps import cores, randomise, windowed
+from nas.testing.hosts import cores, randomise
+from tests.surgery.swaps import windowed
 from tests.surgery.test_hosts_transformers import build, inputs, output, tokens
 
 if TYPE_CHECKING:

@@ -14,8 +14,13 @@ from torchvision.models import VisionTransformer
 
 from nas.errors import NasError
 from nas.surgery import swap_attention
-from tests.surgery.swaps import TOLERANCE, assert_same, randomise, swapped
+from nas.testing.hosts import check_host, randomise, swapped
+from tests.surgery.swaps import TOLERANCE, assert_same
 
+HOSTED = {
+    "torch": nn.MultiheadAttention(32, 4, batch_first=True, dropout=0.2),
+    "timm": timm.layers.Attention(32, 4, qk_norm=True, norm_layer=nn.LayerNorm),
+}
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).triu(1)
 PADDING = torch.arange(7) >= torch.tensor([5, 7, 3])[:, None]
 NESTED = "ignore:The PyTorch API of nested tensors:UserWarning"
@@ -28,6 +33,12 @@ MASKS: list[dict[str, Any]] = [
     {"src_key_padding_mask": PADDING},
     {"mask": CAUSAL, "src_key_padding_mask": PADDING},
 ]
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_host(name: str) -> None:
+    x = torch.randn(2, 5, 32)
+    check_host(name, HOSTED[name], *([x] * 3 if name == "torch" else [x]))
 
 
 def encoder(**options: Any) -> nn.TransformerEncoder:

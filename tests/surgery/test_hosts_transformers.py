@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from nas.errors import NasError
 from nas.surgery import swap_attention
-from tests.surgery.swaps import TOLERANCE, assert_same, cores, randomise, swapped
+from nas.testing.hosts import cores, randomise, swapped
+from tests.surgery.swaps import TOLERANCE, assert_same
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,8 @@ from nas.errors import GenomeError, NasError, ViolationError
 from nas.mechanisms import MECHANISMS
 from nas.surgery import swap_attention
 from nas.surgery.preserving import difference, preserving, starting_at
-from tests.surgery.swaps import TOLERANCE, cores, qana
+from nas.testing.hosts import cores
+from tests.surgery.swaps import TOLERANCE, qana
 
 if TYPE_CHECKING:
     from collections.abc import Callable

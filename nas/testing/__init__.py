@@ -1,0 +1,28 @@
+"""A conformance kit: what members of a family promise, for packages of plug-ins to run on theirs.
+
+    from nas.testing import check_primitive
+
+    def test_squared_score() -> None:
+        check_primitive("squared_score")
+
+A check raises AssertionError with a sentence that names the promise that is broken, and what was
+found. Our own members are held to the same promises, in tests/contracts.
+"""
+
+from nas.testing.algorithms import check_algorithm
+from nas.testing.costs import check_cost
+from nas.testing.exports import check_export
+from nas.testing.hosts import check_host
+from nas.testing.mechanisms import check_mechanism
+from nas.testing.primitives import check_primitive
+from nas.testing.tasks import check_task
+
+__all__ = [
+    "check_algorithm",
+    "check_cost",
+    "check_export",
+    "check_host",
+    "check_mechanism",
+    "check_primitive",
+    "check_task",
+]

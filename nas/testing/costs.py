@@ -1,0 +1,60 @@
+"""What every cost promises: a number that a search can minimise."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from nas.canonical import canonicalise
+from nas.costs import COSTS, Setting
+from nas.mechanisms import MECHANISMS
+from nas.testing.algorithms import SIZES
+from nas.testing.promises import Promise, keep, require
+
+_SETTINGS: Final = (
+    Setting(SIZES, False, False, {}),
+    Setting(SIZES, True, True, {}, context=100),
+)
+
+
+def check_cost(name: str) -> None:
+    """Hold a cost that needs no calibration to its family's promises.
+
+    Raises:
+        AssertionError: a promise is broken; a sentence that says which.
+        ConfigError: there is no such cost.
+    """
+    COSTS.get(name)
+    keep(f"the cost {name}", PROMISES, name)
+
+
+def is_described(name: str) -> None:
+    """It has its name, a unit and a description."""
+    cost = COSTS.get(name)
+    require(cost.name == name, f"it is called {cost.name}")
+    require(cost.unit, "it has no unit")
+    require(cost.about, "it has no description")
+
+
+def is_a_number(name: str) -> None:
+    """It is finite and not below zero, and the same when it is asked again."""
+    cost = COSTS.get(name)
+    for setting in _SETTINGS:
+        for found in (MECHANISMS["mha"], MECHANISMS["uniform"], MECHANISMS["gqa"]):
+            one, two = (float(cost.of(found.genome, setting)) for _ in range(2))
+            require(math.isfinite(one) and one >= 0, f"{one} for {found.name}")
+            require(one == two, f"{one}, then {two} for {found.name}")
+
+
+def is_of_what_is_computed(name: str) -> None:
+    """A genome and its normal form cost the same."""
+    cost = COSTS.get(name)
+    for setting in _SETTINGS:
+        for mechanism in ("mha", "uniform", "gqa"):
+            genome = MECHANISMS[mechanism].genome
+            form = canonicalise(genome, setting.sizes, is_causal=setting.is_causal)
+            one, two = (float(cost.of(g, setting)) for g in (genome, form))
+            require(one == two, f"{one} and {two} for {mechanism}")
+
+
+PROMISES: Final[tuple[Promise, ...]] = (is_described, is_a_number, is_of_what_is_computed)

@@ -1,0 +1,252 @@
+"""What every mechanism promises as a block, whatever it computes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from nas.compiler import build_attention, make_plan, plain_source
+from nas.costs import attention_cost
+from nas.errors import GenomeError
+from nas.genome import Genome
+from nas.sources import load_genome
+from nas.testing.promises import Promise, keep, require, require_same
+
+_SIZES: Final = ((32, 4), (64, 8), (16, 1))  # dim and heads; the first at which it exists
+_OTHERS: Final = ((16, 4, 5), (96, 16, 1), (16, 1, 3))  # with tokens
+
+
+def check_mechanism(given: Genome | str, *, still: Collection[str] = ()) -> None:
+    """Hold a mechanism to what blocks promise: values, gradients, masks, samples, costs, files.
+
+    Args:
+        given: a genome, or a SOURCE string.
+        still: parameters that no gradient moves, by name; a constant added to all scores is one.
+
+    Raises:
+        AssertionError: a promise is broken; a sentence that says which.
+        GenomeError, ViolationError: it is no mechanism, or exists at no usual size.
+    """
+    genome = load_genome(given) if isinstance(given, str) else given
+    subject = f"the mechanism {given if isinstance(given, str) else genome.to_json()}"
+    _size(genome)
+    keep(subject, PROMISES, genome)
+    keep(subject, [trains_every_parameter], genome, still)
+
+
+def _size(genome: Genome) -> tuple[int, int]:
+    """Width and heads at which it exists."""
+    for dim, heads in _SIZES:
+        try:
+            build_attention(genome, dim, heads)
+        except GenomeError as error:
+            last = error
+        else:
+            return dim, heads
+    raise last
+
+
+def _block(genome: Genome, **options: Any) -> nn.Module:
+    """In float64 and away from its start, where zeros would hide what they multiply."""
+    torch.manual_seed(0)
+    block = build_attention(genome, *_size(genome), **options).double()
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return block
+
+
+def _draw(genome: Genome, batch: int, tokens: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    shape = batch, tokens, _size(genome)[0]
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _moved(x: Tensor, sample: int, token: int) -> Tensor:
+    """The same input with another token in one place."""
+    changed, generator = x.clone(), torch.Generator().manual_seed(2)
+    changed[sample, token] += torch.randn(x.shape[-1], generator=generator, dtype=x.dtype)
+    return changed
+
+
+def _padding(batch: int, tokens: int, count: int) -> Tensor:
+    """The last ``count`` tokens of the last sample are padding."""
+    mask = torch.zeros(batch, tokens, dtype=torch.bool)
+    mask[-1, tokens - count :] = True
+    return mask
+
+
+def _length(genome: Genome) -> int:
+    """A few tokens, or more than its window reaches."""
+    window = genome.visibility.window
+    return 7 if window is None else window + 8
+
+
+def _masks(genome: Genome, batch: int) -> Iterator[dict[str, Any]]:
+    """Masks of every kind; in one a query sees nothing."""
+    n = _length(genome)
+    allowed = torch.rand(n, n, generator=torch.Generator().manual_seed(4)) > 0.3
+    allowed[2] = False
+    padding = {"key_padding_mask": _padding(batch, n, 2)}
+    yield from ({}, padding, {"attn_mask": allowed}, {"attn_mask": allowed, **padding})
+    if not make_plan(genome).unsafe:
+        yield from ({"is_causal": True}, {"is_causal": True, **padding})
+
+
+def exists_at_other_sizes(genome: Genome) -> None:
+    """At every size that its shares divide it gives finite numbers, by the parameters counted."""
+    for dim, heads, tokens in _OTHERS:
+        try:
+            block = build_attention(genome, dim, heads)
+        except GenomeError:
+            continue
+        out = block(torch.randn(2, tokens, dim))
+        require(out.shape == (2, tokens, dim), f"the shape is {tuple(out.shape)}")
+        require(torch.isfinite(out).all(), f"not finite at {dim} features, {heads} heads")
+        said = attention_cost(genome, dim=dim, heads=heads, tokens=tokens).params
+        found = sum(p.numel() for p in block.parameters())
+        require(said == found, f"its cost says {said} parameters, the block has {found}")
+
+
+def equals_the_interpreter(genome: Genome) -> None:
+    """Its generated forms equal the interpreter in float64, gradients too, under every mask."""
+    dim, heads = _size(genome)
+    scope: dict[str, Any] = {"__name__": "written"}
+    exec(plain_source(genome, dim, heads), scope)  # noqa: S102 - what is exported
+    reference = _block(genome, reference=True)
+    blocks = {"fast form": _block(genome), "exported file": scope["Attention"]().double()}
+    state = {name: tensor.clone() for name, tensor in reference.state_dict().items()}
+    x = _draw(genome, 2, _length(genome))
+    for masks in _masks(genome, 2):
+        wanted = _gradients(reference, x, state, masks)
+        for name, block in blocks.items():
+            found = _gradients(block, x, state, masks)
+            for ours, theirs in zip(found, wanted, strict=True):
+                what = f"the {name} under {', '.join(masks) or 'no mask'}"
+                require_same(ours, theirs, what, 1e-9)
+
+
+def _gradients(
+    block: nn.Module, x: Tensor, state: dict[str, Tensor], masks: dict[str, Any]
+) -> list[Tensor]:
+    """The output, and the gradients of a weighted sum of it."""
+    block.load_state_dict(state)  # a gate may count its passes
+    x = x.clone().requires_grad_()
+    out = block(x, **masks)
+    above = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
+    leaves = [x, *block.parameters()]
+    found = torch.autograd.grad((out * above).sum(), leaves, allow_unused=True)
+    return [out, *(torch.zeros(()) if g is None else g for g in found)]
+
+
+def keeps_samples_apart(genome: Genome) -> None:
+    """Whatever changes in one sample changes no other, to the last bit."""
+    n = _length(genome)
+    block, x = _block(genome), _draw(genome, 3, n)
+    for masks in _masks(genome, 3):
+        before, after = block(x, **masks), block(_moved(x, 1, 3), **masks)
+        require(torch.equal(after[[0, 2]], before[[0, 2]]), "another sample changes")
+        require(not torch.equal(after[1], before[1]), "its own sample does not change")
+
+
+def lets_every_token_reach_another(genome: Genome) -> None:
+    """Every token that is not padding changes what another one gets."""
+    n = _length(genome)
+    block, x, hidden = _block(genome), _draw(genome, 2, n), _padding(2, n, 2)
+    before = block(x, key_padding_mask=hidden)
+    for sample, token in (~hidden).nonzero().tolist():
+        after = block(_moved(x, sample, token), key_padding_mask=hidden)
+        others = [t for t in range(n) if t != token and not hidden[sample, t]]
+        gap = (after - before)[sample, others].abs().max()
+        require(gap > 1e-6, f"token {token} reaches none")
+
+
+def hides_the_future(genome: Genome) -> None:
+    """A causal call hides later tokens and nothing else, or is refused."""
+    n = _length(genome)
+    block, x = _block(genome), _draw(genome, 1, n)
+    if make_plan(genome).unsafe:
+        try:
+            block(x, is_causal=True)
+        except ValueError:
+            return
+        raise AssertionError("it sees later tokens and takes causal calls")
+    before = block(x, is_causal=True)
+    for token in range(1, n):
+        after = block(_moved(x, 0, token), is_causal=True)
+        require_same(after[:, :token], before[:, :token], f"what comes before token {token}")
+        require((after - before)[:, token].abs().max() > 1e-6, f"token {token} sees not itself")
+    longer = block(torch.cat([x, _draw(genome, 1, 3, seed=5)], dim=1), is_causal=True)
+    require_same(longer[:, :n], before, "the beginning of a longer sequence", 1e-10)
+
+
+def takes_padding_as_absent(genome: Genome) -> None:
+    """Padding is as if it were not there."""
+    n = _length(genome)
+    block, x = _block(genome), _draw(genome, 2, n)
+    out = block(x, key_padding_mask=_padding(2, n, 3))[-1, : n - 3]
+    require_same(out, block(x[-1:, : n - 3])[0], "a padded sequence", 1e-10)
+
+
+def gives_nothing_where_nothing_is_seen(genome: Genome) -> None:
+    """A row that sees nothing gets zeros before W_O, and the other rows do not notice."""
+    n = _length(genome)
+    block: Any = _block(genome)
+    x = _draw(genome, 2, n).requires_grad_()
+    allowed = torch.ones(n, n, dtype=torch.bool)
+    allowed[2] = False
+    out = block(x, attn_mask=allowed)
+    nothing = block.wo.bias if genome.projections.has_wo else torch.zeros(x.shape[-1]).double()
+    require_same(out[:, 2], nothing.expand(2, -1), "the row")
+    rest = [t for t in range(n) if t != 2]
+    require_same(out[:, rest], block(x)[:, rest], "another row")
+    all_padding = torch.ones(2, n, dtype=torch.bool)
+    (out.square().sum() + block(x, key_padding_mask=all_padding).square().sum()).backward()
+    found = [t.grad for t in (x, *block.parameters()) if t.grad is not None]
+    require(all(bool(torch.isfinite(g).all()) for g in found), "a gradient is not finite")
+
+
+def trains_every_parameter(genome: Genome, still: Collection[str] = ()) -> None:
+    """A gradient reaches every parameter."""
+    block, x = _block(genome), _draw(genome, 2, _length(genome))
+    block(x).square().sum().backward()
+    named = block.named_parameters()
+    found = {name for name, p in named if p.grad is None or p.grad.norm() < 1e-10}
+    require(found == set(still), f"none reaches {sorted(found)}, expected {sorted(still)}")
+
+
+def starts_from_the_seed(genome: Genome) -> None:
+    """One seed gives one block, another seed another one where it has projections."""
+    x, outputs = _draw(genome, 2, _length(genome)).float(), []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        block = build_attention(genome, *_size(genome))
+        outputs.append(block(x))
+    require(torch.equal(outputs[0], outputs[1]), "two blocks of one seed differ")
+    is_drawn = any(True for _ in block.parameters())
+    require(not (is_drawn and torch.equal(outputs[0], outputs[2])), "two seeds give one block")
+
+
+def survives_pickle(genome: Genome) -> None:
+    """Genome and block are the same after a round trip by JSON and pickle."""
+    require(Genome.from_dict(genome.to_dict()) == genome, "the genome is another one")
+    block, x = _block(genome), _draw(genome, 2, _length(genome))
+    twin = pickle.loads(pickle.dumps(block))  # noqa: S301 - our own bytes
+    require(torch.equal(twin(x), block(x)), "the block computes something else")
+
+
+PROMISES: Final[tuple[Promise, ...]] = (
+    exists_at_other_sizes,
+    equals_the_interpreter,
+    keeps_samples_apart,
+    lets_every_token_reach_another,
+    hides_the_future,
+    takes_padding_as_absent,
+    gives_nothing_where_nothing_is_seen,
+    starts_from_the_seed,
+    survives_pickle,
+)

@@ -1,0 +1,187 @@
+"""What every task promises to those who train and search on it."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nas.canonical import canonicalise, digest
+from nas.evaluation.local import LocalEvaluator
+from nas.evaluation.trial import Evaluation, Trial, run_trials
+from nas.mechanisms import mechanism
+from nas.tasks import Data, ModelTask, Task, parse_task
+from nas.testing.promises import Promise, keep, require, require_same
+
+CPU: Final = torch.device("cpu")
+FAR: Final = 0.5  # of the way from chance to ideal
+
+
+def check_task(task: Task) -> None:
+    """Hold a task to its family's promises; a small one, since it is trained twice.
+
+    Raises:
+        AssertionError: a promise is broken; a sentence that says which.
+        DataError: its data cannot be had.
+    """
+    subject = f"the task {task.name!r} of {task.kind}"
+    data = task.load()
+    keep(subject, PROMISES, task, data)
+    for name, (model_task, its_data) in task.models(data).items():
+        keep(f"{subject}{f', {name},' if name else ''}", MODEL_PROMISES, model_task, its_data)
+
+
+class Mean(nn.Module):
+    """Stands where attention stands: the mean of what a token sees; notes what it is called with.
+
+    Attributes:
+        seen: of each call the tokens and features, and whether it was causal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[torch.Size, bool]] = []
+
+    def forward(
+        self, x: Tensor, is_causal: bool = False, key_padding_mask: Tensor | None = None
+    ) -> Tensor:
+        """The mean, (b, n, d) to (b, n, d)."""
+        self.seen.append((x.shape[1:], is_causal))
+        if key_padding_mask is not None:
+            x = x.masked_fill(key_padding_mask.unsqueeze(2), 0.0)
+        if not is_causal:
+            return x.mean(dim=1, keepdim=True).expand_as(x)
+        return x.cumsum(dim=1) / torch.arange(1, x.shape[1] + 1).view(1, -1, 1)
+
+
+def has_a_fingerprint(task: Task, data: Data) -> None:
+    """It is the same after a round trip by its file's form and pickle, and names change nothing."""
+    for again in (parse_task(task.to_dict(), "its copy"), pickle.loads(pickle.dumps(task))):  # noqa: S301
+        require(again == task, "a copy is another task")
+        require(again.fingerprint() == task.fingerprint(), "a copy has another fingerprint")
+    renamed = task.model_copy(update={"name": "other", "about": "other"})
+    require(renamed.fingerprint() == task.fingerprint(), "its name changes its fingerprint")
+
+
+def loads_the_same_data(task: Task, data: Data) -> None:
+    """Two loads give the same columns, equally long, and one digest."""
+    again = task.load()
+    require(again.digest == data.digest, f"digests {again.digest} and {data.digest}")
+    for side in ("train", "validation"):
+        for name, column in getattr(data, side).items():
+            other = getattr(again, side)[name]
+            require(np.array_equal(column, other), f"the column {name} of {side} differs")
+
+
+def names_its_metrics(task: Task, data: Data) -> None:
+    """Each metric's ideal is better than its chance, and no two have one name."""
+    metrics = task.metrics(data)
+    require(len({m.name for m in metrics}) == len(metrics) > 0, "expected some, each once")
+    for metric in metrics:
+        is_up = metric.ideal > metric.chance
+        require(is_up == (metric.direction == "max"), f"{metric.name} goes the other way")
+
+
+def trains_the_same_twice(task: Task, data: Data) -> None:
+    """Standard attention trains without a failure, and to the same numbers again."""
+    one, two = (_train(task, data) for _ in range(2))
+    require(one.is_ok, f"it failed: {one.error}")
+    require(one.metrics == two.metrics, f"{dict(one.metrics)}, then {dict(two.metrics)}")
+    names = {metric.name for metric in task.metrics(data)}
+    require(set(one.metrics) == names, f"measured are {sorted(one.metrics)}, named {sorted(names)}")
+
+
+def _train(task: Task, data: Data) -> Evaluation:
+    genome = canonicalise(mechanism("mha").genome)
+    evaluator = LocalEvaluator(task, data)
+    ((_, evaluation),) = run_trials(evaluator, [Trial(digest(genome), genome, 0)])
+    evaluator.close()
+    return evaluation
+
+
+def orders_its_examples(task: ModelTask, data: Data) -> None:
+    """An epoch's order names training examples, as many as it says, and repeats under a seed."""
+    size = task.epoch_size(data)
+    for epoch in (1, task.epochs):
+        one, same = (task.order(data, epoch, torch.Generator().manual_seed(3)) for _ in range(2))
+        require(torch.equal(one, same), "one seed gives two orders")
+        require(len(one) == size, f"{len(one)} examples, epoch_size says {size}")
+        is_inside = int(one.min()) >= 0 and int(one.max()) < data.count("train")
+        require(is_inside, "it names examples that there are not")
+        judged, most = task.judged(data, epoch), data.count("validation")
+        require(1 <= judged <= most, f"{judged} of {most} examples judge epoch {epoch}")
+
+
+def builds_models_from_the_seed(task: ModelTask, data: Data) -> None:
+    """A seed gives one model, with a slot for attention in each layer."""
+    models: list[Any] = [task.build_model(data, lambda _: Mean(), seed) for seed in (0, 0, 1)]
+    one, same, other = (torch.cat([p.flatten() for p in m.parameters()]) for m in models)
+    require(torch.equal(one, same), "two models of a seed differ")
+    require(not torch.equal(one, other), "two seeds give one model")
+    slots = models[0].attentions()
+    require(len(slots) == task.sizes.depth, f"{len(slots)} slots, {task.sizes.depth} layers")
+    require(all(isinstance(slot, Mean) for slot in slots), "a slot is not what was put there")
+
+
+def calls_attention_at_its_sizes(task: ModelTask, data: Data) -> None:
+    """Attention is called once a layer, with tokens of the sizes that the task names."""
+    model: Any = task.build_model(data, lambda _: Mean(), 0)
+    task.loss(model, task.examples(data, "train", CPU, torch.float32).batch(torch.arange(2)))
+    dim, _, _, tokens = task.sizes
+    for slot in model.attentions():
+        wanted = [(torch.Size((tokens, dim)), task.is_causal)]
+        require(slot.seen == wanted, f"called with {slot.seen}, expected {wanted}")
+
+
+def adds_up_over_batches(task: ModelTask, data: Data) -> None:
+    """Losses and tallies are sums: how examples are cut into batches changes nothing."""
+    (loss, targets, totals), other = (_judged(task, data, size) for size in (7, 5))
+    require(targets == other[1], f"{targets} targets, then {other[1]}")
+    require(math.isclose(loss, other[0], rel_tol=1e-4), f"losses {loss:.6g} and {other[0]:.6g}")
+    require_same(totals, other[2], "the tally", 1e-4)
+
+
+def starts_near_chance(task: ModelTask, data: Data) -> None:
+    """An untrained model scores near chance by the first metric."""
+    scores = task.score(_judged(task, data, 7)[2].tolist())
+    metric, *_ = task.metrics(data)
+    gap = abs(scores[metric.name] - metric.chance) / abs(metric.ideal - metric.chance)
+    said = f"{metric.name} is {scores[metric.name]:.3g}, chance is said to be {metric.chance:.3g}"
+    require(gap <= FAR, said)
+
+
+def _judged(task: ModelTask, data: Data, size: int) -> tuple[float, int, Tensor]:
+    """Loss, targets and tallies of the validation examples, cut into batches of a size."""
+    model = task.build_model(data, lambda _: Mean(), 0).eval()
+    examples = task.examples(data, "validation", CPU, torch.float32)
+    require(len(examples) == data.count("validation"), f"{len(examples)} validation examples")
+    totals = torch.zeros(task.num_tallies, dtype=torch.float64)
+    loss, targets = 0.0, 0
+    with torch.no_grad():
+        for chosen in torch.arange(len(examples)).split(size):
+            total, count = task.loss(model, examples.batch(chosen))
+            loss, targets = loss + float(total), targets + int(count)
+            tally = task.tally(model, examples.batch(chosen))
+            said = f"a tally of {len(tally)} numbers, num_tallies says {task.num_tallies}"
+            require(tally.shape == totals.shape, said)
+            totals += tally
+    return loss, targets, totals
+
+
+PROMISES: Final[tuple[Promise, ...]] = (
+    has_a_fingerprint,
+    loads_the_same_data,
+    names_its_metrics,
+    trains_the_same_twice,
+)
+MODEL_PROMISES: Final[tuple[Promise, ...]] = (
+    orders_its_examples,
+    builds_models_from_the_seed,
+    calls_attention_at_its_sizes,
+    adds_up_over_batches,
+    starts_near_chance,
+)
