@@ -1,0 +1,229 @@
+"""deploy/: scripts that go on wherever they were ended, and files that hold together."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # noqa: TID251 - a file with two documents, which nas.config does not read
+
+from nas.store import open_run
+
+ROOT = Path(__file__).resolve().parents[1]
+DEPLOY = ROOT / "deploy"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+MANIFEST = (DEPLOY / "rayjob.yaml").read_text()
+SLURM = (DEPLOY / "search.slurm").read_text()
+SPACE = """
+name: tiny
+nodes: {max: 5}
+primitives: {scaled_dot_product: {}, softmax: {}, weighted_sum: {}, gelu: {}}
+projections: {has_wq: [true, false], has_wk: [true, false], has_wv: [true, false]}
+mechanisms: [mha]
+objectives: [quality, macs]
+task: {name: vit-cifar10, image_size: 8, patch: 2, width: 16, depth: 1, heads: 2, epochs: 1,
+       train_images: 200, validation_images: 100, batch_size: 32}
+"""
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    """Put a command on PATH."""
+    path = folder / "bin" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def environment(folder: Path, **others: str) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", **others}
+
+
+def wait_for(happened: Any) -> None:
+    deadline = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_search_that_was_told_to_end_is_gone_on_with(tmp_path: Path) -> None:
+    program(
+        tmp_path,
+        "nas",
+        f"#!{sys.executable}\nimport sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from nas.cli import main\nmain()\n",
+    )
+    (tmp_path / "space.yaml").write_text(SPACE)
+    given = "mine --backend local -- --space space.yaml --data digits --gens 8 --pop 4"
+    command = [str(DEPLOY / "go-on"), *given.split()]
+    where = {"cwd": tmp_path, "env": environment(tmp_path, RUNS="here", OMP_NUM_THREADS="1")}
+    folder = tmp_path / "here" / "mine"
+
+    def has_trained() -> bool:
+        if not (folder / "run.sqlite").exists():
+            return False
+        with open_run(folder) as run:
+            return bool(run.evaluations())
+
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **where)
+    wait_for(has_trained)
+    started.send_signal(signal.SIGTERM)
+    _, err = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert b"`nas resume here/mine` goes on" in err
+    with open_run(folder) as run:
+        assert run.status == "stopped"
+        num_trained = len(run.evaluations())
+    done = subprocess.run(command, capture_output=True, text=True, check=True, **where)
+    assert f"{num_trained} recorded already" in done.stdout
+    with open_run(folder) as run:
+        assert [past.ended is not None for past in run.sessions()] == [True, True]
+        assert run.status == "finished"
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> dict[str, Any]:
+    """A folder to hand a job in from, with commands that note how they are called."""
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    note = f'#!/bin/bash\necho "$(basename "$0") $*" >> {tmp_path}/calls\n'
+    for name in ("srun", "scontrol", "ray"):
+        program(tmp_path, name, note)
+    # Ends some time after it is told to, as nas does.
+    waits = 'trap "sleep 0.3; echo nas ended >> calls; exit 130" TERM\nfor _ in $(seq 600); do\n'
+    program(tmp_path, "nas", f'{note}[ -z "$STATUS" ] || exit $STATUS\n{waits}sleep 0.1\ndone\n')
+    given = {"JOB_ID": "77", "JOB_NUM_NODES": "3", "CPUS_PER_TASK": "16"}
+    slurm = {f"SLURM_{name}": value for name, value in given.items()}
+    own = environment(tmp_path, **slurm, SLURM_SUBMIT_DIR=str(tmp_path), RUN="mine", STATUS="")
+    return {"cwd": tmp_path, "env": own}
+
+
+def calls(batch: dict[str, Any]) -> list[str]:
+    path = batch["cwd"] / "calls"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_slurm_queues_a_job_again_whose_time_is_over(batch: dict[str, Any]) -> None:
+    job = subprocess.Popen(["bash", DEPLOY / "search.slurm", "--space", "x"], **batch)
+    wait_for(lambda: any(line.startswith("nas") for line in calls(batch)))
+    time.sleep(0.3)  # the trap comes after the command
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=60) == 143
+    *_, ended, requeued = calls(batch)
+    assert (ended, requeued) == ("nas ended", "scontrol requeue 77")
+
+
+def test_slurm_starts_head_and_workers_then_nas(batch: dict[str, Any]) -> None:
+    batch["env"]["STATUS"] = "3"
+    job = subprocess.run(["bash", DEPLOY / "search.slurm", "--space", "x"], **batch, check=False)
+    assert job.returncode == 3  # of nas; nothing is queued again
+    head = subprocess.run(["hostname"], capture_output=True, text=True, check=True).stdout.strip()
+    wait_for(lambda: len(calls(batch)) >= 4)
+    found = "\n".join(sorted(calls(batch)))
+    assert f"nas search --run mine --runs runs --ray-address {head}:20077 --space x" in found
+    assert re.search(rf"--nodes=1 .*--nodelist={head} ray start --head --port=20077 ", found)
+    assert re.search(rf"--nodes=2 .*--exclude={head} ray start --address={head}:20077 ", found)
+    assert "scontrol" not in found
+    (batch["cwd"] / "runs" / "mine").mkdir(parents=True)
+    (batch["cwd"] / "runs" / "mine" / "run.sqlite").touch()
+    subprocess.run(["bash", DEPLOY / "search.slurm", "--space", "x"], **batch, check=False)
+    assert f"nas resume mine --runs runs --ray-address {head}:20077" in calls(batch)
+
+
+@pytest.mark.parametrize("script", ["deploy/go-on", "deploy/search.slurm", ".ci/run"])
+def test_shell_scripts_are_sound(script: str) -> None:
+    checker = Path(sys.executable).with_name("shellcheck")
+    subprocess.run([checker if checker.exists() else "shellcheck", ROOT / script], check=True)
+
+
+def test_the_dockerfile_is_sound() -> None:
+    checker = Path(sys.executable).with_name("hadolint")
+    found = checker if checker.exists() else "hadolint"
+    subprocess.run([found, DEPLOY / "Dockerfile"], check=True)
+
+
+def test_the_image_installs_as_readme_does_and_runs_as_nobody_special() -> None:
+    text = (ROOT / "README.md").read_text()
+    install = re.search(r"^(python3 -m venv .*? -e \.) && ", text, re.MULTILINE)
+    assert install is not None
+    assert install[1] in DOCKERFILE
+    lines = [line for line in DOCKERFILE.splitlines() if re.match("[A-Z]+ ", line)]
+    assert lines.index("USER 1000") < next(i for i, x in enumerate(lines) if x.startswith("COPY"))
+    for word in ("ENTRYPOINT", "CMD"):  # the form without a shell, which would keep signals
+        assert json.loads(next(x for x in lines if x.startswith(word)).removeprefix(word))
+
+
+def test_the_image_holds_what_building_the_package_reads() -> None:
+    lines = re.findall(r"^COPY --chown=nas (.*) \S+$", DOCKERFILE, re.MULTILINE)
+    copied = [name for line in lines for name in line.split()]
+    assert all((ROOT / name).exists() for name in copied)
+    assert {"pyproject.toml", "README.md", "LICENSE", "nas"} <= set(copied)
+    text = (ROOT / "pyproject.toml").read_text()
+    included = re.findall(r'^(\w+) = "nas/_data', text, re.MULTILINE)
+    assert set(included) <= set(copied)
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {f"!{name}" for name in copied} <= set(allowed)
+    assert "*" in allowed
+
+
+def test_the_manifest_is_a_ray_job() -> None:
+    """Fields as KubeRay's schema of ray.io/v1 has them; strings where it wants strings."""
+    job, claim = yaml.safe_load_all(MANIFEST)
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    assert set(job["spec"]) <= {
+        "entrypoint", "submissionMode", "backoffLimit", "shutdownAfterJobFinishes",
+        "ttlSecondsAfterFinished", "activeDeadlineSeconds", "rayClusterSpec", "suspend",
+    }  # fmt: skip
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["enableInTreeAutoscaling"] is True
+    (workers,) = cluster["workerGroupSpecs"]
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    for group in (cluster["headGroupSpec"], workers):
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        pod = group["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert f"USER {pod['securityContext']['runAsUser']}" in DOCKERFILE
+        (container,) = pod["containers"]
+        assert {"cpu", "memory"} == set(container["resources"]["requests"])
+    (volume,) = cluster["headGroupSpec"]["template"]["spec"]["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    (mount,) = cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert f"RUNS={mount['mountPath']}" in DOCKERFILE
+    assert mount["name"] == volume["name"]
+
+
+def test_commands_give_options_that_there_are() -> None:
+    from typer.main import get_command
+
+    from nas.cli import COMMANDS
+    from nas.cli.app import app
+
+    for module in COMMANDS:
+        __import__(f"nas.cli.{module}")
+    known: Any = get_command(app)
+    search, resume = (
+        {option for p in known.commands[name].params for option in p.opts}
+        for name in ("search", "resume")
+    )
+    job, _ = yaml.safe_load_all(MANIFEST)
+    page = (ROOT / "docs" / "deploying.md").read_text()
+    lines = [job["spec"]["entrypoint"], *re.findall(r"search\.slurm (--.*)", SLURM + page)]
+    assert len(lines) == 4
+    for line in lines:
+        both, separator, alone = line.rpartition(" -- ")
+        given = [w for w in shlex.split(both) if w.startswith("--")]
+        assert set(given) <= search & resume, line
+        assert {w for w in shlex.split(alone) if w.startswith("--")} <= search, line
+        assert separator or not given
+
+
+def test_scripts_can_be_executed() -> None:
+    assert shutil.which("go-on", path=str(DEPLOY)) == str(DEPLOY / "go-on")
