@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 import torch
@@ -50,10 +50,10 @@ def _size(genome: Genome) -> tuple[int, int]:
     raise last
 
 
-def _block(genome: Genome, **options: Any) -> nn.Module:
+def _block(genome: Genome, make: Callable[[], nn.Module] | None = None) -> nn.Module:
     """In float64 and away from its start, where zeros would hide what they multiply."""
     torch.manual_seed(0)
-    block = build_attention(genome, *_size(genome), **options).double()
+    block = (make() if make else build_attention(genome, *_size(genome))).double()
     with torch.no_grad():
         for parameter in block.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -113,13 +113,20 @@ def exists_at_other_sizes(genome: Genome) -> None:
 
 
 def equals_the_interpreter(genome: Genome) -> None:
-    """Its generated forms equal the interpreter in float64, gradients too, under every mask."""
+    """Its generated forms equal the interpreter, gradients too; the exported one in its start.
+
+    In float64, under every mask.
+    """
     dim, heads = _size(genome)
     scope: dict[str, Any] = {"__name__": "written"}
     exec(plain_source(genome, dim, heads), scope)  # noqa: S102 - what is exported
-    reference = _block(genome, reference=True)
-    blocks = {"fast form": _block(genome), "exported file": scope["Attention"]().double()}
+    reference = _block(genome, lambda: build_attention(genome, dim, heads, reference=True))
+    blocks = {"fast form": _block(genome), "exported file": _block(genome, scope["Attention"])}
     state = {name: tensor.clone() for name, tensor in reference.state_dict().items()}
+    own = blocks["exported file"].state_dict()
+    require(list(own) == list(state), f"the exported file has the parameters {', '.join(own)}")
+    is_same = all(torch.equal(own[key], state[key]) for key in own)
+    require(is_same, "the exported file starts elsewhere")
     x = _draw(genome, 2, _length(genome))
     for masks in _masks(genome, 2):
         wanted = _gradients(reference, x, state, masks)

@@ -74,11 +74,6 @@ def check_equal(genome: Genome, dim: int = 32, heads: int = 8, n: int = 9) -> No
             check_same(ours, results[0])
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_mechanisms_equal_the_interpreter(name: str) -> None:
-    check_equal(MECHANISMS[name].genome)
-
-
 @pytest.mark.parametrize("space", ["attention_v1", "attention_v2"])
 def test_random_genomes_equal_the_interpreter(space: str) -> None:
     for genome in random_genomes(space, 100, seed=7):
