@@ -63,6 +63,8 @@ class ActorPool:
         self._arrived: SimpleQueue[Future[Any]] = SimpleQueue()
         self._gone: set[str] = set()  # nodes, like those below
         self._refused: set[str] = set()
+        # Through ray:// nothing but its proxy is reached from here.
+        self._is_near = not ray.util.client.ray.is_connected()
         self._head = _Head(ray.get_runtime_context().gcs_address)
 
     def start(self) -> tuple[Any, Any]:
@@ -78,7 +80,8 @@ class ActorPool:
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
         """What Ray has called back with, or nothing after some seconds: the head is looked at."""
-        self._head.check()
+        if self._is_near:
+            self._head.check()
         seconds = PROBE_SECONDS if timeout is None else min(timeout, PROBE_SECONDS)
         found = []
         with suppress(Empty):
@@ -128,7 +131,8 @@ class ActorPool:
             return True
         if node not in self._gone:
             known = next((n for n in ray.nodes() if n["NodeID"] == node and n["Alive"]), None)
-            if not (known and _listens(known["NodeManagerAddress"], known["NodeManagerPort"])):
+            where = (known["NodeManagerAddress"], known["NodeManagerPort"]) if known else None
+            if where is None or (self._is_near and not _listens(*where)):
                 self._gone.add(node)
         return node in self._gone
 
@@ -142,8 +146,13 @@ class _Head:
     """The head of a cluster: whether it can still be reached."""
 
     def __init__(self, address: str) -> None:
-        self._address, self._seen, self._asked = address, time.monotonic(), time.monotonic()
-        self.is_there = True
+        self._address, self._asked = address, time.monotonic()
+        self._gone_since: float | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it answered last."""
+        return self._gone_since is None
 
     def check(self) -> None:
         """Look now and then.
@@ -156,13 +165,15 @@ class _Head:
             return
         self._asked = now
         host, _, port = self._address.rpartition(":")
-        self.is_there = _listens(host.strip("[]"), int(port))
-        if self.is_there:
-            self._seen = now
-        elif now - self._seen >= _HEAD_SECONDS:
+        if _listens(host.strip("[]"), int(port)):
+            self._gone_since = None
+            return
+        self._gone_since = self._gone_since or now
+        if now - self._gone_since >= _HEAD_SECONDS:
             raise DeviceError(
                 f"the head of the Ray cluster at {self._address} has not answered for "
-                f"{now - self._seen:.0f} s: finished trainings are kept; go on when there is one."
+                f"{now - self._gone_since:.0f} s: what was recorded is kept; go on when there is "
+                "one."
             )
 
 

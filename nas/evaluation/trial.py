@@ -26,7 +26,7 @@ Reason: TypeAlias = Literal[
 ]
 
 Kind: TypeAlias = Literal[
-    "preempted", "node", "memory", "process", "error", "refused", "waiting", "back", "head"
+    "preempted", "node", "memory", "process", "error", "refused", "waiting", "back"
 ]
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
@@ -157,7 +157,7 @@ class Incident:
     Attributes:
         kind: how a worker was lost ("preempted", its "node", its "memory", its "process" alone);
             or an "error" of a training that is tried again in another worker; a worker that was
-            "refused"; "waiting" for any worker, who is "back"; no word from the cluster's "head".
+            "refused"; "waiting" for any worker, who is "back".
         text: a sentence.
         worker: host and process id, where one is meant and known.
         key, repeat: of the trial that is begun again, if any.

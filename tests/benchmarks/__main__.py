@@ -110,7 +110,7 @@ def _options() -> argparse.Namespace:
     of_chaos = parser.add_argument_group("of chaos")
     of_chaos.add_argument("--kills", type=int, default=10, help="nodes killed")
     of_chaos.add_argument("--period", type=float, default=20.0, help="seconds between them")
-    of_chaos.add_argument("--gens", type=int, default=10, help="of 12 trainings each")
+    of_chaos.add_argument("--gens", type=int, default=12, help="of 12 trainings each")
     of_fuzz = parser.add_argument_group("of fuzz")
     of_fuzz.add_argument("--inputs", type=int, default=20_000)
     of_fuzz.add_argument("--seed", type=int, default=0)
