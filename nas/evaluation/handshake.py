@@ -53,7 +53,7 @@ class Identity:
         if self.torch != other.torch:
             return f"torch {self.torch}, and here it is {other.torch}"
         if missing := sorted(other.members - self.members):
-            return f"no {', '.join(missing)}: install the plug-in there"
+            return f"no {', '.join(missing)}: install the plug-in there, and define it in a module"
         return ""
 
 
