@@ -140,12 +140,13 @@ class Evaluation:
             return cls(
                 **{
                     **data,
+                    **{name: kind(data[name]) for name, kind in _KINDS.items() if name in data},
                     "metrics": _numbers(data["metrics"]),
-                    "budget": Budget(**data["budget"]),
+                    "budget": _budget(data["budget"]),
                     "reports": tuple(_report(found) for found in data["reports"]),
                 }
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             fault = f"{type(error).__name__}: {error}"
             raise RunError(f"this is no evaluation record ({fault}).") from error
 
@@ -227,9 +228,35 @@ def training_seed(run_seed: int, key: str, repeat: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"it took {seconds} seconds")
+    return seconds
+
+
+# What the fields of an evaluation are beside metrics, budget and reports.
+_KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "seed": int,
+    "wall_seconds": _seconds,
+    "core_seconds": _seconds,
+    "peak_memory_bytes": int,
+    "worker": str,
+    "hardware": str,
+    "execution": str,
+    "error": lambda found: None if found is None else str(found),
+}
+
+
+def _budget(data: Mapping[str, Any]) -> Budget:
+    epochs, examples = int(data["epochs"]), int(data["examples"])
+    return Budget(**{**data, "epochs": epochs, "examples": examples})
+
+
 def _report(data: Mapping[str, Any]) -> Report:
-    metrics, loss = _numbers(data["metrics"]), float(data["train_loss"])
-    return Report(**{**data, "metrics": metrics, "train_loss": loss})
+    numbers = {name: float(data[name]) for name in ("train_loss", "core_seconds")}
+    metrics = _numbers(data["metrics"])
+    return Report(**{**data, **numbers, "epoch": int(data["epoch"]), "metrics": metrics})
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

@@ -31,6 +31,8 @@ def read_weights(kept: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, st
     """
     layers: dict[int, dict[str, Tensor]] = {}
     try:
+        if not kept.is_file():  # a pipe, which would never end
+            raise FileNotFoundError
         with safe_open(kept, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 - it is no mapping
                 if found := re.fullmatch(r"layers\.(\d{1,9})\.(.+)", name):

@@ -95,6 +95,8 @@ def _weights(run: Run) -> Iterator[str]:
         return
     for path in paths:
         try:
+            if not path.is_file():
+                raise FileNotFoundError
             with safe_open(path, framework="np") as file:
                 file.keys()
         except (OSError, SafetensorError) as error:

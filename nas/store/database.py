@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WAIT_SECONDS: Final = 10.0
-DAMAGED: Final = re.compile("no such (table|column)|Could not decode")
+DAMAGED: Final = "Could not decode"
 
 
 class Database:
@@ -143,9 +143,18 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: written with schema {found} of {whose}; this one reads schema "
             f"{schema.VERSION} alone. {what}"
         )
+    # With tables that are strict as ours, the check finds every value of the wrong kind.
+    made = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    if not {*map(_bare, schema.TABLES)} <= {_bare(row[0]) for row in made}:
+        raise sqlite3.DatabaseError("its tables are not those that it was made with")
     fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if fault != "ok":
         raise sqlite3.DatabaseError(" ".join(str(fault).replace("*", "").split()))
+
+
+def _bare(statement: str) -> str:
+    """A statement without comments and line ends."""
+    return " ".join(re.sub("--[^\n]*", "", statement).split())
 
 
 @contextlib.contextmanager
@@ -156,7 +165,7 @@ def _explained(path: Path) -> Iterator[None]:
     except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
         raise
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if isinstance(error, sqlite3.OperationalError) and not DAMAGED.search(str(error)):
+        if isinstance(error, sqlite3.OperationalError) and DAMAGED not in str(error):
             raise RunError(
                 f"{path}: cannot be used ({error}). Check that the folder exists, that you may "
                 "write to it and that its disk is not full."

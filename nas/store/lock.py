@@ -25,6 +25,7 @@ LOCK_FILE: Final = "lock"
 # Whoever asks `is_held` has the lock for an instant: a writer asks a few times before it gives up.
 ATTEMPTS: Final = 5
 PAUSE_SECONDS: Final = 0.05
+FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 _held: set[Path] = set()
 
@@ -53,13 +54,14 @@ def acquire(folder: Path) -> Lock:
     Raises:
         RunError: another process (or this one) writes the run, or the folder is not writable.
     """
-    path = (folder / LOCK_FILE).resolve()
+    path = folder.resolve() / LOCK_FILE
     holder = {"pid": os.getpid(), "host": socket.gethostname()}
     if path in _held:
         raise _refusal(folder, holder)
     try:
         with contextlib.ExitStack() as on_error:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            # Through a link that lies there somebody else's file would be written.
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | FLAGS, 0o644)
             on_error.callback(os.close, handle)
             if not _try(handle):
                 raise _refusal(folder, _read(handle))
@@ -76,11 +78,11 @@ def acquire(folder: Path) -> Lock:
 
 def is_held(folder: Path) -> bool:
     """Whether a living process writes the run."""
-    path = (folder / LOCK_FILE).resolve()
+    path = folder.resolve() / LOCK_FILE
     if path in _held:
         return True
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | FLAGS)
     except OSError:
         return False
     try:

@@ -7,6 +7,7 @@ sort as text and a person can read them; tuples and mappings are JSON. No SQL is
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
@@ -110,7 +111,7 @@ def incident_from_row(row: Row) -> Incident:
 def estimate_from_row(row: Row) -> Estimate:
     """A row of ``estimates`` whose JSON is read."""
     means, errors = floats(row["means"]), floats(row["errors"])
-    return Estimate(row["key"], means, errors, row["p"], bool(row["is_member"]))
+    return Estimate(row["key"], means, errors, _finite(row["p"]), bool(row["is_member"]))
 
 
 def parse(found: Sequence[Row], *names: str) -> None:
@@ -136,8 +137,8 @@ def generation_from_row(
     return Generation(
         number=number,
         finished=to_datetime(row["finished"]),
-        hypervolume=row["hypervolume"],
-        best=row["best"],
+        hypervolume=_finite(row["hypervolume"]),
+        best=None if row["best"] is None else _finite(row["best"]),
         counts=counts[number],
         front=tuple(digest for *_, digest in sorted(fronts.get(number, ()))),
     )
@@ -150,7 +151,7 @@ def numbers(column: str) -> dict[str, float]:
 
 def floats(values: Mapping[str, Any]) -> dict[str, float]:
     """Names and numbers as they were read."""
-    return {str(name): float(value) for name, value in values.items()}
+    return {str(name): _finite(value) for name, value in values.items()}
 
 
 def text(value: str) -> str:
@@ -172,10 +173,18 @@ def to_datetime(moment: str) -> datetime:
 
 
 def _objective(data: Row) -> Objective:
-    ends = {name: float(data[name]) for name in ("ideal", "reference")}
+    ends = {name: _finite(data[name]) for name in ("ideal", "reference")}
     if data["direction"] not in {"max", "min"}:
         raise ValueError(f"an objective's direction is {data['direction']!r}")
-    return Objective(**{**data, **ends})
+    words = {name: str(data[name]) for name in ("name", "unit", "about")}
+    return Objective(**{**data, **ends, **words, "is_metric": bool(data["is_metric"])})
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a number is {number}")
+    return number
 
 
 def _cell(value: Any) -> Any:

@@ -8,6 +8,7 @@ the worker's and is not read here.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -52,6 +53,8 @@ class FrontWeights:
         path = weights_path(self._folder, key)
         try:
             path.parent.mkdir(exist_ok=True)
+            if path.parent.is_symlink():
+                raise OSError(errno.ELOOP, "a link leads out of the run")
             write_whole(path, evaluation.weights)
         except OSError as error:
             raise RunError(
@@ -61,8 +64,8 @@ class FrontWeights:
 
     def tidy(self, wanted: Iterable[str]) -> None:
         """Remove the files of all keys but these."""
-        names = {f"{key}{SUFFIX}" for key in wanted}
-        for path in (self._folder / WEIGHTS).glob("*"):
-            if path.name not in names:
+        names, folder = {f"{key}{SUFFIX}" for key in wanted}, self._folder / WEIGHTS
+        for path in folder.glob("*"):
+            if path.name not in names and not folder.is_symlink():
                 with contextlib.suppress(OSError):
                     path.unlink()

@@ -152,6 +152,8 @@ def load_table(name_or_path: str) -> Table:
                 f"of {', '.join(tables())}, or a file."
             )
     try:
+        if path.exists() and not path.is_file():  # a pipe, which would never end
+            raise OSError("no regular file")
         with gzip.open(path) as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:

@@ -98,3 +98,20 @@ def test_what_reads_trials_imports_no_torch():
         "sys; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"wall_seconds": "long"},
+        {"seed": None},
+        {"peak_memory_bytes": []},
+        {"budget": {"epochs": "x", "examples": 1, "precision": "float32"}},
+        {"reports": [{"epoch": 1, "train_loss": 1.0, "metrics": {}, "core_seconds": "x"}]},
+    ],
+)
+def test_a_record_with_a_value_of_another_kind_is_none(changes: dict[str, object]) -> None:
+    data = make_evaluation().to_dict()
+    assert Evaluation.from_dict(data).to_dict() == data
+    with pytest.raises(RunError, match="no evaluation record"):
+        Evaluation.from_dict(data | changes)

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from nas.cli import COMMANDS, main
 from nas.errors import NasError
 from nas.text import printable
-from tests.fuzzing.records import _run
+from tests.fuzzing.records import copy_run
 from tests.fuzzing.values import Rng, edited, hostile
 
 # Each with arguments that are well; what trains asks for data that are there.
@@ -68,10 +68,7 @@ def arguments(rng: Rng, folder: Path) -> Callable[[], object]:
     given = [text.replace("\0", "")[:5000] for text in given]
     if any(word in " ".join(given) for word in LEFT_OUT) or "runs" in given[1:]:
         given = ["front", given[-1]]
-    runs = folder / "runs"
-    runs.mkdir(exist_ok=True)
-    with contextlib.suppress(OSError):
-        (runs / "example").symlink_to(_run())
+    copy_run(folder)
     return partial(_typed, given, folder)
 
 

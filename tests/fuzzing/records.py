@@ -42,7 +42,7 @@ TABLES: Final = (
 
 def database(rng: Rng, folder: Path) -> Work:
     """A run database whose values are others, whose rows are lost, whose bytes are damaged."""
-    own = _copy(folder)
+    own = copy_run(folder)
     path = own / "run.sqlite"
     match rng.integers(10):
         case 0 | 1:
@@ -56,14 +56,15 @@ def database(rng: Rng, folder: Path) -> Work:
 
 def report(rng: Rng, folder: Path) -> Work:
     """A record whose texts are hostile, shown as a page: nothing of them is markup there."""
-    own = _copy(folder)
+    own = copy_run(folder)
     with contextlib.closing(sqlite3.connect(own / "run.sqlite", isolation_level=None)) as opened:
         for _ in range(int(rng.integers(1, 6))):
             _spoil(opened, rng, only_text=True)
     return partial(_page, own)
 
 
-def _copy(folder: Path) -> Path:
+def copy_run(folder: Path) -> Path:
+    """A whole run in ``runs/example``."""
     own = folder / "runs" / "example"
     shutil.rmtree(own, ignore_errors=True)
     shutil.copytree(_run(), own)

@@ -90,7 +90,6 @@ def test_database_with_a_value_that_cannot_be_is_one_sentence(folder, samples, c
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("DROP TABLE trials", r"is damaged or no run database .no such table"),
         ("UPDATE run SET started = CAST(x'ff' AS TEXT)", "is damaged"),
         ("UPDATE run SET started = 'noon'", "record that cannot be read"),
         ("UPDATE sessions SET started = '0000-99-99'", "record that cannot be read"),
@@ -103,6 +102,12 @@ def test_database_with_a_value_that_cannot_be_is_one_sentence(folder, samples, c
         ("UPDATE trials SET metrics = '{}'", "record that cannot be read"),
         ("INSERT INTO generations VALUES (0, 0.5, 0.5, '2026-03-01T12:00')", "cannot be read"),
         ("UPDATE run SET objectives = '[{}]'", "record that cannot be read"),
+        (
+            "INSERT INTO generations VALUES (0, 9e999, 0.5, '2026-03-01T12:00:00+00:00')",
+            "a number is inf",
+        ),
+        ("UPDATE trials SET wall_seconds = 9e999", "it took inf seconds"),
+        ("UPDATE proposals SET costs = '{\"macs\": NaN}'", "a number is nan"),
         ("UPDATE run SET objectives = '[]'", "record that cannot be read"),
         ("UPDATE run SET calibration = '7'", "record that cannot be read"),
         (
@@ -120,6 +125,21 @@ def test_database_with_a_spoilt_record_is_one_sentence(folder, statement, words)
 
     with open_run(folder) as run, pytest.raises(RunError, match=words):
         read_all()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE sqlite_schema SET sql = replace(sql, ' STRICT', '')",
+        "UPDATE sqlite_schema SET sql = replace(sql, 'wall_seconds REAL', 'wall_seconds TEXT')",
+        "UPDATE sqlite_schema SET sql = CAST(x'ff' AS TEXT) WHERE name = 'trials'",
+        "DROP TABLE trials",
+    ],
+)
+def test_database_whose_tables_would_hold_anything_is_refused(folder, samples, statement):
+    change(folder, "PRAGMA writable_schema = ON", statement)
+    for message in refusals(folder, samples):
+        assert "is damaged or no run database" in message
 
 
 def test_database_without_its_sessions_is_read(folder):

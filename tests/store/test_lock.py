@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nas.errors import RunError
-from nas.store import lock
+from nas.store import lock, open_writer
 
 ASK = "import sys; from pathlib import Path; from nas.store import lock; "
 ASK += "print(lock.is_held(Path(sys.argv[1])))"
@@ -51,3 +52,23 @@ def test_lock_of_a_crash_is_taken_over_whatever_it_holds(tmp_path):
 def test_lock_in_a_folder_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(RunError, match="cannot be locked for writing"):
         lock.acquire(tmp_path / "nowhere")
+
+
+def test_lock_is_not_written_through_a_planted_link(new_run, samples, tmp_path):
+    new_run().close()
+    folder, other = tmp_path / "runs" / "one", tmp_path / "other"
+    other.write_text("somebody else's")
+    (folder / "lock").unlink()
+    (folder / "lock").symlink_to(other)
+    with pytest.raises(RunError, match="cannot be locked for writing"):
+        open_writer(folder, samples.session)
+    assert other.read_text() == "somebody else's"
+    assert not lock.is_held(folder)
+
+
+def test_a_pipe_in_the_locks_place_is_not_waited_for(new_run, tmp_path):
+    new_run().close()
+    folder = tmp_path / "runs" / "one"
+    (folder / "lock").unlink()
+    os.mkfifo(folder / "lock")
+    assert not lock.is_held(folder)

@@ -285,3 +285,16 @@ def test_this_session_names_versions_and_hardware():
     assert (session.command, session.workers) == ("nas search", 3)
     assert {"python", "torch"} <= session.versions.keys()
     assert "cores" in session.hardware
+
+
+def test_weights_are_neither_written_nor_removed_through_a_planted_link(tmp_path, samples):
+    outside, folder = tmp_path / "outside", tmp_path / "run"
+    for made in (outside, folder):
+        made.mkdir()
+    (outside / "mine.txt").write_text("x")
+    (folder / "weights").symlink_to(outside)
+    kept = FrontWeights(folder)
+    kept.tidy([])
+    with pytest.raises(RunError, match="a link leads out of the run"):
+        kept.keep("a" * 16, samples.evaluation(weights=b"x"))
+    assert [path.name for path in outside.iterdir()] == ["mine.txt"]

@@ -179,7 +179,7 @@ def _save(path: Path, images: NDArray[np.uint8]) -> None:
     partial_file = path.with_name(f"{path.stem}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial_file.open("wb") as file:
+        with partial_file.open("xb") as file:
             np.save(file, images)
         partial_file.replace(path)
     except OSError:
