@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -197,3 +198,14 @@ def test_ctrl_c_from_outside_is_130(asked: signal.Signals) -> None:
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert b"Traceback" not in err
+
+
+def test_groups_of_plugins_are_listed(nas: Callable[..., Any]) -> None:
+    status, out, err = nas("plugins", "--json")
+    assert (status, err) == (0, "")
+    groups = json.loads(out)["groups"]
+    assert [group["group"] for group in groups] == [
+        f"nas.{name}"
+        for name in ("primitives", "mechanisms", "tasks", "costs", "algorithms", "exports", "hosts")
+    ]
+    assert all(group["plugins"] == [] for group in groups)
