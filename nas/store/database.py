@@ -40,7 +40,7 @@ class Database:
         with _opened(path, "rwc") as connection:
             database = cls(path, connection)
             with database.transaction():
-                for statement in schema.TABLES:
+                for statement in (*schema.TABLES, schema.INCIDENTS):
                     database.execute(statement)
                 database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 database.execute(f"PRAGMA user_version = {schema.VERSION}")

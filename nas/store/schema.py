@@ -108,7 +108,6 @@ TABLES: Final = (
     is_member INTEGER NOT NULL CHECK (is_member IN (0, 1)),
     PRIMARY KEY (generation, key)
 ) STRICT, WITHOUT ROWID""",
-    INCIDENTS,
     f"""CREATE TABLE confirmations (  -- trainings with fresh seeds, which no search learns from
     part TEXT NOT NULL CHECK (part IN ('search', 'long', 'test')),  -- test: judged on the test set
     task TEXT NOT NULL,             -- fingerprint of task and data
