@@ -235,7 +235,9 @@ def test_writer_is_durable_and_a_closed_run_is_one_file(writer):
 
 def test_writer_a_run_is_explained_by_its_readme(new_run, samples):
     readme = Path(__file__).parents[2] / "runs" / "README.md"
-    statements = re.findall(r"```sql[^\n]*\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    statements = re.findall(
+        r"```sql[^\n]*\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL
+    )
     assert len(statements) >= 4
     with new_run() as writer:
         first, *_ = samples.fill(writer, [(0.5, 1000.0), (0.4, 500.0), (0.3, 700.0)])
