@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from nas.errors import RunError
 from nas.evaluation.local import LocalEvaluator
 from nas.objectives import Objective
+from nas.report.confirmation import confirmation_answer, confirmation_table
 from nas.report.facts import gather
 from nas.report.front import no_front
 from nas.report.history import history_of, results
 from nas.searching.archive import Archive
+from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
 from nas.searching.setup import Settings
 from nas.searching.told import Told
 from nas.space import SearchSpace
-from nas.store import Proposal, candidates, front, open_run
+from nas.store import Proposal, candidates, front, open_run, open_writer
 from nas.tasks import parse_task
 from nas.tasks.suite import Reference, Suite
 
@@ -170,3 +176,34 @@ def proposal_of(kit: Any) -> Proposal:
         number=0, attempt=0, digest=name, key=name, genome=genome, formula="", operator="seed",
         name=None, parents=(), verdict="new", note="", costs={"macs": 1.0},
     )  # fmt: skip
+
+
+def test_a_confirmation_says_how_each_task_differs(searched: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(searched[0].folder, tmp_path / "run")
+    with open_writer(folder, None) as writer:
+        plan = plan_confirmation(writer.run, members=3, seeds=2)
+        for _ in confirm_run(writer, plan, LocalEvaluator):
+            pass
+        answer = confirmation_answer(writer.run, plan)
+        own = {
+            (one.key, one.repeat): one.evaluation.metrics["recall.accuracy"]
+            for one in writer.run.confirmations()
+            if one.evaluation.is_ok
+        }
+    assert answer["judged"] == {
+        "fresh": {"recall.accuracy": {"unit": "fraction", "direction": "max"}}
+    }
+    mha, *others = sorted(plan.subjects, key=lambda one: one.name != "mha")
+    compared = {one["id"]: one["over_mha_in"] for one in answer["members"]}
+    assert compared[mha.digest] is None
+    for one in others:
+        gains = [own[one.key, r] - own[mha.key, r] for r in range(2) if (one.key, r) in own]
+        found = compared[one.digest]["fresh"]["recall.accuracy"]
+        assert (found is None) == (len(gains) < 2)
+        if found:
+            assert found["mean"] == pytest.approx(sum(gains) / 2)
+            assert found["low"] <= found["mean"] <= found["high"]
+    assert any(one.key in {key for key, _ in own} for one in others)
+    console = Console(file=io.StringIO(), width=160)
+    confirmation_table(console, answer)
+    assert "recall.accuracy: points, higher is better." in console.file.getvalue()
