@@ -6,11 +6,10 @@ on the page, and of every other one the page says the command that writes it.
 
 from __future__ import annotations
 
-import json
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from nas.config import parse_yaml
+from nas.config import parse_json, parse_yaml
 from nas.errors import NasError
 from nas.genome import Genome
 
@@ -37,7 +36,7 @@ def code_of(content: Content) -> dict[str, str]:
     for digest in islice(_wanted(content), MOST):
         text = content.by_digest[digest].genome
         try:
-            genome = make_plan(Genome.from_dict(json.loads(text), digest)).genome
+            genome = make_plan(Genome.from_dict(parse_json(text, digest), digest)).genome
             found[digest] = plain_source(
                 genome, model.sizes.dim, model.sizes.heads, qkv_bias=model.qkv_bias
             )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shutil
+import sqlite3  # noqa: TID251 - to damage a file as no code of ours would
 from collections.abc import Callable
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,10 @@ import pytest
 
 import nas
 from nas.errors import RunError
+from nas.report.page.code import code_of
+from nas.report.page.content import read_content
 from nas.report.page.writer import bundle
+from nas.store import front, open_run
 
 
 def hashed(text: str) -> str:
@@ -87,3 +93,14 @@ def nas_report() -> Callable[..., int]:
         return int(ended.value.code or 0)
 
     return run
+
+
+def test_a_genome_that_cannot_be_read_is_said_in_place_of_its_source(recorded_run, tmp_path):
+    own = shutil.copytree(recorded_run, tmp_path / "example")
+    with open_run(own) as run:
+        members = {member.digest for member in front(run)}
+        lost = next(p.digest for p in run.proposals() if p.name and p.digest not in members)
+    with closing(sqlite3.connect(own / "run.sqlite", isolation_level=None)) as connection:
+        connection.execute("UPDATE proposals SET genome = '1 2' WHERE digest = ?", (lost,))
+    with open_run(own) as run:
+        assert "not JSON" in code_of(read_content(run, "example", "example"))[lost]
