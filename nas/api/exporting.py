@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nas.compiler import make_plan
 from nas.errors import ExportError
@@ -30,6 +30,8 @@ from nas.store import find_candidate, open_run, weights_path
 if TYPE_CHECKING:
     from nas.sources import Source
     from nas.tasks import ModelTask
+
+MAX_DIM: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,11 @@ def export(
     model = task.main if task else None
     dim = dim if dim is not None else model.width if model else 64
     heads = heads if heads is not None else model.heads if model else 4
+    if dim > MAX_DIM:
+        raise ExportError(
+            f"dim: found {dim}; expected at most {MAX_DIM}, at which an export is still compared "
+            "with the mechanism. The class in an exported file takes any."
+        )
     kept = _kept(found, model, dim, heads, must=weights, may=written.has_weights)
     subject = Subject(
         *(found.genome, dim, heads, _origin(found)),

@@ -97,6 +97,7 @@ def test_version(nas: Any) -> None:
         ("export mha -o x.py --format exe", "module"),
         ("export mha -o x", "ends in .py"),
         ("export mha -o .", "ends in .py"),
+        ("export mha -o x.py --dim 10000", "dim: found 10000; expected at most 4096"),
         ("export mha -o x.py --weights", "latest/best"),
     ],
 )
