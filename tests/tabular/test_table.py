@@ -152,6 +152,7 @@ def test_simulated_workers_take_the_recorded_times(table: Table) -> None:
         (gzip.compress(b"")[:10] + b"\xff" * 40, "error: Error -3"),
         (gzip.compress(b"[" * 90_000), "RecursionError"),
     ],
+    ids=["large", "torn", "deep"],
 )
 def test_a_hostile_file_gets_one_sentence(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "bad.json.gz"
