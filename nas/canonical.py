@@ -122,7 +122,15 @@ def resolved_digest(genome: Genome, sizes: ModelSizes, *, is_causal: bool | None
     Raises:
         GenomeError: a label is not a whole number at this size.
     """
-    genome = canonicalise(genome, sizes, is_causal=is_causal)
+    return normal_digest(canonicalise(genome, sizes, is_causal=is_causal), sizes)
+
+
+def normal_digest(genome: Genome, sizes: ModelSizes) -> str:
+    """The resolved digest of a genome that is in normal form at these sizes.
+
+    Raises:
+        GenomeError: a label is not a whole number at this size.
+    """
     dim, heads, depth, _ = sizes
     typing = infer(genome)
     streams = {

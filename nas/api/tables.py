@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.api.training import check_one_model, execution_of, task_of
-from nas.canonical import canonicalise, resolved_digest
+from nas.canonical import resolved_digest
 from nas.costs import costs_of
 from nas.errors import TableError
 from nas.evaluation.backends import make_evaluator
@@ -102,8 +102,7 @@ def _only(
     """Those mechanisms of a space that genomes mean."""
     found, model = {}, task.main
     for genome in genomes:
-        normal = canonicalise(genome, model.sizes, is_causal=model.is_causal)
-        key = resolved_digest(normal, model.sizes, is_causal=model.is_causal)
+        key = resolved_digest(genome, model.sizes, is_causal=model.is_causal)
         if key not in mechanisms:
             raise TableError(f"mechanism {key} is not in the space {space}.")
         found[key] = mechanisms[key]

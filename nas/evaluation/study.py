@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nas.canonical import canonicalise, digest, resolved_digest
+from nas.canonical import canonicalise, digest, normal_digest
 from nas.compiler import make_plan
 from nas.costs import Setting, costs_of
 from nas.errors import NasError
@@ -57,7 +57,7 @@ def study(
     setting = Setting(model.sizes, model.qkv_bias, model.is_causal, calibration={})
     for name, genome in mechanisms:
         own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
-        key = resolved_digest(own, model.sizes, is_causal=model.is_causal)
+        key = normal_digest(own, model.sizes)
         given.append((name, own, key, costs_of(own, setting, ["macs"])["macs"]))
     trials: list[Trial] = []
     wanted: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
@@ -78,7 +78,7 @@ def why_not(genome: Genome, task: Task) -> str:
     model = task.main
     try:
         own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
-        resolved_digest(own, model.sizes, is_causal=model.is_causal)
+        normal_digest(own, model.sizes)
         plan = make_plan(own, model.sizes)
     except NasError as error:
         return str(error)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from nas.canonical import canonicalise, digest, resolved_digest
+from nas.canonical import canonicalise, digest, normal_digest
 from nas.costs import DEFAULT_COSTS, costs_of
 from nas.errors import ConfigError, RunError
 from nas.evaluation.trial import Trial, run_trials, training_seed
@@ -159,7 +159,7 @@ def _subjects(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[S
 
     def add(genome: Genome, name: str | None) -> None:
         own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
-        key = resolved_digest(own, model.sizes, is_causal=model.is_causal)
+        key = normal_digest(own, model.sizes)
         costs = costs_of(own, setting, names | dict.fromkeys(DEFAULT_COSTS))
         found.setdefault(key, Subject(key, digest(own), name, own, costs, known.get(key)))
 

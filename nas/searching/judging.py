@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from nas.canonical import canonicalise, digest, resolved_digest
+from nas.canonical import canonicalise, digest, normal_digest
 from nas.compiler import formula
 from nas.costs import DEFAULT_COSTS, costs_of
 from nas.errors import NasError
@@ -100,7 +100,7 @@ class Judge:
             genome = canonicalise(genome, sizes, is_causal=is_causal)
             if violations := validate(genome, self._policy):
                 return Look(genome, "", {}, ILLEGAL + violations[0].message)
-            key = resolved_digest(genome, sizes, is_causal=is_causal)
+            key = normal_digest(genome, sizes)
             return Look(genome, key, costs_of(genome, self._setting, self._names), "")
         except NasError as error:
             return Look(genome, "", {}, str(error))

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.stats import kendalltau  # type: ignore[import-untyped]
 
 from nas.costs import costs_of
 from nas.errors import GenomeError, TableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from nas.genome import Genome
@@ -122,21 +119,26 @@ def _agreement(name: str, scores: list[Values], truths: list[Values]) -> Agreeme
     pairs = list(zip(scores, truths, strict=True))
     halves = [(s[up], t[up]) for (s, t), up in zip(pairs, upper, strict=True)]
     regret = np.mean([t.max() - t[np.argsort(-s, kind="stable")[:TOP]].max() for s, t in pairs])
-    return Agreement(name, _interval(_tau, pairs), _interval(_tau, halves), float(regret))
+    return Agreement(name, _interval(pairs), _interval(halves), float(regret))
 
 
-def _tau(score: Values, truth: Values) -> float:
-    return float(kendalltau(score, truth).statistic)
-
-
-def _interval(
-    statistic: Callable[[Values, Values], float], pairs: list[tuple[Values, Values]]
-) -> Interval:
-    """The mean over pairs, with mechanisms drawn anew, the same for all pairs."""
-    rng, num = np.random.default_rng(0), len(pairs[0][0])
-    draws = []
-    for _ in range(NUM_DRAWS):
-        drawn = rng.integers(num, size=num)
-        draws.append(np.mean([statistic(s[drawn], t[drawn]) for s, t in pairs]))
+def _interval(pairs: list[tuple[Values, Values]]) -> Interval:
+    """Tau's mean over pairs, with mechanisms drawn anew, the same for pairs of as many."""
+    value, *draws = np.mean([_taus(*pair) for pair in pairs], axis=0)
     low, high = np.nanpercentile(draws, (2.5, 97.5))
-    return Interval(float(np.mean([statistic(*pair) for pair in pairs])), float(low), float(high))
+    return Interval(float(value), float(low), float(high))
+
+
+def _taus(score: Values, truth: Values) -> Values:
+    """Kendall's tau-b over all, then over each draw; NaN where all are tied."""
+    rng, num = np.random.default_rng(0), len(score)
+    drawn = (rng.integers(num, size=num) for _ in range(NUM_DRAWS))
+    times = np.array([np.ones(num), *(np.bincount(one, minlength=num) for one in drawn)])
+    signs, others = (np.sign(values[:, None] - values) for values in (score, truth))
+    agree, untied, both = (
+        np.einsum("dm,dm->d", times @ pairs, times)
+        for pairs in (signs * others, signs**2, others**2)
+    )
+    with np.errstate(invalid="ignore"):
+        taus: Values = agree / np.sqrt(untied * both)
+    return taus

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from nas.canonical import canonicalise, resolved_digest
+from nas.canonical import resolved_digest
 from nas.config import describe, near, parse_yaml
 from nas.costs import Setting
 from nas.errors import TableError
@@ -100,8 +100,7 @@ class Table:
             TableError: it is not in the table.
         """
         sizes, is_causal = self.setting.sizes, self.setting.is_causal
-        own = canonicalise(genome, sizes, is_causal=is_causal)
-        key = resolved_digest(own, sizes, is_causal=is_causal)
+        key = resolved_digest(genome, sizes, is_causal=is_causal)
         if key not in self.mechanisms:
             raise TableError(
                 f"table {self.name} holds no mechanism {key}; expected one of its space "

@@ -12,7 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from nas.algebra import is_constant
-from nas.canonical import canonicalise, resolved_digest
+from nas.canonical import canonicalise, normal_digest
 from nas.genome import Genome, Projections, Visibility
 from nas.types import infer
 from nas.validation import validate
@@ -51,7 +51,7 @@ def enumerate_space(
             if infer(genome).problems or is_constant(genome):
                 continue
             genome = canonicalise(genome, sizes, is_causal=is_causal)
-            key = resolved_digest(genome, sizes, is_causal=is_causal)
+            key = normal_digest(genome, sizes)
             if key not in seen and not validate(genome, policy) and space.excludes(genome) is None:
                 seen.add(key)
                 yield key, genome

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
+from scipy.stats import kendalltau  # type: ignore[import-untyped]
 
-from nas.config import dump_yaml
 from nas.errors import TableError
 from nas.evaluation.trial import Budget, Evaluation
-from nas.space import load_space
-from nas.store import Document
-from nas.tabular.making import mechanisms_of, table_of
+from nas.tabular import ranking
 from nas.tabular.ranking import agreements
-from nas.tabular.table import Table
-from nas.tasks import load_task
+from nas.tabular.table import Table, load_table
 from nas.training.report import Report
 
-TASK = load_task("vit-cifar10")
+bench = cache(load_table)
 
 
 def made(name: str, values: np.ndarray) -> Table:
     """A table whose trainings have these accuracies, (mechanisms, seeds)."""
-    mechanisms = mechanisms_of(load_space("attention_bench"), TASK, limit=len(values))
-    trainings = {
-        key: tuple(trained(float(v)) for v in row)
-        for key, row in zip(mechanisms, values, strict=True)
-    }
-    task = Document.of("vit-cifar10", dump_yaml(TASK.to_dict()))
-    return table_of(name, "", (task, task, task), mechanisms, trainings, "")
+    real = bench("attention-bench")
+    mechanisms = dict(islice(real.mechanisms.items(), len(values)))
+    rows = (tuple(trained(float(v)) for v in row) for row in values)
+    trainings = dict(zip(mechanisms, rows, strict=True))
+    return replace(real, name=name, mechanisms=mechanisms, trainings=trainings)
 
 
 def trained(accuracy: float) -> Evaluation:
@@ -75,3 +72,22 @@ def test_tables_that_share_little_are_refused() -> None:
     few = replace(long, trainings=kept, mechanisms={key: long.mechanisms[key] for key in kept})
     with pytest.raises(TableError, match="share 4 mechanisms"):
         agreements(few, long, "accuracy")
+
+
+def test_tau_is_that_of_kendall_where_scores_are_tied_and_mechanisms_are_drawn_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranking, "NUM_DRAWS", 20)
+    rng = np.random.default_rng(2)
+    score, truth = rng.integers(6, size=(2, 30)).astype(float)
+    rng = np.random.default_rng(0)
+    drawn = [np.arange(30), *(rng.integers(30, size=30) for _ in range(20))]
+    wanted = [kendalltau(score[one], truth[one]).statistic for one in drawn]
+    np.testing.assert_allclose(ranking._taus(score, truth), wanted, rtol=0, atol=1e-12)
+
+
+def test_halves_may_differ_in_size_where_trainings_are_tied() -> None:
+    rng = np.random.default_rng(0)
+    long = made("long", rng.integers(4, size=(20, 3)) / 10)
+    _, found = agreements(long, long, "accuracy")
+    assert -1 <= found[-1].upper.value <= 1
