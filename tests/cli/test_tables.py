@@ -12,6 +12,12 @@ from nas.tabular.table import load_table
 from tests.cli.test_confirm import TINY
 
 LOCAL = ("--backend", "local")
+SMALL = """
+name: small
+nodes: {max: 3}
+primitives: {scaled_dot_product: {}, softmax: {}, uniform: {}, weighted_sum: {}}
+projections: {has_wv: [true, false], has_wo: [true, false]}
+"""
 
 
 def test_a_table_is_made_and_tells_what_it_holds(
@@ -21,7 +27,8 @@ def test_a_table_is_made_and_tells_what_it_holds(
     Path("tiny.yaml").write_text(TINY)
     more = TINY.replace("epochs: 1", "epochs: 2").replace("heads: 2", "heads: 4")
     Path("more.yaml").write_text(more.replace("tiny", "more"))  # of other sizes
-    space = ("--space", "attention_bench", *LOCAL)
+    Path("small.yaml").write_text(SMALL)
+    space = ("--space", "small.yaml", *LOCAL)
 
     def make(path: str, task: str, num: int, seeds: int) -> Any:
         return nas("tabulate", *space, "--task", task, "--limit", num, "--seeds", seeds, "-o", path)
@@ -32,7 +39,7 @@ def test_a_table_is_made_and_tells_what_it_holds(
     assert made.out == "a.json.gz: 12 mechanisms, 2 trainings of each.\n"
     assert len(Path("a.jsonl").read_text().splitlines()) == 24
     told = nas("table", "a.json.gz")
-    for word in ("12 mechanisms of attention_bench", "hardware", "front"):
+    for word in ("12 mechanisms of small", "hardware", "front"):
         assert word in told.out
     answer = json.loads(nas("table", "a.json.gz", "--json").out)
     front = answer["front"]
@@ -78,8 +85,9 @@ def test_given_mechanisms_alone_are_trained(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(TINY)
-    space = ("--space", "attention_bench", "--task", "tiny.yaml", "--seeds", 1, *LOCAL)
+    Path("small.yaml").write_text(SMALL)
+    space = ("--space", "small.yaml", "--task", "tiny.yaml", "--seeds", 1, *LOCAL)
     assert "2 mechanisms" in nas("tabulate", "mha", "uniform", *space, "-o", "a.json.gz").out
     refused = nas("tabulate", "qana", *space, "-o", "b.json.gz")
     assert refused.status == 2
-    assert "is not in the space attention_bench" in refused.err
+    assert "is not in the space small" in refused.err

@@ -18,6 +18,7 @@ looks like a fresh checkout.
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import re
 import shutil
@@ -27,7 +28,10 @@ import sys
 import tempfile
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from tests.docs.server import CLIENT
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEN = ("nas", "tests", "docs", "search_spaces", "validators", "README.md", "pyproject.toml")
@@ -119,6 +123,27 @@ def _trimmed(printed: str) -> str:
     return text if printed.strip() else ""
 
 
+SETTINGS = {
+    "PYTHONPATH": str(ROOT),
+    "OMP_NUM_THREADS": "1",
+    "COLUMNS": "120",
+    "MPLBACKEND": "Agg",
+}
+
+
+@cache
+def client() -> str:
+    """A program that calls a process that runs programs, and ends with this one: see server.py."""
+    command = [sys.executable, "-m", "tests.docs.server"]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen(command, cwd=ROOT, env=os.environ | SETTINGS, stdin=pipe, stdout=pipe)
+    atexit.register(server.communicate)
+    assert server.stdout is not None
+    path = server.stdout.readline().decode().strip()
+    assert path, "tests.docs.server did not start"
+    return CLIENT.format(python=sys.executable, path=path)
+
+
 class Folder:
     """A folder that looks like a fresh checkout with `nas` installed."""
 
@@ -130,21 +155,19 @@ class Folder:
         shutil.copytree(ROOT / "runs" / "example", self.path / "runs" / "example")
         programs = path / "bin"
         programs.mkdir()
-        starts = "from nas.cli import main\n\nmain()\n"
+        forked = f'[ "$1" = -c ] && exec {programs}/forked "$@"'
         for name, text in (
-            ("nas", f"#!{sys.executable}\n{starts}"),
-            ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n'),
+            ("nas", client()),
+            ("forked", client()),
+            ("python", f'#!/bin/sh\n{forked}\nexec {sys.executable} "$@"\n'),
             ("pytest", f'#!/bin/sh\nexec {sys.executable} -m pytest "$@"\n'),
         ):
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
         self.environment = {
             **os.environ,
+            **SETTINGS,
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-            "COLUMNS": "120",
-            "MPLBACKEND": "Agg",
         }
 
     def run(self, command: list[str]) -> tuple[int, str, str]:
