@@ -47,7 +47,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write_plugin(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    REGISTRY.pop("scaled", None)
+    REGISTRY._members.pop("scaled", None)
     for name in [name for name in sys.modules if name.startswith("my_plugin")]:
         del sys.modules[name]
 
