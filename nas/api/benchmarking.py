@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.api.training import check_legal, check_one_model, execution_of, trainings_of
 from nas.canonical import digest
-from nas.errors import ConfigError
+from nas.errors import ConfigError, RunError
 from nas.evaluation.study import why_not
 from nas.report.benchmark import benchmark_answer
 from nas.searching.setup import check_count
 from nas.sources import resolve
 from nas.store import RUNS
-from nas.store.answers import answers_folder, keep_answer
+from nas.store.answers import keep_answer
 from nas.tasks import load_task
 from nas.validation import load_policy
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from nas.genome import Genome
     from nas.report.trials import Training
 
+LOGGER: Final = logging.getLogger("nas")
 TASKS: Final = ("recall", "induction", "copying", "bytes", "text-classification", "vit-cifar10")
 
 
@@ -41,6 +43,7 @@ def benchmark(
     test: bool = False,
     runs: str | Path = RUNS,
     heard: Callable[[str, Training, int, int], None] | None = None,
+    unkept: Callable[[str], None] = LOGGER.warning,
     **execution: Unpack[Executing],
 ) -> dict[str, Any]:
     """Train mechanisms under several tasks; the answer of ``nas benchmark --json``.
@@ -57,6 +60,8 @@ def benchmark(
         test: judge on the test sets in place of what is held out of training.
         heard: called with a task's name, each training under it, how many have ended, and how
             many there are.
+        unkept: called with why the answer could not be kept in a run's folder; by default the
+            logger ``nas`` is told.
 
     Raises:
         ViolationError: a genome is not legal.
@@ -76,9 +81,6 @@ def benchmark(
         raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
     for task in loaded.values():
         check_one_model(task)
-    kept_in = {one.run for one in resolved.values() if one.run is not None}
-    for run in kept_in:
-        answers_folder(run)
     ready = {  # what is missing is said at once
         name: task.load_test() if test else task.load() for name, task in loaded.items()
     }
@@ -103,6 +105,9 @@ def benchmark(
     for row in answer["mechanisms"]:
         row["id"] = digests[row["source"]]
     question = [*digests.values(), *(t.fingerprint() + ready[n].digest for n, t in loaded.items())]
-    for run in kept_in:
-        keep_answer(run, "benchmark", question, answer)
+    for run in {one.run for one in resolved.values() if one.run is not None}:
+        try:
+            keep_answer(run, "benchmark", question, answer)
+        except RunError as error:
+            unkept(str(error))
     return answer

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.api.training import check_legal, check_one_model, execution_of
 from nas.costs import DEFAULT_COSTS, costs_of
-from nas.errors import ConfigError
+from nas.errors import ConfigError, RunError
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import why_not
@@ -17,7 +18,7 @@ from nas.report.trials import Training
 from nas.searching.setup import MAX_COUNT, from_text, load_unchanged, setting_of, thawed_task
 from nas.sources import resolve
 from nas.store import RUNS, open_run
-from nas.store.answers import answers_folder, keep_answer
+from nas.store.answers import keep_answer
 from nas.tasks import load_task
 from nas.validation import PolicyFile, compile_policy, load_policy
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 TASK: Final = "vit-cifar10"
 POLICY: Final = "score_normalize_aggregate"
 MARGIN: Final = 0.01  # of the way from chance to the ideal
+LOGGER: Final = logging.getLogger("nas")
 COSTS: Final = (*DEFAULT_COSTS, "time_ms")
 
 
@@ -52,6 +54,7 @@ def explain(
     record: str | Path | None = None,
     runs: str | Path = RUNS,
     heard: Callable[[Training, int, int], None] | None = None,
+    unkept: Callable[[str], None] = LOGGER.warning,
     **execution: Unpack[Executing],
 ) -> dict[str, Any]:
     """Say what each part of a mechanism is worth; the answer of ``nas explain --json``.
@@ -74,6 +77,8 @@ def explain(
         policy: what all mechanisms must obey; the run's own for RUN/ID.
         record: a file that keeps every finished training; what it holds is not repeated.
         heard: called with each training that ends, how many have, and how many there are so far.
+        unkept: called with why the answer could not be kept in the run's folder; by default the
+            logger ``nas`` is told.
 
     Raises:
         ViolationError: the mechanism is not legal.
@@ -91,8 +96,6 @@ def explain(
         margin = MARGIN * abs(metric.ideal - metric.chance)
     if not margin > 0:  # NaN is not above 0 either
         raise ConfigError(f"margin: found {margin}; expected a number above 0.")
-    if found.run is not None:
-        answers_folder(found.run)
     plan = plan_explanation(found.genome, Bounds(rules, chosen), setting_of(chosen, {}))
     evaluator: Evaluator = make_evaluator(given, chosen, loaded)
     try:
@@ -109,9 +112,11 @@ def explain(
         evaluator.close()
     answer = explanation_answer(found.text, chosen.name, race, costs)
     if found.run is not None:
-        keep_answer(
-            found.run, "explain", [answer["id"], chosen.fingerprint(), loaded.digest], answer
-        )
+        question = [answer["id"], chosen.fingerprint(), loaded.digest]
+        try:
+            keep_answer(found.run, "explain", question, answer)
+        except RunError as error:
+            unkept(str(error))
     return answer
 
 

@@ -8,7 +8,7 @@ import typer
 
 from nas.cli import completion
 from nas.cli.app import app
-from nas.cli.console import note, output, print_json
+from nas.cli.console import complain, note, output, print_json
 from nas.cli.options import AsJson, Data, Record, Source, StudySeed, trains
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def explain(
     from nas.report.explanation import explanation_table
     from nas.report.trials import trial_line
 
+    unkept: list[str] = []
     answer = explaining.explain(
         source,
         task=task,
@@ -69,11 +70,14 @@ def explain(
         policy=policy,
         record=record,
         heard=lambda *found: note(trial_line(*found)),
+        unkept=unkept.append,
         **execution,
     )
     if as_json:
         print_json(answer)
     else:
         explanation_table(output(), answer)
+    for why in unkept:
+        complain(why)
     if answer["mean"] is None:
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ import typer
 
 from nas.cli import completion
 from nas.cli.app import StoppedError, app
-from nas.cli.console import note, output, print_json
+from nas.cli.console import complain, note, output, print_json
 from nas.cli.options import (
     AsJson,
     Data,
@@ -235,6 +235,7 @@ def benchmark(
     def heard(task: str, training: Training, done: int, total: int) -> None:
         note(f"{task}: {trial_line(training, done, total)}")
 
+    unkept: list[str] = []
     answer = benchmarking.benchmark(
         sources,
         against=against,
@@ -246,12 +247,15 @@ def benchmark(
         record=record,
         test=test,
         heard=heard,
+        unkept=unkept.append,
         **execution,
     )
     if as_json:
         print_json(answer)
     else:
         benchmark_table(output(), answer)
+    for why in unkept:
+        complain(why)
     if plot is not None:
         write_figure(draw_benchmark(answer), plot)
         note(f"{plot}: the differences as a picture.")

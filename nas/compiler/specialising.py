@@ -11,6 +11,7 @@ import ast
 import re
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,17 @@ _MOST_LINES: Final = 3
 
 def specialised(module: Any, params: Mapping[str, ParamValue]) -> tuple[str, frozenset[str]]:
     """The source of a class for these parameters, and those that its constructor still takes."""
+    # With its type, since 1 and True are one key.
+    given = tuple((name, type(value), value) for name, value in sorted(params.items()))
+    return _specialised(module, given)
+
+
+# A report writes two dozen sources, whose primitives are mostly the same.
+@lru_cache(maxsize=1024)
+def _specialised(
+    module: Any, given: tuple[tuple[str, type, ParamValue], ...]
+) -> tuple[str, frozenset[str]]:
+    params = {name: value for name, _, value in given}
     lines: Texts = [*_NOT_FOR_READERS.sub("", source_of(module)).splitlines()]
     methods = _methods(lines)
     unread: set[str] = set()

@@ -20,20 +20,6 @@ FOLDER: Final = "answers"
 Kind: TypeAlias = Literal["explain", "benchmark"]
 
 
-def answers_folder(run: Path) -> Path:
-    """The folder of a run's answers, made where it is not there: before hours of training.
-
-    Raises:
-        RunError: it cannot be made.
-    """
-    folder = run / FOLDER
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    return folder
-
-
 def keep_answer(run: Path, kind: Kind, question: Sequence[str], answer: Mapping[str, Any]) -> Path:
     """Keep an answer.
 
@@ -44,12 +30,15 @@ def keep_answer(run: Path, kind: Kind, question: Sequence[str], answer: Mapping[
         RunError: it cannot be written.
     """
     name = hashlib.sha256("\n".join(question).encode()).hexdigest()[:16]
-    path = answers_folder(run) / f"{kind}-{name}.json"
+    path = run / FOLDER / f"{kind}-{name}.json"
     text = json.dumps(answer, indent=1, ensure_ascii=False, allow_nan=False)
     try:
+        path.parent.mkdir(exist_ok=True)
         write_whole(path, f"{text}\n".encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise RunError(
+            f"{path}: the answer cannot be kept for the run's report ({error.strerror})."
+        ) from error
     return path
 
 
@@ -75,11 +64,4 @@ def damaged(path: Path, kind: Kind) -> RunError:
     """What is said of a file that holds no such answer."""
     return RunError(
         f"{path}: holds no answer of `nas {kind}`; remove it, and run the command again."
-    )
-
-
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError(
-        f"{path}: cannot be written ({error.strerror}); what is found out of a run's mechanism is "
-        "kept beside the run. Copy the run, or give the mechanism as a file."
     )

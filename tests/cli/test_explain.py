@@ -74,6 +74,16 @@ def test_explain_takes_task_data_and_policy_of_a_run(nas, tmp_path, monkeypatch)
     compared = json.loads(nas("benchmark", "a/best", *given).out)
     assert compared["mechanisms"][1]["id"] == answer["id"]
     assert [kept for _, kept in read_answers(tmp_path / "runs" / "a", "benchmark")] == [compared]
+    kept = tmp_path / "runs" / "a" / "answers"
+    kept.rename(tmp_path / "elsewhere")
+    kept.write_text("a file")
+    again = nas("explain", "a/best", "--seeds", 2, *local, "--json")
+    assert (again.status, json.loads(again.out)["id"]) == (0, answer["id"])
+    assert "the answer cannot be kept for the run's report" in again.err.splitlines()[-1]
+    again = nas("benchmark", "a/best", *given)
+    told = json.loads(again.out)["mechanisms"][1]
+    assert (again.status, told["id"]) == (0, answer["id"])
+    assert "the answer cannot be kept for the run's report" in again.err.splitlines()[-1]
     lost = nas("explain", "a/best", "--data", "imagefolder:nowhere", *local)
     assert "nowhere" in lost.err
 

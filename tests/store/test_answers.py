@@ -28,7 +28,7 @@ def test_what_is_no_answer_is_named(tmp_path: Path, text: str) -> None:
         read_answers(tmp_path, "explain")
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_an_answer_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
     (tmp_path / "answers").write_text("a file")
-    with pytest.raises(RunError, match=r"answers: cannot be written \(File exists\)"):
+    with pytest.raises(RunError, match=r"answer cannot be kept .* \(File exists\)"):
         keep_answer(tmp_path, "explain", ["a"], {})

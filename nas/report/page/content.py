@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from nas.evaluation.trial import Incident
     from nas.objectives import Objective
     from nas.store import Candidate, Confirmation, Counts, Generation, Run, RunSetup
     from nas.store.records import PastSession
@@ -71,6 +72,7 @@ class Content:
         names: names of mechanisms by resolved digest.
         trials: rows of the table of that name; metrics, reports and the moment are read.
         fresh: by title ("fresh", "long", ...) and resolved digest, confirmations that ended well.
+        incidents: what befell machines, in order.
         explained, benchmarked: answers of these commands on its mechanisms, with their files.
     """
 
@@ -87,6 +89,7 @@ class Content:
     trials: tuple[Row, ...]
     confirmations: tuple[Confirmation, ...]
     fresh: Mapping[str, Mapping[str, tuple[Confirmation, ...]]]
+    incidents: tuple[Incident, ...]
     explained: tuple[Answer, ...]
     benchmarked: tuple[Answer, ...]
     generations: tuple[Generation, ...]
@@ -179,6 +182,7 @@ def read_content(run: Run, label: str, name: str) -> Content:
             trials=trials,
             confirmations=confirmations,
             fresh=_fresh(confirmations),
+            incidents=run.incidents(),
             explained=read_answers(run.folder, "explain"),
             benchmarked=read_answers(run.folder, "benchmark"),
             generations=run.generations(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from nas.report.page.figures import course_figure
@@ -9,11 +10,12 @@ from nas.report.page.markup import Markup, element, join, link, table
 from nas.report.page.operators import operators_of
 from nas.report.text import last_line, plural
 from nas.report.trials import points
-from nas.report.units import amount, duration
+from nas.report.units import amount, duration, header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from nas.evaluation.trial import Incident
     from nas.report.page.content import Content
     from nas.report.page.markup import Cell
     from nas.store.records import PastSession
@@ -29,6 +31,7 @@ def course(contents: Sequence[Content]) -> Markup:
     for content in contents:
         parts.append(_operators(content, contents))
         parts.append(_failures(content))
+        parts.append(_incidents(content))
     return join(*parts)
 
 
@@ -48,8 +51,8 @@ def _operators(content: Content, contents: Sequence[Content]) -> Markup:
     ]
     heads = ("operator", "trained", "failed", "ever in a front", "in the last", "over parent")
     note = (
-        f"Over parent: mean difference in {first.name} to the better parent, by estimates; "
-        "positive is better."
+        f"Over parent: mean difference in {first.name.replace('_', ' ')} to the better parent, "
+        "by estimates; positive is better."
     )
     return join(
         element("h3", "Which operators paid"),
@@ -77,7 +80,38 @@ def _failures(content: Content) -> Markup | None:
         for reason, keys in sorted(reasons.items(), key=lambda found: -len(found[1]))
     ]
     grid = table(("reason", "trainings", "which, and the last line of each error"), rows)
-    return join(element("h3", "Failures"), element("div", grid, class_="scroll"))
+    return join(element("h3", "Failed or stopped"), element("div", grid, class_="scroll"))
+
+
+def _incidents(content: Content) -> Markup | None:
+    """What befell machines, most frequent first; it changed no result."""
+    if not content.incidents:
+        return None
+    found: dict[str, list[Incident]] = {}
+    for incident in content.incidents:
+        found.setdefault(incident.kind, []).append(incident)
+    rows: list[list[Cell]] = [
+        [
+            kind,
+            f"{len(own):,}",
+            f"{sum(one.key is not None for one in own):,}",
+            join(*(element("div", text) for text in _told(own))),
+        ]
+        for kind, own in sorted(found.items(), key=lambda pair: -len(pair[1]))
+    ]
+    grid = table(("what", "times", "trainings begun again", "what was said"), rows)
+    return join(
+        element("h3", "What befell machines", element("small", "it changed no result")),
+        element("div", grid, class_="scroll"),
+    )
+
+
+def _told(own: Sequence[Incident]) -> Iterator[str]:
+    """The sentences that differ, and on which worker."""
+    texts = dict.fromkeys(f"{one.worker}: {one.text}".removeprefix(": ") for one in own)
+    yield from islice(texts, MOST_FAILURES)
+    if len(texts) > MOST_FAILURES:
+        yield f"and {len(texts) - MOST_FAILURES:,} more"
 
 
 def _examples(content: Content, keys: Sequence[str], texts: dict[str, str]) -> Iterator[Markup]:
@@ -98,7 +132,9 @@ def provenance(content: Content) -> Markup:
         f"{plural(setup.repeats, 'training')} each at first",
         "hardware": ", ".join(dict.fromkeys(row["hardware"] for row in content.trials)) or "none",
         "hypervolume": f"{content.hypervolume:.4f}, reference "
-        + ", ".join(f"{o.name} {amount(o.reference, o.unit)}" for o in setup.objectives),
+        + ", ".join(
+            f"{header(o.name, o.unit)} {amount(o.reference, o.unit)}" for o in setup.objectives
+        ),
     }
     sessions = [
         element(

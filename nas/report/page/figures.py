@@ -231,7 +231,7 @@ def _cost_title(content: Content) -> str:
 def _cost_text(content: Content, key: str) -> str:
     found = shares(content, key)
     names = [o.name for o in content.setup.objectives if o.name in found]
-    return "   ".join(f"{found[name]:.2f}" for name in names)
+    return "   ".join(f"{found[name]:.2f}" if found[name] >= 0.01 else "<0.01" for name in names)
 
 
 def course_figure(contents: Sequence[Content], *, over_time: bool) -> Markup:

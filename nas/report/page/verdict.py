@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 CHEAPER: Final = 0.9  # share of standard attention's cost up to which less is worth a headline
 CLEAR: Final = 2.0  # standard errors from which on a difference is said to be one
+NOUNS: Final = {"kv_cache_bytes_per_token": "KV cache", "decode_ms": "decoding time"}
 MINUS: Final = str.maketrans({"-": "−"})
 # A difference over standard attention, and its standard error.
 Gain = tuple[float, float | None]
@@ -246,7 +247,7 @@ def _shares(content: Content, key: str) -> str:
 
 
 def _noun(cost: str) -> str:
-    return header(cost).removesuffix(" ms")
+    return NOUNS.get(cost) or header(cost).removesuffix(" ms")
 
 
 def _leads(gain: Gain, direction: str) -> str:

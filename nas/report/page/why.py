@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nas.report.page.content import Content
 
-WIDTH, HEIGHT = 220.0, 24.0
+WIDTH, HEIGHT = 160.0, 24.0
 MINUS: Final = str.maketrans({"-": "−"})
 ORDER: Final = ("needed", "harmful", "harmless", "unresolved")
 

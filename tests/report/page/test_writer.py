@@ -21,6 +21,9 @@ from nas.report.page.code import code_of
 from nas.report.page.content import read_content
 from nas.report.page.writer import bundle
 from nas.store import front, open_run
+from nas.store.database import Database
+from nas.store.folder import DATABASE_FILE
+from nas.store.schema import INCIDENTS
 
 
 def hashed(text: str) -> str:
@@ -104,3 +107,23 @@ def test_a_genome_that_cannot_be_read_is_said_in_place_of_its_source(recorded_ru
         connection.execute("UPDATE proposals SET genome = '1 2' WHERE digest = ?", (lost,))
     with open_run(own) as run:
         assert "not JSON" in code_of(read_content(run, "example", "example"))[lost]
+
+
+def test_what_befell_machines_is_told_where_something_did(example: Path, tmp_path: Path) -> None:
+    own = tmp_path / "run"
+    shutil.copytree(example, own)
+    page = nas.write_report(own, tmp_path / "page.html")
+    assert "What befell machines" not in page.read_text("utf-8")
+    database = Database.open_to_write(own / DATABASE_FILE)
+    with database.transaction():
+        database.execute(INCIDENTS)
+        for kind, key in (("node", "k"), ("node", "l"), ("waiting", None)):
+            row = {"kind": kind, "text": f"{kind} <gone>", "worker": "", "key": key, "repeat": 0}
+            database.insert("incidents", row | {"recorded": "2026-11-22T12:00:00Z"})
+    database.stand_alone()
+    database.close()
+    told = nas.write_report(own, page).read_text("utf-8")
+    assert "What befell machines" in told
+    rows = re.findall(r"<tr><td>(node|waiting)</td><td>(.)</td><td>(.)</td>", told)
+    assert rows == [("node", "2", "2"), ("waiting", "1", "0")]
+    assert told.count("node &lt;gone&gt;") == 1

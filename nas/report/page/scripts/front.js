@@ -2,7 +2,7 @@
 
 import { html, svg } from "./dom.js";
 import { tick } from "./format.js";
-import { labels } from "./labels.js";
+import { Ground, labels } from "./labels.js";
 import { cloud, colours, mark, sharpened, stroke } from "./marks.js";
 import { Pointer } from "./pointer.js";
 import { range, Scale } from "./scale.js";
@@ -190,19 +190,30 @@ export class Front {
       svg("g", {}, xs, ys),
       svg("text", { class: "axis", x: right, y: bottom + 42, "text-anchor": "end" }, title(this.across)),
       svg("text", { class: "axis", x: left - 46, y: top - 16 }, title(this.up)),
-      ...labels(narrow ? this.wanted().slice(0, 6) : this.wanted(), this.marks(), this.frame),
+      ...labels(narrow ? this.wanted().slice(0, 4) : this.wanted(), this.ground(), this.frame),
       this.chosen, this.ring, this.rectangle,
     );
     this.showBox();
     this.select();
   }
 
-  marks() {
-    const points = this.runs.flatMap((run) => {
+  /** What labels should leave free: marks with their bars, the staircase, then the cloud. */
+  ground() {
+    const ground = new Ground(this.width, this.height);
+    for (const run of this.runs) {
       const { xs, ys } = this.places[run.index];
-      return this.marked(run).map((i) => [xs[i], ys[i]]);
-    });
-    return [...points, ...this.stairs];
+      for (let i = 0; i < run.size; i++) if (xs[i] >= 0) ground.put(xs[i], ys[i], 4);
+      for (const i of this.marked(run)) {
+        if (xs[i] < 0) continue;
+        ground.put(xs[i], ys[i], 60);
+        const found = this.up.isMetric && run.fresh(i, this.up.name);
+        if (found) ground.put(xs[i] + 5, this.y.place(found.mean), 40);
+        const half = this.up.isMetric ? Math.abs(this.y.place(run.errors(this.up.name)[i]) - this.y.place(0)) : 0;
+        for (let y = -half; y <= half; y += 5) ground.put(xs[i], ys[i] + y, 20);
+      }
+    }
+    for (const [x, y] of this.stairs) ground.put(x, y, 40);
+    return ground;
   }
 
   /** Labels: the named mechanisms, and best, knee and cheapest. */
