@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from nas.errors import ExportError
 from nas.exporting.recording import Recording, check
 from nas.exporting.subject import Subject
 from nas.registry import Registry
-from nas.store.files import write_whole
+from nas.store.files import staging_for, write_whole
 
 Content: TypeAlias = str | bytes | Mapping[str, str | bytes]
 SAID: Final = {"is_fast": "--fast", "is_causal": "--causal", "masks": "--masks"}
@@ -139,7 +138,7 @@ def write_export(content: Content, path: Path) -> None:
 
 
 def _write_folder(files: Mapping[str, str | bytes], path: Path) -> None:
-    staging = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}")
+    staging = staging_for(path)
     staging.mkdir()
     try:
         for name, content in files.items():

@@ -1,7 +1,8 @@
 """Files that are there whole or not at all, and what a person types for a run's folder.
 
 What is to be whole is made under a name of its own, and renamed. A process that was killed before
-leaves that behind: ``leftovers`` finds it, ``sweep`` removes it.
+leaves that behind: ``leftovers`` finds it, ``sweep`` removes it; and where a person chose the
+folder, whoever makes the same file again does.
 """
 
 from __future__ import annotations
@@ -22,13 +23,22 @@ LEFT_SECONDS: Final = 3600.0  # after which nobody is still at work on it
 _LEFT: Final = re.compile(rf"({re.escape(STAGING)}|\..+\.)[0-9a-f]{{32}}")
 
 
+def staging_for(path: Path) -> Path:
+    """Another name to make a file or folder under; what was left unfinished of it is removed."""
+    beginning = f".{path.name[:100]}."
+    for left in leftovers(path.parent):
+        if left.name.startswith(beginning) and len(left.name) == len(beginning) + 32:
+            _remove(left)
+    return path.with_name(f"{beginning}{uuid.uuid4().hex}")
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file under another name, on the disk, and rename it; made new, it follows no link.
 
     Raises:
         OSError: it cannot be written; nothing is left behind.
     """
-    staging = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}")
+    staging = staging_for(path)
     handle = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -54,11 +64,15 @@ def leftovers(folder: Path) -> list[Path]:
 def sweep(folder: Path) -> None:
     """Remove what killed processes left unfinished, as far as this process may."""
     for path in leftovers(folder):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def typed(folder: Path) -> str:

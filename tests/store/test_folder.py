@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nas.errors import RunError
+from nas.exporting import write_export
 from nas.store import Document, create_run, find_run, list_runs, open_writer, split_member
 from nas.store.files import LEFT_SECONDS
 
@@ -146,3 +147,26 @@ def test_what_a_killed_process_left_is_removed_an_hour_later(new_run, samples, t
     open_writer(root / "one", samples.session).close()
     assert not any(os.path.lexists(path) for path in (*left, root / f".new-{'2' * 32}"))
     assert all(path.exists() for path in (fresh, *others, root / "one" / "run.sqlite"))
+
+
+def test_what_a_killed_export_left_is_removed_when_it_is_made_again(tmp_path):
+    hexes, long_ago = "0" * 32, time.time() - LEFT_SECONDS - 1
+    left = [tmp_path / f".{name}.{hexes}" for name in ("best.py", "folder")]
+    # Another process's of just now, another file's, and what only looks alike.
+    names = (
+        f".best.py.{'1' * 32}",
+        f".other.py.{hexes}",
+        f".best.py.{'z' * 32}",
+        f".best.py.a.{hexes}",
+    )
+    others = [tmp_path / name for name in names]
+    left[1].mkdir()
+    for path in (left[0], left[1] / "config.json", *others):
+        path.write_text("half")
+    for path in (*left, *others[1:]):
+        os.utime(path, (long_ago, long_ago))
+    write_export("text", tmp_path / "best.py")
+    write_export({"config.json": "{}"}, tmp_path / "folder")
+    assert sorted(tmp_path.iterdir()) == sorted(
+        [*others, tmp_path / "best.py", tmp_path / "folder"]
+    )
