@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nas.genome import Genome
+
+METADATA: Final = "__metadata__"  # of the header's entries, the one that is no tensor
 
 
 def read_weights(kept: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, str]]:
@@ -60,4 +63,14 @@ def export_weights(kept: Path, layer: int, genome: Genome, path: Path) -> None:
     if layer not in layers:
         raise ExportError(f"{kept}: holds no weights of layer {layer}.")
     about |= {"genome": genome.to_json(), "digest": digest(genome), "layer": str(layer)}
-    write_export(save(dict(layers[layer]), metadata=about), path)
+    write_export(_ordered(save(dict(layers[layer]), metadata=about)), path)
+
+
+def _ordered(content: bytes) -> bytes:
+    """A safetensors file with its metadata in order, which the library writes in a random one."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header[METADATA] = dict(sorted(header[METADATA].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8
+    return len(text).to_bytes(8, "little") + text + content[end:]

@@ -64,3 +64,11 @@ def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
         with pytest.raises(ExportError, match="no weights are kept there"):
             export_weights(tmp_path / name, 0, GENOME, tmp_path / "out.safetensors")
     assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_the_same_weights_are_the_same_file(tmp_path: Path) -> None:
+    source, _ = kept(tmp_path)
+    targets = [tmp_path / f"{i}.safetensors" for i in range(4)]
+    for target in targets:
+        export_weights(source, 1, GENOME, target)
+    assert len({target.read_bytes() for target in targets}) == 1
