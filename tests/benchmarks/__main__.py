@@ -40,6 +40,7 @@ BENCHMARKS: Final = {
     "utilisation": "up to 1,000 simulated workers that replay a table",
     "dispatch": "the driver's time with 1,000 simulated workers",
     "chaos": "a search on a Ray cluster whose nodes are killed",
+    "kills": "a run whose process is killed through its whole life",
     "exports": "random genomes through every export",
     "fuzz": "hostile inputs of all kinds: none raises, takes long, grows or writes elsewhere",
     "page": "a report of 10,000 and 100,000 mechanisms, in a browser",
@@ -99,6 +100,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="of peers and exports: keeps what is finished"
     )
+    parser.add_argument("--kills", type=int, default=10, help="of nodes in chaos, of runs in kills")
+    parser.add_argument("--seed", type=int, default=0, help="of kills and fuzz")
     parser.add_argument("--genomes", type=int, default=1000, help="of exports, beside the named")
     of_peers = parser.add_argument_group("of peers")
     of_peers.add_argument("--table", default="attention-bench", help="by name or path")
@@ -108,12 +111,10 @@ def _options() -> argparse.Namespace:
     of_peers.add_argument("--plot", type=Path, metavar="FILE", help="the curves as a picture")
     of_peers.add_argument("--json", action="store_true", help="their results, no table")
     of_chaos = parser.add_argument_group("of chaos")
-    of_chaos.add_argument("--kills", type=int, default=10, help="nodes killed")
     of_chaos.add_argument("--period", type=float, default=20.0, help="seconds between them")
     of_chaos.add_argument("--gens", type=int, default=12, help="of 12 trainings each")
     of_fuzz = parser.add_argument_group("of fuzz")
     of_fuzz.add_argument("--inputs", type=int, default=20_000)
-    of_fuzz.add_argument("--seed", type=int, default=0)
     of_fuzz.add_argument("--kind", help="with --number: the one input of that name")
     of_fuzz.add_argument("--number", type=int, default=0)
     options = parser.parse_args()

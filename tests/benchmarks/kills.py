@@ -1,0 +1,63 @@
+"""The whole life of a run, its process killed at random moments, beside a life without a kill.
+
+Each life goes on to its end with the commands that a person would type, and must come to what the
+calm one came to. The seed draws the moments; how busy the machine is says what they meet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from tests.benchmarks.figures import Figure
+from tests.benchmarks.life import IMPORTED, MAY_NOT_BE, PHASES, REFERENCES, RESUMING, Life, Pace
+
+EACH: Final = 4  # kills in a phase of a life, at most
+AT_START: Final = 0.25  # of them are drawn from the start of the command
+
+
+def kills(options: argparse.Namespace) -> list[Figure]:
+    """Kill whole lives of a run, as often as is asked for, and count what that did."""
+    for name in IMPORTED:
+        importlib.import_module(name)
+    draws, found, lives, slowest = random.Random(options.seed), Counter[str](), 0, 0.0
+    with TemporaryDirectory() as name:
+        calm = Life(Path(name) / "calm")
+        paces = calm.undisturbed()
+        while found["kills"] < options.kills:
+            life = Life(Path(name) / str(lives))
+            under_fire(life, draws, paces, options.kills - found["kills"])
+            life.judge(calm)
+            found += life.found
+            lives, slowest = lives + 1, max(slowest, life.slowest)
+            sys.stderr.write(f"{lives} lives: {dict(found)}\n")
+    places = ("start", *(phase.name for phase in PHASES))
+    names = ("kills", *(f"kills: {place}" for place in places), *MAY_NOT_BE, "temporary files")
+    facts = {"lives": lives} | {name: found[name] for name in names}
+    figures = [Figure(name, value, "", value, value) for name, value in facts.items()]
+    return [*figures, Figure("until all is gone", slowest, "s", 0.0, slowest)]
+
+
+def under_fire(life: Life, draws: random.Random, paces: dict[str, Pace], most: int) -> None:
+    """Bring a life to its end, with so many kills at most."""
+    each = min(EACH, math.ceil(most / len(PHASES)))
+    for phase in PHASES:
+        for _ in range(each):
+            if life.found["kills"] == most or (phase is REFERENCES and life.has_run()):
+                break
+            is_start = draws.random() < AT_START
+            # The first step of a search is late, by its references.
+            longest = paces[RESUMING.name].first if is_start else 2 * paces[phase.name].step
+            if not life.is_killed(phase, draws.uniform(0.0, longest), is_start=is_start):
+                break
+            life.found.update(["kills", f"kills: {'start' if is_start else phase.name}"])
+            sys.stderr.write(f"killed: {phase.name}; {dict(life.found)}\n")  # long work is watched
+        if phase is not REFERENCES:  # its command goes on with recording
+            life.finish(phase)
