@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import sqlite3  # noqa: TID251 - this is how a person without the project reads a run
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -229,6 +231,27 @@ def test_writer_is_durable_and_a_closed_run_is_one_file(writer):
     names = {path.name for path in writer.run.folder.iterdir()}
     copies = {"policy.yaml", "space.yaml", "task.yaml"}
     assert names == copies | {"lock", "run.sqlite"}
+
+
+def test_writer_a_run_is_explained_by_its_readme(new_run, samples):
+    readme = Path(__file__).parents[2] / "runs" / "README.md"
+    statements = re.findall(
+        r"```sql[^\n]*\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL
+    )
+    assert len(statements) >= 4
+    with new_run() as writer:
+        first, *_ = samples.fill(writer, [(0.5, 1000.0), (0.4, 500.0), (0.3, 700.0)])
+        means = {"accuracy": 0.48, "macs": 1000.0}
+        best = Estimate(str(first.key), means, {"accuracy": 0.02}, p=0.9, is_member=True)
+        writer.record_generation(0, [best], 0.125, 0.48)
+        bad = samples.proposal(3)
+        writer.record_proposals([bad])
+        writer.record_evaluation(bad.key, 0, samples.failure())
+    connection = sqlite3.connect(writer.run.folder / "run.sqlite")
+    for statement in statements:
+        found = connection.execute(statement).fetchall()
+        assert found or "confirmations" in statement, statement  # nothing was confirmed here
+    connection.close()
 
 
 FULL_DISK = """
