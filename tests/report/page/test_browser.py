@@ -173,7 +173,7 @@ def test_graph_and_lineage_open(
 def answered(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example, whose folder keeps an explanation and a benchmark of its best."""
     folder = tmp_path_factory.mktemp("answered") / "example"
-    shutil.copytree(example, folder)
+    shutil.copytree(example, folder, ignore=shutil.ignore_patterns("answers"))
     explain_best(folder)
     benchmark_best(folder)
     return folder
