@@ -145,7 +145,7 @@ def load_table(name_or_path: str) -> Table:
     path = Path(name_or_path)
     if not path.suffix:
         path = FOLDER / f"{name_or_path}{SUFFIX}"
-        if not path.is_file():
+        if str(name_or_path) not in tables():
             raise TableError(
                 f"there is no table {name_or_path!r}{near(name_or_path, tables())}; expected one "
                 f"of {', '.join(tables())}, or a file."

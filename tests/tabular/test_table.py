@@ -172,3 +172,8 @@ def test_a_number_that_is_none_is_refused_when_the_table_is_read(
     (tmp_path / "table.json.gz").write_bytes(gzip.compress(json.dumps(data).encode()))
     with pytest.raises(TableError, match="is no table of this version"):
         load_table(str(tmp_path / "table.json.gz"))
+
+
+def test_a_name_that_no_file_can_have_is_none_of_ours() -> None:
+    with pytest.raises(TableError, match="there is no table"):
+        load_table("x" * 300)
