@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         importlib.import_module(f"nas.cli.{module}")
     _tolerate_narrow_encodings()
     # What schedulers send before they end a job; the first process of a container has no default.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, _interrupt_once)
     try:
         try:
             with _told_warnings():
@@ -62,6 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     finally:
         signal.signal(signal.SIGTERM, before)
     sys.exit(status)
+
+
+def _interrupt_once(number: int, frame: Any) -> NoReturn:
+    """Interrupt; `timeout` and schedulers send it twice, and the end should be told in peace."""
+    signal.signal(number, signal.SIG_IGN)
+    signal.default_int_handler(number, frame)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

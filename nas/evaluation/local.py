@@ -83,17 +83,19 @@ def _heard() -> Iterator[list[int]]:
     """The signals that ask this process to stop, as they come; each interrupts what is done."""
     asked: list[int] = []
 
-    def hear(number: int, _: object) -> None:
+    def hear(number: int, frame: object) -> None:
         asked.append(number)
+        kept[number](number, frame)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # nor will any come here
         yield asked
         return
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n))]
-    kept = {number: signal.signal(number, hear) for number in numbers}
+    kept: dict[int, Any] = {number: signal.signal(number, hear) for number in numbers}
     try:
         yield asked
     finally:
         for number, handler in kept.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is hear:  # one may be deaf to the next, once it was heard
+                signal.signal(number, handler)

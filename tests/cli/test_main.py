@@ -16,7 +16,7 @@ import pytest
 
 from nas.api.training import Executing
 from nas.cli import COMMANDS
-from nas.cli.app import app
+from nas.cli.app import StoppedError, app
 
 PROGRAM = "import sys; from nas.cli import main; main(sys.argv[1:])"
 
@@ -130,6 +130,20 @@ def test_sigterm_is_like_an_interrupt(nas: Any, command: Any) -> None:
         signal.signal(signal.SIGTERM, kept)
     assert result.status == 130
     assert result.err.strip() == "nas: interrupted; what was recorded is kept."
+
+
+def test_a_second_sigterm_leaves_the_end_alone(nas: Any, command: Any) -> None:
+    """`timeout` sends two: the second took the sentence with `nas resume` away."""
+
+    def ending() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            signal.raise_signal(signal.SIGTERM)
+            raise StoppedError("what to do next") from None
+
+    assert nas(command(ending)).err.strip() == "nas: what to do next"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_our_own_faults_keep_their_traceback(nas: Any, command: Any) -> None:

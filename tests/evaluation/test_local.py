@@ -88,6 +88,24 @@ def test_local_lets_pass_what_is_no_candidates_fault(task, data, trials_named, k
         signal.signal(signal.SIGTERM, kept)
 
 
+def test_local_keeps_a_signal_off_that_was_heard_once(task, data, trials_named):
+    """`timeout` sends two; the second one came while the end was being told."""
+
+    def interrupt_once(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    evaluator = LocalEvaluator(task, data, train=unruly_training)
+    evaluator.submit(trials_named("terminated"))
+    kept = signal.signal(signal.SIGTERM, interrupt_once)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            evaluator.wait()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+
+
 def test_local_trains_one_a_wait_and_takes_more_meanwhile(task, data, trials_named):
     evaluator = LocalEvaluator(task, data, train=unruly_training)
     answers = [evaluator.wait()]

@@ -85,6 +85,27 @@ def test_wrong_endings_runs_and_none_are_refused(example: Path, tmp_path: Path) 
         nas.write_report([], tmp_path / "page.html")
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("reports", "1.5"),
+        ("reports", "[1.5]"),
+        ("reports", '[{"metrics": {}}]'),
+        ("reports", '[{"metrics": 1, "train_loss": 1.5}]'),
+        ("metrics", "[]"),
+    ],
+)
+def test_a_damaged_training_is_named(
+    example: Path, tmp_path: Path, column: str, value: str
+) -> None:
+    """A report that was no list ended in a TypeError."""
+    own = shutil.copytree(example, tmp_path / "own")
+    with closing(sqlite3.connect(own / "run.sqlite", isolation_level=None)) as connection:
+        connection.execute(f"UPDATE trials SET {column} = ?", [value])
+    with pytest.raises(RunError, match=r"run\.sqlite: holds a record that cannot be read"):
+        nas.write_report(own, tmp_path / "page.html")
+
+
 @pytest.fixture
 def nas_report() -> Callable[..., int]:
     """Runs ``nas report`` and gives its exit status."""
