@@ -153,12 +153,12 @@ class Progress(Listener):
 
     @property
     def seconds_left(self) -> float | None:
-        """Time that the trainings to go will take at this rate."""
+        """Time that the trainings to go will take at this rate; None where it tells nothing."""
         rate = self.per_minute
         if not rate:
             return None
-        since = self.clock() - self._times[-1]
-        return max(0.0, 60 * self.to_go / rate - since)
+        left = 60 * self.to_go / rate - (self.clock() - self._times[-1])
+        return left if left > 0 else None  # stopped, or stuck, or done
 
     def _event(self, run: Run, training: PastTraining) -> Evaluated | None:
         """A recorded training as the event that told of it; None where its genome is missing."""

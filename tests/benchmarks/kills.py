@@ -1,7 +1,8 @@
 """The whole life of a run, its process killed at random moments, beside a life without a kill.
 
 Each life goes on to its end with the commands that a person would type, and must come to what the
-calm one came to. The seed draws the moments; how busy the machine is says what they meet.
+calm one came to; each other life trains on a worker of Ray's. The seed draws the moments; how busy
+the machine is says what they meet.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.life import IMPORTED, MAY_NOT_BE, PHASES, REFERENCES, RESUMING, Life, Pace
+from tests.benchmarks.life import (
+    BACKENDS,
+    EXPORTING,
+    IMPORTED,
+    MAY_NOT_BE,
+    PHASES,
+    REFERENCES,
+    RESUMING,
+    Life,
+    Pace,
+)
 
 EACH: Final = 4  # kills in a phase of a life, at most
 AT_START: Final = 0.25  # of them are drawn from the start of the command
@@ -29,16 +40,20 @@ def kills(options: argparse.Namespace) -> list[Figure]:
         importlib.import_module(name)
     draws, found, lives, slowest = random.Random(options.seed), Counter[str](), 0, 0.0
     with TemporaryDirectory() as name:
-        calm = Life(Path(name) / "calm")
-        paces = calm.undisturbed()
+        calm = {backend: Life(Path(name) / backend, backend) for backend in BACKENDS}
+        paces = {backend: life.undisturbed() for backend, life in calm.items()}
         while found["kills"] < options.kills:
-            life = Life(Path(name) / str(lives))
-            under_fire(life, draws, paces, options.kills - found["kills"])
-            life.judge(calm)
+            backend = BACKENDS[lives % len(BACKENDS)]
+            life = Life(Path(name) / str(lives), backend)
+            under_fire(life, draws, paces[backend], options.kills - found["kills"])
+            life.judge(calm[BACKENDS[0]])
             found += life.found
+            found[f"kills: by {backend}"] += life.found["kills"]
             lives, slowest = lives + 1, max(slowest, life.slowest)
             sys.stderr.write(f"{lives} lives: {dict(found)}\n")
-    places = ("start", *(phase.name for phase in PHASES))
+            if not life.found["kills"]:  # the machine is too busy to be met
+                break
+    places = ("start", *(phase.name for phase in PHASES), *(f"by {one}" for one in BACKENDS))
     names = ("kills", *(f"kills: {place}" for place in places), *MAY_NOT_BE, "temporary files")
     facts = {"lives": lives} | {name: found[name] for name in names}
     figures = [Figure(name, value, "", value, value) for name, value in facts.items()]
@@ -52,12 +67,14 @@ def under_fire(life: Life, draws: random.Random, paces: dict[str, Pace], most: i
         for _ in range(each):
             if life.found["kills"] == most or (phase is REFERENCES and life.has_run()):
                 break
-            is_start = draws.random() < AT_START
-            # The first step of a search is late, by its references.
-            longest = paces[RESUMING.name].first if is_start else 2 * paces[phase.name].step
+            # The first step of a search is late, by its references; an export's is its last one.
+            start = paces[(EXPORTING if phase is EXPORTING else RESUMING).name].first
+            is_start = phase is EXPORTING or draws.random() < AT_START
+            longest = start if is_start else 2 * paces[phase.name].step
             if not life.is_killed(phase, draws.uniform(0.0, longest), is_start=is_start):
                 break
-            life.found.update(["kills", f"kills: {'start' if is_start else phase.name}"])
+            place = "start" if is_start and phase is not EXPORTING else phase.name
+            life.found.update(["kills", f"kills: {place}"])
             sys.stderr.write(f"killed: {phase.name}; {dict(life.found)}\n")  # long work is watched
         if phase is not REFERENCES:  # its command goes on with recording
             life.finish(phase)

@@ -55,6 +55,8 @@ members:
     learning_rate: 0.02
 counted_at: recall
 """
+BACKENDS: Final = ("local", "ray")
+MARK: Final = "NAS_LIFE"  # in the environment of all that a command starts
 MOST_SECONDS: Final = 60.0  # for what a killed command started to end
 PAUSE: Final = 0.02  # between two looks; they take time from what is looked at
 # Temporary files may be left: those that `nas check` names or that go when the file is made again.
@@ -103,12 +105,13 @@ def _exported(folder: Path) -> int:
 
 REFERENCES: Final = Phase("references", SEARCH, _said)
 RESUMING: Final = Phase("resuming", "resume life --gens 3", _recorded)
+EXPORTING: Final = Phase("exporting", "export life/best -o out/best.py --weights", _exported)
 PHASES: Final = (
     REFERENCES,
     Phase("recording", SEARCH, _recorded),
     RESUMING,
     Phase("confirming", "confirm life --members 1 --seeds 2", _recorded),
-    Phase("exporting", "export life/best -o out/best.py --weights", _exported),
+    EXPORTING,
 )
 
 
@@ -149,13 +152,16 @@ def files(folder: Path) -> set[Path]:
 class Life:
     """One life in a folder of its own.
 
+    Args:
+        backend: who trains.
+
     Attributes:
         found: what is to be counted, by name.
         slowest: seconds until all that a killed command had started was gone.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, backend: str) -> None:
+        self.folder, self._backend = folder, backend
         (folder / "tmp").mkdir(parents=True)
         (folder / "tiny.yaml").write_text(TASK)
         self.found: Counter[str] = Counter()
@@ -246,13 +252,14 @@ class Life:
 
     def _forked(self, command: str) -> int:
         words = command.split()
-        trains = [] if words[0] == "export" else ["--backend", "local"]
+        trains = [] if words[0] == "export" else ["--backend", self._backend, "--workers", "1"]
         child = os.fork()
         if child:
             return child
         status: Any = 1
         try:
             os.setsid()
+            os.environ[MARK] = str(os.getpid())
             os.chdir(self.folder)
             tempfile.tempdir = str(self.folder / "tmp")
             said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -279,11 +286,13 @@ class Life:
 
 
 def _alive(session: int) -> list[int]:
-    """Processes of a command's session."""
-    found = []
+    """Processes of a command's session, and those that it or they have started."""
+    mark, found = f"{MARK}={session}\0".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(ProcessLookupError):  # gone by now
-            found += [int(entry.name)] if os.getsid(int(entry.name)) == session else []
+        with suppress(OSError):  # gone by now, or somebody else's
+            number = int(entry.name)
+            is_ours = os.getsid(number) == session or mark in (entry / "environ").read_bytes()
+            found += [number] if is_ours else []
     return found
 
 

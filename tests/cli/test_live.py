@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nas.cli.live import Lines, Panel, display, generation_line, sparkline
+from nas.cli.live import Lines, Panel, display, generation_line, pace, sparkline
 from nas.cli.progress import Progress
 from nas.evaluation.trial import Incident
 from nas.searching.listener import Ended, Evaluated, GenerationDone, Listener, Started
@@ -168,6 +168,9 @@ def test_rate_and_time_left(replayer: Replayer, clock: Clock) -> None:
     assert progress.seconds_left == pytest.approx(SECONDS * progress.to_go)
     clock.now += 5
     assert progress.seconds_left == pytest.approx(SECONDS * progress.to_go - 5)
+    clock.now += SECONDS * progress.to_go  # stuck, or stopped: it said that 0 s were left
+    assert progress.seconds_left is None
+    assert "left" not in pace(progress)
 
 
 def test_before_the_first_result_there_is_no_rate(replayer: Replayer, clock: Clock) -> None:

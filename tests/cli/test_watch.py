@@ -290,7 +290,7 @@ def test_the_expected_end_is_a_time_of_the_day(make_run: MakeRun, tmp_path: Path
 
         def on_generation(self, event: GenerationDone) -> None:
             if not event.generation.number:
-                seen = Watched(lambda: NOON.timestamp() + 3600)
+                seen = Watched(lambda: NOON.timestamp() + 600)
                 with open_run(self.folder) as run:
                     seen.read(run)
                 self.end, self.left = dict(seen.rows())["expected end"], seen.seconds_left
@@ -298,7 +298,7 @@ def test_the_expected_end_is_a_time_of_the_day(make_run: MakeRun, tmp_path: Path
     half = Half()
     make_run(tmp_path, generations=2, listener=half)
     assert half.left is not None
-    end = time.localtime(NOON.timestamp() + 3600 + half.left)
+    end = time.localtime(NOON.timestamp() + 600 + half.left)
     assert half.end == time.strftime("%H:%M", end)
 
 
