@@ -1,7 +1,7 @@
 """The whole life of a run, its process killed at random moments, beside a life without a kill.
 
 Each life goes on to its end with the commands that a person would type, and must come to what the
-calm one came to; each other life trains on a worker of Ray's. The seed draws the moments; how busy
+calm one came to; each fourth life trains on a worker of Ray's. The seed draws the moments; how busy
 the machine is says what they meet.
 """
 
@@ -31,6 +31,7 @@ from tests.benchmarks.life import (
 )
 
 EACH: Final = 4  # kills in a phase of a life, at most
+RAYS: Final = 4  # one life of so many
 AT_START: Final = 0.25  # of them are drawn from the start of the command
 
 
@@ -43,7 +44,7 @@ def kills(options: argparse.Namespace) -> list[Figure]:
         calm = {backend: Life(Path(name) / backend, backend) for backend in BACKENDS}
         paces = {backend: life.undisturbed() for backend, life in calm.items()}
         while found["kills"] < options.kills:
-            backend = BACKENDS[lives % len(BACKENDS)]
+            backend = BACKENDS[lives % RAYS == RAYS - 1]
             life = Life(Path(name) / str(lives), backend)
             under_fire(life, draws, paces[backend], options.kills - found["kills"])
             life.judge(calm[BACKENDS[0]])

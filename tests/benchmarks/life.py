@@ -57,7 +57,8 @@ counted_at: recall
 """
 BACKENDS: Final = ("local", "ray")
 MARK: Final = "NAS_LIFE"  # in the environment of all that a command starts
-MOST_SECONDS: Final = 60.0  # for what a killed command started to end
+# For what a killed command started to end: Ray's agents try for a minute to say that it is gone.
+MOST_SECONDS: Final = 75.0
 PAUSE: Final = 0.02  # between two looks; they take time from what is looked at
 # Temporary files may be left: those that `nas check` names or that go when the file is made again.
 MAY_NOT_BE: Final = (
