@@ -59,9 +59,20 @@ class Database:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Database:
-        """Open without changing anything, also while another process writes."""
+        """Open without changing anything, also while another process writes.
+
+        What a killed process left half done, as it changed the kind of journal, is undone first.
+        """
         with _opened(path, "ro") as connection:
-            _check(connection, path)
+            try:
+                _check(connection, path)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+                    raise
+                with _opened(path, "rw") as undoing:
+                    _check(undoing, path)
+                    undoing.close()
+                _check(connection, path)
         return cls(path, connection)
 
     def query(self, sql: str, /, **values: Any) -> list[dict[str, Any]]:

@@ -54,6 +54,16 @@ print(child, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
+# A finished run has a rollback journal, also while its kind of journal is being changed.
+HALF = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1] + "/run.sqlite", isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN")
+connection.execute("UPDATE trials SET worker = hex(randomblob(2000))")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
 
 @contextlib.contextmanager
 def started(code, folder):
@@ -93,6 +103,20 @@ def test_store_kill_9_loses_nothing_that_was_reported(new_run, samples):
         # At most the one in flight at each kill was recorded without being reported.
         assert len(recorded) <= len(reported) + 6
     assert len(reported) > 6
+
+
+def test_store_what_a_killed_process_left_half_done_is_undone(new_run, samples):
+    """A reader said "attempt to write a readonly database"; `nas resume` reads first."""
+    with new_run() as writer:
+        samples.fill(writer, [(i / 100, float(i)) for i in range(100)])
+    folder = writer.run.folder
+    with open_run(folder) as run:
+        before = run.evaluations()
+    subprocess.run([sys.executable, "-c", HALF, str(folder)], check=False)
+    assert (folder / "run.sqlite-journal").exists()
+    with open_run(folder) as run:
+        assert run.evaluations() == before
+    assert not (folder / "run.sqlite-journal").exists()
 
 
 def test_store_an_orphan_of_a_killed_writer_is_no_obstacle(new_run, samples):

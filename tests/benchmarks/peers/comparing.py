@@ -60,7 +60,7 @@ PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "smac-parego": ("smac", "smac_peer", "parego"),
 }
 # Those whose own work a training takes so long that more trainings would take days.
-MOST_TRAININGS: Final[Mapping[str, int]] = {"optuna-gp": 60, "smac-parego": 60, "optuna-tpe": 200}
+MOST_TRAININGS: Final[Mapping[str, int]] = {"optuna-gp": 60, "smac-parego": 60}
 
 
 @dataclass(frozen=True)
