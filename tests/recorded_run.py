@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -48,8 +48,13 @@ def record_run(
     objectives: tuple[Objective, ...] = (ACCURACY, MACS),
     is_finished: bool = True,
     listener: Listener | None = None,
+    minutes: Iterator[int] | None = None,
 ) -> Path:
-    """Record a run whose first candidate after the mechanisms has failed."""
+    """Record a run whose first candidate after the mechanisms has failed.
+
+    Args:
+        minutes: what its clock says, after noon.
+    """
     listener = listener or Listener()
     found = load_space("attention_v2")
     space, policy = frozen_space(found)
@@ -66,7 +71,7 @@ def record_run(
     )
     versions = {"nas": "0.1.0", "torch": "2.9"}
     session = Session("nas search --space attention_v2", versions, "a CPU", 2)
-    minutes = count()
+    minutes = minutes or count()
     clock = lambda: NOON + timedelta(minutes=next(minutes))  # noqa: E731
     with create_run(root, setup, session, name=name, clock=clock) as writer:
         invented = Invented(fails=min(len(found.mechanisms), POPULATION - 1))

@@ -129,6 +129,11 @@ def only_when_judged(x):
     return x if torch.is_grad_enabled() or x.shape[0] == 1 else x / 0
 
 
+def only_in_16_bits(x):
+    large = (1e5 * x).half()
+    return x + (large - large).to(x.dtype)
+
+
 def allocate(x):
     return x + torch.empty(2**50, dtype=torch.uint8).sum()
 
@@ -137,6 +142,7 @@ def allocate(x):
     ("fault", "reason", "words"),
     [
         (lambda x: x * torch.inf, "diverged", "loss is nan"),
+        (only_in_16_bits, "diverged", "loss is nan"),
         (only_when_judged, "diverged", "on validation examples, log_loss is nan"),
         (lambda x: 0 * x, "constant", "same output for every input"),
         (allocate, "out_of_memory", "can't allocate memory"),

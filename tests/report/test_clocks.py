@@ -1,0 +1,44 @@
+"""A clock set while a run was written: all is shown, and nothing took less than no time."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nas
+from nas.cli.following import Watched, change_line
+from nas.report.events import write_events
+from nas.report.facts import session_seconds
+from nas.searching.checking import check_run
+from nas.store import front, open_run
+from tests.recorded_run import NOON, MakeRun
+
+
+@pytest.fixture(scope="module", params=[-300, 10**6], ids=["back", "ahead"])
+def folder(request: pytest.FixtureRequest, make_run: MakeRun, tmp_path_factory: Any) -> Path:
+    """A run whose clock jumped in its middle, and never came back."""
+    minutes = (i if i < 40 else i + request.param for i in count())
+    return make_run(tmp_path_factory.mktemp("jumped"), minutes=minutes)
+
+
+def test_what_is_found_is_no_matter_of_the_clock(folder: Path, recorded_run: Path) -> None:
+    with open_run(folder) as run, open_run(recorded_run) as other:
+        assert [m.digest for m in front(run)] == [m.digest for m in front(other)]
+    assert check_run(folder) == []
+
+
+def test_no_time_is_negative(folder: Path) -> None:
+    with open_run(folder) as run:
+        assert min(session_seconds(run)) >= 0
+        seen = Watched(lambda: NOON.timestamp())
+        seen.read(run)
+    assert "-" not in change_line(seen)
+
+
+def test_a_page_and_event_files_are_written(folder: Path, tmp_path: Path) -> None:
+    assert nas.write_report(folder, tmp_path / "page.html").stat().st_size > 100_000
+    pytest.importorskip("tensorboard")
+    assert write_events(folder, tmp_path / "events")[1] > 0
