@@ -14,7 +14,7 @@ import pytest
 
 @pytest.fixture
 def read_only(recorded_run: Path, tmp_path: Path) -> Iterator[None]:
-    """The working folder: a file system with a run in ``runs/example``, mounted to be read alone."""
+    """The working folder: a file system that holds ``runs/example``, mounted to be read alone."""
     root = tmp_path / "mounted"
     root.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(root)], capture_output=True)
