@@ -6,16 +6,14 @@
     class ImageTask(Task): ...
 
 A package offers more under the entry point group that the registry names; its plug-ins are imported
-when a name is first looked up. One that fails there is broken: what it registered is withdrawn, a
-``NasWarning`` names it, errors about names that nobody has mention it, and all else works.
+when a name is first looked up. One that fails there is broken: what it registered here is
+withdrawn, a ``NasWarning`` names it, errors about names that nobody has mention it, and all else
+works.
 """
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from typing import Any, Final, TypeVar
 
 from nas.config import near
 from nas.errors import ConfigError, NasWarning
+from nas.interrupts import heard_interrupts
 
 M = TypeVar("M")
 GROUPS: Final = "nas."  # how the name of each entry point group of ours begins
@@ -213,7 +212,7 @@ def _fault(call: Callable[..., object], *arguments: Any) -> str:
     Raises:
         KeyboardInterrupt: a person asked for it meanwhile.
     """
-    with _watching_interrupts() as interrupts:
+    with heard_interrupts() as interrupts:
         try:
             call(*arguments)
         except BaseException as error:
@@ -222,26 +221,6 @@ def _fault(call: Callable[..., object], *arguments: Any) -> str:
             text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
             return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
     return ""
-
-
-@contextlib.contextmanager
-def _watching_interrupts() -> Iterator[list[int]]:
-    """The interrupts of this process meanwhile: an exception does not tell who raised it."""
-    found: list[int] = []
-
-    def note(number: int, frame: Any) -> None:
-        found.append(number)
-        signal.default_int_handler(number, frame)
-
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield found
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield found
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # What a notebook shows of a value, as HTML. Values are below what can show them, so by name.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -215,11 +216,12 @@ def confirm(
         )
         total = sum(map(len, plan.todo))
         trained = confirm_run(writer, plan, partial(make_evaluator, given))
-        for done, (subject, found) in enumerate(trained, 1):
-            if heard is not None:
-                name = f"{found.part}: {subject.name or subject.digest[:8]}"
-                what = (name, subject.digest, found.repeat, found.evaluation)
-                heard(Training(*what, costs=subject.costs, metric=plan.metric), done, total)
+        with closing(trained):  # workers end at once, whatever ``heard`` raises
+            for done, (subject, found) in enumerate(trained, 1):
+                if heard is not None:
+                    name = f"{found.part}: {subject.name or subject.digest[:8]}"
+                    what = (name, subject.digest, found.repeat, found.evaluation)
+                    heard(Training(*what, costs=subject.costs, metric=plan.metric), done, total)
         return confirmation_answer(writer.run, plan)
 
 

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _leave_pipe()
         status = 1
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EBADF):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
             raise
         _leave_pipe()
         complain(f"the output cannot be written ({error.strerror}).")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MAX_LOSSES: Final = 3  # of workers, before a trial is recorded; but the first, while alone
 MAX_FAILED_STARTS: Final = 3  # in a row, where none has ever started; later it may be on its way
-PAUSE_SECONDS: Final = 1.0  # before a worker is started again that died as it started
+PAUSE_SECONDS: Final = 1.0  # before a worker is started again that died as it started; doubled
 REFUSED_SECONDS: Final = 30.0  # or one that was refused, which may come to lie elsewhere
 CALIBRATION_SECONDS: Final = 120.0  # after which a worker that measures its speed counts as lost
 
@@ -65,11 +65,13 @@ class Dispatcher:
         self._slots: set[_Slot] = set()
         self._free: list[_Slot] = []
         self._awaited: dict[Any, _Slot | None] = {}  # who owes us what comes by each reference
+        self._pauses: dict[Any, float] = {}  # of workers that are to be started after one
         self._deadlines = Deadlines(clock, self._awaited)
         self._silence = Silence(clock, start_seconds, self._tell)
         self._num_ready = self._num_running = self._num_queued = self._failed_starts = 0
         self._runs_alone = self._has_started = self._is_closed = False
         self._refusals: set[str] = set()
+        self._fault: DeviceError | None = None  # raised once all answers have been given
         for _ in range(workers):
             self._start()
 
@@ -115,21 +117,30 @@ class Dispatcher:
 
     def _answers(self) -> list[_Answer]:
         answers: list[_Answer] = []
-        while not answers and (self._pending or self._num_running):
-            self._assign()
-            nearest = min(self._deadlines.next(), self._silence.next())
-            timeout = None if nearest == math.inf else max(0.0, nearest - self._clock())
-            for ref in self._pool.wait(timeout):
-                if slot := self._awaited.pop(ref, None):  # else it was ended meanwhile
-                    answers += self._attend(slot, ref)
-            for ref in self._deadlines.due():
-                if slot := self._awaited.pop(ref):
-                    answers += self._give_up(slot, slot.ticket)
-                else:
-                    self._start()
-            self._silence.check()
-            self._assign()  # before the caller takes its time over the answers
+        while not (answers or self._fault) and (self._pending or self._num_running):
+            try:
+                self._gather(answers)
+            except DeviceError as error:
+                self._fault = error
+        if self._fault and not answers:
+            raise self._fault
         return answers
+
+    def _gather(self, answers: list[_Answer]) -> None:
+        """Wait for whatever comes next, and see to it."""
+        self._assign()
+        nearest = min(self._deadlines.next(), self._silence.next())
+        timeout = None if nearest == math.inf else max(0.0, nearest - self._clock())
+        for ref in self._pool.wait(timeout):
+            if slot := self._awaited.pop(ref, None):  # else it was ended meanwhile
+                answers += self._attend(slot, ref)
+        for ref in self._deadlines.due():
+            if slot := self._awaited.pop(ref):
+                answers += self._give_up(slot, slot.ticket)
+            else:
+                self._start(self._pauses.pop(ref))
+        self._silence.check()
+        self._assign()  # before the caller takes its time over the answers
 
     def _assign(self) -> None:
         """Give each free worker a trial; one that was lost waits until it has the machine alone."""
@@ -203,7 +214,9 @@ class Dispatcher:
                     f"workers died as they started, {self._failed_starts} in a row: {error}."
                 ) from error
             self._silence.fault = f"the last one died as it started: {error}"
-            self._replace(slot, PAUSE_SECONDS)
+            if not slot.paused:
+                self._tell(error.cause, f"a worker died as it started, and is tried again: {error}")
+            self._replace(slot, min(max(PAUSE_SECONDS, 2 * slot.paused), REFUSED_SECONDS))
             return []
         ticket.losses += not is_blameless
         if ticket.losses == MAX_LOSSES:
@@ -231,9 +244,9 @@ class Dispatcher:
         failure = Evaluation.failure(ticket.trial, budget, reason, text, slot.name, seconds)
         return [(ticket, failure)]
 
-    def _start(self) -> None:
+    def _start(self, paused: float = 0.0) -> None:
         worker, ref = self._pool.start()
-        slot = self._awaited[ref] = _Slot(worker)
+        slot = self._awaited[ref] = _Slot(worker, paused=paused)
         self._slots.add(slot)
 
     def _release(self, slot: _Slot) -> None:
@@ -253,7 +266,7 @@ class Dispatcher:
                 self._silence.begin()
         if seconds:
             reminder = object()
-            self._awaited[reminder] = None
+            self._awaited[reminder], self._pauses[reminder] = None, seconds
             self._deadlines.add(seconds, reminder)
         else:
             self._start()
@@ -291,9 +304,11 @@ class _Slot:
         name: host and process id, once it has started.
         since: when it was given its trial, s of the clock.
         ticket: what it trains.
+        paused: how long it was waited before it was started, s; the ones before it had failed.
     """
 
     worker: Any
     name: str = ""
     since: float = 0.0
     ticket: _Ticket | None = None
+    paused: float = 0.0

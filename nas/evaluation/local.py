@@ -6,17 +6,15 @@ down, or end one that hangs inside a single operation; `ray_backend` can.
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections import deque
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nas.evaluation.trainer import calibrate_for, train_candidate, train_guarded
 from nas.evaluation.trial import log
+from nas.interrupts import heard_interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nas.evaluation.trainer import Train
     from nas.evaluation.trial import Evaluation, Incident, Trial
@@ -67,7 +65,7 @@ class LocalEvaluator:
             return []
         trial = self._waiting.popleft()
         where = self._task, self._data, self._device, self._time_limit
-        with _heard() as asked:
+        with heard_interrupts() as asked:
             evaluation = train_guarded(self._train, trial, *where)
         if asked:  # whatever the training made of the exception
             raise KeyboardInterrupt
@@ -76,26 +74,3 @@ class LocalEvaluator:
     def close(self) -> None:
         """Forget what waits."""
         self._waiting.clear()
-
-
-@contextmanager
-def _heard() -> Iterator[list[int]]:
-    """The signals that ask this process to stop, as they come; each interrupts what is done."""
-    asked: list[int] = []
-
-    def hear(number: int, frame: object) -> None:
-        asked.append(number)
-        kept[number](number, frame)
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():  # nor will any come here
-        yield asked
-        return
-    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n))]
-    kept: dict[int, Any] = {number: signal.signal(number, hear) for number in numbers}
-    try:
-        yield asked
-    finally:
-        for number, handler in kept.items():
-            if signal.getsignal(number) is hear:  # one may be deaf to the next, once it was heard
-                signal.signal(number, handler)

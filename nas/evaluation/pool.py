@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
     from nas.evaluation.trial import Reason, Trial
 
-Cause: TypeAlias = Literal["preempted", "node", "memory", "process"]
-BLAMELESS: Final[frozenset[Cause]] = frozenset({"preempted", "node"})
+Cause: TypeAlias = Literal["preempted", "node", "memory", "process", "worn"]
+BLAMELESS: Final[frozenset[Cause]] = frozenset({"preempted", "node", "worn"})
 
 
 class WorkerLostError(Exception):
@@ -18,7 +18,8 @@ class WorkerLostError(Exception):
 
     Args:
         cause: what took it: its machine was taken back or is gone, it was ended to save its
-            machine's memory, or nobody knows more than that the process ended.
+            machine's memory, nobody knows more than that the process ended, or it can use its GPU
+            no longer.
         text: what is known about it.
     """
 

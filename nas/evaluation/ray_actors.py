@@ -97,6 +97,8 @@ class ActorPool:
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, _UnfitError):
                 raise self._refusal(error.cause) from error
+            if isinstance(error.cause, _WornError):
+                raise WorkerLostError("worn", "it can use its GPU no longer") from error
             if isinstance(error.cause, NasError):
                 raise error.cause from None
             raise DeviceError(f"a Ray worker cannot work: {gist(error)}.") from error
@@ -188,6 +190,10 @@ class _UnfitError(Exception):
         return str(self.args[1])
 
 
+class _WornError(Exception):
+    """A worker has trained what ended its use of its GPU; another process has to come."""
+
+
 class Worker:
     """The actor: one process that trains one candidate after the other."""
 
@@ -235,12 +241,13 @@ class Worker:
 
         Raises:
             _UnfitError: the device is no longer there.
+            _WornError: this process can use it no longer; the candidate was not begun.
         """
         if self._is_broken:
-            os._exit(1)
+            raise _WornError
         where = self._task, self._data, self._share.device, self._time_limit
         try:
-            evaluation = train_guarded(self._train, trial, *where, passes=(DeviceError,))
+            evaluation = train_guarded(self._train, trial, *where)
         except DeviceError as error:
             node = ray.get_runtime_context().get_node_id()
             raise _UnfitError(node, f"{_here()} cannot train: {error}") from error

@@ -146,11 +146,19 @@ def _connect(execution: Execution) -> bool:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep what this process does on SIGTERM; Ray would end it with a stack trace."""
+    """Keep what this process does on SIGTERM; Ray would end it without a word, or by a trace.
+
+    Raises:
+        KeyboardInterrupt: SIGTERM came while Ray's own handler was there already.
+    """
     kept = signal.getsignal(signal.SIGTERM)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, kept)
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, kept)
 
 
 def _why_not_connected(address: str | None, error: Exception) -> str:

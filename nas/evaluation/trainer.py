@@ -128,18 +128,16 @@ def train_guarded(
     data: Data,
     device: str,
     time_limit: float | None,
-    *,
-    passes: tuple[type[BaseException], ...] = (DeviceError,),
 ) -> Evaluation:
     """Train one candidate; what it raises is its own failure.
 
-    Args:
-        passes: what is no candidate's fault, and raised: a device that is missing.
+    Raises:
+        DeviceError: the device is missing, which is no candidate's fault.
     """
     start = time.monotonic()
     try:
         return train(trial, task, data, device=device, time_limit=time_limit)
-    except passes:
+    except DeviceError:
         raise
     except BaseException as error:  # a candidate never stops the run, sys.exit() included
         reason: Reason = "out_of_memory" if isinstance(error, MemoryError) else "error"

@@ -26,7 +26,7 @@ Reason: TypeAlias = Literal[
 ]
 
 Kind: TypeAlias = Literal[
-    "preempted", "node", "memory", "process", "error", "refused", "waiting", "back"
+    "preempted", "node", "memory", "process", "worn", "error", "refused", "waiting", "back"
 ]
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from nas.errors import RunError
 from nas.searching.front_file import FRONT_FILE, front_content
 from nas.store import front, is_folded, open_run, weights_path
-from nas.store.files import leftovers, typed
+from nas.store.files import STAGING, leftovers, typed
 from nas.store.lock import is_held
 from nas.store.rows import DOCUMENTS
 
@@ -84,7 +84,7 @@ def _beside(run: Run) -> Iterator[str]:
                 f"{typed(folder)} -o run.html` shows that."
             )
     yield from _weights(run)
-    for left in (*leftovers(folder.parent), *leftovers(folder)):
+    for left in (*leftovers(folder.parent, STAGING), *leftovers(folder)):
         yield f"{left}: was left unfinished by a process that was killed; it can be removed."
 
 

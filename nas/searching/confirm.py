@@ -31,7 +31,7 @@ from nas.store.results import scaled_hypervolume
 from nas.tasks import load_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from nas.genome import Genome
     from nas.objectives import Objective
@@ -132,7 +132,7 @@ def plan_confirmation(
 
 def confirm_run(
     writer: RunWriter, plan: Plan, make_evaluator: MakeEvaluator
-) -> Iterator[tuple[Subject, Confirmation]]:
+) -> Generator[tuple[Subject, Confirmation], None, None]:
     """Train what the record lacks; each training is on the disk before it is given."""
     subjects = {subject.key: subject for subject in plan.subjects}
     for stage, trials in zip(plan.stages, plan.todo, strict=True):

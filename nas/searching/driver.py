@@ -208,7 +208,7 @@ def _work(
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener, retried=retried).run()
-    except (KeyboardInterrupt, SystemExit):  # Ray makes the second of a SIGTERM
+    except (KeyboardInterrupt, SystemExit):  # where the caller's Ray hears SIGTERM
         message = (
             f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
             f"kept. `nas resume {typed(run.folder)}` goes on."

@@ -1,7 +1,7 @@
 """What a run tells whoever watches it: plain frozen events, each sent after it is on the disk.
 
-A display, a log or a test is a listener. It sees nothing that a ``kill -9`` could take back, and
-what it does cannot change the run.
+A display, a log or a test is a listener. It sees nothing that a ``kill -9`` could take back. What
+it raises ends the command; the run can be gone on with.
 """
 
 from __future__ import annotations
@@ -126,6 +126,11 @@ class Together(Listener):
         """Tell all."""
         for one in self._listeners:
             one.on_evaluation(event)
+
+    def on_incident(self, event: Incident) -> None:
+        """Tell all."""
+        for one in self._listeners:
+            one.on_incident(event)
 
     def on_generation(self, event: GenerationDone) -> None:
         """Tell all."""

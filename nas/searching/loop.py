@@ -25,16 +25,15 @@ from nas.store.results import scaled_hypervolume
 from nas.store.weights import FrontWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Sequence
 
     from nas.evaluation.trial import Evaluator, Incident, Reason
     from nas.searching.listener import Listener
     from nas.searching.proposing import Proposer
     from nas.store import Proposal, RunWriter
-    from nas.store.records import Estimate
 
 LOST: Final[Reason] = "worker_lost"
-LIKELY: Final = 0.01  # probability of membership from which on weights are kept
+LIKELY: Final = 0.01  # probability of membership from which on weights are kept at the end
 
 
 class Loop:
@@ -87,6 +86,9 @@ class Loop:
             self._wait()
         if not self._asked:
             raise self._nothing()
+        # Not before: what is unlikely now may be likely when more is known.
+        unlikely = {e.key for e in self._run.estimates() if not e.is_member and e.p < LIKELY}
+        self._weights.tidy({str(p.key) for p in self._asked} - unlikely)
         return self._is_exhausted
 
     def _read(self) -> None:
@@ -106,7 +108,6 @@ class Loop:
                 evaluation = trained.get((str(proposal.key), repeat))
                 if evaluation is not None and evaluation.reason not in self._retried:
                     self._learn(number, repeat, evaluation)
-        self._believe(self._run.estimates())
 
     def _propose(self) -> bool:
         """Record and submit all proposals whose time has come; whether there were any."""
@@ -149,8 +150,7 @@ class Loop:
         if self._is_trained:
             self._evaluator.submit(trials)
             return
-        for trial in trials:
-            self._take(trial, _untrained(trial))
+        self._take([(trial, _untrained(trial)) for trial in trials])
 
     def _wait(self) -> None:
         if not self._under_way:
@@ -161,11 +161,19 @@ class Loop:
                 f"the evaluator gave {len(self._under_way)} trainings back without a result; "
                 f"`nas resume {typed(self._run.folder)}` begins them again."
             )
-        for trial, evaluation in found:
-            self._take(trial, evaluation)
+        self._take(found)
 
-    def _take(self, trial: Trial, evaluation: Evaluation) -> None:
-        """Record a training that ended, before anything else is done with it."""
+    def _take(self, found: Sequence[tuple[Trial, Evaluation]]) -> None:
+        """Record all trainings that ended, before anything else is done with them."""
+        numbers = [self._record(*one) for one in found]
+        for number, (trial, evaluation) in zip(numbers, found, strict=True):
+            self._learn(number, trial.repeat, evaluation)
+            generation, proposal = number // self._setup.population, self._asked[number]
+            self._listener.on_evaluation(Evaluated(generation, proposal, trial.repeat, evaluation))
+            self._end_generations()
+
+    def _record(self, trial: Trial, evaluation: Evaluation) -> int:
+        """Record a training that ended; returns the number of the proposal that asked for it."""
         number = self._under_way.pop((trial.key, trial.repeat))
         proposal = self._asked[number]
         names = {objective.name for objective in self._setup.objectives}
@@ -176,11 +184,9 @@ class Loop:
                 "which the run optimises; expected its score to give all of its metrics."
             )
         self._weights.keep(trial.key, evaluation)
-        self._writer.record_evaluation(trial.key, trial.repeat, evaluation)
-        self._learn(number, trial.repeat, evaluation)
         generation = number // self._setup.population
-        self._listener.on_evaluation(Evaluated(generation, proposal, trial.repeat, evaluation))
-        self._end_generations()
+        self._writer.record_evaluation(trial.key, trial.repeat, evaluation, generation)
+        return number
 
     def _hear(self, incident: Incident) -> None:
         """Record what befell a machine."""
@@ -232,12 +238,6 @@ class Loop:
         best = min((means[first.name] for means in front), key=first.as_cost, default=None)
         volume = scaled_hypervolume(objectives, front)
         self._writer.record_generation(number, estimates, volume, best)
-        self._believe(estimates)
-
-    def _believe(self, estimates: Iterable[Estimate]) -> None:
-        """Keep the weights of what may be in the front, and of what nothing is believed of yet."""
-        unlikely = {e.key for e in estimates if not e.is_member and e.p < LIKELY}
-        self._weights.tidy({str(p.key) for p in self._asked} - unlikely)
 
     def _trial(self, proposal: Proposal, repeat: int) -> Trial:
         return Trial(

@@ -67,7 +67,9 @@ class Database:
             try:
                 _check(connection, path)
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+                # What Python says by itself, of text that is none, has no such code.
+                code = getattr(error, "sqlite_errorcode", None)
+                if code != sqlite3.SQLITE_READONLY_ROLLBACK:
                     raise
                 with _opened(path, "rw") as undoing:
                     _check(undoing, path)

@@ -26,9 +26,8 @@ _LEFT: Final = re.compile(rf"({re.escape(STAGING)}|\..+\.)[0-9a-f]{{32}}")
 def staging_for(path: Path) -> Path:
     """Another name to make a file or folder under; what was left unfinished of it is removed."""
     beginning = f".{path.name[:100]}."
-    for left in leftovers(path.parent):
-        if left.name.startswith(beginning) and len(left.name) == len(beginning) + 32:
-            _remove(left)
+    for left in leftovers(path.parent, beginning):
+        _remove(left)
     return path.with_name(f"{beginning}{uuid.uuid4().hex}")
 
 
@@ -51,19 +50,24 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def leftovers(folder: Path) -> list[Path]:
-    """What killed processes left unfinished in a folder, an hour ago or earlier."""
-    before = time.time() - LEFT_SECONDS
+def leftovers(folder: Path, beginning: str = "") -> list[Path]:
+    """What killed processes left unfinished in a folder, an hour ago or earlier.
+
+    Args:
+        beginning: of its name, up to what makes it unlike all others; by default any of ours.
+    """
+    before, name = time.time() - LEFT_SECONDS, re.compile(f"{re.escape(beginning)}[0-9a-f]{{32}}")
+    known = name if beginning else _LEFT
     try:
-        left = [path for path in sorted(folder.iterdir()) if _LEFT.fullmatch(path.name)]
+        left = [path for path in sorted(folder.iterdir()) if known.fullmatch(path.name)]
         return [path for path in left if path.lstat().st_mtime < before]
     except OSError:  # another process sweeps it as well
         return []
 
 
-def sweep(folder: Path) -> None:
-    """Remove what killed processes left unfinished, as far as this process may."""
-    for path in leftovers(folder):
+def sweep(folder: Path, beginning: str = "") -> None:
+    """Remove ``leftovers``, as far as this process may."""
+    for path in leftovers(folder, beginning):
         _remove(path)
 
 

@@ -129,7 +129,7 @@ def split_member(source: str) -> tuple[str, str]:
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
     root.mkdir(parents=True, exist_ok=True)
-    sweep(root)
+    sweep(root, STAGING)  # a person chose this folder: all else in it is none of ours
     staging = root / f"{STAGING}{uuid.uuid4().hex}"
     staging.mkdir()
     try:

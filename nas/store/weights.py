@@ -1,8 +1,8 @@
 """The weights of front members, one file each: ``weights/<key>.safetensors`` in the run's folder.
 
 A file is written before the evaluation that it belongs to is recorded, so that a recorded member
-never lacks its weights; files of others are removed when they are known to be none. The content is
-the worker's and is not read here.
+does not lack its weights; files of others are removed when the run ends. The content is the
+worker's and is not read here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def weights_path(folder: Path, key: str) -> Path:
 
 
 class FrontWeights:
-    """The files in a run's folder, kept while a candidate may be in the front."""
+    """The files in a run's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -60,21 +60,26 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             for proposal in proposals:
                 self._database.insert("proposals", rows.to_row(proposal) | {"recorded": now})
 
-    def record_evaluation(self, key: str, repeat: int, evaluation: Evaluation) -> None:
+    def record_evaluation(
+        self, key: str, repeat: int, evaluation: Evaluation, generation: int = 0
+    ) -> None:
         """Record a training that ended; on return it is on the disk.
 
         Args:
             key: resolved digest, proposed before.
             repeat: each is recorded once; but a failure gives way to what came after it.
+            generation: of the proposal that asked for it. Where a failure gives way, what followed
+                from it is forgotten: how the run stood after this generation and each later one.
         """
         row = rows.to_row(evaluation)
         row |= {"key": key, "repeat": repeat, "recorded": self._now()}
+        failed = "FROM trials WHERE key = :key AND repeat = :repeat AND status = 'failed'"
         with self._database.transaction():
-            self._database.execute(
-                "DELETE FROM trials WHERE key = :key AND repeat = :repeat AND status = 'failed'",
-                key=key,
-                repeat=repeat,
-            )
+            if self._database.query(f"SELECT 1 {failed}", **row):
+                self._database.execute(f"DELETE {failed}", **row)
+                later = {"number": generation}
+                self._database.execute("DELETE FROM generations WHERE number >= :number", **later)
+                self._database.execute("DELETE FROM estimates WHERE generation >= :number", **later)
             self._database.insert("trials", row)
 
     def record_confirmation(self, confirmation: Confirmation) -> None:
@@ -149,6 +154,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             self._set_status("running", "", None)
         self._has_session = True
 
+    def end_killed_session(self) -> None:
+        """Write down that a search is not under way any more whose process could not say so."""
+        self._database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
+
     def _now(self) -> str:
         return rows.from_datetime(self._clock())
 
@@ -197,7 +206,9 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
         sweep(folder)
         writer = RunWriter(folder, Database.open_to_write(path), held, clock)
         on_error.callback(writer.close)
-        if session is not None:
+        if session is None:
+            writer.end_killed_session()
+        else:
             writer.begin_session(session)
         on_error.pop_all()
     return writer

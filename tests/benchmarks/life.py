@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nas.cli import main
 from nas.searching.checking import check_run
 from nas.store import open_run
-from nas.store.files import LEFT_SECONDS, sweep
+from nas.store.files import LEFT_SECONDS, STAGING, sweep
 from nas.store.lock import is_held
 from tests.benchmarks.chaos import outcome
 
@@ -228,7 +228,7 @@ class Life:
         self.found["faults"] += sum(" was left unfinished " not in fault for fault in faults)
         for command in ("resume life", PHASES[-1].command):
             self._ended(self._forked(command))
-        sweep(self.folder / "runs")  # as the next search does
+        sweep(self.folder / "runs", STAGING)  # as the next search does
         self.found["files not removed"] += len(files(self.folder) - files(calm.folder))
         self.found["faults"] += len(check_run(self.folder / RUN))
 

@@ -13,7 +13,7 @@ import pytest
 from nas.cli.live import Lines, Panel, display, generation_line, pace, sparkline
 from nas.cli.progress import Progress
 from nas.evaluation.trial import Incident
-from nas.searching.listener import Ended, Evaluated, GenerationDone, Listener, Started
+from nas.searching.listener import Ended, Evaluated, GenerationDone, Listener, Started, Together
 from nas.store import Counts, candidates, open_run
 from tests.recorded_run import POPULATION
 from tests.report.conftest import Printed
@@ -159,6 +159,12 @@ def test_with_a_lag_generations_overlap(replayer: Replayer, clock: Clock) -> Non
         tell(overlapping, event)
     for name in STATE:
         assert getattr(overlapping, name) == getattr(replayer.progress(), name), name
+
+
+def test_listeners_together_hear_all_that_each_would() -> None:
+    """Incidents were recorded, and never said."""
+    events = {name for name in vars(Listener) if name.startswith("on_")}
+    assert events <= vars(Together).keys()
 
 
 def test_rate_and_time_left(replayer: Replayer, clock: Clock) -> None:

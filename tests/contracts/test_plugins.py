@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -299,13 +300,19 @@ def test_what_a_broken_plugin_imported_of_another_one_stays(
     assert [p.members for p in family.plugins()] == [(), ("good",)]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_persons_interrupt_is_no_fault_of_the_plugin(
-    family: Registry[int], tmp_path: Path
+    family: Registry[int], tmp_path: Path, number: int
 ) -> None:
-    text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\n"
+    text = f"import os, time\nos.kill(os.getpid(), {number:d})\ntime.sleep(5)\n"
     install(tmp_path, "[nas.trials]\na = bad\n", bad=text)
-    with pytest.raises(KeyboardInterrupt):
-        family.names()
+    kept = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `nas` does
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            family.names()
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, kept)
 
 
 def test_a_mechanism_of_no_known_primitive_is_broken() -> None:

@@ -251,12 +251,42 @@ def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
     run(dispatcher, trials_named("a"))
-    pool.deadly, pool.bad_starts = {"b": 1}, 20
+    pool.deadly, pool.bad_starts = {"b": 1}, 5
     assert set(run(dispatcher, trials_named("b"))) == {"b"}
     pool.deadly, pool.bad_starts = {"d": 1}, 400
     with pytest.raises(DeviceError, match=r"within 300 s.* died as it started: exit code 1"):
         run(dispatcher, trials_named("d"))
     assert pool.now >= 300
+
+
+def test_a_worker_that_dies_each_time_it_starts_is_told_of_and_costs_little(trials_named):
+    """One beside others was started every second, with all its imports, and in silence."""
+    pool = ScriptedPool()
+    dispatcher = make_dispatcher(pool, workers=1)
+    said = listen(dispatcher)
+    run(dispatcher, trials_named("a"))
+    pool.deadly, pool.bad_starts = {"d": 1}, 400
+    with pytest.raises(DeviceError, match="died as it started"):
+        run(dispatcher, trials_named("d"))
+    assert len(pool.workers) < 20
+    assert sum("died as it started, and is tried again" in one.text for one in said) == 1
+
+
+def test_an_answer_that_came_with_a_fault_is_given_first(trials_named):
+    pool = ScriptedPool()
+    dispatcher = make_dispatcher(pool)
+    own = pool.get
+
+    def get(ref: Ref) -> Any:
+        if ref.key == "b":
+            raise DeviceError("all is broken.")
+        return own(ref)
+
+    pool.get = get  # type: ignore[method-assign]
+    dispatcher.submit(trials_named("a", "b"))
+    assert [trial.key for trial, _ in dispatcher.wait()] == ["a"]
+    with pytest.raises(DeviceError, match="all is broken"):
+        dispatcher.wait()
 
 
 def test_start_that_takes_forever_is_one_sentence(trials_named):
@@ -302,7 +332,7 @@ def listen(dispatcher: Dispatcher) -> list[Incident]:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("cause", ["node", "preempted"])
+@pytest.mark.parametrize("cause", ["node", "preempted", "worn"])
 def test_what_its_machine_took_is_begun_again_without_limit(workers, cause, trials_named):
     """Three losses were a failure for ever, whoever was to blame."""
     pool = ScriptedPool(unlucky={"c": [cause] * 10})

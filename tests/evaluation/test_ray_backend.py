@@ -19,7 +19,7 @@ import torch
 
 from nas.errors import DeviceError
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.ray_backend import RayEvaluator
+from nas.evaluation.ray_backend import RayEvaluator, _own_signals
 from nas.evaluation.share import Execution
 from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Evaluator, Trial, run_trials
@@ -267,6 +267,20 @@ def test_interrupt_stops_a_cluster_of_our_own_within_seconds(tmp_path, number):
     assert re.match(r"a worker was lost \(process\): .*\.\n", err)
     worker = int((tmp_path / "asleep").read_text())
     assert not Path(f"/proc/{worker}").exists()
+
+
+def test_sigterm_while_ray_starts_is_like_an_interrupt():
+    """Ray's own handler, there by then, ended the command with status 15 and no word."""
+    kept = signal.getsignal(signal.SIGTERM)
+
+    def begin() -> None:
+        with _own_signals():
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert signal.getsignal(signal.SIGTERM) is kept
 
 
 def wait_for(path: Path) -> None:

@@ -229,7 +229,7 @@ def test_who_leaves_torch_changed_has_failed(data, monkeypatch):
 def test_what_is_raised_in_a_worker_is_the_candidates_fault(data, monkeypatch, error):
     monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(raise_it(error)))
     limits = {"device": "cpu", "time_limit": None}
-    found = train_guarded(train_candidate, trial(), task_for(), data, passes=(), **limits)
+    found = train_guarded(train_candidate, trial(), task_for(), data, **limits)
     assert found.reason == "error"
     assert found.error.startswith(type(error).__name__)
 

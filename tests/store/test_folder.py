@@ -135,6 +135,7 @@ def test_what_a_killed_process_left_is_removed_an_hour_later(new_run, samples, t
     for path in (left[0], fresh):
         path.mkdir()
         (path / "run.sqlite").write_text("")
+    others.append(root / f".somebody.{hexes}")  # a person chose this folder
     for path in (left[1], *others):
         path.write_text("")
     (root / f".new-{'2' * 32}").symlink_to(tmp_path)  # is removed, not what it points to

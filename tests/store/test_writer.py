@@ -217,6 +217,14 @@ def test_writer_status_follows_the_run(writer, samples):
         assert len(run.sessions()) == 2
 
 
+def test_writer_that_confirms_ends_what_a_killed_search_left_running(writer, samples):
+    """The run read as running while `nas confirm` held its lock."""
+    folder = writer.run.folder
+    writer._lock.release()  # as a kill does: nothing is written
+    with open_writer(folder, None) as confirming:
+        assert confirming.run.status == "stopped"
+
+
 def test_writer_more_generations_can_be_asked_for(writer):
     writer.raise_generations(5)
     writer.raise_generations(1)
