@@ -31,7 +31,6 @@ Kind: TypeAlias = Literal[
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 MAX_ERROR_CHARACTERS: Final = 2000
 
 
@@ -156,7 +155,8 @@ class Incident:
     """What befell the machines: for people and for the record. It changes no result.
 
     Attributes:
-        kind: how a worker was lost ("preempted", its "node", its "memory", its "process" alone);
+        kind: how a worker was lost ("preempted", its "node", its "memory", its "process" alone, or
+            "worn": it can use its GPU no longer);
             or an "error" of a training that is tried again in another worker; a worker that was
             "refused"; "waiting" for any worker, who is "back".
         text: a sentence.
