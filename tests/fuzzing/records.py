@@ -96,7 +96,8 @@ def _damage(path: Path, rng: Rng) -> None:
                 spoilt = "CAST(x'ff' || sql AS TEXT)"
                 opened.execute(f"UPDATE sqlite_schema SET sql = {spoilt} WHERE name = 'trials'")
             if rng.random() < 0.05:
-                opened.execute("UPDATE sqlite_schema SET sql = ?", (str(hostile(rng)),))
+                text = str(hostile(rng)).encode(errors="replace").decode()
+                opened.execute("UPDATE sqlite_schema SET sql = ?", (text,))
     opened = sqlite3.connect(path, isolation_level=None)
     with contextlib.closing(opened), contextlib.suppress(sqlite3.Error, UnicodeError):
         opened.execute("PRAGMA ignore_check_constraints = ON")
