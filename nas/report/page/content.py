@@ -142,12 +142,10 @@ class Content:
         found = self.fresh.get(title, {}).get(key, ())
         return {one.repeat: one.evaluation.metrics[self.metric.name] for one in found}
 
-    def gain(self, title: str, key: str) -> tuple[float, float | None] | None:
-        """How much better than standard attention between equal seeds, and its standard error."""
-        assert self.metric is not None
+    def gains(self, title: str, key: str) -> list[float]:
+        """The metric's differences to standard attention's, between equal seeds."""
         base = self.values(title, self.standard) if self.standard else {}
-        gains = paired(self.values(title, key), base)
-        return mean_and_error(gains) if gains else None
+        return paired(self.values(title, key), base)
 
 
 def read_content(run: Run, label: str, name: str) -> Content:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from nas.differences import mean_and_error
 from nas.pareto import non_dominated
 from nas.report.facts import FRESH, STANDARD
 from nas.report.page.content import shares, spread
@@ -124,7 +125,9 @@ def holds_figure(content: Content) -> Markup | None:
     means = {key: spread(content.values(title, key)) for key in own if key in content.trained}
     found = {key: mean for key, mean in means.items() if mean}
     keys = sorted(found, key=lambda key: found[key][0], reverse=metric.direction == "max")
-    gains = {t: {k: g for k in keys if (g := content.gain(t, k))} for t in content.fresh}
+    gains = {
+        t: {k: mean_and_error(g) for k in keys if (g := content.gains(t, k))} for t in content.fresh
+    }
     leads = [t for t in content.fresh if any(k != content.standard for k in gains[t])]
     bottom = 46 + ROW * len(keys)
     panels = 1 + len(leads)

@@ -9,10 +9,10 @@ chosen before any fresh seed, so that fresh numbers are not those of a lucky one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from nas.differences import LEVEL, difference, mean_and_error
 from nas.report.facts import FRESH, STANDARD
 from nas.report.page.content import shares, spread
 from nas.report.text import plural
@@ -27,11 +27,23 @@ if TYPE_CHECKING:
     from nas.store import Candidate
 
 CHEAPER: Final = 0.9  # share of standard attention's cost up to which less is worth a headline
-CLEAR: Final = 2.0  # standard errors from which on a difference is said to be one
 NOUNS: Final = {"kv_cache_bytes_per_token": "KV cache", "decode_ms": "decoding time"}
 MINUS: Final = str.maketrans({"-": "−"})
-# A difference over standard attention, and its standard error.
-Gain = tuple[float, float | None]
+# By the side of a gain: who leads, and how it goes on after a lead and where there was none.
+LEADS: Final = {1: "leads", 0: "is level with", -1: "falls behind"}
+AFTER_LEAD: Final = {1: "the lead holds", 0: "no clear lead is left", -1: "it falls behind"}
+AFTER_NONE: Final = {1: "it leads", 0: "it is level", -1: "it falls behind"}
+
+
+class Gain(NamedTuple):
+    """A difference to standard attention between equal seeds, and its standard error.
+
+    ``side`` is 1 where it is clearly better, -1 where clearly worse (Student's t), else 0.
+    """
+
+    mean: float
+    error: float | None
+    side: int
 
 
 @dataclass(frozen=True)
@@ -66,27 +78,27 @@ def _confirmed(content: Content, best: Candidate) -> Verdict:
     assert metric is not None
     name, titles = content.called(key), [title for title in content.fresh if title != "fresh"]
     found = spread(content.values(FRESH["search"], key))
-    gain = content.gain(FRESH["search"], key)
+    gain = _gain(content, FRESH["search"], key)
     assert found is not None
     mean, error, seeds = found
     reached = _value(mean, error, metric.unit)
     headline = f"{name} reaches {reached} with {plural(seeds, 'fresh seed')}"
     if gain:
-        headline = f"{name} {_leads(gain, metric.direction)} standard attention"
-        headline += f" by {_points(gain, metric.unit).lstrip('+−')}" if _is_clear(gain) else ""
-        headline += _still(content, key, titles) or _at_cost(content, key, gain)
+        headline = f"{name} {LEADS[gain.side]} standard attention"
+        headline += f" by {_over(gain, metric.unit).lstrip('+−')}" if gain.side else ""
+        headline += _still(content, key, titles, gain) or _at_cost(content, key, gain)
     figures = [(reached, f"{_words(metric)}, fresh seeds", "fresh")]
     if gain:
-        figures.append((_points(gain, metric.unit), f"over {STANDARD}, fresh seeds", "fresh"))
+        figures.append((_over(gain, metric.unit), f"over {STANDARD}, fresh seeds", "fresh"))
     figures += [
-        (_points(over, metric.unit), f"over {STANDARD}, {title}", "long")
+        (_over(later, metric.unit), f"over {STANDARD}, {title}", "long")
         for title in titles
-        if (over := content.gain(title, key))
+        if (later := _gain(content, title, key))
     ]
     figures += _cost_figures(content, key)
     said = [
         _held(content, key),
-        *(_longer(content, title, key) for title in titles),
+        *(_longer(content, title, key, gain) for title in titles),
         _cheaper(content, key),
         _calibrated(content, best),
         effort(content),
@@ -122,37 +134,35 @@ def _held(content: Content, key: str) -> str:
         f"{_value(mean, error, metric.unit)} over {plural(seeds, 'fresh seed')}"
     )
     base = spread(content.values("fresh", content.standard)) if content.standard else None
-    gain = content.gain("fresh", key)
+    gain = _gain(content, "fresh", key)
     if base is None or gain is None:
         return f"{said}."
     return (
         f"{said}, standard attention {_value(base[0], base[1], metric.unit)}: "
-        f"{_points(gain, metric.unit)} between equal seeds."
+        f"{_over(gain, metric.unit)} between equal seeds."
     )
 
 
-def _longer(content: Content, title: str, key: str) -> str:
+def _longer(content: Content, title: str, key: str, first: Gain | None) -> str:
     metric, found = content.metric, spread(content.values(title, key))
     if found is None or metric is None:
         return ""
     task = next(iter(content.fresh[title].values()))[0].task_name
     where = "On the test set" if title.startswith("test") else f"Trained longer (task {task})"
     said = f"{where} it reaches {_value(found[0], found[1], metric.unit)}"
-    gain = content.gain(title, key)
+    gain = _gain(content, title, key)
     if gain is None:
         return f"{said}."
-    return f"{said}, {_points(gain, metric.unit)} over standard attention: {_lasts(gain, metric)}."
+    return f"{said}, {_over(gain, metric.unit)} over standard attention: {_lasts(gain, first)}."
 
 
-def _still(content: Content, key: str, titles: Sequence[str]) -> str:
+def _still(content: Content, key: str, titles: Sequence[str], gain: Gain) -> str:
     """What becomes of a lead under a longer task or on the test set, for the headline."""
-    metric, gain = content.metric, content.gain(FRESH["search"], key)
-    assert metric is not None
-    if not titles or gain is None or not (_is_clear(gain) and _is_better(gain, metric.direction)):
+    if not titles or gain.side < 1:
         return ""
-    last = content.gain(titles[-1], key)
+    last = _gain(content, titles[-1], key)
     where = "on the test set" if titles[-1].startswith("test") else "trained longer"
-    return f"; {where}, {_lasts(last, metric)}" if last else ""
+    return f"; {where}, {_lasts(last, gain)}" if last else ""
 
 
 def _at_cost(content: Content, key: str, gain: Gain) -> str:
@@ -160,15 +170,13 @@ def _at_cost(content: Content, key: str, gain: Gain) -> str:
     found = shares(content, key)
     names = [o.name for o in content.setup.objectives if o.name in found]
     least = min(names, key=lambda name: found[name], default="")
-    if _is_clear(gain) or not least or found[least] > CHEAPER:
+    if gain.side or not least or found[least] > CHEAPER:
         return ""
     return f" at {found[least]:.2f} of its {_noun(least)}"
 
 
-def _lasts(gain: Gain, metric: Objective) -> str:
-    if _is_clear(gain) and _is_better(gain, metric.direction):
-        return "the lead holds"
-    return "it falls behind" if _is_clear(gain) else "the lead is gone"
+def _lasts(later: Gain, first: Gain | None) -> str:
+    return (AFTER_LEAD if first and first.side > 0 else AFTER_NONE)[later.side]
 
 
 def _cheaper(content: Content, best: str) -> str:
@@ -179,10 +187,11 @@ def _cheaper(content: Content, best: str) -> str:
     leading = {
         key: gain
         for key in content.fresh.get("fresh", {})
-        if key not in content.names
-        and (gain := content.gain("fresh", key))
-        and _is_clear(gain)
-        and _is_better(gain, metric.direction)
+        # What was trained to confirm alone, as standard attention or a control, has no costs here.
+        if key in content.trained
+        and key not in content.names
+        and (gain := _gain(content, "fresh", key))
+        and gain.side > 0
     }
     cost = costs[0].name
     least = min(leading, key=lambda key: content.trained[key].costs[cost], default=best)
@@ -191,12 +200,12 @@ def _cheaper(content: Content, best: str) -> str:
     shown = _shares(content, least)
     return (
         f"The cheapest that still leads is {content.called(least)}: "
-        f"{_points(leading[least], metric.unit)} over standard attention, at {shown}."
+        f"{_over(leading[least], metric.unit)} over standard attention, at {shown}."
     )
 
 
 def _calibrated(content: Content, best: Candidate) -> str:
-    """How far scores and estimates lay above fresh means, over all that were confirmed."""
+    """By how much scores and estimates were too good, over all that were confirmed."""
     metric = content.metric
     assert metric is not None
     pairs = [
@@ -212,9 +221,9 @@ def _calibrated(content: Content, best: Candidate) -> str:
     scored = _value(best.scores[metric.name], None, metric.unit)
     return (
         f"The search had scored it {scored} and believed {own}. "
-        f"Over the {plural(len(pairs), 'confirmed member')}, scores lie "
-        f"{_points((scores, None), metric.unit)} above the fresh means, estimates "
-        f"{_points((beliefs, None), metric.unit)}."
+        f"Over the {plural(len(pairs), 'confirmed member')}, beside the fresh means, scores were "
+        f"too good by {_points(scores, None, metric.unit)}, estimates by "
+        f"{_points(beliefs, None, metric.unit)}."
     )
 
 
@@ -250,19 +259,13 @@ def _noun(cost: str) -> str:
     return NOUNS.get(cost) or header(cost).removesuffix(" ms")
 
 
-def _leads(gain: Gain, direction: str) -> str:
-    if not _is_clear(gain):
-        return "is level with"
-    return "leads" if _is_better(gain, direction) else "falls behind"
-
-
-def _is_better(gain: Gain, direction: str) -> bool:
-    return (gain[0] > 0) == (direction == "max")
-
-
-def _is_clear(gain: Gain) -> bool:
-    mean, error = gain
-    return error is not None and isfinite(error) and abs(mean) >= CLEAR * error
+def _gain(content: Content, title: str, key: str) -> Gain | None:
+    gains, metric = content.gains(title, key), content.metric
+    if not gains or metric is None:
+        return None
+    (mean, error), found = mean_and_error(gains), difference(gains)
+    side = 1 if (mean > 0) == (metric.direction == "max") else -1
+    return Gain(mean, error, side if found and found["p"] < LEVEL else 0)
 
 
 def _words(objective: Objective) -> str:
@@ -273,6 +276,10 @@ def _value(mean: float, error: float | None, unit: str) -> str:
     return quantity(mean, unit, error).translate(MINUS)
 
 
-def _points(gain: Gain, unit: str) -> str:
-    shown = points(*gain, unit).translate(MINUS)
+def _over(gain: Gain, unit: str) -> str:
+    return _points(gain.mean, gain.error, unit)
+
+
+def _points(mean: float, error: float | None, unit: str) -> str:
+    shown = points(mean, error, unit).translate(MINUS)
     return f"{shown} points" if unit == FRACTION else shown
