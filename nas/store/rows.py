@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 from nas.evaluation.trial import Evaluation, Incident
 from nas.genome import Genome
@@ -22,6 +22,7 @@ from nas.store.records import (
     Document,
     Estimate,
     Generation,
+    Part,
     PastSession,
     PastTraining,
     Proposal,
@@ -99,6 +100,8 @@ def training_from_row(row: Row) -> PastTraining:
 
 def confirmation_from_row(row: Row) -> Confirmation:
     """Read a row of ``confirmations``."""
+    if row["part"] not in get_args(Part):
+        raise ValueError(f"a confirmation's part is {row['part']!r}")
     names = {field.name for field in fields(Confirmation)} - {"evaluation"}
     return Confirmation(**{name: row[name] for name in names}, evaluation=evaluation_from_row(row))
 

@@ -127,6 +127,19 @@ def test_database_with_a_spoilt_record_is_one_sentence(folder, statement, words)
         read_all()
 
 
+def test_database_with_a_confirmation_of_no_part_is_one_sentence(folder):
+    """It was read, and whoever then sorted by parts ended in a ValueError."""
+    change(
+        folder,
+        "PRAGMA ignore_check_constraints = ON",
+        "INSERT INTO confirmations SELECT 'sea', 'fingerprint', 'task', key, 'mha', repeat, "
+        "status, reason, metrics, reports, seed, budget, wall_seconds, core_seconds, "
+        "peak_memory_bytes, worker, hardware, execution, error, recorded FROM trials LIMIT 1",
+    )
+    with open_run(folder) as run, pytest.raises(RunError, match="record that cannot be read"):
+        run.confirmations()
+
+
 @pytest.mark.parametrize(
     "statement",
     [
