@@ -22,6 +22,7 @@ from nas.report.units import amount, header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nas.objectives import Objective
     from nas.report.page.content import Content
     from nas.report.page.markup import Cell
 
@@ -154,13 +155,19 @@ def _table(contents: Sequence[Content]) -> Markup:
     )
 
 
-def _members(content: Content, objectives: Sequence[object], runs: int) -> list[list[Cell]]:
+def _members(content: Content, objectives: Sequence[Objective], runs: int) -> list[list[Cell]]:
+    """The front as rows with cells for these objectives; a run may lack one of another's."""
+    own = {o.name: o for o in content.setup.objectives}
     rows: list[list[Cell]] = []
     for member in content.members:
         key, cells = str(member.proposal.key), [*([content.name] if runs > 1 else [])]
         cells.append(content.called(key))
         ratio = shares(content, key)
-        for o in content.setup.objectives:
+        for asked in objectives:
+            o = own.get(asked.name)
+            if o is None:
+                cells += [""] * (3 if asked.is_metric else 2)
+                continue
             cells.append(amount(member.objectives[o.name], o.unit, member.errors.get(o.name)))
             if o.is_metric:
                 fresh = spread(content.values("fresh", key)) if o is content.metric else None

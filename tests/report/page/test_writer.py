@@ -17,13 +17,16 @@ import pytest
 
 import nas
 from nas.errors import RunError
+from nas.objectives import Objective
 from nas.report.page.code import code_of
 from nas.report.page.content import read_content
 from nas.report.page.writer import bundle
+from nas.report.units import amount
 from nas.store import front, open_run
 from nas.store.database import Database
 from nas.store.folder import DATABASE_FILE
 from nas.store.schema import INCIDENTS
+from tests.recorded_run import ACCURACY
 
 
 def hashed(text: str) -> str:
@@ -74,6 +77,27 @@ def test_command_writes_a_page(
     path = tmp_path / "new" / "run.html"
     assert nas_report(example, "-o", path) == 0
     assert path.read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_runs_of_other_objectives_share_one_table(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Each run's cells stood in an order of its own, below the first one's heads."""
+    params = Objective("params", "min", "", "numbers that are learned", 0.0, 1e5, is_metric=False)
+    one = make_run(tmp_path / "one", generations=2)
+    other = make_run(tmp_path / "other", objectives=(params, ACCURACY), generations=2)
+    text = nas.write_report([one, other], tmp_path / "page.html").read_text("utf-8")
+    grid = re.search(r'<section id="table">.*?<table>(.*?)</table>', text, re.DOTALL)
+    assert grid is not None
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in grid[1].split("<tr>")[1:]]
+    heads, *members = rows
+    assert heads[:7] == ["run", "id", "accuracy %", "score", "fresh", "MACs", "× mha"]
+    assert {len(row) for row in rows} == {len(heads)}
+    with open_run(other) as run:
+        first, found = front(run)[0], [row for row in members if row[0] == "example (2)"]
+        assert len(found) == len(front(run))
+    value = amount(first.objectives["accuracy"], "fraction", first.errors["accuracy"])
+    assert found[0][2:7] == [value, amount(first.scores["accuracy"], "fraction"), "", "", ""]
 
 
 def test_wrong_endings_runs_and_none_are_refused(example: Path, tmp_path: Path) -> None:
