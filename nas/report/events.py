@@ -206,7 +206,7 @@ def _about(member: Proposal, population: int) -> dict[str, bool | float | str]:
         "window": "all" if window is None else str(window),
         "global_tokens": genome.visibility.global_tokens,
         "made_by": member.operator,
-        "generation": member.number // population,
+        "generation": member.number // population + 1,
     }
 
 

@@ -77,7 +77,7 @@ class History:
         }
 
     def generation(self, proposal: Proposal) -> int:
-        """The generation that a proposal was made for."""
+        """The generation that a proposal was made for; the first is 0, as in the record."""
         return proposal.number // self.setup.population
 
 
@@ -101,7 +101,8 @@ def history_of(folder: Path, digest: str) -> History:
 def results(history: History) -> list[Column]:
     """How the genome came about and what its training gave, as names and values."""
     (proposal, found), objectives = history.ancestors[0], history.setup.objectives
-    generation = history.generation(proposal)
+    # People count generations from 1, and so does whatever shows a search under way.
+    generation = history.generation(proposal) + 1
     rows = [("proposed", f"generation {generation} by {_maker(proposal)}")]
     if found is not None:
         units = dict.fromkeys(found.objectives, "") | {o.name: o.unit for o in objectives}
@@ -127,7 +128,7 @@ def lineage_columns(history: History) -> list[Column]:
     values = [_value(found, first.name, first.unit) if found else "" for _, found in shown]
     return [
         Column("id", [p.digest[:short] for p in proposals], style="cyan"),
-        Column("gen", [str(history.generation(p)) for p in proposals], "right"),
+        Column("gen", [str(history.generation(p) + 1) for p in proposals], "right"),
         Column("made by", [_maker(p) for p in proposals]),
         Column("from", parents, rank=1),
         Column(header(first.name, first.unit), values, "right", rank=1),

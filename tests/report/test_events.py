@@ -95,9 +95,10 @@ def test_tensorboard_finds_the_hyperparameters_and_which_scalars_are_metrics(
     asked = RequestContext()
     metadata = context.hparams_metadata(asked, "")
     experiment = context.experiment_from_metadata(asked, "", True, metadata, ())
-    assert {"formula", "operations", "q_heads", "window"} <= {
-        info.name for info in experiment.hparam_infos
-    }
+    infos = {info.name: info for info in experiment.hparam_infos}
+    assert infos.keys() >= {"formula", "operations", "q_heads", "window"}
+    generations = infos["generation"].domain_interval  # counted as people do
+    assert (generations.min_value, generations.max_value) == (1, 3)
     named = {(info.name.group, info.name.tag) for info in experiment.metric_infos}
     assert named == {("", "accuracy"), ("", "macs"), ("", "p_non_dominated")}
 

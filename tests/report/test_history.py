@@ -33,9 +33,20 @@ def test_lineage_is_the_stores_and_a_long_one_is_cut(recorded_run: Path) -> None
 
 def test_repeats_are_counted(make_run: Callable[..., Path], tmp_path: Path) -> None:
     told = lines(of(make_run(tmp_path, repeats=3, generations=1), 0))
-    assert told[0].split() == ["proposed", "generation", "0", "by", "mechanism", "mha"]
+    assert told[0].split() == ["proposed", "generation", "1", "by", "mechanism", "mha"]
     assert any(line.startswith("accuracy %  ") and " ± " in line for line in told)
     assert any("3 times, 2 epochs x 1024 examples" in line for line in told)
+
+
+def test_people_count_generations_from_one_and_the_record_from_zero(recorded_run: Path) -> None:
+    with open_run(recorded_run) as run:
+        size, last = run.setup.population, len(run.proposals()) - 1
+        number = run.proposals()[last].number
+    found = of(recorded_run, last)
+    assert found.to_dict()["generation"] == number // size == 2
+    assert lines(found)[0].split()[1:3] == ["generation", "3"]
+    shown = table_lines(lineage_columns(found))
+    assert shown[1].plain.split()[1] == "3"
 
 
 def test_scores_by_seed_stand_beside_the_estimate_and_its_probability(recorded_run: Path) -> None:
