@@ -255,9 +255,101 @@ def test_keys_step_through_the_front_and_the_table(
     before = order[order.index(content.members[0]) - 1]
     assert state(opened)["id"] == before.digest
     assert before.digest[:8] in opened.text("#tip")
-    opened.page.focus("#rows .rows")
+    opened.page.focus("#rows table")
     opened.page.keyboard.press("Home")
     assert state(opened).get("id", content.members[0].digest) == content.members[0].digest
+
+
+def test_the_grid_says_what_it_is_and_which_row_it_is_at(
+    look: Callable[..., Any], page_file: Path
+) -> None:
+    opened = look(page_file)
+    grid = opened.page.get_by_role("grid", name=re.compile("^Mechanisms. Up and down arrows"))
+    grid.focus()
+    opened.page.keyboard.press("ArrowDown")
+    assert active(opened, grid) == state(opened)["id"][:8]
+    opened.page.keyboard.press("End")
+    last = counted(opened)[0] - 1
+    opened.page.wait_for_selector(f"[data-place='{last}'][aria-selected=true]", state="attached")
+    assert grid.get_attribute("aria-activedescendant") == f"row-{last}"
+    assert active(opened, grid) == state(opened)["id"][:8]
+
+
+def active(opened: Any, grid: Any) -> str:
+    """The name in the row that a screen reader is told of."""
+    row = opened.page.locator(f"#{grid.get_attribute('aria-activedescendant')}")
+    return str(row.locator("td.id").inner_text())
+
+
+def test_generations_are_counted_from_one(
+    look: Callable[..., Any], page_file: Path, content: Content
+) -> None:
+    """As `nas search` and `nas watch` count them."""
+    best, size = content.members[0], content.setup.population
+    made = content.by_digest[best.digest].number // size + 1
+    opened = look(page_file, "#q=generation%3D1&sort=generation:up")
+    assert counted(opened)[0] == sum(m.number < size for m in content.mechanisms)
+    heads = opened.page.locator("#rows th").all_inner_texts()
+    first = opened.page.locator("#rows tbody tr[data-place='0'] td")
+    assert first.nth(heads.index("gen")).inner_text() == "1"
+    assert f"generation {made} by insert" in opened.text(".panel.known")
+
+
+@pytest.fixture(scope="module")
+def all_failed(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of a run in which no training ended well."""
+    folder = tmp_path_factory.mktemp("failed") / "failed"
+    shutil.copytree(recorded_run, folder)
+    database = Database.open_to_write(folder / DATABASE_FILE)
+    database.execute("UPDATE trials SET status = 'failed', reason = 'diverged', metrics = '{}'")
+    database.execute("DELETE FROM estimates")
+    database.execute("UPDATE generations SET best = NULL, hypervolume = 0")
+    database.stand_alone()
+    database.close()
+    return write_report(folder, folder / "page.html")
+
+
+def test_a_run_in_which_all_failed_can_be_looked_at(
+    look: Callable[..., Any], all_failed: Path
+) -> None:
+    """A failed row opened nothing, and an arrow key chose `undefined`."""
+    opened = look(all_failed)
+    opened.page.focus(CHART)
+    opened.page.keyboard.press("ArrowRight")
+    assert "id" not in state(opened)
+    opened.page.click("#rows tbody tr[data-place='0']")
+    assert opened.text("#mechanism h2").startswith(
+        opened.text("#rows tbody tr[data-place='0'] td.id")
+    )
+    assert "diverged" in opened.text(".panel.trainings")
+
+
+def test_an_address_that_names_what_is_not_there_shows_what_is(
+    look: Callable[..., Any], all_failed: Path
+) -> None:
+    lost = "#x=lost&y=lost&as=lost&show=lost&run=lost&sort=lost&id=lost&box=a,b,c,d"
+    opened, plain = look(all_failed, lost), look(all_failed)
+    assert counted(opened) == counted(plain)
+    assert opened.page.locator(f"{CHART} text.axis").all_text_contents() == (
+        plain.page.locator(f"{CHART} text.axis").all_text_contents()
+    )
+    assert [opened.page.input_value(f"#{name}") for name in ("axis-x", "axis-as", "show")] == [
+        "macs",
+        "estimate",
+        "all",
+    ]
+
+
+def test_what_needs_no_script_stays_where_a_view_cannot_be_made(
+    browser: Any, page_file: Path
+) -> None:
+    page = browser.new_page()
+    page.add_init_script("delete window.IntersectionObserver")  # the last view's
+    with page.expect_event("pageerror"):
+        page.goto(page_file.as_uri())
+    assert page.locator("#table .static").is_visible()
+    assert page.locator("#chart .static").is_visible()
+    page.close()
 
 
 def test_axes_can_be_chosen(look: Callable[..., Any], page_file: Path) -> None:

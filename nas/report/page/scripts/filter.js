@@ -47,10 +47,15 @@ export class Filter {
     return mask;
   }
 
-  box(run) {
+  /** The box's left, right, low and high end, or null where there is none. */
+  get ends() {
     const ends = this.state.get("box").split(",").map(Number);
-    if (ends.length !== 4) return [];
-    const [left, right, low, high] = ends;
+    return ends.length === 4 && ends.every(Number.isFinite) ? ends : null;
+  }
+
+  box(run) {
+    if (!this.ends) return [];
+    const [left, right, low, high] = this.ends;
     const across = run.values(this.state.get("x"), this.state.get("as"));
     const up = run.values(this.state.get("y"), this.state.get("as"));
     return [(i) => across[i] >= left && across[i] <= right && up[i] >= low && up[i] <= high];
@@ -72,11 +77,10 @@ function compared(run, word) {
   const [, name, sign, number, factor] = COMPARED.exec(word) ?? [];
   const found = name && run.quantities.find((one) => one.name === name || one.title.toLowerCase() === name);
   if (!found && !["generation", "p"].includes(name)) return null;
-  const values = name === "p" ? run.of("p") : found ? run.values(found.name) : run.of("number");
-  const scale = name === "generation" ? run.population : 1;
+  const values = found ? run.values(found.name) : name === "p" ? run.of("p") : null;
+  const value = (i) => (values ? values[i] : run.generation(i));
   const whole = found?.unit === "fraction" && factor === "" && Math.abs(number) > 1 ? 0.01 : 1;
   const bound = Number(number) * FACTORS[factor] * whole;
-  const value = (i) => (scale === 1 ? values[i] : Math.floor(values[i] / scale));
   return {
     "<": (i) => value(i) < bound,
     "<=": (i) => value(i) <= bound,

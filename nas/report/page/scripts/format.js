@@ -46,13 +46,15 @@ export function digits(value, count = 3) {
   return rounded.toFixed(Math.max(0, count - 1 - Math.floor(Math.log10(Math.abs(rounded)))));
 }
 
-/** A time in its two largest units: "47 s", "3 min 20 s", "2 h 05 min". */
+/** A time in its two largest units: "47 s", "3 min 20 s", "2 h 05 min", "3 d 04 h". */
 export function duration(seconds) {
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
   const minutes = Math.floor(whole / 60);
   if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
-  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
+  return `${Math.floor(hours / 24)} d ${String(hours % 24).padStart(2, "0")} h`;
 }
 
 /** A tick of an axis. */
@@ -63,6 +65,6 @@ export function tick(value) {
 
 /** What stands above a cost or metric that is no objective. */
 export function header(name) {
-  const known = { macs: "MACs", kv_cache_bytes_per_token: "KV B/token", time_ms: "time ms" };
+  const known = { macs: "MACs", attention_macs: "MACs of scores and aggregation", kv_cache_bytes_per_token: "KV B/token" };
   return known[name] ?? name.replaceAll("_", " ");
 }

@@ -9,6 +9,9 @@ import { range, Scale } from "./scale.js";
 
 const MARGIN = { left: 62, right: 18, top: 34, bottom: 52 };
 
+/** Where metrics stand: what is believed, or what was scored. */
+export const READINGS = { estimate: "estimates", score: "scores" };
+
 export class Front {
   constructor(root, controls, { runs, state, filter, tip }) {
     Object.assign(this, { root, runs, state, filter, places: [] });
@@ -41,7 +44,7 @@ export class Front {
         html("select", { id: `axis-${name}`, onchange: (e) => this.state.set({ [name]: e.target.value, box: "" }) },
           options.map((one) => html("option", { value: one.name, selected: one.name === this.state.get(name) }, one.title))));
     const kind = html("select", { id: "axis-as", onchange: (e) => this.state.set({ as: e.target.value, box: "" }) },
-      [["estimate", "estimates"], ["score", "scores"]].map(([value, words]) =>
+      Object.entries(READINGS).map(([value, words]) =>
         html("option", { value, selected: value === this.state.get("as") }, words)));
     this.clear = html("button", { type: "button", onclick: () => this.state.set({ box: "" }) }, "clear box");
     return [axis("y", "up "), axis("x", "across "), html("label", {}, "metrics as ", kind), this.clear];
@@ -254,9 +257,8 @@ export class Front {
   }
 
   showBox() {
-    const ends = this.state.get("box").split(",").map(Number);
-    if (ends.length !== 4) return;
-    const [left, right, low, high] = ends;
+    if (!this.filter.ends) return;
+    const [left, right, low, high] = this.filter.ends;
     const [x, y] = [this.x.place(left), this.y.place(high)];
     this.outline(x, y, this.x.place(right) - x, this.y.place(low) - y);
   }

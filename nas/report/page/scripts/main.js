@@ -1,8 +1,8 @@
 // The page: decode the data, then let every view look at one state.
 
 import { decode } from "./data.js";
-import { Filter } from "./filter.js";
-import { Front } from "./front.js";
+import { Filter, SHOWN } from "./filter.js";
+import { Front, READINGS } from "./front.js";
 import { Mechanism } from "./mechanism.js";
 import { Run } from "./run.js";
 import { State } from "./state.js";
@@ -14,16 +14,17 @@ import { watch } from "./watch.js";
 async function main() {
   const header = await decode(document.getElementById("data").textContent);
   const runs = header.runs.map((about, index) => new Run(about, header.read, index));
-  const state = new State(defaults(runs));
+  const state = new State(defaults(runs), known(runs));
   const parts = { runs, state, roles: header.roles, filter: new Filter(runs, state), tip: new Tip(document.getElementById("tip")) };
   const at = (id) => document.getElementById(id);
-  document.documentElement.classList.add("scripted");
   new Front(at("chart"), at("axes"), parts);
   new Table(at("rows"), at("filter"), parts);
   new Mechanism(at("mechanism"), parts);
   for (const run of runs) new Timeline(at("timeline"), run, parts);
   links(state);
   toggles(runs, state);
+  // What can be read without a script goes only once all that takes its place is there.
+  document.documentElement.classList.add("scripted");
   document.documentElement.dataset.ready = Math.round(performance.now());
   watch();
 }
@@ -39,6 +40,12 @@ function defaults(runs) {
     run: shown.name, id: shown.front[0] ?? "", x: across.name, y: up.name, as: "estimate",
     box: "", q: "", show: "all", sort: `${up.name}${up.isMetric ? " estimate" : ""}:${up.direction === "min" ? "up" : "down"}`, off: "",
   };
+}
+
+/** What an address may name: an old one, or a page of other runs, may have had more. */
+function known(runs) {
+  const quantities = runs[0].quantities.map((one) => one.name);
+  return { run: runs.map((one) => one.name), x: quantities, y: quantities, as: Object.keys(READINGS), show: SHOWN };
 }
 
 /** A link to a mechanism chooses it, and leaves everything else in the address. */

@@ -87,7 +87,7 @@ export class Mechanism {
       const others = step.others.length > 0 && html("span", { class: "note" }, " with ", step.others.map((j) => link(run, j)));
       return html("li", {},
         html("p", {}, link(run, step.i), html("b", {}, ` ${run.of("operator").at(step.i).replaceAll("_", " ")}`), others,
-          html("span", { class: "value" }, amount(values[step.i], metric.unit), Number.isFinite(gain) && html("i", { class: gain < 0 ? "less" : "more" }, ` ${difference(gain, metric.unit)}`))),
+          html("span", { class: "value" }, amount(values[step.i], metric.unit), Number.isFinite(gain) && html("i", {}, ` ${difference(gain, metric.unit)}`))),
         step.texts.length > 0 && html("p", { class: "edits" }, step.texts.map((text) => html("code", {}, text))));
     });
     const more = steps.length > MOST_STEPS && html("li", {}, `and ${steps.length - MOST_STEPS} more`);

@@ -102,6 +102,7 @@ export class Pointer {
     const run = this.front.runs.find((one) => one.name === this.front.state.get("run")) ?? this.front.runs[0];
     const { xs } = this.front.places[run.index];
     const order = run.members.filter((i) => xs[i] >= 0).sort((a, b) => xs[a] - xs[b]);
+    if (!order.length) return;
     const current = run.find(this.front.state.get("id"));
     const from = order.includes(current)
       ? order.indexOf(current)

@@ -16,7 +16,10 @@ export class Run {
         return found ? read(found) : new Float64Array(this.size).fill(NaN);
       });
     this.metric = (name) =>
-      this.keep(`metric ${name}`, () => read(trainings.metrics[name]));
+      this.keep(`metric ${name}`, () => {
+        const found = trainings.metrics[name];
+        return found ? read(found) : new Float64Array(trainings.mechanism.length).fill(NaN);
+      });
     this.curve = (name) => this.keep(`curve ${name}`, () => read(trainings.curves[name]));
     this.metricNames = Object.keys(trainings.metrics);
     this.quantities = this.listed(Object.keys(mechanisms.costs));
@@ -70,8 +73,9 @@ export class Run {
     return this.of("state").at(i);
   }
 
+  /** The generation that a mechanism was proposed in; the first is 1, as for whoever watches. */
   generation(i) {
-    return Math.floor(this.of("number")[i] / this.population);
+    return 1 + Math.floor(this.of("number")[i] / this.population);
   }
 
   genome(i) {

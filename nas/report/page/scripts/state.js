@@ -1,9 +1,9 @@
 // What a person looks at, kept in the address: a copied address shows the same.
 
 export class State {
-  /** Defaults are left out of the address. */
-  constructor(defaults) {
-    this.defaults = defaults;
+  /** Defaults are left out of the address; where values are `known`, of an address none but these count. */
+  constructor(defaults, known) {
+    Object.assign(this, { defaults, known });
     this.watchers = [];
     this.values = this.read();
     addEventListener("hashchange", () => this.adopt(this.read()));
@@ -36,8 +36,9 @@ export class State {
     // A section's name is an address, too: it moves the page and changes nothing.
     if (text && !text.includes("=")) return this.values ?? { ...this.defaults };
     const given = new URLSearchParams(text);
+    const isKept = (name) => given.has(name) && (this.known[name]?.includes(given.get(name)) ?? true);
     return Object.fromEntries(
-      Object.entries(this.defaults).map(([name, value]) => [name, given.get(name) ?? value]),
+      Object.entries(this.defaults).map(([name, value]) => [name, isKept(name) ? given.get(name) : value]),
     );
   }
 }

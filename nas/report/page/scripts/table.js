@@ -12,8 +12,11 @@ export class Table {
     Object.assign(this, { runs, state, filter, columns: columns(runs), rows: [] });
     this.head = html("tr", {}, this.columns.map((column) => this.title(column)));
     this.body = html("tbody", { onclick: (event) => this.pick(event) });
-    this.grid = html("table", { "aria-label": "Mechanisms" }, html("thead", {}, this.head), this.body);
-    this.box = html("div", { class: "rows", tabindex: "0", onscroll: () => this.fill(), onkeydown: (e) => this.type(e) }, this.grid);
+    this.grid = html("table", {
+      role: "grid", tabindex: "0", onkeydown: (event) => this.type(event),
+      "aria-label": "Mechanisms. Up and down arrows, Page up and down, Home and End choose a row.",
+    }, html("thead", {}, this.head), this.body);
+    this.box = html("div", { class: "rows", onscroll: () => this.fill() }, this.grid);
     root.append(this.box);
     this.count = html("span", { class: "count", role: "status" });
     controls.append(...this.controls());
@@ -112,6 +115,10 @@ export class Table {
     for (let place = from; place < to; place++) made.push(this.row(place));
     const gap = (count) => html("tr", { class: "gap", "aria-hidden": "true" }, html("td", { colspan: this.columns.length, height: count * ROW }));
     this.body.replaceChildren(gap(from), ...made, gap(this.rows.length - to));
+    // The focus stays on the grid, since rows come and go; this says which row it is at.
+    const chosen = made.find((row) => row.getAttribute("aria-selected") === "true");
+    if (chosen) this.grid.setAttribute("aria-activedescendant", chosen.id);
+    else this.grid.removeAttribute("aria-activedescendant");
   }
 
   row(place) {
@@ -119,7 +126,7 @@ export class Table {
     const isChosen = run.name === this.state.get("run") && run.digests[i] === this.state.get("id");
     const kind = run.digests[i] in run.names ? "named" : run.isMember[i] ? "member" : "";
     return html("tr", {
-      class: `${kind} run r${run.index % 6}`, "data-place": place, "aria-rowindex": place + 2, "aria-selected": String(isChosen),
+      id: `row-${place}`, class: `${kind} run r${run.index % 6}`, "data-place": place, "aria-rowindex": place + 2, "aria-selected": String(isChosen),
     }, this.columns.map((column) => html("td", { class: column.isNumber ? "number" : `word ${column.key}` }, column.text(run, i))));
   }
 
@@ -140,7 +147,7 @@ export class Table {
   type(event) {
     const page = Math.floor(this.box.clientHeight / ROW) - 1;
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
-    if (!step || !this.rows.length || event.target !== this.box) return;
+    if (!step || !this.rows.length || event.target !== this.grid) return;
     event.preventDefault();
     const current = this.rows.findIndex((row) => {
       const [run, i] = this.of(row);
