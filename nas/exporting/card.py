@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.canonical import digest
 from nas.compiler import formula_of, make_plan
@@ -13,6 +13,10 @@ from nas.mechanisms import names_of
 
 if TYPE_CHECKING:
     from nas.exporting.subject import Subject
+
+_SHIFT: Final = (
+    "- The run's task adds to a token's embedding that of the token before, which is not done here."
+)
 
 
 def card(subject: Subject, sizes: Mapping[str, Any], parameters: int) -> str:
@@ -94,6 +98,7 @@ def card(subject: Subject, sizes: Mapping[str, Any], parameters: int) -> str:
         f"- At most {sizes['max_position_embeddings']} tokens; positions are learned.",
         "- No tokenizer: tokens are numbers below the vocabulary's size, such as bytes.",
         "- Masks are (batch, tokens); weights of attention are not returned.",
+        *([_SHIFT] if getattr(subject.task, "token_shift", False) else []),
         *(f"- {remark}." for remark in plan.remarks(subject.heads)),
         "",
     ]

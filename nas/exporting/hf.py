@@ -152,7 +152,8 @@ def weights(subject: Subject) -> dict[str, Tensor]:
 
 
 def recording(subject: Subject) -> Recording:
-    """Features of whole models, without padding and with it, from plain arithmetic in 64 bits."""
+    """Features of whole models from plain arithmetic in 64 bits: without padding, with it at the
+    first row's end, and at its beginning, where tokens have the same features."""
     tensors = {name: tensor.double() for name, tensor in weights(subject).items()}
     draws = torch.Generator().manual_seed(1)
     cases = []
@@ -161,16 +162,24 @@ def recording(subject: Subject) -> Recording:
         ids = torch.randint(len(tensors["model.embed_tokens.weight"]), size, generator=draws)
         mask = torch.ones(batch, tokens, dtype=torch.long)
         mask[0, tokens - tokens // 3 :] = 0
-        for given in ({"input_ids": ids}, {"input_ids": ids, "attention_mask": mask}):
+        padded = {"input_ids": ids, "attention_mask": mask}
+        for given in ({"input_ids": ids}, padded):
             with torch.no_grad():
                 cases.append(Case(given, _features(subject, tensors, **given)))
+        left = {name: _turned(tensor, tokens // 3) for name, tensor in padded.items()}
+        cases.append(Case(left, _turned(cases[-1].expected, tokens // 3)))
     return Recording(tuple(cases))
+
+
+def _turned(tensor: Tensor, by: int) -> Tensor:
+    """The first row's end put before its beginning."""
+    return torch.cat([tensor[:1].roll(by, dims=1), tensor[1:]])
 
 
 def _features(
     subject: Subject, tensors: State, input_ids: Tensor, attention_mask: Tensor | None = None
 ) -> Tensor:
-    """The transformer as its docstring writes it."""
+    """The transformer as its docstring writes it; padding is at the end."""
     sizes, dim = config(subject), (subject.dim,)
 
     def normed(x: Tensor, name: str) -> Tensor:
@@ -180,11 +189,8 @@ def _features(
         return F.linear(x, tensors[f"{name}.weight"], tensors[f"{name}.bias"])
 
     padding = None if attention_mask is None else attention_mask == 0
-    places = torch.arange(input_ids.shape[1]).expand_as(input_ids)
-    if padding is not None:  # the cases have theirs at the end, where places stand still
-        places = places.minimum((~padding).sum(dim=1, keepdim=True) - 1)
     x = tensors["model.embed_tokens.weight"][input_ids]
-    x = x + tensors["model.embed_positions.weight"][places]
+    x = x + tensors["model.embed_positions.weight"][: input_ids.shape[1]]
     for layer in range(subject.depth):
         at, block = f"model.layers.{layer}", subject.reference(layer)
         given = normed(x, f"{at}.attention_norm")

@@ -100,6 +100,7 @@ class MechanismPreTrainedModel(PreTrainedModel):
     config_class = MechanismConfig
     base_model_prefix = "model"
     _no_split_modules = ["MechanismLayer"]
+    accepts_loss_kwargs = False  # a loss is a batch's mean: Trainer has to divide where it adds up
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -146,26 +147,30 @@ class MechanismModel(MechanismPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """attention_mask (batch, tokens): 1 at tokens, 0 at padding, on either side."""
+        """attention_mask (batch, tokens): 1 at tokens, 0 at padding, wherever that is."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("expected either input_ids or inputs_embeds")
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if x.shape[1] > self.config.max_position_embeddings:
             most = self.config.max_position_embeddings
             raise ValueError(f"found {x.shape[1]} tokens; expected at most {most}")
-        if attention_mask is None:
-            padding, place = None, torch.arange(x.shape[1], device=x.device)[None]
-        elif attention_mask.dim() == 2:
-            padding = attention_mask == 0
-            place = ((~padding).long().cumsum(1) - 1).clamp(min=0)
-        else:
-            raise ValueError("attention_mask: expected (batch, tokens)")
-        x = x + self.embed_positions(place)
+        padding = None
+        if attention_mask is not None:
+            if attention_mask.dim() != 2:
+                raise ValueError("attention_mask: expected (batch, tokens)")
+            # Places count from the first token, in a mechanism too, so padding goes to the end.
+            padding, order = (attention_mask == 0).sort(dim=1, stable=True)
+            rows = torch.arange(len(x), device=x.device)[:, None]
+            x = x[rows, order]
+        x = x + self.embed_positions(torch.arange(x.shape[1], device=x.device))
         seen = [x]
         for layer in self.layers:
             x = layer(x, padding)
             seen.append(x)
         x = self.norm(x)
+        if padding is not None:
+            back = order.argsort(dim=1)
+            x, seen = x[rows, back], [one[rows, back] for one in seen]
         wanted = self.config.output_hidden_states
         is_told = wanted if output_hidden_states is None else output_hidden_states
         return BaseModelOutput(last_hidden_state=x, hidden_states=tuple(seen) if is_told else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -20,9 +21,11 @@ from nas.compiler import formula_of, make_plan
 from nas.errors import ExportError, NasError
 from nas.exporting import EXPORTS, MASKS, Origin, Subject, genome_of_export, write_export
 from nas.exporting.recording import TOLERANCE, Recording, check, differences, stir
+from nas.genome import Visibility
 from nas.mechanisms import MECHANISMS
 from nas.primitives import names
 from nas.primitives.base import REGISTRY
+from nas.tasks import load_task
 from tests.benchmarks.exports import FORMATS
 
 if TYPE_CHECKING:
@@ -120,6 +123,22 @@ def test_the_card_is_titled_by_name_else_by_formula() -> None:
         (found,) = re.findall("^# (.*)$", files["README.md"], re.MULTILINE)
         assert found == title
         assert f"its digest is {digest(genome)}." in files["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "is_shifted"),
+    [("text-classification", 8192, False), ("recall", 80, True), ("bytes", 256, False)],
+)
+def test_a_folder_has_the_vocabulary_of_the_runs_task(
+    task: str, words: int, is_shifted: bool
+) -> None:
+    """And its card says what of the task's embedding it has not."""
+    sizes: Any = load_task(task)
+    found = Subject(MHA, 64, 4, Origin("x"), task=sizes)
+    files: Any = EXPORTS.get("hf")(found)
+    assert json.loads(files["config.json"])["vocab_size"] == words
+    assert load(files["model.safetensors"])["lm_head.weight"].shape == (words, 64)
+    assert ("embedding that of the token before" in files["README.md"]) == is_shifted
 
 
 @pytest.fixture
@@ -244,13 +263,42 @@ def test_a_causal_folder_trains_and_generates() -> None:
     assert made.shape == (2, 9)
     again = model(made[:, :-1]).logits[:, 5:].argmax(-1)  # what is made follows from all before it
     assert torch.equal(again, made[:, 6:])
-    padded = torch.cat([torch.zeros(2, 2, dtype=torch.long), ids], dim=1)
-    kept = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]]).expand(2, -1)
-    torch.testing.assert_close(model(padded, kept).logits[:, 2:], model(ids).logits)
+    assert model.accepts_loss_kwargs is False  # else Trainer expects it to divide by all tokens
     with pytest.raises(ValueError, match="at most 512"):
         model(torch.zeros(1, 513, dtype=torch.long))
     with pytest.raises(ValueError, match="exported to see later tokens"):
         scope["MechanismForCausalLM"](scope["MechanismConfig"]())
+
+
+def test_padding_on_either_side_changes_no_token(genome: Build) -> None:
+    """Nor what is generated: a mechanism that counts places counts from the first token."""
+    values = genome(
+        ("scaled_dot_product", ["q", "k"]),
+        ("softmax", [0]),
+        ("rope", ["v"]),
+        ("weighted_sum", [1, 2]),
+    )
+    seen = Visibility(window=3, global_tokens=2)
+    for found in (QANA, values, replace(MHA, visibility=seen)):
+        files: Any = EXPORTS.get("hf")(subject(found, is_causal=True))
+        scope: dict[str, Any] = {"__name__": "exported"}
+        exec(files["modeling_mechanism.py"], scope)
+        config = scope["MechanismConfig"](hidden_size=16, vocab_size=9, is_causal=True)
+        model = scope["MechanismForCausalLM"](config).eval()
+        ids = torch.randint(9, (2, 6))
+        plain = model(ids, output_hidden_states=True)
+        for own in (slice(2, 8), slice(6)):
+            padded, mask = torch.zeros(2, 3, 8, dtype=torch.long)
+            padded[:2, own], mask[:2, own] = ids, 1
+            padded[2], mask[2] = torch.arange(8), 1
+            out = model(padded, mask, output_hidden_states=True)
+            torch.testing.assert_close(out.logits[:2, own], plain.logits)
+            for mine, theirs in zip(out.hidden_states, plain.hidden_states, strict=True):
+                torch.testing.assert_close(mine[:2, own], theirs)
+            if own.start:
+                more = {"max_new_tokens": 3, "do_sample": False}
+                made = model.generate(padded, attention_mask=mask, **more)
+                assert torch.equal(made[:2, own.start :], model.generate(ids, **more))
 
 
 def test_no_other_framework_is_imported_before_it_is_asked_for() -> None:

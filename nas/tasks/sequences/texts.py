@@ -77,6 +77,11 @@ class TextsTask(SequenceTask):
         """Model width, heads, layers and tokens."""
         return ModelSizes(self.width, self.heads, self.depth, self.length)
 
+    @property
+    def num_tokens(self) -> int:
+        """Size of the vocabulary, where the texts have as many words."""
+        return self.words
+
     def num_classes(self, data: Data) -> int:
         """Of texts."""
         return len(data.facts["classes"])
