@@ -23,7 +23,7 @@ from nas.errors import GenomeError
 from nas.genome import STREAMS, Genome
 from nas.primitives import Kind
 from nas.surgery.core import HostSizes
-from nas.surgery.hosted import has_rotation, hosted
+from nas.surgery.hosted import hosted
 from nas.types import Type
 
 OUT: Final = "o"
@@ -118,8 +118,8 @@ def described(genome: Genome, sizes: HostSizes) -> tuple[str, ...]:
     if seen.window is not None:
         more = f", {seen.global_tokens} global tokens" if seen.global_tokens else ""
         found.append(f"a window of {seen.window} tokens{more}")
-    if sizes.is_rotated and has_rotation(genome):
-        found.append("the mechanism's RoPE is left out: the model rotates")
+    if own != hosted(genome, is_rotated=False):
+        found.append("the mechanism's RoPE of queries and keys is left out: the model rotates them")
     return (*found, f"attention is {formula(own)}")
 
 

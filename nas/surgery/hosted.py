@@ -2,7 +2,8 @@
 
 A host turns queries and keys by position where it rotates, and keeps keys and values of earlier
 tokens, nothing else. The normal form may call keys ``q``, or a raw key ``v``; here every stream has
-the name of what it is read as. A genome's own RoPE is left out where the host has one.
+the name of what it is read as. A genome's own RoPE is left out on what the host has turned; values
+and outputs are turned by the genome alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from nas.compiler.plan import plan_as_written
 from nas.decoding.memory import sources_of
 from nas.errors import GenomeError
 from nas.genome import Genome, Ref
-from nas.primitives import check_vocabulary
+from nas.primitives import Kind, check_vocabulary
 from nas.primitives.base import Port
 from nas.types import infer
 
@@ -34,10 +35,7 @@ def hosted(genome: Genome, is_rotated: bool) -> Genome:
     """
     found = make_plan(genome).genome
     if is_rotated:
-        for index, node in enumerate(found.nodes[:-1]):
-            if node.op == _ROTATION:
-                found = found.bypassing(index, found.nodes[index].inputs[0])
-        found = canonicalise(check_vocabulary(found.pruned()))
+        found = canonicalise(check_vocabulary(_without_rotation(found)))
     found = _with_keys(found)
     signatures = infer(found).signatures
     nodes = list(found.nodes)
@@ -46,11 +44,6 @@ def hosted(genome: Genome, is_rotated: bool) -> Genome:
         pairs = zip(node.inputs, names, strict=True)
         nodes[index] = replace(node, inputs=tuple(_named(found, *pair) for pair in pairs))
     return replace(found, nodes=tuple(nodes))
-
-
-def has_rotation(genome: Genome) -> bool:
-    """Whether a genome rotates tokens itself."""
-    return any(node.op == _ROTATION for node in genome.nodes)
 
 
 def is_past(port: Port) -> bool:
@@ -82,11 +75,17 @@ def check_decodable(plan: Plan, is_sliding: bool) -> None:
 
     Raises:
         GenomeError: a step reads neighbours or later tokens, keys and values follow from more than
-            their own, or a cache that forgets the oldest tokens holds no global ones.
+            their own, or a cache that forgets the oldest tokens meets global ones, or a RoPE that
+            counts from them.
     """
     if is_sliding and plan.is_windowed and plan.genome.visibility.global_tokens:
         raise GenomeError(
             "its own window's cache forgets global tokens; expected a mechanism without."
+        )
+    if is_sliding and any(step.primitive.name == _ROTATION for step in plan.steps):
+        raise GenomeError(
+            "its own window's cache forgets the first token, from which the mechanism's RoPE "
+            "counts; expected a mechanism without, or with RoPE on queries and keys alone."
         )
     whole = {s.primitive.name for s in plan.steps if s.primitive.needs_all_tokens}
     if reasons := sorted({*plan.unsafe, *whole}):
@@ -100,6 +99,25 @@ def check_decodable(plan: Plan, is_sliding: bool) -> None:
         f"it generates from the keys and values of single tokens alone, and {reason}; expected a "
         "mechanism that needs no more."
     )
+
+
+def _without_rotation(genome: Genome) -> Genome:
+    """The genome without RoPE on what the host has turned: queries, keys, what follows of them."""
+    is_turned: dict[Ref, bool] = {"q": True, "k": True, "v": False}
+    nodes = list(genome.nodes)
+    for index, signature in enumerate(infer(genome).signatures):
+        ports, inputs = signature.inputs, []
+        for ref, port in zip(nodes[index].inputs, ports, strict=True):
+            below = ref
+            while isinstance(below, int) and nodes[below].op == _ROTATION:
+                below = nodes[below].inputs[0]
+            # A raw stream is called v, and turned where it is read as a query or as a key.
+            is_done = is_turned[below] or _named(genome, below, port.name) in ("q", "k")
+            inputs.append(below if is_done else ref)
+        nodes[index] = replace(nodes[index], inputs=tuple(inputs))
+        kinds = {port.kind for port in ports}
+        is_turned[index] = kinds == {Kind.TOKENS} and all(is_turned[ref] for ref in inputs)
+    return replace(genome, nodes=tuple(nodes)).pruned()
 
 
 def _with_keys(genome: Genome) -> Genome:

@@ -8,8 +8,8 @@ becomes the mechanism's graph. With ``preserve`` only mechanisms that start equa
 attention are taken, so the outputs are those of before; training then moves what is new (QANA:
 Vermillion 2025, section 4, "function-preserving"). Without, a genome means in a model:
 
-- graph: runs on the queries, keys and values that the model projected, normed and rotated. A RoPE
-  of its own is left out where the model rotates.
+- graph: runs on the queries, keys and values that the model projected, normed and rotated. RoPE of
+  its own is left out on queries and keys that the model rotates, and stays on values and outputs.
 - window, global tokens: narrow the model's mask. In causal attention a window reaches back alone.
 - q_heads, kv_heads: the model's heads are pooled, its projections and its cache become smaller; a
   model with fewer heads of keys than that keeps them (``nas.surgery.conversion``).

@@ -13,8 +13,10 @@ from nas.genome import Genome
 from nas.kernels.runtime import past_keys
 from nas.mechanisms import MECHANISMS
 from nas.primitives.rotary import rotate
+from nas.surgery.conversion import described
 from nas.surgery.core import AttentionCore, HostSizes
 from nas.surgery.masks import scale_queries, split_mask
+from tests.genomes import Build
 from tests.surgery.swaps import qana
 
 SIZES = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
@@ -105,6 +107,31 @@ def test_a_rotated_tail_is_the_papers_score() -> None:
             scores[:, :, i, j] = skip + (out[:, :, i] * F.gelu(inner)).sum(-1) + shift[:, :, i, 0]
     found = built(q, k, v, x, rotate=rotate)[1]
     torch.testing.assert_close(found, scores.softmax(-1), rtol=1e-12, atol=1e-12)
+
+
+def test_values_and_outputs_are_turned_by_the_mechanism_alone(genome: Build) -> None:
+    """A host turns queries and keys; what is said to be left out is what is left out."""
+    q, k, v, x = streams(5, 5)
+    q, k, sizes = rotate(q), rotate(k), HostSizes(24, 4, 2, 6, is_rotated=True)
+    v = torch.cat([v, v.flip(-1)], dim=-1)
+    kept = F.scaled_dot_product_attention(q, k, rotate(v), enable_gqa=True)
+    plain = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    softmax, score = ("softmax", [0]), ("scaled_dot_product", ["q", "k"])
+    summed = (score, softmax, ("weighted_sum", [1, "v"]))
+    both = (("rope", ["q"]), ("rope", ["k"]), ("scaled_dot_product", [0, 1]), ("softmax", [2]))
+    own = (("rope", ["v"]), ("rope", [0]), ("scaled_dot_product", ["q", 0]), ("softmax", [2]))
+    asked = F.scaled_dot_product_attention(q, k, rotate(rotate(v)), enable_gqa=True)
+    for found, expected, is_told in (
+        (genome(score, softmax, ("rope", ["v"]), ("weighted_sum", [1, 2])), kept, False),
+        (genome(*summed, ("rope", [2])), rotate(plain), False),
+        (genome(*both, ("weighted_sum", [3, "v"])), plain, True),
+        (genome(*both, ("rope", ["v"]), ("weighted_sum", [3, 4])), kept, True),
+        # One stream, turned once as keys and twice as values.
+        (genome(*own, ("weighted_sum", [3, 1]), has_wk=False, has_wv=False), asked, True),
+    ):
+        out, _ = core(found, sizes)(q, k, v, x)
+        torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+        assert any("RoPE of queries" in words for words in described(found, sizes)) == is_told
 
 
 def test_masks_of_torch_are_read_as_torch_reads_them() -> None:

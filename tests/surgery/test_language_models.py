@@ -58,6 +58,10 @@ def mechanisms(genome: Build) -> dict[str, Genome]:
         "without wo": genome(SCORE, *SOFTMAX, has_wo=False),
         "alibi": genome(SCORE, ("alibi", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"])),
         "values asked": genome(("scaled_dot_product", "vk"), *SOFTMAX),
+        "rotated values": genome(
+            *(("rope", "v"), *turned[:2], ("scaled_dot_product", [1, 2]), ("softmax", [3])),
+            *(("weighted_sum", [4, 0]), ("rope", [5])),
+        ),
         "rsqa": load_genome("rsqa"),
         "champion": load_genome("champion_2025"),
     }
@@ -65,7 +69,7 @@ def mechanisms(genome: Build) -> dict[str, Genome]:
 
 NAMES = (
     *("rotated gqa", "window", "flex", "qana", "sigmoid", "linear", "without wq", "without wk"),
-    *("without any", "without wo", "alibi", "values asked", "rsqa", "champion"),
+    *("without any", "without wo", "alibi", "values asked", "rotated values", "rsqa", "champion"),
 )
 
 TRAINED = ("rotated gqa", "flex", "qana", "sigmoid", "linear", "without wq", "champion")
@@ -221,7 +225,7 @@ def test_what_no_cache_continues_is_refused_before_anything_changes(
         assert model.state_dict().keys() == keys
 
 
-def test_a_module_that_takes_no_other_heads_is_refused() -> None:
+def test_a_module_that_takes_no_other_heads_is_refused(genome: Build) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes |= {"vocab_size": 128, "intermediate_size": 48}
     for made, words in (
@@ -236,5 +240,10 @@ def test_a_module_that_takes_no_other_heads_is_refused() -> None:
     mistral = hf.MistralForCausalLM(
         hf.MistralConfig(**sizes, **ENDS, num_key_value_heads=4, sliding_window=8)
     )
-    with pytest.raises(GenomeError, match="cache forgets global tokens"):
-        swap_attention(mistral, "flex_sqa", preserve=False)
+    for wanted, words in (
+        (load_genome("flex_sqa"), "forgets global tokens"),
+        (mechanisms(genome)["rotated values"], "forgets the first token"),
+    ):
+        with pytest.raises(GenomeError, match=f"cache {words}"):
+            swap_attention(mistral, wanted, preserve=False)
+    assert swap_attention(mistral, mechanisms(genome)["rotated gqa"], preserve=False)
