@@ -36,7 +36,8 @@ class ExportFormat:
         takes: which of the subject's choices it knows, of ``SAID``.
         needs: packages beside those of nas, by the names that they are imported by.
         has_weights: whether weights are in what is written.
-        tests_itself: run as a program, it does what a check would; so none is done.
+        tests_itself: run as a program, it compares itself with recorded outputs, without masks
+            and not causal; it is written unchecked.
         loader: what loads it in a clean process (clean.py); nothing is compared without.
         recording: what it must give there.
     """
