@@ -116,7 +116,7 @@ def nudged(value: Any, rng: Rng) -> Any:
     if isinstance(value, bool) or value is None:
         return not value
     if isinstance(value, int | float):
-        return [value + 1, -value, value * 1000, value // 3, str(value)[:100]][rng.integers(5)]
+        return [value + 1, -value, value * 1000, value // 3, f"{rng.integers(99)}"][rng.integers(5)]
     if isinstance(value, str):
         return edited(value, rng)
     return str(value)
