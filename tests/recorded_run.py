@@ -114,7 +114,7 @@ class Invented:
         self._waiting += trials
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        done, self._waiting = self._waiting, []
+        done, self._waiting = self._waiting[:1], self._waiting[1:]
         return [(trial, self._evaluate(trial)) for trial in done]
 
     def close(self) -> None:

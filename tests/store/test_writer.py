@@ -10,11 +10,12 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from nas.errors import RunError
-from nas.evaluation.trial import KINDS, REASONS, Incident, Report
+from nas.evaluation.trial import REASONS, Incident, Kind, Report
 from nas.store import (
     find_proposal,
     fold_log,
@@ -96,7 +97,7 @@ def test_writer_only_a_failure_gives_way_to_another_result(writer, samples):
 
 
 def test_writer_incidents_read_back_in_order(writer):
-    found = tuple(Incident(kind, f"{kind} \x1b[31m", "host:1", "key", 2) for kind in KINDS)
+    found = tuple(Incident(kind, f"{kind} \x1b[31m", "host:1", "key", 2) for kind in get_args(Kind))
     for incident in (*found, Incident("waiting", "")):
         writer.record_incident(incident)
     assert writer.run.incidents() == (*found, Incident("waiting", ""))
