@@ -3,7 +3,8 @@
 Ten searches of 200 trainings each, or as many as there are seeds. Of the best that each reports:
 how far its estimate, and its score, lie above its truth. Of all mechanisms: how often an interval
 that should hold the truth in four cases of five does, and whether those that are members of the
-front with a probability of so much are so often.
+front with a probability of so much are so often. And what those would report who train every
+mechanism of the space, as often as a search may, and believe its mean score.
 
 The truth is itself a mean of few trainings. So what is compared with it is what is predicted of
 such a mean: an estimate's error and the noise of these trainings together.
@@ -39,7 +40,7 @@ Array = NDArray[np.float64]
 def beliefs(options: argparse.Namespace) -> list[Figure]:
     """Optimism, coverage and calibration over so many searches."""
     measure = recorded(options.table)
-    estimated, scored, held, chances, outcomes = [], [], [], [], []
+    estimated, scored, held, chances, outcomes, shares = [], [], [], [], [], []
     for seed in range(options.seeds):
         own = measure(seed)
         told: list[Told] = []
@@ -57,12 +58,25 @@ def beliefs(options: argparse.Namespace) -> list[Figure]:
         held.append(np.mean(np.abs(truths - accuracies) <= WIDE * deviations))
         chances.append(_chances(archive, own, seed))
         outcomes.append(_non_dominated(np.column_stack([-truths, means[:, 1]])))
+        shares.append(_share_of_all(own))
     return [
         _figure("the best, estimate over truth", [100 * x for x in estimated], "points"),
         _figure("the luckiest, score over truth", [100 * x for x in scored], "points"),
         _figure("truths inside 80 % intervals", [100 * x for x in held], "%"),
+        _figure("hypervolume, by mean scores of all", shares, "of the whole"),
         *_calibration(np.concatenate(chances), np.concatenate(outcomes)),
     ]
+
+
+def _share_of_all(own: Recorded) -> float:
+    """The share of the whole space's hypervolume in the front of all mechanisms' mean scores."""
+    mechanisms, seen = own.bench.mechanisms, range(int(own.most_trainings))
+    rows = [(-np.mean([own.evaluate(key, r)[0] for r in seen]), macs)
+            for key, (_, macs) in mechanisms.items()]  # fmt: skip
+    truths = [own.truth(key) for key in mechanisms]
+    reported = [truth for truth, is_in in zip(truths, _non_dominated(np.array(rows)), strict=True)
+                if is_in]  # fmt: skip
+    return own.bench.hypervolume(reported) / own.bench.hypervolume(truths)
 
 
 def _scores(told: Sequence[Told], key: str) -> list[tuple[float, ...]]:
