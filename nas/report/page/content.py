@@ -199,11 +199,10 @@ def _trials(found: list[Row], results: Mapping[str, Result]) -> tuple[Row, ...]:
         row["moment"] = to_datetime(row["recorded"])
         if row["key"] not in results:
             raise ValueError(f"a training of {row['key']}, which was never proposed")
-        named = (row["metrics"], *(one["metrics"] for one in row["reports"]))
-        if not all(isinstance(values, dict) for values in named):
-            raise ValueError(f"metrics of {row['key']} without names")
-        if not all("train_loss" in report for report in row["reports"]):
-            raise ValueError(f"a report of {row['key']} without its training loss")
+        row["metrics"] = {name: float(value) for name, value in row["metrics"].items()}
+        for report in row["reports"]:
+            if not isinstance(report["metrics"], dict) or "train_loss" not in report:
+                raise ValueError(f"a report of {row['key']} without metrics or loss")
     return tuple(found)
 
 

@@ -117,6 +117,7 @@ def test_wrong_endings_runs_and_none_are_refused(example: Path, tmp_path: Path) 
         ("reports", '[{"metrics": {}}]'),
         ("reports", '[{"metrics": 1, "train_loss": 1.5}]'),
         ("metrics", "[]"),
+        ("metrics", '{"accuracy": "high"}'),
     ],
 )
 def test_a_damaged_training_is_named(
