@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 def beliefs(options: argparse.Namespace) -> list[Figure]:
     """Optimism, coverage and calibration over so many searches."""
     measure = recorded(options.table)
-    estimated, scored, held, chances, outcomes, shares = [], [], [], [], [], []
+    estimated, scored, held, chances, outcomes, known, shares = [], [], [], [], [], [], []
     for seed in range(options.seeds):
         own = measure(seed)
         told: list[Told] = []
@@ -58,13 +58,14 @@ def beliefs(options: argparse.Namespace) -> list[Figure]:
         held.append(np.mean(np.abs(truths - accuracies) <= WIDE * deviations))
         chances.append(_chances(archive, own, seed))
         outcomes.append(_non_dominated(np.column_stack([-truths, means[:, 1]])))
+        known.append(keys)
         shares.append(_share_of_all(own))
     return [
         _figure("the best, estimate over truth", [100 * x for x in estimated], "points"),
         _figure("the luckiest, score over truth", [100 * x for x in scored], "points"),
         _figure("truths inside 80 % intervals", [100 * x for x in held], "%"),
         _figure("hypervolume, by mean scores of all", shares, "of the whole"),
-        *_calibration(np.concatenate(chances), np.concatenate(outcomes)),
+        *_calibration(np.concatenate(chances), np.concatenate(outcomes), np.concatenate(known)),
     ]
 
 
@@ -105,19 +106,29 @@ def _non_dominated(rows: Array) -> NDArray[np.bool_]:
     return found
 
 
-def _calibration(chances: Array, outcomes: NDArray[np.bool_]) -> list[Figure]:
-    """Of each decile of the probability, the share that are members."""
-    found = []
+def _calibration(
+    chances: Array, outcomes: NDArray[np.bool_], keys: NDArray[np.str_]
+) -> list[Figure]:
+    """Of each decile of the probability, the share that are members.
+
+    Searches of one table meet the same mechanisms, whose luck they share; so the middle half is of
+    draws of mechanisms.
+    """
+    rng, found = np.random.default_rng(0), []
     for low, high in pairwise(DECILES):
         inside = (chances >= low) & ((chances < high) | (high == 1))
         if not inside.any():
             continue
-        said, share, num = chances[inside].mean(), outcomes[inside].mean(), int(inside.sum())
-        error = (said * (1 - said) / num) ** 0.5
-        name = f"members, where P is {said:.2f} on average ({num})"
-        found.append(
-            Figure(name, float(share), "of them", float(said - error), float(said + error))
+        said, num = chances[inside].mean(), int(inside.sum())
+        _, own, each = np.unique(keys[inside], return_inverse=True, return_counts=True)
+        members = np.bincount(own, weights=outcomes[inside])
+        drawn = rng.integers(len(each), size=(DRAWS, len(each)))
+        low_share, high_share = np.quantile(
+            members[drawn].sum(axis=1) / each[drawn].sum(axis=1), (0.25, 0.75)
         )
+        name = f"members, where P is {said:.2f} on average ({num}, of {len(each)} mechanisms)"
+        share = float(outcomes[inside].mean())
+        found.append(Figure(name, share, "of them", float(low_share), float(high_share)))
     return found
 
 

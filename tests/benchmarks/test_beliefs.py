@@ -24,7 +24,8 @@ def test_beliefs_of_small_searches_are_judged(monkeypatch):
 def test_calibration_says_how_often_each_decile_came_true():
     chances = np.repeat([0.05, 0.95], 200)
     outcomes = np.arange(400) % 20 < np.repeat([1, 18], 200)
-    low, high = beliefs._calibration(chances, outcomes)
+    keys = np.array([f"{i % 40}" for i in range(400)])
+    low, high = beliefs._calibration(chances, outcomes, keys)
     assert (low.value, high.value) == pytest.approx((0.05, 0.9))
 
 
