@@ -212,15 +212,15 @@ def _fault(call: Callable[..., object], *arguments: Any) -> str:
     Raises:
         KeyboardInterrupt: a person asked for it meanwhile.
     """
+    text = ""
     with heard_interrupts() as interrupts:
         try:
             call(*arguments)
         except BaseException as error:
-            if interrupts:
-                raise KeyboardInterrupt from None
             text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
-            return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
-    return ""
+    if interrupts:  # whatever the plug-in made of the exception
+        raise KeyboardInterrupt
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
 # What a notebook shows of a value, as HTML. Values are below what can show them, so by name.

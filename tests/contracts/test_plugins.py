@@ -300,11 +300,14 @@ def test_what_a_broken_plugin_imported_of_another_one_stays(
     assert [p.members for p in family.plugins()] == [(), ("good",)]
 
 
+@pytest.mark.parametrize("is_swallowed", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_persons_interrupt_is_no_fault_of_the_plugin(
-    family: Registry[int], tmp_path: Path, number: int
+    family: Registry[int], tmp_path: Path, number: int, is_swallowed: bool
 ) -> None:
-    text = f"import os, time\nos.kill(os.getpid(), {number:d})\ntime.sleep(5)\n"
+    text = f"os.kill(os.getpid(), {number:d}); time.sleep(5)"
+    tried = f"try: {text}\nexcept BaseException: pass" if is_swallowed else text
+    text = f"import os, time\n{tried}\n"
     install(tmp_path, "[nas.trials]\na = bad\n", bad=text)
     kept = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `nas` does
     try:
