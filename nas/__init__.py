@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from nas.api.plugins import list_plugins
     from nas.api.tables import tabulate
     from nas.api.training import confirm, evaluate, resume, search
-    from nas.decoding import Decoder
-    from nas.errors import NasError
+    from nas.common.errors import NasError
+    from nas.costs.decoding import Decoder
     from nas.genome import Genome
     from nas.report.front import front
     from nas.report.page import write_report
-    from nas.sources import load_genome
+    from nas.store.sources import load_genome
     from nas.surgery.factor import factor
     from nas.surgery.files import load_swapped, save_swapped
     from nas.surgery.merge import merge
@@ -71,9 +71,9 @@ __all__ = [
 
 # Where a name lives, unless in nas.api.genomes.
 _MODULES: Final = {
-    "Decoder": "nas.decoding",
+    "Decoder": "nas.costs.decoding",
     "Genome": "nas.genome",
-    "NasError": "nas.errors",
+    "NasError": "nas.common.errors",
     "benchmark": "nas.api.benchmarking",
     "confirm": "nas.api.training",
     "evaluate": "nas.api.training",
@@ -82,7 +82,7 @@ _MODULES: Final = {
     "factor": "nas.surgery",
     "front": "nas.report.front",
     "list_plugins": "nas.api.plugins",
-    "load_genome": "nas.sources",
+    "load_genome": "nas.store.sources",
     "load_swapped": "nas.surgery",
     "merge": "nas.surgery",
     "preview_swap": "nas.surgery",

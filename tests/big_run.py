@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from nas.canonical import canonicalise, digest
+from nas.common.objectives import Objective
 from nas.compiler import formula
 from nas.evaluation.trial import Budget, Evaluation, Report
 from nas.genome import Genome
-from nas.objectives import Objective
-from nas.searching.setup import frozen_space
+from nas.genome.canonical import canonicalise, digest
 from nas.space import load_space
+from nas.space.validation import load_policy
+from nas.space.variation import Variation
 from nas.store import Document, Proposal, RunSetup, Session, rows
 from nas.store.database import Database
 from nas.store.folder import DATABASE_FILE, create_run
+from nas.store.frozen import frozen_space
 from nas.store.records import Estimate
-from nas.validation import load_policy
-from nas.variation import Variation
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OBJECTIVES = (

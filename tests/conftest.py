@@ -15,19 +15,19 @@ from tests.genomes import Build, build
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PRIMITIVES = Path(__file__).parent.parent / "nas" / "primitives"
+PRIMITIVES = Path(__file__).parent.parent / "nas" / "genome" / "primitives"
 
 # The shapes that annotations give are checked at every call of a primitive or runtime function.
 install_import_hook(
     [
-        "nas.kernels.runtime",
-        "nas.kernels.means",
-        "nas.kernels.shaped",
-        "nas.kernels.normalisers",
-        "nas.kernels.pair_scores",
-        "nas.kernels.pieces",
+        "nas.compiler.kernels.runtime",
+        "nas.compiler.kernels.means",
+        "nas.compiler.kernels.shaped",
+        "nas.compiler.kernels.normalisers",
+        "nas.compiler.kernels.pair_scores",
+        "nas.compiler.kernels.pieces",
         *(
-            f"nas.primitives.{p.stem}"
+            f"nas.genome.primitives.{p.stem}"
             for p in PRIMITIVES.glob("*.py")
             if p.stem not in {"__init__", "base", "domains"}
         ),

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from nas.common.objectives import Objective
 from nas.costs import Setting, costs_of
 from nas.evaluation.trial import Budget, Evaluation, Report, Trial
 from nas.genome import ModelSizes
-from nas.objectives import Objective
 from nas.searching.listener import Listener, Started
 from nas.searching.loop import Loop
-from nas.searching.setup import frozen_space, make_proposer
+from nas.searching.setup import make_proposer
 from nas.space import load_space
 from nas.store import Document, RunSetup, Session, create_run, open_writer, this_session
+from nas.store.frozen import frozen_space
 
 SETTING = Setting(ModelSizes(32, 4, 2, 65), qkv_bias=False, is_causal=False, calibration={})
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

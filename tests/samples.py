@@ -8,8 +8,8 @@ import numpy as np
 
 from nas.genome import Genome
 from nas.space import load_space
-from nas.validation import load_policy
-from nas.variation import Variation
+from nas.space.validation import load_policy
+from nas.space.variation import Variation
 
 
 @cache

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import nas
-from nas.errors import ConfigError, NasError, ViolationError
+from nas.common.errors import ConfigError, NasError, ViolationError
 
 if TYPE_CHECKING:
     from pathlib import Path

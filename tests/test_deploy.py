@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # noqa: TID251 - a file with two documents, which nas.config does not read
+import yaml  # noqa: TID251 - a file with two documents, which nas.common.config does not read
 
 from nas.store import open_run
 

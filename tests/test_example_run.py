@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import nas
-from nas.canonical import resolved_digest
 from nas.cli import main
-from nas.searching.setup import from_text, thawed_task
+from nas.genome.canonical import resolved_digest
 from nas.space import SearchSpace
+from nas.space.validation import PolicyFile, compile_policy, validate
 from nas.store import front, open_run
-from nas.validation import PolicyFile, compile_policy, validate
+from nas.store.frozen import from_text, thawed_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,5 +7,5 @@
     genomes.py        of genomes: costs, all that is known, validity, a module, a file to take away
 
 They answer with the plain data that the commands of the same names print as JSON. A SOURCE is a
-string (see ``nas.sources``) or a genome. ``nas.front``, which needs no torch, is in nas.report.
+string (see ``nas.store.sources``) or a genome. ``nas.front`` needs no torch and is in nas.report.
 """

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.api.training import check_legal, check_one_model, execution_of, trainings_of
-from nas.canonical import digest
-from nas.errors import ConfigError, RunError
+from nas.common.errors import ConfigError, RunError
 from nas.evaluation.study import why_not
+from nas.genome.canonical import digest
 from nas.report.benchmark import benchmark_answer
 from nas.searching.setup import check_count
-from nas.sources import resolve
+from nas.space.validation import load_policy
 from nas.store import RUNS
 from nas.store.answers import keep_answer
+from nas.store.sources import resolve
 from nas.tasks import load_task
-from nas.validation import load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

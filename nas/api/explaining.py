@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.api.training import check_legal, check_one_model, execution_of
+from nas.common.errors import ConfigError, RunError
 from nas.costs import DEFAULT_COSTS, costs_of
-from nas.errors import ConfigError, RunError
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import why_not
 from nas.explaining import Bounds, Race, plan_explanation
 from nas.report.explanation import explanation_answer
 from nas.report.trials import Training
-from nas.searching.setup import MAX_COUNT, from_text, load_unchanged, setting_of, thawed_task
-from nas.sources import resolve
+from nas.searching.setup import MAX_COUNT, setting_of
+from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
 from nas.store.answers import keep_answer
+from nas.store.frozen import from_text, load_unchanged, thawed_task
+from nas.store.sources import resolve
 from nas.tasks import load_task
-from nas.validation import PolicyFile, compile_policy, load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from nas.evaluation.trial import Evaluator
     from nas.explaining import Explanation
     from nas.genome import Genome
-    from nas.sources import Source
+    from nas.space.validation import Policy
+    from nas.store.sources import Source
     from nas.tasks import Data, ModelTask
-    from nas.validation import Policy
 
 TASK: Final = "vit-cifar10"
 POLICY: Final = "score_normalize_aggregate"
@@ -70,7 +71,7 @@ def explain(
             now, if they have moved.
         seeds: trainings of each.
         most_seeds: comparisons that are unresolved get twice the seeds, and so on up to these; as
-            many as ``seeds`` by default. ``nas.differences`` says how verdicts allow for that.
+            many as ``seeds`` by default; ``nas.common.differences`` says how verdicts allow for it.
         margin: what is smaller than this either way is "the same", in the metric's own unit; by
             default a hundredth of the way from chance to the ideal.
         seed: what the training seeds derive from.

@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
+from nas.common.errors import ExportError
 from nas.compiler import make_plan
-from nas.errors import ExportError
 from nas.exporting import (
     EXPORTS,
     MASKS,
@@ -24,11 +24,11 @@ from nas.exporting import (
 )
 from nas.genome import Genome
 from nas.report.units import quantity
-from nas.sources import resolve
 from nas.store import find_candidate, open_run, weights_path
+from nas.store.sources import resolve
 
 if TYPE_CHECKING:
-    from nas.sources import Source
+    from nas.store.sources import Source
     from nas.tasks import ModelTask
 
 MAX_DIM: Final = 4096

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from nas import compiler, validation
-from nas.canonical import digest
+from nas import compiler
+from nas.common.objectives import QUALITY
 from nas.costs import COSTS
 from nas.genome import Genome
-from nas.mechanisms import MECHANISMS
-from nas.objectives import QUALITY
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import MECHANISMS
 from nas.report.costs import cost_answer, count_costs
 from nas.report.show import examine, show_answer
-from nas.sources import load_genome, resolve
+from nas.space import validation
+from nas.store.sources import load_genome, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any, Final
 
-from nas.errors import NasWarning
+from nas.common.errors import NasWarning
 
 # Where the families are, in the order of `nas plugins`.
 FAMILIES: Final = {
-    "nas.primitives.base": "REGISTRY",
-    "nas.mechanisms": "MECHANISMS",
+    "nas.genome.primitives.base": "REGISTRY",
+    "nas.genome.mechanisms": "MECHANISMS",
     "nas.tasks": "TASKS",
     "nas.costs": "COSTS",
     "nas.searching.algorithm": "ALGORITHMS",

@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.api.training import check_one_model, execution_of, task_of
-from nas.canonical import resolved_digest
+from nas.common.errors import TableError
 from nas.costs import costs_of
-from nas.errors import TableError
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
+from nas.genome.canonical import resolved_digest
 from nas.report.trials import Training
-from nas.searching.setup import check_count, frozen_space, frozen_task, setting_of
-from nas.sources import resolve
+from nas.searching.setup import check_count, setting_of
+from nas.searching.tabular.making import mechanisms_of, table_of, train_table
+from nas.searching.tabular.table import SUFFIX
 from nas.space import load_space
-from nas.tabular.making import mechanisms_of, table_of, train_table
-from nas.tabular.table import SUFFIX
+from nas.store.frozen import frozen_space, frozen_task
+from nas.store.sources import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from nas.api.training import Executing
     from nas.evaluation.trial import Evaluation, Trial
     from nas.genome import Genome
-    from nas.tabular.table import Table
+    from nas.searching.tabular.table import Table
     from nas.tasks import Task
 
 

@@ -7,25 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from nas.canonical import canonicalise
+from nas.common.errors import ConfigError, ViolationError
 from nas.compiler import make_plan
 from nas.costs import costs_of
-from nas.errors import ConfigError, ViolationError
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.share import Execution
 from nas.evaluation.study import study
+from nas.genome.canonical import canonicalise
 from nas.report.confirmation import confirmation_answer
 from nas.report.trials import Training
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.setup import Settings, check_count, setting_of
-from nas.sources import resolve
 from nas.space import load_space
+from nas.space.validation import load_policy, validate
 from nas.store import RUNS, find_run, open_writer
+from nas.store.sources import resolve
 from nas.tasks import load_task
 from nas.tasks.suite import Suite
-from nas.validation import load_policy, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from nas.genome import Genome
     from nas.searching.listener import Ended, Listener
-    from nas.sources import Source
     from nas.space import SearchSpace
+    from nas.space.validation import Policy
+    from nas.store.sources import Source
     from nas.tasks import Data, Task
-    from nas.validation import Policy
 
 TIME_LIMIT: Final = 1800.0
 

@@ -15,7 +15,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import NasError, NasWarning
+from nas.common.errors import NasError, NasWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ import typer
 
 from nas.cli import completion
 from nas.cli.console import note, tell
-from nas.errors import NasError
+from nas.common.errors import NasError
 
 
 class StoppedError(NasError):

@@ -80,7 +80,7 @@ def policies() -> list[str]:
 
 
 def _named(folder: str) -> list[str]:
-    from nas.config import named_files
+    from nas.common.config import named_files
 
     return _plain(named_files(folder))
 

@@ -14,7 +14,7 @@ from nas.cli import completion, options
 from nas.cli.app import app
 from nas.cli.console import note, output, print_json, tell
 from nas.cli.options import AnyDim, AnyHeads, AnyTokens, AsJson, Dim, Heads, Policy, Source, Sources
-from nas.errors import GenomeError, NasError
+from nas.common.errors import GenomeError, NasError
 
 
 @app.command()
@@ -39,7 +39,7 @@ def show(
     from nas.report import show as report
     from nas.report.figure import check_picture
     from nas.report.graph_plot import write_graph
-    from nas.sources import resolve
+    from nas.store.sources import resolve
 
     if plot is not None:
         check_picture(plot)
@@ -75,7 +75,7 @@ def mechanisms(
     A list gives the costs of one attention block at batch 1; a NAME also gives the equations, the
     shapes, and how the paper was read.
     """
-    from nas.mechanisms import mechanism
+    from nas.genome.mechanisms import mechanism
     from nas.report import mechanisms as report
     from nas.report.costs import Sizes
 
@@ -129,7 +129,7 @@ def cost(
     from nas.report.cost_plot import draw_costs
     from nas.report.costs import cost_answer, count_costs, show_costs
     from nas.report.figure import check_picture, write_figure
-    from nas.sources import resolve
+    from nas.store.sources import resolve
 
     lengths = _lengths(tokens)
     if plot is not None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
     from nas.cli.progress import Clock
+    from nas.common.objectives import Objective
     from nas.evaluation.trial import Incident
-    from nas.objectives import Objective
     from nas.searching.listener import Evaluated, GenerationDone, Listener, Started
     from nas.store import Candidate, Counts
 

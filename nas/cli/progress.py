@@ -17,8 +17,8 @@ from nas.store import Counts, front, named_members, open_run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nas.common.objectives import Objective
     from nas.evaluation.trial import Incident
-    from nas.objectives import Objective
     from nas.searching.listener import GenerationDone
     from nas.store import Candidate, PastTraining, Run
 

@@ -12,7 +12,7 @@ from nas.cli import completion
 from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json, tell
 from nas.cli.options import AsJson, RunName, Runs
-from nas.errors import NasError
+from nas.common.errors import NasError
 
 RUNS_SHOWN: Final = typer.Argument(
     help="Names or paths of runs, or latest; by default latest.", autocompletion=completion.runs

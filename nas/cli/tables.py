@@ -78,8 +78,8 @@ def table(
     Its front, some of its mechanisms epoch by epoch, or how it ranks beside longer trainings.
     """
     from nas.report import tables as report
-    from nas.sources import resolve
-    from nas.tabular.table import load_table
+    from nas.searching.tabular.table import load_table
+    from nas.store.sources import resolve
 
     if name is None:
         listed = report.list_tables()

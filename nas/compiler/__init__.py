@@ -8,6 +8,7 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+from nas.common.errors import GenomeError
 from nas.compiler.fast import FastSource
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.inlining import file_source
@@ -15,7 +16,6 @@ from nas.compiler.interpreter import ReferenceAttention, check_sizes
 from nas.compiler.lowering import RULES, chosen_rules, lower
 from nas.compiler.plain import PlainSource
 from nas.compiler.plan import Plan, make_plan
-from nas.errors import GenomeError
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nas.compiler.features import features_of
+from nas.compiler.kernels import fast_class, means, runtime, shaped, windows
 from nas.compiler.source import Source
 from nas.compiler.text import LINE, call_lines, indented
-from nas.kernels import fast_class, means, runtime, shaped, windows
-from nas.primitives import alibi, products
-from nas.primitives.base import STREAM_OF_PORT
+from nas.genome.primitives import alibi, products
+from nas.genome.primitives.base import STREAM_OF_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Collection

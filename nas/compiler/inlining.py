@@ -14,9 +14,9 @@ import textwrap
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.common.errors import GenomeError
 from nas.compiler.text import LINE
-from nas.errors import GenomeError
-from nas.primitives.shapes import PLAIN
+from nas.genome.primitives.shapes import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

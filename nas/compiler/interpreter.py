@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from nas.errors import GenomeError
-from nas.kernels.runtime import merge_heads, repeat_heads, split_heads, visible_keys
-from nas.kernels.windows import windowed_keys
+from nas.common.errors import GenomeError
+from nas.compiler.kernels.runtime import merge_heads, repeat_heads, split_heads, visible_keys
+from nas.compiler.kernels.windows import windowed_keys
 
 if TYPE_CHECKING:
     from typing import Any
@@ -66,7 +66,7 @@ class ReferenceAttention(nn.Module):
         key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """Attend; masks as in ``nas.kernels.runtime.visible_keys``."""
+        """Attend; masks as in ``nas.compiler.kernels.runtime.visible_keys``."""
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
         seen = visible_keys(x, attn_mask, key_padding_mask, is_causal)

@@ -18,8 +18,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nas.config import near
-from nas.errors import ConfigError
+from nas.common.config import near
+from nas.common.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

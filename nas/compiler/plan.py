@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from nas.canonical import canonicalise
-from nas.errors import ViolationError
+from nas.common.errors import ViolationError
 from nas.genome import STREAMS
-from nas.primitives import Primitive, check_vocabulary, get
-from nas.primitives.base import Kind, Sizes
-from nas.types import MODEL, Type, Typing, infer, share_of, width_of
+from nas.genome.canonical import canonicalise
+from nas.genome.primitives import Primitive, check_vocabulary, get
+from nas.genome.primitives.base import Kind, Sizes
+from nas.genome.types import MODEL, Type, Typing, infer, share_of, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nas.genome import Genome, ModelSizes, ParamValue, Ref
-    from nas.primitives.base import Port, Role
+    from nas.genome.primitives.base import Port, Role
 
 T = TypeVar("T")
 

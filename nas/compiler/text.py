@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nas.types import MODEL
+from nas.genome.types import MODEL
 
 if TYPE_CHECKING:
     from nas.compiler.plan import Step

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nas.config import near
-from nas.errors import ConfigError
+from nas.common.config import near
+from nas.common.errors import ConfigError
 from nas.evaluation.share import share_out
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from nas.errors import DeviceError, RunError
+from nas.common.errors import DeviceError, RunError
 from nas.evaluation.patience import Deadlines, Silence
 from nas.evaluation.pool import BLAMELESS, WorkerLostError, WorkerRefusedError
 from nas.evaluation.trial import Evaluation, Incident, log

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from nas.evaluation.trainer import worker_name
-from nas.primitives import names as primitive_names
-from nas.primitives.base import REGISTRY
+from nas.genome.primitives import names as primitive_names
+from nas.genome.primitives.base import REGISTRY
 from nas.tasks import TASKS
 
 if TYPE_CHECKING:

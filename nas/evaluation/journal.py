@@ -13,7 +13,7 @@ import os
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.evaluation.trial import Evaluation
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from nas.common.interrupts import heard_interrupts
 from nas.evaluation.trainer import calibrate_for, train_candidate, train_guarded
 from nas.evaluation.trial import log
-from nas.interrupts import heard_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,7 +7,7 @@ import math
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import DeviceError
+from nas.common.errors import DeviceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator

@@ -7,7 +7,7 @@ import io
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
-from nas.text import printable
+from nas.common.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

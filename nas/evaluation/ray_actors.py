@@ -19,7 +19,7 @@ import ray
 import ray.exceptions
 import torch
 
-from nas.errors import DeviceError, NasError
+from nas.common.errors import DeviceError, NasError
 from nas.evaluation import handshake
 from nas.evaluation.pool import WorkerLostError, WorkerRefusedError
 from nas.evaluation.trainer import calibrate_for, load_optimizers, train_guarded

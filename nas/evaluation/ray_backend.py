@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 import torch
 
-from nas.errors import DeviceError
+from nas.common.errors import DeviceError
 from nas.evaluation import handshake
 from nas.evaluation.dispatch import Dispatcher
 from nas.evaluation.ray_actors import PROBE_SECONDS, ActorPool, gist

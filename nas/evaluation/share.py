@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from nas.errors import ConfigError, DeviceError
+from nas.common.errors import ConfigError, DeviceError
 
 WORKERS_PER_GPU: Final = 4
 """Unless told otherwise. Small models wait for Python more than for the GPU, so several can share

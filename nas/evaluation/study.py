@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nas.canonical import canonicalise, digest, normal_digest
+from nas.common.errors import NasError
 from nas.compiler import make_plan
 from nas.costs import Setting, costs_of
-from nas.errors import NasError
 from nas.evaluation.trial import Trial, run_trials, training_seed
+from nas.genome.canonical import canonicalise, digest, normal_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

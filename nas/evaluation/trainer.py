@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
-from nas.canonical import canonicalise
+from nas.common.errors import DeviceError
 from nas.costs import Setting, costs_of
-from nas.errors import DeviceError
 from nas.evaluation.printed import bounded_output
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation
 from nas.genome import layers_with_mechanism
+from nas.genome.canonical import canonicalise
 from nas.tasks.seeds import derive_seed, seeded
 from nas.training.allocator import keep_freed_memory
 from nas.training.candidate import attention_weights, build_model
@@ -152,7 +152,7 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
     Raises:
         DeviceError: the device is not there.
     """
-    from nas.timing import calibrate
+    from nas.costs.timing import calibrate
 
     model = task.main
     precision = resolve_precision(model.precision, check_device(device))

@@ -12,7 +12,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.training.report import Report
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Evaluator(Protocol):
         ...
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure, where trainings take place, units of predicted times (nas.timing)."""
+        """Measure, where trainings take place, units of predicted times (nas.costs.timing)."""
         ...
 
     def submit(self, trials: Sequence[Trial]) -> None:

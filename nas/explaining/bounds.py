@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from nas.canonical import canonicalise, resolved_digest
 from nas.evaluation.study import why_not
-from nas.types import infer
-from nas.validation import nearest_legal, validate
+from nas.genome.canonical import canonicalise, resolved_digest
+from nas.genome.types import infer
+from nas.space.validation import nearest_legal, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from nas.explaining.edits import Edit
     from nas.genome import Genome
+    from nas.space.validation import Policy
     from nas.tasks import ModelTask
-    from nas.validation import Policy
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from nas.genome import FLAGS, LABELS, Genome, Node, Projections, Visibility
-from nas.primitives import get
-from nas.primitives.base import STREAM_OF_PORT, Kind, Role
-from nas.types import infer
+from nas.genome.primitives import get
+from nas.genome.primitives.base import STREAM_OF_PORT, Kind, Role
+from nas.genome.types import infer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

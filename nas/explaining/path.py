@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from nas.explaining.edits import steps
 from nas.genome import FLAGS, LABELS, Projections, Visibility
-from nas.mechanisms import mechanism
-from nas.primitives.base import STREAM_OF_PORT
-from nas.types import infer
+from nas.genome.mechanisms import mechanism
+from nas.genome.primitives.base import STREAM_OF_PORT
+from nas.genome.types import infer
 
 if TYPE_CHECKING:
     from nas.explaining.bounds import Bounds

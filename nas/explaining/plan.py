@@ -14,7 +14,7 @@ from nas.costs import costs_of
 from nas.explaining.edits import Edit, ablations
 from nas.explaining.path import STANDARD, path
 from nas.genome import LABELS, Projections
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

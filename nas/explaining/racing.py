@@ -1,7 +1,7 @@
 """Train what an explanation compares; what is unresolved after a look gets further seeds.
 
 All mechanisms share each seed, and no other command derives seeds for this purpose. How verdicts
-allow for several looks is said in nas.differences. Nothing is said of a pair of which a training
+allow for several looks: see nas.common.differences. Nothing is said of a pair of which a training
 failed: what is left is chosen by luck.
 """
 
@@ -11,17 +11,17 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from nas.differences import findings, paired
+from nas.common.differences import findings, paired
 from nas.evaluation.study import study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nas.differences import Finding
+    from nas.common.differences import Finding
+    from nas.common.objectives import Metric
     from nas.evaluation.study import Result
     from nas.evaluation.trial import Evaluation, Evaluator
     from nas.explaining.plan import Explanation
-    from nas.objectives import Metric
     from nas.tasks import Task
 
 PURPOSE: Final = "explain"

@@ -8,7 +8,7 @@ from nas.exporting.formats import (
     checked,
     write_export,
 )
-from nas.exporting.module import export_module, genome_of_export
+from nas.exporting.module import export_module
 from nas.exporting.subject import MASKS, SEED, Origin, Subject
 from nas.exporting.weights import export_weights, read_weights
 
@@ -24,7 +24,6 @@ __all__ = [
     "checked",
     "export_module",
     "export_weights",
-    "genome_of_export",
     "read_weights",
     "write_export",
 ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.canonical import digest
 from nas.compiler import formula_of, make_plan
 from nas.costs import attention_cost
 from nas.exporting.subject import SEED
-from nas.mechanisms import names_of
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import names_of
 
 if TYPE_CHECKING:
     from nas.exporting.subject import Subject

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from nas.errors import ExportError
+from nas.common.errors import ExportError
+from nas.common.registry import Registry
 from nas.exporting.recording import Recording, check
 from nas.exporting.subject import Subject
-from nas.registry import Registry
 from nas.store.files import staging_for, write_whole
 
 Content: TypeAlias = str | bytes | Mapping[str, str | bytes]

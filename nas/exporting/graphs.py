@@ -22,13 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from nas.canonical import digest
+from nas.common.errors import ExportError
 from nas.compiler import make_plan
 from nas.compiler.lowering import RULES
-from nas.errors import ExportError
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.recording import Recording, block_inputs, record_block
 from nas.exporting.subject import MASKS, WRITTEN, Subject, source_text
+from nas.genome.canonical import digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -18,15 +18,15 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional as F
 
-from nas.canonical import digest
+from nas.common.errors import ExportError
 from nas.compiler import formula_of, make_plan, write
 from nas.compiler.inlining import inlined
-from nas.errors import ExportError
 from nas.exporting.card import card
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.recording import SIZES, Case, Recording
 from nas.exporting.subject import SEED, State, Subject
 from nas.genome import Genome
+from nas.genome.canonical import digest
 
 if TYPE_CHECKING:
     from nas.compiler.source import Written

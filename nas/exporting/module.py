@@ -13,21 +13,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from nas.canonical import digest
+from nas.common.errors import ExportError
 from nas.compiler import build_attention, formula_of, make_plan, write
 from nas.compiler.inlining import file_source
-from nas.errors import ExportError
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.recording import Recording, record_block
 from nas.exporting.subject import MASKS, Origin, Subject
 from nas.genome import Genome
+from nas.genome.canonical import digest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from nas.compiler import Plan
 
-_LARGEST_FILE = 2**22
 _USE = """\
 An attention mechanism as a torch module; run as a program, this file tests itself.
 
@@ -82,31 +79,6 @@ PY = ExportFormat(
 )
 for _name in ("module", "py"):
     EXPORTS.register(_name)(PY)
-
-
-def genome_of_export(path: Path) -> Genome:
-    """The genome in an exported file's docstring; nothing of the file is run.
-
-    Raises:
-        ExportError: the file cannot be read or was not written by an export.
-        GenomeError: what it holds is no genome.
-    """
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_LARGEST_FILE)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ExportError(f"{path}: cannot be read ({error}).") from None
-    about = text[3:].partition('"""')[0] if text.startswith('"""') else ""
-    before, mark, after = about.partition("\nGenome:\n")
-    try:
-        found, _ = json.JSONDecoder().raw_decode(after.lstrip())
-    except (ValueError, RecursionError):
-        found = None
-    if not mark or not before or not isinstance(found, dict):
-        raise ExportError(
-            f"{path}: holds no genome; expected a file that `nas export` has written."
-        )
-    return Genome.from_dict(found, str(path))
 
 
 def _expected(genome: Genome, dim: int, heads: int, qkv_bias: bool) -> tuple[float, list[float]]:

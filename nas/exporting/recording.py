@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from safetensors.torch import save_file
 
-from nas.errors import ExportError
+from nas.common.errors import ExportError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
+from nas.common.errors import ExportError
 from nas.compiler import build_attention, make_plan, write
 from nas.compiler.inlining import file_source
-from nas.errors import ExportError
 from nas.genome import Genome, layers_with_mechanism
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from nas.canonical import digest
-from nas.errors import ExportError
+from nas.common.errors import ExportError
 from nas.exporting.formats import write_export
+from nas.genome.canonical import digest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.differences import LEVEL, difference, holm, mean_and_error, paired
+from nas.common.differences import LEVEL, difference, holm, mean_and_error, paired
 from nas.report.ranks import rank_correlations
 from nas.report.table import Column, say, say_table
 from nas.report.trials import ON_TEST, why
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nas.objectives import Metric, Objective
+    from nas.common.objectives import Metric, Objective
     from nas.report.trials import Training
 
 MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: " "}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.differences import LEVEL
+from nas.common.differences import LEVEL
 from nas.report.figure import DIM, FONT, new_panels
 from nas.report.units import FRACTION
 

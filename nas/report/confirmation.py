@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from nas.differences import difference, paired
+from nas.common.differences import difference, paired
 from nas.report.benchmark import SENSE
 from nas.report.facts import FRESH, ID_LENGTH, spread
 from nas.report.table import Column, say, say_table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nas.objectives import Metric
+    from nas.common.objectives import Metric
     from nas.searching.confirm import Plan, Stage, Subject
     from nas.store import Run
 

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nas.common.errors import GenomeError
 from nas.compiler import make_plan
 from nas.costs import attention_cost
-from nas.errors import GenomeError
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.report.facts import STANDARD
 from nas.report.table import Column, say, say_table
 from nas.report.units import header, human
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from nas.costs import Cost
     from nas.genome import Genome
-    from nas.sources import Source
+    from nas.store.sources import Source
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from nas.errors import NasError
+from nas.common.errors import NasError
+from nas.common.processor import multiplies_in_bfloat16, processor_name, wide_instructions
 from nas.evaluation.share import Execution, share_out
-from nas.processor import multiplies_in_bfloat16, processor_name, wide_instructions
 from nas.report.table import Column, line_width, say_table
 from nas.report.text import last_line, plural
 from nas.report.units import human

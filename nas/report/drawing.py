@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nas.genome import STREAMS
-from nas.primitives import get
+from nas.genome.primitives import get
+from nas.genome.types import infer
 from nas.report.table import Column
-from nas.types import infer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

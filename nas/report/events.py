@@ -17,7 +17,7 @@ import io
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import ConfigError, RunError
+from nas.common.errors import ConfigError, RunError
 from nas.report.facts import id_length
 from nas.searching.listener import Listener
 from nas.store import open_run

@@ -2,8 +2,8 @@
 
 Three tables of comparisons between trainings that share their seed: the mechanism with one edit,
 the steps that lead to it from standard attention, and standard attention of about its costs. All
-verdicts are judged together (nas.differences). Nothing is said where a training failed: what is
-left is chosen by luck.
+verdicts are judged together (nas.common.differences). Nothing is said where a training failed: what
+is left is chosen by luck.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.canonical import digest
+from nas.common.differences import LEVEL, mean_and_error
 from nas.compiler import formula_of, make_plan
-from nas.differences import LEVEL, mean_and_error
+from nas.genome.canonical import digest
 from nas.report.table import Column, say, say_table
 from nas.report.trials import points, why
 from nas.report.units import FRACTION, amount, header

@@ -14,10 +14,10 @@ from pathlib import PurePath
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.config import parse_yaml
-from nas.differences import mean_and_error
-from nas.objectives import as_costs
-from nas.pareto import dominates
+from nas.common.config import parse_yaml
+from nas.common.differences import mean_and_error
+from nas.common.objectives import as_costs
+from nas.common.pareto import dominates
 from nas.report.text import plural
 from nas.report.units import FRACTION, amount, duration, header, percent
 from nas.store import candidates_of, named_members

@@ -9,7 +9,7 @@ import contextlib
 import io
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.report.files import write_file
 
 if TYPE_CHECKING:

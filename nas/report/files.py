@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store.files import write_whole
 
 if TYPE_CHECKING:

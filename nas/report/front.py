@@ -9,8 +9,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.objectives import REGRET
-from nas.registry import NOTEBOOK
+from nas.common.objectives import REGRET
+from nas.common.registry import NOTEBOOK
 from nas.report.facts import gather, headline, p_cell, tally
 from nas.report.table import Column, named_values, say, say_table
 from nas.report.text import plural

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 from nas.genome import STREAMS
-from nas.primitives import get
+from nas.genome.primitives import get
 from nas.report.page.markup import Markup, element
 from nas.report.text import printable
 

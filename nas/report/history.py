@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from nas.common.objectives import Objective
     from nas.evaluation.trial import Evaluation, Incident
-    from nas.objectives import Objective
     from nas.store import Candidate, Proposal, RunSetup
 
 MAX_ANCESTORS: Final = 10

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from nas.canonical import digest
 from nas.compiler import formula
-from nas.mechanisms import MECHANISMS
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import MECHANISMS
 from nas.report.costs import price, show_price
 from nas.report.facts import STANDARD
 from nas.report.table import GAP, Column, line_width, say, say_lines, table_lines
@@ -19,7 +19,7 @@ from nas.report.units import header, human
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nas.mechanisms import Mechanism
+    from nas.genome.mechanisms import Mechanism
     from nas.report.costs import Sizes
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nas.common.errors import NasError
+from nas.common.registry import NOTEBOOK
 from nas.compiler import formula_of, make_plan
-from nas.errors import NasError
-from nas.registry import NOTEBOOK
 from nas.report.costs import Sizes, price
 from nas.report.facts import gather, headline
 from nas.report.front import front_columns, legend

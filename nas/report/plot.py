@@ -11,8 +11,8 @@ import math
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import RunError
-from nas.pareto import non_dominated
+from nas.common.errors import RunError
+from nas.common.pareto import non_dominated
 from nas.report.facts import FRESH, task_and_data
 from nas.report.figure import DIM, DPI, FONT, new_axes
 from nas.report.text import plural
@@ -21,7 +21,7 @@ from nas.report.units import FRACTION, header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nas.objectives import Objective
+    from nas.common.objectives import Objective
     from nas.report.facts import RunFacts
     from nas.store import Candidate
 

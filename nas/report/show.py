@@ -6,10 +6,10 @@ import shlex
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nas.canonical import digest
+from nas.common.errors import ViolationError
 from nas.compiler import formula_of, make_plan, plain_source
-from nas.errors import ViolationError
-from nas.mechanisms import MECHANISMS, names_of
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import MECHANISMS, names_of
 from nas.report.costs import Priced, Sizes, price, show_price
 from nas.report.drawing import drawing, drawing_columns
 from nas.report.history import History, history_of, lineage_columns, results
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nas.compiler import Plan
-    from nas.sources import Source
+    from nas.store.sources import Source
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from nas.common.errors import GenomeError, TableError
+from nas.common.pareto import non_dominated
 from nas.compiler import formula
 from nas.costs import costs_of
-from nas.errors import GenomeError, TableError
-from nas.mechanisms import MECHANISMS
-from nas.pareto import non_dominated
+from nas.genome.mechanisms import MECHANISMS
 from nas.report.table import Column, named_values, say, say_table
 from nas.report.units import amount, digits, header, human, percent
-from nas.tabular.ranking import agreements
-from nas.tabular.table import load_table, tables
+from nas.searching.tabular.ranking import agreements
+from nas.searching.tabular.table import load_table, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nas.genome import Genome
-    from nas.tabular.table import Table
+    from nas.searching.tabular.table import Table
 
 COSTS: Final = ("macs", "params")
 FRACTIONS: Final = ("accuracy",)

@@ -1,8 +1,8 @@
-"""Words that what is shown has in common; ``nas.text`` makes text of others fit to be shown."""
+"""Words that displays share; ``nas.common.text`` makes other people's text safe to show."""
 
 from __future__ import annotations
 
-from nas.text import MAX_MESSAGE, message, printable
+from nas.common.text import MAX_MESSAGE, message, printable
 
 __all__ = ["MAX_MESSAGE", "last_line", "message", "plural", "printable"]
 

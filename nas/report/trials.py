@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.differences import mean_and_error, paired
+from nas.common.differences import mean_and_error, paired
 from nas.evaluation.study import Result
 from nas.report.table import Column, say, say_table
 from nas.report.text import last_line
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from nas.common.objectives import Metric, Objective
     from nas.evaluation.trial import Evaluation
-    from nas.objectives import Metric, Objective
 
 COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
 ON_TEST: Final = "Judged on the test set."

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from nas.registry import Registry
+from nas.common.registry import Registry
 from nas.searching.told import Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from nas.common.objectives import Objective
     from nas.genome import Genome
-    from nas.objectives import Objective
     from nas.searching.archive import Archive
     from nas.searching.judging import Judge
     from nas.searching.told import Told
-    from nas.variation import Variation
+    from nas.space.variation import Variation
 
 # What a generator is for: drawing a proposal, or breaking ties when its result is told.
 PROPOSE: Final = 0

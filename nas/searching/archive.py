@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from nas.common.objectives import Objective
     from nas.genome import Genome
-    from nas.objectives import Objective
     from nas.searching.told import Costs, Told
     from nas.store import Proposal
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from safetensors import SafetensorError, safe_open
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.searching.front_file import FRONT_FILE, front_content
 from nas.store import front, is_folded, open_run, weights_path
 from nas.store.files import STAGING, leftovers, typed

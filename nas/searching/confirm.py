@@ -12,29 +12,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from nas.canonical import canonicalise, digest, normal_digest
+from nas.common.errors import ConfigError, RunError
 from nas.costs import DEFAULT_COSTS, costs_of
-from nas.errors import ConfigError, RunError
 from nas.evaluation.trial import Trial, run_trials, training_seed
-from nas.mechanisms import mechanism
+from nas.genome.canonical import canonicalise, digest, normal_digest
+from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY, LOST
-from nas.searching.setup import (
-    check_count,
-    frozen_task,
-    load_unchanged,
-    setting_in,
-    setting_of,
-    thawed_task,
-)
+from nas.searching.setup import check_count, setting_in, setting_of
 from nas.store import Confirmation, candidates, find_proposal, front, named_members
+from nas.store.frozen import frozen_task, load_unchanged, thawed_task
 from nas.store.results import scaled_hypervolume
 from nas.tasks import load_task
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
+    from nas.common.objectives import Objective
     from nas.genome import Genome
-    from nas.objectives import Objective
     from nas.searching.driver import MakeEvaluator
     from nas.store import Candidate, Document, Proposal, Run, RunWriter
     from nas.store.records import Part

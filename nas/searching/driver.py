@@ -10,7 +10,7 @@ import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from nas.errors import NasWarning
+from nas.common.errors import NasWarning
 from nas.evaluation.trial import REASONS
 from nas.searching.front_file import write_front
 from nas.searching.listener import Ended, Listener, Started
@@ -20,15 +20,11 @@ from nas.searching.references import with_references
 from nas.searching.setup import (
     check_count,
     check_space,
-    frozen_space,
-    frozen_task,
-    load_unchanged,
     make_objectives,
     make_proposer,
     objective_names,
     setting_in,
     setting_of,
-    thawed_task,
 )
 from nas.store import (
     RUNS,
@@ -43,6 +39,7 @@ from nas.store import (
     this_session,
 )
 from nas.store.files import sweep, typed
+from nas.store.frozen import frozen_space, frozen_task, load_unchanged, thawed_task
 from nas.store.lock import acquire
 from nas.tasks.suite import Suite
 

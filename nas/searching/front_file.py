@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store import front, front_hypervolume
 from nas.store.files import typed, write_whole
 

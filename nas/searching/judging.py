@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from nas.canonical import canonicalise, digest, normal_digest
+from nas.common.errors import NasError
 from nas.compiler import formula
 from nas.costs import DEFAULT_COSTS, costs_of
-from nas.errors import NasError
+from nas.genome.canonical import canonicalise, digest, normal_digest
+from nas.space.validation import validate
 from nas.store import Proposal
-from nas.validation import validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from nas.costs import Setting
     from nas.genome import Genome
     from nas.searching.told import Attempt
+    from nas.space.validation import Policy
     from nas.store.records import Verdict
-    from nas.validation import Policy
 
 MOST_REMEMBERED: Final = 50_000  # genomes of which it is remembered what they come to
 ILLEGAL: Final = "internal error, the policy forbids it: "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from nas.registry import NOTEBOOK
+from nas.common.registry import NOTEBOOK
 
 if TYPE_CHECKING:
     from pathlib import Path

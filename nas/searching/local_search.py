@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.pareto import non_dominated
+from nas.common.pareto import non_dominated
 from nas.searching.algorithm import ALGORITHMS
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from nas.errors import RunError, SpaceExhausted
+from nas.common.errors import RunError, SpaceExhausted
+from nas.common.objectives import as_costs
 from nas.evaluation.trial import Budget, Evaluation, Trial, training_seed
-from nas.objectives import as_costs
 from nas.searching.archive import believe
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone

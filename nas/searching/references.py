@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nas.differences import mean_and_error
-from nas.errors import RunError
+from nas.common.differences import mean_and_error
+from nas.common.errors import RunError
+from nas.common.objectives import of_metric
 from nas.evaluation.study import study
-from nas.mechanisms import mechanism
-from nas.objectives import of_metric
+from nas.genome.mechanisms import mechanism
 from nas.tasks.suite import Reference
 
 if TYPE_CHECKING:

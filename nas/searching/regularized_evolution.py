@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from nas.pareto import non_dominated
+from nas.common.pareto import non_dominated
 from nas.searching.algorithm import ALGORITHMS
 
 if TYPE_CHECKING:

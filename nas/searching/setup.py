@@ -5,38 +5,35 @@ A new run works from its frozen copies too, so that one that is resumed cannot d
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from nas.canonical import canonicalise
-from nas.config import M, dump_yaml, near, parse_model, parse_yaml
+from nas.common.config import near
+from nas.common.errors import ConfigError, SpaceError
+from nas.common.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
 from nas.costs import COSTS, Setting, costs_of
-from nas.errors import ConfigError, RunError, SpaceError
-from nas.mechanisms import mechanism, seeds
-from nas.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
+from nas.genome.canonical import canonicalise
+from nas.genome.mechanisms import mechanism
 from nas.searching.algorithm import ALGORITHMS, Materials
 from nas.searching.archive import Archive
 from nas.searching.judging import Judge
 from nas.searching.proposing import Proposer
 from nas.space import SearchSpace
-from nas.store import Document
-from nas.validation import PolicyFile, compile_policy, load_policy
-from nas.variation import Variation
+from nas.space.seeding import seeds
+from nas.space.validation import PolicyFile, compile_policy, load_policy
+from nas.space.variation import Variation
+from nas.store.frozen import from_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from typing import Any
 
-    import pydantic
-
-    from nas.objectives import Metric
+    from nas.common.objectives import Metric
     from nas.store import RunSetup
-    from nas.tasks.base import Data, Task
+    from nas.tasks.base import Task
 
 MAX_SEED: Final = 2**63
 MAX_COUNT: Final = 1_000_000
@@ -159,62 +156,3 @@ def make_proposer(setup: RunSetup, setting: Setting) -> Proposer:
         archive=Archive(setup.objectives, most_trainings=math.inf if setup.repeats == 1 else 1),
     )
     return Proposer(ALGORITHMS.get(setup.algorithm)(materials), materials, lag=setup.lag)
-
-
-def frozen(name: str, model: pydantic.BaseModel) -> Document:
-    """A space or policy as a run keeps it, defaults written out: they may change one day."""
-    return Document.of(name, dump_yaml(model.model_dump(mode="json", by_alias=True)))
-
-
-def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
-    """Space and policy as a run keeps them."""
-    policy = load_policy(space.policy)
-    return frozen(space.name, space), frozen(policy.name, policy.file)
-
-
-def from_text(document: Document, model: type[M]) -> M:
-    """What ``frozen`` wrote.
-
-    Raises:
-        ConfigError: this version of nas reads it differently; names the place.
-    """
-    where = f"the run's copy of {document.name}"
-    return parse_model(parse_yaml(document.text, where), model, where)
-
-
-def frozen_task(task: Task, data: Data) -> Document:
-    """A task as a run keeps it, with a fingerprint of recipe and data, these by content."""
-    text = dump_yaml(task.to_dict())
-    digest = hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
-    return Document(task.name, text, digest)
-
-
-def thawed_task(document: Document, data: str | None = None) -> Task:
-    """What ``frozen_task`` wrote; with ``data``, its data come from there.
-
-    Raises:
-        ConfigError: this version of nas reads it differently; names the place.
-    """
-    from nas.tasks import parse_task
-
-    where = f"the run's copy of {document.name}"
-    fields = parse_yaml(document.text, where)
-    return parse_task(fields if data is None else {**fields, "data": data}, where)
-
-
-def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
-    """The data of a run's thawed task, which must be those that the run was begun with.
-
-    Raises:
-        RunError: data or recipe have changed.
-    """
-    data = task.load()
-    found = frozen_task(task, data).fingerprint
-    if found != document.fingerprint:
-        raise RunError(
-            f"{folder}: task {task.name!r} with the data {data.name} now has the fingerprint "
-            f"{found}, but the run was begun with {document.fingerprint}: data or recipe have "
-            "changed, and results would not be comparable. Restore them, say where the data are "
-            "now, or start a new run."
-        )
-    return data

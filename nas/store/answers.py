@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store.files import write_whole
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store import schema
 
 if TYPE_CHECKING:

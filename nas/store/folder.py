@@ -17,8 +17,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nas.config import near
-from nas.errors import RunError
+from nas.common.config import near
+from nas.common.errors import RunError
 from nas.store import rows
 from nas.store.files import RUNS, STAGING, sweep, typed
 from nas.store.run import DATABASE_FILE, open_run

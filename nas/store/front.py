@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nas.errors import RunError
-from nas.objectives import as_costs
-from nas.pareto import knee
+from nas.common.errors import RunError
+from nas.common.objectives import as_costs
+from nas.common.pareto import knee
 from nas.store.files import typed
 from nas.store.records import Candidate
 from nas.store.results import front_of, scaled_hypervolume
@@ -18,7 +18,7 @@ from nas.store.results import front_of, scaled_hypervolume
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from nas.objectives import Objective
+    from nas.common.objectives import Objective
     from nas.store.records import Proposal
     from nas.store.results import Result
     from nas.store.run import Run

@@ -15,7 +15,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Final
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store.files import typed
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from nas.common.objectives import Objective
     from nas.evaluation.trial import Evaluation
     from nas.genome import Genome
-    from nas.objectives import Objective
 
 Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nas.differences import mean_and_error
-from nas.objectives import as_costs
-from nas.pareto import hypervolume, non_dominated, normalise
+from nas.common.differences import mean_and_error
+from nas.common.objectives import as_costs
+from nas.common.pareto import hypervolume, non_dominated, normalise
 from nas.store import rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nas.objectives import Objective
+    from nas.common.objectives import Objective
     from nas.store.records import Estimate, RunSetup
 
 

@@ -13,9 +13,9 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any, get_args
 
+from nas.common.objectives import Objective
 from nas.evaluation.trial import Evaluation, Incident
 from nas.genome import Genome
-from nas.objectives import Objective
 from nas.store.records import (
     Confirmation,
     Counts,

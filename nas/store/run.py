@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
-from nas.errors import NasError, RunError
+from nas.common.errors import NasError, RunError
 from nas.store import lock, rows
 from nas.store.database import Database
 from nas.store.records import Counts, RunStatus, RunSummary

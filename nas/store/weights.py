@@ -12,7 +12,7 @@ import errno
 import re
 from typing import TYPE_CHECKING, Final
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store.files import typed, write_whole
 
 if TYPE_CHECKING:

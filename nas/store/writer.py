@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
-from nas.errors import RunError
-from nas.processor import processor_name
-from nas.registry import plugin_versions
+from nas.common.errors import RunError
+from nas.common.processor import processor_name
+from nas.common.registry import plugin_versions
 from nas.store import lock, rows
 from nas.store.database import Database
 from nas.store.files import sweep

@@ -19,14 +19,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.canonical import canonicalise, digest
+from nas.common.errors import GenomeError
 from nas.compiler import Plan, build_attention, make_plan
 from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.plan import Step
-from nas.errors import GenomeError
 from nas.genome import Genome, Projections, Ref
-from nas.primitives import Role, get
-from nas.types import infer
+from nas.genome.canonical import canonicalise, digest
+from nas.genome.primitives import Role, get
+from nas.genome.types import infer
 
 _TOKENS: Final = 7
 _SIZES: Final = (1e-3, 0.1, 1.0, 10.0)

@@ -17,14 +17,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from nas.common.errors import GenomeError
 from nas.compiler import formula
 from nas.compiler.plan import Plan, plan_as_written
-from nas.errors import GenomeError
 from nas.genome import STREAMS, Genome
-from nas.primitives import Kind
+from nas.genome.primitives import Kind
+from nas.genome.types import Type
 from nas.surgery.core import HostSizes
 from nas.surgery.hosted import hosted
-from nas.types import Type
 
 OUT: Final = "o"
 _NAMES: Final = (

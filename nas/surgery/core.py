@@ -18,16 +18,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nas.common.errors import GenomeError
 from nas.compiler import Plan
+from nas.compiler.kernels.runtime import repeat_heads
+from nas.compiler.kernels.windows import in_window
 from nas.compiler.plan import Step, plan_as_written
-from nas.errors import GenomeError
 from nas.genome import Genome, Ref
-from nas.kernels.runtime import repeat_heads
-from nas.kernels.windows import in_window
-from nas.primitives import Kind, Role
+from nas.genome.primitives import Kind, Role
+from nas.genome.types import Type
 from nas.surgery.hosted import PAST, hosted, is_past, sides
 from nas.surgery.masks import adjusted
-from nas.types import Type
 
 Rotate = Callable[[Tensor], Tensor]
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from nas.compiler.plan import Step
 from nas.genome import LABELS, key_width
+from nas.genome.types import MODEL
 from nas.surgery.body import Affine, Body, agree, check_readers
-from nas.types import MODEL
 
 
 def factor(block: nn.Module, rank: int) -> nn.Module:

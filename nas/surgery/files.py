@@ -23,8 +23,8 @@ import pydantic
 import torch
 from torch import Tensor, nn
 
-from nas.config import read_document, read_model
-from nas.errors import NasError
+from nas.common.config import read_document, read_model
+from nas.common.errors import NasError
 from nas.genome import Genome
 from nas.surgery.core import AttentionCore
 from nas.surgery.swap import swap_attention

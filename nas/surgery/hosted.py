@@ -11,15 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from nas.canonical import canonicalise
+from nas.common.errors import GenomeError
 from nas.compiler import Plan, make_plan
 from nas.compiler.plan import plan_as_written
-from nas.decoding.memory import sources_of
-from nas.errors import GenomeError
+from nas.costs.decoding.memory import sources_of
 from nas.genome import Genome, Ref
-from nas.primitives import Kind, check_vocabulary
-from nas.primitives.base import Port
-from nas.types import infer
+from nas.genome.canonical import canonicalise
+from nas.genome.primitives import Kind, check_vocabulary
+from nas.genome.primitives.base import Port
+from nas.genome.types import infer
 
 PAST: Final = ("k", "v")  # the streams of which a host keeps earlier tokens
 _STREAM_OF: Final = {"query": "q", "key": "k", "values": "v"}

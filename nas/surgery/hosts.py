@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nas.errors import NasError
-from nas.kernels.runtime import merge_heads, past_keys, split_heads
-from nas.registry import Registry
+from nas.common.errors import NasError
+from nas.common.registry import Registry
+from nas.compiler.kernels.runtime import merge_heads, past_keys, split_heads
 from nas.surgery.core import AttentionCore, HostSizes
 from nas.surgery.masks import split_mask
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nas.errors import GenomeError, NasError
-from nas.kernels.runtime import past_keys
-from nas.mechanisms import MECHANISMS
+from nas.common.errors import GenomeError, NasError
+from nas.compiler.kernels.runtime import past_keys
+from nas.genome.mechanisms import MECHANISMS
 from nas.surgery.core import AttentionCore, HostSizes
 from nas.surgery.hosts import CORE, HOSTS, refusal
 from nas.surgery.masks import scale_queries, split_mask

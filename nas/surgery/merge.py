@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nas.common.config import describe, near
+from nas.common.errors import ConfigError
 from nas.compiler.plan import Step
-from nas.config import describe, near
-from nas.errors import ConfigError
 from nas.genome import Genome, Ref
 from nas.surgery.body import Affine, Body, agree, check_readers
 

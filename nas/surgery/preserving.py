@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.common.errors import GenomeError, NasError
 from nas.compiler import formula, make_plan
-from nas.errors import GenomeError, NasError
 from nas.genome import Genome, Node, ParamValue, Projections
-from nas.mechanisms import MECHANISMS
-from nas.primitives import check_vocabulary, get
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import check_vocabulary, get
 from nas.surgery.core import AttentionCore, HostSizes
 
 TOLERANCE: Final = 1e-9

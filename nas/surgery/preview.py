@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nas.errors import NasError
+from nas.common.errors import NasError
 from nas.genome import Genome
 from nas.surgery.core import AttentionCore
 from nas.surgery.swap import Where, swap_attention

@@ -32,10 +32,10 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
+from nas.common.errors import GenomeError, NasError
 from nas.compiler import make_plan
-from nas.errors import GenomeError, NasError
 from nas.genome import Genome, layers_with_mechanism
-from nas.sources import load_genome
+from nas.store.sources import load_genome
 from nas.surgery.conversion import convert, described, is_converted
 from nas.surgery.core import AttentionCore, HostSizes
 from nas.surgery.hosted import check_decodable
@@ -70,7 +70,7 @@ def swap_attention(
     Args:
         model: holds torch's nn.MultiheadAttention, timm's Attention or attention of Hugging Face's
             transformers (its AttentionInterface), or is one.
-        mechanism: a genome, or a SOURCE string (see ``nas.sources``).
+        mechanism: a genome, or a SOURCE string (see ``nas.store.sources``).
         where: which attention: all of it (None; then the genome's placement counts its layers), a
             function of name and module, or names and patterns as in ``fnmatch``.
         init: the start of every primitive that has one: ``zero_out`` (None means this where

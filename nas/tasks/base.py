@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeA
 
 from pydantic import Field, model_validator
 
-from nas.config import Frozen, Name
-from nas.errors import DataError, TaskError
+from nas.common.config import Frozen, Name
+from nas.common.errors import DataError, TaskError
+from nas.common.registry import Registry
 from nas.genome import ModelSizes
-from nas.registry import Registry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from nas.objectives import Metric
+    from nas.common.objectives import Metric
 
 Side: TypeAlias = Literal["train", "validation"]
 Batch: TypeAlias = "tuple[Tensor, ...]"

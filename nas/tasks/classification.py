@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from nas.objectives import Metric
+from nas.common.objectives import Metric
 from nas.tasks.base import Data, ModelTask
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.config import describe, near, parse_model, read_document
-from nas.errors import ConfigError, TaskError
+from nas.common.config import describe, near, parse_model, read_document
+from nas.common.errors import ConfigError, TaskError
 from nas.tasks.base import TASKS, Task
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from nas.errors import DataError
+from nas.common.errors import DataError
 
 
 def check_name(folder: Path, name: str) -> None:

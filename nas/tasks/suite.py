@@ -18,9 +18,9 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field, FiniteFloat, field_serializer, model_validator
 
-from nas.config import Frozen, Name, describe, near
-from nas.errors import ConfigError, TaskError
-from nas.objectives import REGRET, Metric
+from nas.common.config import Frozen, Name, describe, near
+from nas.common.errors import ConfigError, TaskError
+from nas.common.objectives import REGRET, Metric
 from nas.tasks.base import RECIPE, TASKS, Data, ModelTask, Task, fingerprint_of
 from nas.tasks.loading import load_task, parse_task
 

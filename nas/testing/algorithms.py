@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from nas.common.objectives import Objective
 from nas.costs import Setting
 from nas.genome import ModelSizes
-from nas.mechanisms import seeds
-from nas.objectives import Objective
 from nas.searching.algorithm import ALGORITHMS, Materials
 from nas.searching.archive import Archive
 from nas.searching.judging import Judge
 from nas.searching.proposing import Proposer
 from nas.searching.told import Costs, Told
 from nas.space import SearchSpace
+from nas.space.seeding import seeds
+from nas.space.validation import Policy, load_policy, validate
+from nas.space.variation import Variation
 from nas.store import Proposal
 from nas.testing.promises import Promise, keep, require
-from nas.validation import Policy, load_policy, validate
-from nas.variation import Variation
 
 SIZES: Final = ModelSizes(32, 4, 2, 17)
 OBJECTIVES: Final = (

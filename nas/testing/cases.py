@@ -15,9 +15,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nas.primitives import Sizes
-from nas.primitives.base import Kind, Primitive, Signature
-from nas.primitives.domains import Choice, Domain, Flag, Integer
+from nas.genome.primitives import Sizes
+from nas.genome.primitives.base import Kind, Primitive, Signature
+from nas.genome.primitives.domains import Choice, Domain, Flag, Integer
 
 BATCH: Final = 2
 SMALL: Final = Sizes(dim=8, heads=2, width=4, tokens=5)

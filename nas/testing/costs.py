@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from nas.canonical import canonicalise
 from nas.costs import COSTS, Setting
-from nas.mechanisms import MECHANISMS
+from nas.genome.canonical import canonicalise
+from nas.genome.mechanisms import MECHANISMS
 from nas.testing.algorithms import SIZES
 from nas.testing.promises import Promise, keep, require
 

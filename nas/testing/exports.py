@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from nas.exporting import EXPORTS, Origin, Subject, checked, write_export
-from nas.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS
 from nas.testing.promises import Promise, keep, require
 
 _NAMES: Final = ("mha", "gqa")

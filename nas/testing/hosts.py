@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nas.errors import NasError
+from nas.common.errors import NasError
 from nas.surgery import swap_attention
 from nas.surgery.core import AttentionCore
 from nas.surgery.hosts import HOSTS

@@ -9,11 +9,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from nas.common.errors import GenomeError
 from nas.compiler import build_attention, make_plan, plain_source
 from nas.costs import attention_cost
-from nas.errors import GenomeError
 from nas.genome import Genome
-from nas.sources import load_genome
+from nas.store.sources import load_genome
 from nas.testing.promises import Promise, keep, require, require_same
 
 _SIZES: Final = ((32, 4), (64, 8), (16, 1))  # dim and heads; the first at which it exists

@@ -14,8 +14,8 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler.inlining import file_source, inlined
-from nas.primitives import Role, get
-from nas.primitives.base import Kind
+from nas.genome.primitives import Role, get
+from nas.genome.primitives.base import Kind
 from nas.testing.cases import (
     BATCH,
     LARGE,

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nas.canonical import canonicalise, digest
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import Evaluation, Trial, run_trials
-from nas.mechanisms import mechanism
+from nas.genome.canonical import canonicalise, digest
+from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, ModelTask, Task, parse_task
 from nas.testing.promises import Promise, keep, require, require_same
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nas.compiler import build_attention, make_plan
 from nas.genome import layers_with_mechanism
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 
 if TYPE_CHECKING:
     from torch import nn

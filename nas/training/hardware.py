@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import torch
 
-from nas.errors import DeviceError
-from nas.processor import multiplies_in_bfloat16, processor_name
+from nas.common.errors import DeviceError
+from nas.common.processor import multiplies_in_bfloat16, processor_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,9 +7,9 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from nas.tabular.table import load_table
-from tests.benchmarks import beliefs, utilisation
-from tests.benchmarks.peers.problem import DEFAULT
+from benchmarks import beliefs, utilisation
+from benchmarks.peers.problem import DEFAULT
+from nas.searching.tabular.table import load_table
 
 
 def test_beliefs_of_small_searches_are_judged(monkeypatch):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.exports import _compared
 from nas.exporting import EXPORTS, Origin, Subject, write_export
 from nas.exporting.recording import TOLERANCE
-from nas.mechanisms import MECHANISMS
-from tests.benchmarks.exports import _compared
+from nas.genome.mechanisms import MECHANISMS
 
 
 def test_a_file_that_ends_the_process_is_found_among_others(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.figures import (
+from benchmarks.figures import (
     Figure,
     fastest,
     interleaved,

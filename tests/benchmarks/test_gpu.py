@@ -7,11 +7,11 @@ from argparse import Namespace
 import pytest
 import torch
 
+from benchmarks import gpu
 from nas.compiler import build_attention
 from nas.evaluation.local import LocalEvaluator
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, Task, load_task
-from tests.benchmarks import gpu
 
 CPU = torch.device("cpu")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.chaos import ROOT
-from tests.benchmarks.life import MAY_NOT_BE
+from benchmarks.chaos import ROOT
+from benchmarks.life import MAY_NOT_BE
 
 
 @pytest.mark.slow
 def test_a_life_with_five_kills_loses_nothing(tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
-    command = [sys.executable, "-m", "tests.benchmarks", "kills", "--kills", "5"]
+    command = [sys.executable, "-m", "benchmarks", "kills", "--kills", "5"]
     subprocess.run([*command, "--history", str(history)], cwd=ROOT, check=True)
     figures = json.loads(history.read_text())["figures"]
     found = {name: value for name, (value, *_) in figures.items()}

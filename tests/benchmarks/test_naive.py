@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks.naive import naive
 from nas.compiler import build_attention
-from nas.mechanisms import MECHANISMS
-from tests.benchmarks.naive import naive
+from nas.genome.mechanisms import MECHANISMS
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

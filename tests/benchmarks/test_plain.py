@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks import published
+from benchmarks.plain import Transformer, loaders, preloaded, train
 from nas.evaluation.trainer import build_model
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, load_task
 from nas.tasks.images import ImageTask
 from nas.tasks.images.examples import patches
-from tests.benchmarks import published
-from tests.benchmarks.plain import Transformer, loaders, preloaded, train
 
 
 @pytest.fixture(scope="module")

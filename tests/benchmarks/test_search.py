@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from tests.benchmarks import search, versions
+from benchmarks import search, versions
 
 # A process starts another one and leaves; that one, nobody's child now, works for a moment.
 ORPHAN: Final = """

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from nas.cli import completion
-from nas.config import named_files
-from nas.mechanisms import MECHANISMS
+from nas.common.config import named_files
+from nas.genome.mechanisms import MECHANISMS
 from nas.tasks.loading import built_in_tasks
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nas.canonical import digest
 from nas.costs import attention_cost
-from nas.mechanisms import MECHANISMS
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import MECHANISMS
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from nas.errors import RunError
-from nas.mechanisms import MECHANISMS
-from nas.objectives import Objective
+from nas.common.errors import RunError
+from nas.common.objectives import Objective
+from nas.genome.mechanisms import MECHANISMS
 from nas.store import Document, RunSetup, create_run, open_run
 from tests.recorded_run import ACCURACY, MACS
 

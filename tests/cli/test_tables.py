@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nas.tabular.table import load_table
+from nas.searching.tabular.table import load_table
 from tests.cli.test_confirm import TINY
 
 LOCAL = ("--backend", "local")

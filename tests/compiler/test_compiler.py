@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nas.common.errors import GenomeError, ViolationError
 from nas.compiler import build_attention, emit, formula, make_plan
-from nas.errors import GenomeError, ViolationError
-from nas.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
-from nas.validation import load_policy
-from nas.variation import Variation
+from nas.space.validation import load_policy
+from nas.space.variation import Variation
 from tests.tensors import check_same, with_gradients
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nas.common.errors import ConfigError, NasError
 from nas.compiler import RULES, build_attention, emit, make_plan
 from nas.compiler.lowering import lower
-from nas.errors import ConfigError, NasError
 from nas.genome import Genome, Visibility
-from nas.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS
+from tests.compiler.kernels.test_rows import check_parts
 from tests.compiler.test_compiler import check_equal, masks
-from tests.kernels.test_rows import check_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

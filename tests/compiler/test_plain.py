@@ -15,8 +15,8 @@ from nas.compiler import build_attention, make_plan, plain_source
 from nas.compiler.inlining import source_of
 from nas.compiler.specialising import specialised
 from nas.genome import Visibility
-from nas.mechanisms import MECHANISMS
-from nas.primitives import get
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import get
 from tests.compiler.test_compiler import masks, random_genomes, values_and_gradients
 from tests.compiler.test_lowering import CASES
 from tests.tensors import check_same

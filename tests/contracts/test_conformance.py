@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from nas.costs import COSTS, CostMeasure
 from nas.exporting import EXPORTS, ExportFormat
 from nas.genome import ModelSizes
-from nas.mechanisms import MECHANISMS
-from nas.primitives import Role
-from nas.primitives.base import REGISTRY, pair_macs, primitive
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import Role
+from nas.genome.primitives.base import REGISTRY, pair_macs, primitive
 from nas.searching.algorithm import ALGORITHMS
 from nas.surgery.core import AttentionCore
 from nas.surgery.hosts import HOSTS

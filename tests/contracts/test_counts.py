@@ -17,13 +17,13 @@ import torch
 from jaxtyping import config
 from torch.utils.flop_counter import FlopCounterMode
 
-from nas.canonical import canonicalise
 from nas.compiler import build_attention, make_plan
 from nas.costs import Setting, attention_cost, costs_of, dense_plan
-from nas.counting import ELEMENTWISE, count_operations, count_parameters
+from nas.costs.counting import ELEMENTWISE, count_operations, count_parameters
+from nas.costs.macs import closed_form_macs, computed_macs, computed_pairs
 from nas.genome import Genome, ModelSizes, Node, Visibility
-from nas.macs import closed_form_macs, computed_macs, computed_pairs
-from nas.mechanisms import MECHANISMS
+from nas.genome.canonical import canonicalise
+from nas.genome.mechanisms import MECHANISMS
 from tests.samples import samples
 
 if TYPE_CHECKING:
@@ -176,5 +176,5 @@ def test_shapes_without_numbers_count_the_same(monkeypatch: pytest.MonkeyPatch) 
     dim, heads, _, tokens = SIZES[0]
     plans = [dense_plan(make_plan(g)) for g in (*EXAMPLES, *genomes()[::25])]
     computed = [count_operations(plan, dim, heads, tokens) for plan in plans]
-    monkeypatch.setattr("nas.counting._COMPUTED_NUMBERS", 0)
+    monkeypatch.setattr("nas.costs.counting._COMPUTED_NUMBERS", 0)
     assert [count_operations(plan, dim, heads, tokens) for plan in plans] == computed

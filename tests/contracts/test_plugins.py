@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from nas.canonical import canonicalise, digest
-from nas.errors import ConfigError, NasWarning
-from nas.mechanisms import mechanism
-from nas.registry import Registry
-from nas.validation import load_policy, validate
+from nas.common.errors import ConfigError, NasWarning
+from nas.common.registry import Registry
+from nas.genome.canonical import canonicalise, digest
+from nas.genome.mechanisms import mechanism
+from nas.space.validation import load_policy, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,9 +46,9 @@ cache_bytes_at_4096 = tests.plugins.objective
 hill-climbing = tests.plugins.algorithm
 [nas.exports]
 dot = tests.plugins.export
-[nas.primitives]
+[nas.genome.primitives]
 squared_score = tests.plugins.primitive
-[nas.mechanisms]
+[nas.genome.mechanisms]
 gated_attention = tests.plugins.mechanism
 [nas.hosts]
 plain = tests.plugins.host
@@ -77,7 +77,7 @@ def _leaves_nothing() -> Iterator[None]:
     """What an example registers is not there for other tests."""
     from nas.costs import COSTS
     from nas.exporting import EXPORTS
-    from nas.mechanisms import MECHANISMS
+    from nas.genome.mechanisms import MECHANISMS
     from nas.searching.algorithm import ALGORITHMS
     from nas.surgery.hosts import HOSTS
     from nas.tasks import TASKS
@@ -197,7 +197,7 @@ import torch
 from nas import Genome
 from nas.compiler import build_attention, formula_of, make_plan
 import tests.plugins.primitive
-from nas.primitives import get
+from nas.genome.primitives import get
 genome = Genome.from_dict({"graph_def": [
     {"op": "squared_score", "inputs": ["q", "k"]},
     {"op": "softmax", "inputs": [0]},
@@ -319,9 +319,9 @@ def test_a_persons_interrupt_is_no_fault_of_the_plugin(
 
 
 def test_a_mechanism_of_no_known_primitive_is_broken() -> None:
-    from nas.errors import GenomeError
-    from nas.mechanisms import MECHANISMS
-    from nas.mechanisms.base import dot_product, scored
+    from nas.common.errors import GenomeError
+    from nas.genome.mechanisms import MECHANISMS
+    from nas.genome.mechanisms.base import dot_product, scored
 
     MECHANISMS._check(mechanism("mha"))
     for genome in (scored("no_such_score"), dot_product(kv_heads="some"), scored("softmax")):

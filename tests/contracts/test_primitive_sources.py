@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nas.compiler.inlining import file_source, inlined
-from nas.kernels import fast_class
-from nas.primitives import get, names
+from nas.compiler.kernels import fast_class
+from nas.genome.primitives import get, names
 
 
 @pytest.mark.parametrize("is_fast", [False, True], ids=["plain", "fast"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nas.primitives import get, names
+from nas.genome.primitives import get, names
 from nas.testing.cases import Case, cases
 from nas.testing.primitives import PROMISES
 from nas.testing.promises import Promise, keep

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nas.evaluation.trial import Budget, Evaluation, Report, Trial
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, Task, load_task
 
 MakeTrials = Callable[..., list[Trial]]

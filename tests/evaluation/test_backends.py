@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from nas.errors import ConfigError, DeviceError
+from nas.common.errors import ConfigError, DeviceError
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.share import Execution
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.chaos import ROOT, Site, calm, incidents, outcome, search, started, under_fire
+from benchmarks.chaos import ROOT, Site, calm, incidents, outcome, search, started, under_fire
 from tests.evaluation.test_handshake import write_plugin
 
 pytestmark = pytest.mark.slow
@@ -22,8 +22,8 @@ import os, sys
 sys.path.insert(0, sys.argv[2])
 import my_plugin_parts.scaled
 from nas import Genome
-from nas.errors import NasError
-from nas.canonical import canonicalise
+from nas.common.errors import NasError
+from nas.genome.canonical import canonicalise
 from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.share import Execution
 from nas.evaluation.trial import Trial, run_trials

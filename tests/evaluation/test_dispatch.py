@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nas.errors import DeviceError, RunError
+from nas.common.errors import DeviceError, RunError
 from nas.evaluation import dispatch
 from nas.evaluation.dispatch import Dispatcher
 from nas.evaluation.pool import Cause, WorkerLostError, WorkerRefusedError
@@ -390,7 +390,7 @@ def test_hang_costs_only_the_candidate_that_hangs(trials_named):
 
 
 def test_a_thousand_workers_that_come_and_go_lose_nothing_and_are_busy(trials_named):
-    """Simulated; what it costs the driver is measured by `python -m tests.benchmarks dispatch`."""
+    """Simulated; what it costs the driver is measured by `python -m benchmarks dispatch`."""
     trials = [replace(t, work=5.0 + t.seed % 7) for t in trials_named(*map(str, range(8000)))]
     answer = make_evaluation()
     pool = SimulatedPool(lambda _: answer, is_lost=lambda begun: begun % 50 == 1)

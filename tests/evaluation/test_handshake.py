@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nas.evaluation import handshake
-from nas.primitives.base import REGISTRY
+from nas.genome.primitives.base import REGISTRY
 
 PLUGIN = '''
 """A plug-in: one primitive."""
@@ -19,7 +19,7 @@ import os
 
 from torch import nn
 
-from nas.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, primitive
 from my_plugin_parts.shared import SCALE
 
 if os.environ.get("NO_SUCH_LIBRARY"):  # as on a node where something it needs is missing

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import run_trials

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from nas.errors import DeviceError
+from nas.common.errors import DeviceError
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trainer import train_candidate, worker_name
 from nas.evaluation.trial import Budget, run_trials
@@ -120,9 +120,9 @@ def test_local_trains_one_a_wait_and_takes_more_meanwhile(task, data, trials_nam
 
 
 def test_calibration_is_asked_for_as_trainings_run(task, data, monkeypatch):
-    timing = ModuleType("nas.timing")
+    timing = ModuleType("nas.costs.timing")
     timing.calibrate = lambda sizes, **options: {"sizes": list(sizes), **options}
-    monkeypatch.setitem(sys.modules, "nas.timing", timing)
+    monkeypatch.setitem(sys.modules, "nas.costs.timing", timing)
     exact = task.model_copy(update={"precision": "float32"})
     assert LocalEvaluator(exact, data).calibrate() == {
         "sizes": [32, 4, 2, 65],

@@ -17,13 +17,13 @@ import pytest
 import ray  # noqa: TID251 - the cluster that these tests share
 import torch
 
-from nas.errors import DeviceError
+from nas.common.errors import DeviceError
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.ray_backend import RayEvaluator, _own_signals
 from nas.evaluation.share import Execution
 from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Evaluator, Trial, run_trials
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, Task
 from tests.evaluation.conftest import MakeTrials
 
@@ -199,8 +199,8 @@ from contextlib import closing
 from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.share import Execution
 from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
-from nas.errors import NasError
-from nas.mechanisms import mechanism
+from nas.common.errors import NasError
+from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 
 asleep = sys.argv[2]

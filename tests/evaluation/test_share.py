@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from nas.errors import ConfigError, DeviceError
+from nas.common.errors import ConfigError, DeviceError
 from nas.evaluation.share import Execution, Share, share_out
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nas.differences import mean_and_error
+from nas.common.differences import mean_and_error
 from nas.evaluation.study import study
 from nas.evaluation.trial import training_seed
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from tests.evaluation.conftest import make_evaluation
 

@@ -11,11 +11,11 @@ from safetensors.torch import load
 from torch import nn
 
 from nas import costs
-from nas.errors import DeviceError
+from nas.common.errors import DeviceError
 from nas.evaluation import trainer
 from nas.evaluation.trainer import build_model, train_candidate, train_guarded
 from nas.evaluation.trial import Budget, Evaluation, Trial
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.training import candidate
 

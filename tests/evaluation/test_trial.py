@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.evaluation.trial import REASONS, Budget, Evaluation, Report, training_seed
 from tests.evaluation.conftest import make_evaluation
 

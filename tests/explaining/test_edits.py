@@ -11,10 +11,10 @@ from nas.evaluation.study import why_not
 from nas.explaining import Bounds, plan_explanation
 from nas.explaining.path import path
 from nas.genome import Visibility
-from nas.mechanisms import MECHANISMS, mechanism
+from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.setup import setting_of
+from nas.space.validation import load_policy, validate
 from nas.tasks import load_task
-from nas.validation import load_policy, validate
 from tests.genomes import build
 from tests.samples import samples
 

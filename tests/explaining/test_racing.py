@@ -12,13 +12,13 @@ from functools import cache
 
 import numpy as np
 
+from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
 from nas.explaining import Bounds, Race, plan_explanation
-from nas.objectives import Metric
 from nas.searching.setup import setting_of
-from nas.tabular import load_table
+from nas.searching.tabular import load_table
+from nas.space.validation import load_policy
 from nas.tasks import load_task
-from nas.validation import load_policy
 from tests.genomes import build
 
 TASK = load_task("vit-cifar10")

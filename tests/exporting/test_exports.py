@@ -16,17 +16,18 @@ import torch
 from safetensors.torch import load, load_file
 
 import nas
-from nas.canonical import digest
+from benchmarks.exports import FORMATS
+from nas.common.errors import ExportError, NasError
 from nas.compiler import formula_of, make_plan
-from nas.errors import ExportError, NasError
-from nas.exporting import EXPORTS, MASKS, Origin, Subject, genome_of_export, write_export
+from nas.exporting import EXPORTS, MASKS, Origin, Subject, write_export
 from nas.exporting.recording import TOLERANCE, Recording, check, differences, stir
 from nas.genome import Visibility
-from nas.mechanisms import MECHANISMS
-from nas.primitives import names
-from nas.primitives.base import REGISTRY
+from nas.genome.canonical import digest
+from nas.genome.exported import genome_of_export
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import names
+from nas.genome.primitives.base import REGISTRY
 from nas.tasks import load_task
-from tests.benchmarks.exports import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,25 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from nas.canonical import canonicalise, digest
+from nas.common.errors import ConfigError, ExportError, GenomeError
 from nas.compiler import build_attention
 from nas.compiler.inlining import inlined
-from nas.errors import ConfigError, ExportError, GenomeError
-from nas.exporting import (
-    EXPORTS,
-    Origin,
-    Subject,
-    check_target,
-    export_module,
-    genome_of_export,
-    write_export,
-)
-from nas.mechanisms import MECHANISMS
-from nas.primitives import names
-from nas.primitives.masks import hide
+from nas.exporting import EXPORTS, Origin, Subject, check_target, export_module, write_export
+from nas.genome.canonical import canonicalise, digest
+from nas.genome.exported import genome_of_export
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import names
+from nas.genome.primitives.masks import hide
 from nas.space import load_space
-from nas.validation import load_policy
-from nas.variation import Variation
+from nas.space.validation import load_policy
+from nas.space.variation import Variation
 
 
 def loaded(text: str) -> dict[str, Any]:

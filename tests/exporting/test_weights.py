@@ -9,11 +9,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from nas.canonical import digest
+from nas.common.errors import ExportError
 from nas.compiler import build_attention
-from nas.errors import ExportError
 from nas.exporting import Origin, export_module, export_weights
-from nas.mechanisms import MECHANISMS
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import MECHANISMS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.primitives.base import Role, primitive
+from nas.genome.primitives.base import Role, primitive
 
 DECLARED = {"role": Role.TRANSFORM, "source": "a test", "macs": lambda sizes, params: 0}
 

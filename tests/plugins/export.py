@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nas.canonical import digest
 from nas.exporting import EXPORTS, ExportFormat, Subject
+from nas.genome.canonical import digest
 
 
 @EXPORTS.register("dot")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.mechanisms.base import graph, named
+from nas.genome.mechanisms.base import graph, named
 
 if TYPE_CHECKING:
     from nas.genome import Genome

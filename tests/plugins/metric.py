@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from nas.objectives import Metric
+from nas.common.objectives import Metric
 from nas.tasks.base import TASKS
 from tests.plugins.task import PointerTask
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nas.primitives.base import Params, Role, Sizes, primitive
+from nas.genome.primitives.base import Params, Role, Sizes, primitive
 
 
 def _macs(sizes: Sizes, params: Params) -> int:

@@ -11,8 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nas.common.objectives import Metric
 from nas.genome import ModelSizes
-from nas.objectives import Metric
 from nas.tasks.base import TASKS, Data, ModelTask
 from nas.tasks.layers import Transformer
 

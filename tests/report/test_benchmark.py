@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from scipy.stats import ttest_rel
 
+from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
-from nas.objectives import Metric
 from nas.report.benchmark import benchmark_answer, benchmark_table
 from nas.report.benchmark_plot import draw_benchmark
 from nas.report.trials import Training

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from nas.costs import attention_cost
-from nas.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS
 from nas.report.costs import Sizes, count_costs, price, show_costs, show_price
-from nas.sources import resolve
+from nas.store.sources import resolve
 
 from .conftest import Printed
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.canonical import canonicalise
 from nas.compiler import emit
 from nas.genome import Genome
-from nas.mechanisms import MECHANISMS
+from nas.genome.canonical import canonicalise
+from nas.genome.mechanisms import MECHANISMS
 from nas.report.drawing import drawing, drawing_columns
 from nas.report.table import table_lines
 from nas.space import load_space
-from nas.validation import load_policy
-from nas.variation import Variation
+from nas.space.validation import load_policy
+from nas.space.variation import Variation
 
 
 def text(genome: Genome) -> list[str]:

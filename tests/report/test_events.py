@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nas.errors import ConfigError, RunError
+from nas.common.errors import ConfigError, RunError
 from nas.report.events import EventFiles, write_events
 from nas.searching.listener import GenerationDone, Listener, Started
 from nas.store import Run, open_run

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nas.pareto import dominates
+from nas.common.pareto import dominates
 from nas.report.facts import (
     RunFacts,
     headline,

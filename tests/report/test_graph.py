@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from nas.common.errors import RunError
 from nas.compiler import make_plan
-from nas.errors import RunError
-from nas.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS
 from nas.report.graph import GAP, Box, graph_svg, placed
 from nas.report.graph_plot import write_graph
 

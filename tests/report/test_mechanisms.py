@@ -6,7 +6,7 @@ import json
 
 from nas.compiler import formula
 from nas.costs import attention_cost
-from nas.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS
 from nas.report.costs import Sizes
 from nas.report.mechanisms import mechanisms_answer, mechanisms_lines
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from nas.errors import RunError
-from nas.objectives import Objective
+from nas.common.errors import RunError
+from nas.common.objectives import Objective
 from nas.report.cost_plot import draw_costs
 from nas.report.costs import Counted, count_costs
 from nas.report.facts import RunFacts
 from nas.report.figure import check_picture, write_figure
 from nas.report.plot import draw_front
-from nas.sources import resolve
+from nas.store.sources import resolve
 
 PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
 NAMES = ("mha", "gqa", "mqa", "sqa", "ssqa", "xsqa", "xsmqa", "lsqa", "rsqa", "qana", "messages")

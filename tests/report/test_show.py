@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from nas.common.errors import ViolationError
 from nas.costs import attention_cost
-from nas.errors import ViolationError
 from nas.genome import Genome
-from nas.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS
 from nas.report.show import Shown, examine, show, show_answer
-from nas.sources import Source, resolve
 from nas.store import candidates, open_run
+from nas.store.sources import Source, resolve
 
 from .conftest import Printed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
-from nas.objectives import Metric
 from nas.report.trials import Training, trial_answer, trial_line, trial_table
 
 from .conftest import Printed

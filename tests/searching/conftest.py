@@ -12,19 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nas.common.objectives import Objective
 from nas.costs import Setting
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
-from nas.objectives import Objective
 from nas.searching.algorithm import Materials
 from nas.searching.front_file import front_answer
 from nas.searching.judging import Judge
 from nas.searching.listener import Listener
 from nas.searching.loop import Loop
 from nas.searching.proposing import Proposer
-from nas.searching.setup import Settings, frozen_space, make_proposer
+from nas.searching.setup import Settings, make_proposer
 from nas.searching.told import Told
 from nas.space import SearchSpace
+from nas.space.validation import Policy, load_policy
 from nas.store import (
     Document,
     Proposal,
@@ -35,9 +36,9 @@ from nas.store import (
     open_run,
     open_writer,
 )
+from nas.store.frozen import frozen_space
 from nas.tasks import Data, Task, load_task
 from nas.testing.algorithms import OBJECTIVES, SIZES, SPACE, materials, proposer
-from nas.validation import Policy, load_policy
 
 SESSION = Session("nas search", {"nas": "0.1"}, "a CPU")
 ACCURACY, MACS, LOSS, PARAMS = OBJECTIVES

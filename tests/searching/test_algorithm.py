@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nas.errors import ConfigError
+from nas.common.errors import ConfigError
 from nas.searching.algorithm import ALGORITHMS
 from nas.testing.algorithms import PROMISES, drive
 from nas.testing.promises import Promise, keep

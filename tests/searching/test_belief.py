@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.mechanisms import MECHANISMS, mechanism
+from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.searching.archive import Archive, believe
 from nas.searching.belief import Belief
 from nas.searching.bend import Bend

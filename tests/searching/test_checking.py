@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.searching.checking import check_run
 from nas.searching.front_file import write_front
 from nas.store import front, open_run, open_writer, weights_path

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nas.differences import mean_and_error
-from nas.errors import ConfigError, DataError, NasError, RunError
+from nas.common.differences import mean_and_error
+from nas.common.errors import ConfigError, DataError, NasError, RunError
 from nas.evaluation.trial import training_seed
 from nas.report.confirmation import confirmation_answer
 from nas.searching.confirm import confirm_run, plan_confirmation

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.errors import ConfigError, RunError, SpaceError
+from nas.common.errors import ConfigError, RunError, SpaceError
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.share import Execution
@@ -20,9 +20,10 @@ from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
 from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import Ended, Evaluated, GenerationDone, Started
-from nas.searching.setup import Settings, setting_in, thawed_task
+from nas.searching.setup import Settings, setting_in
 from nas.space import SearchSpace, load_space
 from nas.store import find_run, front, open_run, open_writer, weights_path
+from nas.store.frozen import thawed_task
 
 SMALL = Settings(population=6, generations=3, seed=4)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.genome import Genome
 from nas.searching.front_file import FRONT_FILE, front_answer, write_front
 from nas.store import front, open_run

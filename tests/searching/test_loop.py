@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from nas.errors import RunError, SpaceExhausted
+from nas.common.errors import RunError, SpaceExhausted
 from nas.evaluation.trial import training_seed
 from nas.genome import ModelSizes
 from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import Evaluated, GenerationDone, Listener
 from nas.searching.loop import LIKELY
 from nas.space import SearchSpace
+from nas.space.validation import validate
 from nas.store import RunWriter, front, open_run
-from nas.validation import validate
 
 both_forms = pytest.mark.parametrize("lag", [None, 5])
 

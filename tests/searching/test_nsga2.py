@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.mechanisms import mechanism
-from nas.pareto import non_dominated
+from nas.common.pareto import non_dominated
+from nas.genome.mechanisms import mechanism
 from nas.searching.nsga2 import Nsga2
 from nas.searching.told import Costs, Told
 

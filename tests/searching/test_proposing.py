@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.canonical import digest
 from nas.genome import Genome, ModelSizes, Node
-from nas.mechanisms import mechanism
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import mechanism
 from nas.searching.judging import ILLEGAL
 from nas.searching.told import Attempt
 from nas.space import SearchSpace, load_space
-from nas.validation import validate
-from nas.variation import Variation
+from nas.space.validation import validate
+from nas.space.variation import Variation
 
 MHA, GQA = mechanism("mha").genome, mechanism("gqa").genome
 

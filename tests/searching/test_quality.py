@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from nas.common.pareto import hypervolume, normalise
 from nas.genome import Genome, share
-from nas.pareto import hypervolume, normalise
 from nas.searching.told import Told
 from nas.space import load_space
 

@@ -6,20 +6,15 @@ from typing import Any
 
 import pytest
 
+from nas.common.errors import ConfigError, SpaceError
+from nas.common.objectives import Metric
 from nas.costs import Setting
-from nas.errors import ConfigError, SpaceError
 from nas.genome import ModelSizes
-from nas.objectives import Metric
-from nas.searching.setup import (
-    Settings,
-    from_text,
-    frozen,
-    make_objectives,
-    objective_names,
-)
+from nas.searching.setup import Settings, make_objectives, objective_names
 from nas.space import SearchSpace, load_space
+from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.store import Document
-from nas.validation import PolicyFile, compile_policy, load_policy
+from nas.store.frozen import from_text, frozen
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from nas.errors import RunError
+from nas.common.errors import RunError
+from nas.common.objectives import Objective
 from nas.evaluation.local import LocalEvaluator
-from nas.objectives import Objective
 from nas.report.confirmation import confirmation_answer, confirmation_table
 from nas.report.facts import gather
 from nas.report.front import no_front
@@ -89,7 +89,7 @@ def test_references_are_measured_once_and_kept(searched: Any) -> None:
 
 
 def parse_task_of(run: Any) -> Suite:
-    from nas.searching.setup import thawed_task
+    from nas.store.frozen import thawed_task
 
     task = thawed_task(run.setup.task)
     assert isinstance(task, Suite)
@@ -167,8 +167,8 @@ def test_what_missed_a_gate_is_learned_from_and_not_known(kit: Any) -> None:
 
 
 def proposal_of(kit: Any) -> Proposal:
-    from nas.canonical import digest
-    from nas.mechanisms import mechanism
+    from nas.genome.canonical import digest
+    from nas.genome.mechanisms import mechanism
 
     genome = mechanism("mha").genome
     name = digest(genome)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.pareto import hypervolume
+from nas.common.pareto import hypervolume
 from nas.searching.surrogate import Surrogate, _expected_gain
 from nas.searching.told import REPEAT, Told
 from nas.store import Proposal

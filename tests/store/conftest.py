@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from nas.common.objectives import Objective
 from nas.evaluation.trial import Evaluation
 from nas.genome import Genome
-from nas.objectives import Objective
 from nas.store import Document, Proposal, RunSetup, RunWriter, Session, create_run
 from tests.evaluation.conftest import make_evaluation
 

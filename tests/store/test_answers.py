@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store.answers import keep_answer, read_answers
 
 

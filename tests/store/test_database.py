@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store import create_run, front, open_run, open_writer
 
 

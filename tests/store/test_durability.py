@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store import front, open_run, open_writer
 
 # Goes on with the run: what is not evaluated yet is, and reported when the store says it is.
@@ -34,7 +34,7 @@ writer.close()
 TRY = """
 import sys
 from pathlib import Path
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store import Session, open_writer
 try:
     open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))

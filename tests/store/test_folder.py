@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.exporting import write_export
 from nas.store import Document, create_run, find_run, list_runs, open_writer, split_member
 from nas.store.files import LEFT_SECONDS

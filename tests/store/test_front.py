@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store import (
     candidates,
     find_candidate,

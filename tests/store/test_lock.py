@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store import lock, open_writer
 
 ASK = "import sys; from pathlib import Path; from nas.store import lock; "

@@ -14,7 +14,7 @@ from typing import get_args
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.evaluation.trial import REASONS, Incident, Kind, Report
 from nas.store import (
     find_proposal,
@@ -266,7 +266,7 @@ def test_writer_a_run_is_explained_by_its_readme(new_run, samples):
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.store import Document, Session, open_writer
 writer = open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nas.genome import Genome, Visibility
-from nas.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 

@@ -11,10 +11,10 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
+from nas.common.errors import GenomeError, NasError
 from nas.compiler import build_attention
-from nas.errors import GenomeError, NasError
 from nas.genome import Genome
-from nas.sources import load_genome
+from nas.store.sources import load_genome
 from nas.surgery import preview_swap, swap_attention
 from nas.testing.hosts import cores
 from tests.surgery.swaps import windowed

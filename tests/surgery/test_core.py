@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nas.compiler.kernels.runtime import past_keys
 from nas.genome import Genome
-from nas.kernels.runtime import past_keys
-from nas.mechanisms import MECHANISMS
-from nas.primitives.rotary import rotate
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives.rotary import rotate
 from nas.surgery.conversion import described
 from nas.surgery.core import AttentionCore, HostSizes
 from nas.surgery.masks import scale_queries, split_mask

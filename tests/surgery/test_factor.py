@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from nas.errors import GenomeError
-from nas.mechanisms import MECHANISMS
+from nas.common.errors import GenomeError
+from nas.genome.mechanisms import MECHANISMS
 from nas.surgery import factor, merge
 from tests.surgery.blocks import DIM, DOT, SOFTMAX, WIDTH, assert_same, built, tokens
 

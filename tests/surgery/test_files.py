@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import nas
-from nas.errors import NasError
+from nas.common.errors import NasError
 from nas.genome import Genome
 from nas.surgery import load_swapped, save_swapped, swap_attention
 from nas.surgery.files import RECORD, WEIGHTS

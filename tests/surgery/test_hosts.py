@@ -12,7 +12,7 @@ from timm.models.vision_transformer import VisionTransformer as TimmTransformer
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 
-from nas.errors import NasError
+from nas.common.errors import NasError
 from nas.surgery import swap_attention
 from nas.testing.hosts import check_host, randomise, swapped
 from tests.surgery.swaps import TOLERANCE, assert_same

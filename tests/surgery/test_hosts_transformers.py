@@ -11,7 +11,7 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from nas.errors import NasError
+from nas.common.errors import NasError
 from nas.surgery import swap_attention
 from nas.testing.hosts import cores, randomise, swapped
 from tests.surgery.swaps import TOLERANCE, assert_same

@@ -9,9 +9,9 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-from nas.errors import GenomeError
+from nas.common.errors import GenomeError
 from nas.genome import Genome
-from nas.sources import load_genome
+from nas.store.sources import load_genome
 from nas.surgery import preview_swap, swap_attention
 from nas.testing.hosts import cores
 from tests.surgery.swaps import windowed

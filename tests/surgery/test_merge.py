@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nas.common.errors import ConfigError, GenomeError
 from nas.compiler import build_attention
 from nas.compiler.interpreter import ReferenceAttention
-from nas.errors import ConfigError, GenomeError
 from nas.genome import Visibility
-from nas.mechanisms import MECHANISMS
+from nas.genome.mechanisms import MECHANISMS
 from nas.space import load_space
+from nas.space.validation import load_policy
+from nas.space.variation import Variation
 from nas.surgery import merge
-from nas.validation import load_policy
-from nas.variation import Variation
 from tests.surgery.blocks import (
     DIM,
     DOT,

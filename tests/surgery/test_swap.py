@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from nas.errors import GenomeError, NasError, ViolationError
-from nas.mechanisms import MECHANISMS
+from nas.common.errors import GenomeError, NasError, ViolationError
+from nas.genome.mechanisms import MECHANISMS
 from nas.surgery import swap_attention
 from nas.surgery.preserving import difference, preserving, starting_at
 from nas.testing.hosts import cores

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nas.errors import DataError
+from nas.common.errors import DataError
 from nas.tasks import load_task
 
 if TYPE_CHECKING:

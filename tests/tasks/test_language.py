@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from nas.errors import DataError
+from nas.common.errors import DataError
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.tasks.sequences.corpus import made_story
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from nas.errors import ConfigError
+from nas.common.errors import ConfigError
 from nas.evaluation.trainer import build_model, train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome import Visibility
-from nas.mechanisms import MECHANISMS, mechanism
+from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.tasks import load_task
 from nas.tasks.classification import NOT_ASKED
 

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from nas.errors import ConfigError, TaskError
+from nas.common.errors import ConfigError, TaskError
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome import Genome
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task, parse_task
 from nas.tasks.suite import Reference, Suite
 

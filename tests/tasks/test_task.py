@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from nas.config import dump_yaml, parse_yaml
-from nas.errors import ConfigError, TaskError
+from nas.common.config import dump_yaml, parse_yaml
+from nas.common.errors import ConfigError, TaskError
 from nas.tasks import TASKS, built_in_tasks, load_task, parse_task
 from nas.tasks.images import ImageTask
 from nas.tasks.sequences import BytesTask, CopyingTask, InductionTask, RecallTask, TextsTask

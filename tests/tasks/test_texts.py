@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from nas.errors import DataError
+from nas.common.errors import DataError
 from nas.evaluation.trainer import build_model
-from nas.mechanisms import MECHANISMS, mechanism
+from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.tasks import load_task
 from nas.tasks.sequences.corpus import GOOD, made_reviews
 from nas.tasks.sequences.model import PADDING

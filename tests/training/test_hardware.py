@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nas.errors import DeviceError
+from nas.common.errors import DeviceError
 from nas.training.hardware import (
     SWITCHES,
     check_device,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nas.evaluation.trainer import build_model
-from nas.mechanisms import mechanism
+from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
 from nas.tasks.seeds import seeded
 from nas.training.hardware import Meter, own_state

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn
 
+from nas.costs.timing.design import designs
 from nas.evaluation.trainer import build_model
-from nas.mechanisms import MECHANISMS, mechanism
-from nas.primitives import names
+from nas.genome.mechanisms import MECHANISMS, mechanism
+from nas.genome.primitives import names
 from nas.tasks import load_task
 from nas.tasks.layers import Dropout
-from nas.timing.design import designs
 from nas.training.optimizers import CapturableAdamW, ScheduledAdamW, schedule_of
 from nas.training.snapshot import Snapshot, reason_of
 from nas.training.stepping import Steps, graphs_on, wait_on

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from nas.config import parse_json, parse_yaml
-from nas.errors import NasError
+from nas.common.config import parse_json, parse_yaml
+from nas.common.errors import NasError
 from nas.genome import Genome
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def code_of(content: Content) -> dict[str, str]:
 
 def roles() -> dict[str, str]:
     """What each primitive does in a mechanism, for the colours of a graph."""
-    from nas.primitives import get, names
+    from nas.genome.primitives import get, names
 
     return {name: str(get(name).signatures[0].role) for name in names()}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from nas.differences import mean_and_error, paired
+from nas.common.differences import mean_and_error, paired
 from nas.report.facts import FRESH, STANDARD, id_length, session_seconds
 from nas.store import candidates_of, named_members
 from nas.store.answers import read_answers
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from nas.common.objectives import Objective
     from nas.evaluation.trial import Incident
-    from nas.objectives import Objective
     from nas.store import Candidate, Confirmation, Counts, Generation, Run, RunSetup
     from nas.store.records import PastSession
     from nas.store.results import Result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nas.differences import LEVEL
+from nas.common.differences import LEVEL
 from nas.report.benchmark import SENSE
 from nas.report.page.markup import Markup, element, join, link
 from nas.report.units import amount, header

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from nas.differences import mean_and_error
-from nas.pareto import non_dominated
+from nas.common.differences import mean_and_error
+from nas.common.pareto import non_dominated
 from nas.report.facts import FRESH, STANDARD
 from nas.report.page.content import shares, spread
 from nas.report.page.markup import Markup, element, join, link
@@ -29,7 +29,7 @@ from nas.report.units import FRACTION, amount, header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nas.objectives import Objective
+    from nas.common.objectives import Objective
     from nas.report.page.content import Content, Mechanism
 
     Axes = tuple[Objective, Objective]

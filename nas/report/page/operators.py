@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from nas.differences import mean_and_error
+from nas.common.differences import mean_and_error
 
 if TYPE_CHECKING:
-    from nas.objectives import Objective
+    from nas.common.objectives import Objective
     from nas.report.page.content import Content, Mechanism
 
 

@@ -22,7 +22,7 @@ from nas.report.units import amount, header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nas.objectives import Objective
+    from nas.common.objectives import Objective
     from nas.report.page.content import Content
     from nas.report.page.markup import Cell
 

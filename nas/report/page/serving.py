@@ -18,7 +18,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import NasError, RunError
+from nas.common.errors import NasError, RunError
 from nas.report.page.content import read_content
 from nas.report.page.writer import Watched, page
 from nas.report.text import message

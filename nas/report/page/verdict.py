@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from nas.differences import LEVEL, difference, mean_and_error
+from nas.common.differences import LEVEL, difference, mean_and_error
 from nas.report.facts import FRESH, STANDARD
 from nas.report.page.content import shares, spread
 from nas.report.text import plural
@@ -22,7 +22,7 @@ from nas.report.units import FRACTION, duration, header, percent, quantity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nas.objectives import Objective
+    from nas.common.objectives import Objective
     from nas.report.page.content import Content
     from nas.store import Candidate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.differences import LEVEL
+from nas.common.differences import LEVEL
 from nas.report.explanation import ROWS, TITLES, signed
 from nas.report.page.markup import Markup, element, join, link
 from nas.report.page.plots import Scale, bar, mark

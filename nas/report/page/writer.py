@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.report.page.code import code_of, roles
 from nas.report.page.columns import Columns
 from nas.report.page.content import read_content

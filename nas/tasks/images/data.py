@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from nas.errors import DataError
+from nas.common.errors import DataError
 from nas.tasks.base import Data
 from nas.tasks.images import folder
 from nas.tasks.images.split import draw_two

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from PIL import Image, ImageOps
 
-from nas.errors import DataError
+from nas.common.errors import DataError
 from nas.tasks.names import check_name
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from nas.config import near
+from nas.common.config import near
 from nas.genome import ModelSizes
 from nas.tasks.base import TASKS
 from nas.tasks.classification import Classification

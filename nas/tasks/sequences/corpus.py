@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from nas.config import near
-from nas.errors import DataError
+from nas.common.config import near
+from nas.common.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.errors import DataError
+from nas.common.errors import DataError
 from nas.tasks.sequences.corpus import expanded
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 from pydantic import Field, field_validator
 
-from nas.errors import DataError
+from nas.common.errors import DataError
+from nas.common.objectives import Metric
 from nas.genome import ModelSizes
-from nas.objectives import Metric
 from nas.tasks.base import TASKS, Data
 from nas.tasks.sequences.corpus import checked_spec, made_story, read_bytes
 from nas.tasks.sequences.hugging_face import read_text

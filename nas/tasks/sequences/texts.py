@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 from pydantic import Field, field_validator
 
-from nas.errors import DataError
+from nas.common.errors import DataError
 from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data
 from nas.tasks.names import check_name

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nas.canonical import digest
 from nas.costs import DEFAULT_COSTS, costs_of
 from nas.explaining import Bounds, Race, plan_explanation
+from nas.genome.canonical import digest
 from nas.report.benchmark import benchmark_answer
 from nas.report.explanation import explanation_answer
 from nas.searching.setup import setting_of
-from nas.sources import resolve
+from nas.space.validation import load_policy
 from nas.store.answers import keep_answer
-from nas.validation import load_policy
+from nas.store.sources import resolve
 from tests.explaining.test_racing import ACCURACY, MARGIN, TASK, Known
 from tests.report.test_benchmark import BASE, BITS, trainings
 

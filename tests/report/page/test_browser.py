@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nas.errors import RunError
-from nas.objectives import Objective
+from nas.common.errors import RunError
+from nas.common.objectives import Objective
 from nas.report.page import write_report
 from nas.report.page.content import Content, read_content
 from nas.report.units import amount

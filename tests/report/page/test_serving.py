@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nas.errors import RunError
+from nas.common.errors import RunError
 from nas.report.page import serving
 from nas.report.page.serving import PageServer
 from nas.store import open_writer, this_session

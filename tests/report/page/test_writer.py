@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import nas
-from nas.errors import RunError
-from nas.objectives import Objective
+from nas.common.errors import RunError
+from nas.common.objectives import Objective
 from nas.report.page.code import code_of
 from nas.report.page.content import read_content
 from nas.report.page.writer import bundle

@@ -1,0 +1,1 @@
+"""The performance harness: ``python -m benchmarks``; see ``__main__.py``."""

@@ -1,0 +1,103 @@
+"""Our evaluation of standard attention against plain PyTorch: same model, images and recipe.
+
+The task is published-proxy: as it is, with one layer of one head, and for one epoch of four layers
+of four heads. Ours does more than the plain loops: it counts costs, probes the mechanism, and
+judges 512 images after each epoch but the last; what a plain loop prepares before its first epoch
+(one tensor of images) is not in its time. Accuracies say whether all train the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.figures import Figure, fastest, interleaved, ratio
+from benchmarks.plain import loaders, preloaded, train
+from nas.common.differences import mean_and_error
+from nas.evaluation.trainer import train_candidate
+from nas.evaluation.trial import Trial, training_seed
+from nas.genome.canonical import canonicalise
+from nas.genome.mechanisms import mechanism
+from nas.tasks import Data, Task, load_task
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+OURS: Final = "ours"
+PER_IMAGE: Final = "DataLoader, a transform an image"
+DEEP: Final = {"depth": 4, "heads": 4, "epochs": 1}
+
+
+def evaluation(options: argparse.Namespace) -> list[Figure]:
+    """Core-seconds and accuracy of each, a seed a round."""
+    task = load_task("published-proxy", data=options.data)
+    deep = load_task("published-proxy", data=options.data, overrides=DEEP)
+    data = task.load()
+    forms = _forms(task, data)
+    deep_forms = _forms(deep, data)
+    del deep_forms[PER_IMAGE]  # which costs what it costs above
+    return [
+        *_compare(task, forms, "", options.seeds),
+        *_compare(deep, deep_forms, "four layers: ", options.seeds),
+    ]
+
+
+def _compare(
+    task: Task, forms: Mapping[str, Callable[[int], float]], prefix: str, seeds: int
+) -> list[Figure]:
+    accuracies: dict[str, list[float]] = {name: [] for name in forms}
+    works = {name: partial(_keep, accuracies[name], form) for name, form in forms.items()}
+    taken = interleaved(works, seeds)
+    _print(task, seeds, taken, {name: all_[1:] for name, all_ in accuracies.items()})
+    ratios = [
+        ratio(f"{prefix}{name} / {OURS}", taken[name], taken[OURS])
+        for name in forms
+        if name != OURS
+    ]
+    return [fastest(prefix + OURS, taken[OURS], "core-seconds"), *ratios]
+
+
+def _forms(task: Task, data: Data) -> dict[str, Callable[[int], float]]:
+    """Ways to train and judge standard attention under a seed, by name; each gives accuracy."""
+    exact = task.model_copy(update={"precision": "float32"})
+    per_image, in_memory = (get(data, task.batch_size) for get in (loaders, preloaded))
+    return {
+        OURS: partial(_ours, task, data),
+        "ours in float32": partial(_ours, exact, data),
+        PER_IMAGE: partial(train, task, data, per_image),
+        "images in memory": partial(train, task, data, in_memory),
+    }
+
+
+def _ours(task: Task, data: Data, seed: int) -> float:
+    genome = canonicalise(mechanism("mha").genome, task.sizes)
+    found = train_candidate(Trial("mha", genome, training_seed(0, "benchmark", seed)), task, data)
+    assert found.is_ok, found.error
+    return found.metrics["accuracy"]
+
+
+def _keep(accuracies: list[float], form: Callable[[int], float]) -> None:
+    """Train under the next seed."""
+    accuracies.append(form(len(accuracies)))
+
+
+def _print(
+    task: Task,
+    seeds: int,
+    taken: Mapping[str, Sequence[float]],
+    accuracies: Mapping[str, Sequence[float]],
+) -> None:
+    sizes = f"depth {task.depth}, heads {task.heads}"
+    print(
+        f"\n{task.name}, {task.data}, {sizes}: {task.epochs} epochs, mha, one thread, {seeds} seeds"
+    )
+    print(f"  {'':34}{'core-seconds':>13}{'to':>7}{'ratio':>7}{'accuracy':>17}")
+    for name, samples in taken.items():
+        times = min(samples) / min(taken[OURS])
+        middle, error = mean_and_error([100 * a for a in accuracies[name]])
+        print(
+            f"  {name:34}{min(samples):13.2f}{max(samples):7.2f}{times:7.2f}{middle:10.2f} ± "
+            f"{error or 0.0:.2f} %"
+        )

@@ -1,0 +1,82 @@
+"""Each mechanism's block against its naive form: forward and backward, one thread, float32.
+
+The naive form is plain einsum code with every pair and hidden unit at once (naive.py). Each
+mechanism has a process of its own: what an earlier one has freed would spare the naive form its
+page faults, a fifth to a half of its time at 512 tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from benchmarks.figures import Figure, interleaved, ratio
+from benchmarks.memory import peak_mib
+from benchmarks.naive import naive
+from nas.compiler import build_attention
+from nas.genome.mechanisms import MECHANISMS
+
+DIM: Final = 128
+HEADS: Final = 8
+# Batch and tokens: a share of a training step on small images, and one long sequence.
+SIZES: Final = ((32, 65), (1, 512))
+SAMPLE_SECONDS: Final = 0.02
+
+
+def kernels(options: argparse.Namespace) -> list[Figure]:
+    """Milliseconds, peak memory, and how many times as fast as the naive form."""
+    figures = []
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        1, spawn, torch.set_num_threads, (1,), max_tasks_per_child=1
+    ) as processes:
+        for batch, tokens in SIZES:
+            print(
+                f"\nbatch {batch}, {tokens} tokens, dim {DIM}, {HEADS} heads: forward and "
+                f"backward, fastest of {options.rounds} interleaved rounds, peak memory beyond "
+                f"weights and input\n  {'':26}{'ms':>9}{'naive':>9}{'ratio':>8}  "
+                f"{'middle half':15}{'MiB':>8}{'naive':>8}",
+                flush=True,
+            )
+            given = [(name, batch, tokens, options.rounds) for name in MECHANISMS]
+            figures += processes.map(_compare, *zip(*given, strict=True))
+    return figures
+
+
+def _compare(name: str, batch: int, tokens: int, rounds: int) -> Figure:
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS[name].genome, DIM, HEADS)
+    x = torch.randn(batch, tokens, DIM, requires_grad=True)
+    weights = [x, *block.parameters()]
+    works = {
+        "block": _pass(block, x, weights),
+        "naive": _pass(lambda x: naive(block, x), x, weights),
+    }
+    mib = [peak_mib(work) for work in works.values()]
+    samples = interleaved(works, rounds, SAMPLE_SECONDS)
+    figure = ratio(f"{name}, {tokens} tokens: naive / block", samples["naive"], samples["block"])
+    own, plain = (1e3 * min(samples[form]) for form in ("block", "naive"))
+    print(
+        f"  {name:26}{own:9.2f}{plain:9.2f}{figure.value:8.2f}  {figure.spread:15}"
+        f"{mib[0]:8.1f}{mib[1]:8.1f}",
+        flush=True,
+    )
+    return figure
+
+
+def _pass(
+    form: Callable[[Tensor], Tensor], x: Tensor, wanted: Sequence[Tensor]
+) -> Callable[[], None]:
+    above = torch.ones_like(x)
+
+    def work() -> None:
+        # A weight that only shifts what softmax ignores has no part in the result.
+        torch.autograd.grad(form(x), wanted, above, allow_unused=True)
+
+    return work

@@ -1,0 +1,52 @@
+"""SMAC: ParEGO over random forests, with its facade for hyperparameters as it comes.
+
+Its initial design is Sobol's, a quarter of the budget; it may train an assignment up to three
+times. An illegal mechanism is told as crashed, with the worst of both objectives.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+
+from ConfigSpace import Categorical, ConfigurationSpace
+from smac import HyperparameterOptimizationFacade, Scenario
+from smac.multi_objective.parego import ParEGO
+from smac.runhistory import StatusType, TrialValue
+
+from benchmarks.peers.problem import Problem
+
+
+def parego(problem: Problem, seed: int) -> None:
+    """Random weights of the objectives, drawn anew for each proposal."""
+    space = ConfigurationSpace(seed=seed)
+    space.add([Categorical(name, list(values)) for name, values in problem.choices.items()])
+    _, macs = problem.bench.objectives
+    with tempfile.TemporaryDirectory() as folder:
+        scenario = Scenario(
+            space,
+            objectives=["error", "macs"],
+            crash_cost=[1.0, macs.reference],
+            n_trials=problem.budget,
+            output_directory=folder,
+            seed=seed,
+        )
+        smac = HyperparameterOptimizationFacade(
+            scenario,
+            _never_called,
+            multi_objective_algorithm=ParEGO(scenario),
+            logging_level=logging.ERROR,
+            overwrite=True,
+        )
+        while problem.left:
+            info = smac.ask()
+            score = problem.train(dict(info.config))
+            if score is None:
+                value = TrialValue([1.0, macs.reference], status=StatusType.CRASHED)
+            else:
+                value = TrialValue([1.0 - score[0], score[1]])
+            smac.tell(info, value)
+
+
+def _never_called(config: object, seed: int = 0) -> list[float]:
+    raise AssertionError("asked and told, never run")

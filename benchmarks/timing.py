@@ -1,0 +1,204 @@
+"""How well a calibration predicts the time of mechanisms that it did not measure.
+
+Distinct random genomes of the spaces and all named mechanisms, forward and backward, as compiled
+for a task's sizes; with --decode those that are causal, for one token after others. What disturbs
+a calibration does not meet the measurements alike, so that a quiet machine gives the smaller
+errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+
+from benchmarks.figures import Figure, single
+from nas import costs
+from nas.common.errors import NasError
+from nas.compiler import build_attention, make_plan
+from nas.costs.decoding.memory import memory_of
+from nas.costs.timing import calibrate, decode_ms, predict_ms
+from nas.costs.timing.measuring import Passes
+from nas.costs.timing.units import fitted, total
+from nas.genome import Genome, ModelSizes
+from nas.genome.canonical import canonicalise
+from nas.genome.mechanisms import MECHANISMS
+from nas.space import load_space
+from nas.space.validation import load_policy
+from nas.space.variation import Variation
+from nas.store.sources import resolve
+
+GENOMES: Final = 200
+DECODED: Final = (256, 1024, 4096)  # tokens after which one is decoded
+SHARES: Final = {"attention_v2": 0.7, "attention_v1": 0.2, "quickstart": 0.1}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Sizes of one layer and a batch."""
+
+    sizes: ModelSizes
+    batch: int
+    is_causal: bool
+
+
+SETTINGS: Final = {
+    "vit-cifar10": Setting(ModelSizes(64, 4, 1, 65), 64, is_causal=False),
+    "recall": Setting(ModelSizes(64, 4, 1, 48), 80, is_causal=True),
+}
+
+
+def timing(options: argparse.Namespace) -> list[Figure]:
+    """Errors and order of predicted times, at the sizes of two tasks; or of given genomes alone."""
+    if options.decode:
+        return decoding(options.rounds)
+    if options.genome:
+        return beside_mha(options.genome, options.rounds)
+    figures = []
+    for name, setting in SETTINGS.items():
+        begin = time.process_time()
+        calibration = calibrate(
+            setting.sizes,
+            batch=setting.batch,
+            precision="float32",
+            device="cpu",
+            is_causal=setting.is_causal,
+            qkv_bias=False,
+        )
+        seconds = time.process_time() - begin
+        genomes = drawn(GENOMES, setting)
+        measured = measure(genomes, setting, options.rounds)
+        predicted = [predict_ms(genome, setting.sizes, calibration) for genome in genomes]
+        errors = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
+        low, middle, high = (100 * value for value in quantiles(errors, n=4))
+        order = float(spearmanr(predicted, measured).statistic)
+        figures += [
+            single(f"{name}, calibration", seconds, "s"),
+            Figure(f"{name}, error of {len(genomes)} genomes", middle, "%", low, high),
+            single(f"{name}, Spearman", order, ""),
+        ]
+        print(f"\n{name}: {len(genomes)} genomes, measured best of {options.rounds} rounds")
+        for figure in figures[-3:]:
+            print(f"  {figure.name:44}{figure!s:>10}   {figure.spread}", flush=True)
+    return figures
+
+
+def beside_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
+    """Measured and predicted times of a layer with each, as shares of standard attention's."""
+    setting = SETTINGS["vit-cifar10"]
+    genomes = [resolve(source).genome for source in ("mha", *sources)]
+    calibration = calibrate(
+        setting.sizes,
+        batch=setting.batch,
+        precision="float32",
+        device="cpu",
+        is_causal=False,
+        qkv_bias=False,
+    )
+    predicted = [predict_ms(genome, setting.sizes, calibration) for genome in genomes]
+    measured = measure(genomes, setting, rounds)
+    figures = []
+    for source, guess, found in zip(sources, predicted[1:], measured[1:], strict=True):
+        figures.append(single(f"{source}, predicted", guess / predicted[0], "x mha"))
+        figures.append(single(f"{source}, measured", found / measured[0], "x mha"))
+    return figures
+
+
+def decoding(rounds: int) -> list[Figure]:
+    """Predicted and measured times of one token after many, at the sizes of ``bytes``."""
+    setting = Setting(ModelSizes(64, 4, 1, 64), 16, is_causal=True)
+    sizes = setting.sizes
+    passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=True)
+    begin = time.process_time()
+    calibration = calibrate(
+        sizes, batch=16, precision="float32", device="cpu", is_causal=True, qkv_bias=False
+    )
+    figures = [single("decode, calibration, time_ms included", time.process_time() - begin, "s")]
+    genomes = drawn(20, setting, {"attention_causal": 1.0})
+    names = {canonicalise(m.genome, sizes): m.name for m in MECHANISMS.values()}
+    measured = {context: [math.inf] * len(genomes) for context in DECODED}
+    for _ in range(rounds):
+        for number, genome in enumerate(genomes):
+            for context, times in measured.items():
+                seconds = passes.decoding_seconds(_block(genome, sizes), context)
+                times[number] = min(times[number], 1e3 * seconds)
+    for context, times in measured.items():
+        asked = costs.Setting(sizes, False, True, calibration, context)
+        plain = []
+        for genome in genomes:
+            memory = memory_of(make_plan(genome, asked.decoded), asked.decoded)
+            calls = len(memory.called) + len(memory.sums)
+            plain.append({"layer": 1.0, "call": calls, "held": memory.numbers(asked.decoded)})
+        predicted = [decode_ms(genome, asked) for genome in genomes]
+        # Bytes and calls alone, with units fitted to these very times: more than a search has.
+        units = fitted(plain, times)
+        guessed = [total(work, units) for work in plain]
+        print(f"\nafter {context} tokens: ms predicted, measured, by bytes and calls alone")
+        for genome, *row in zip(genomes, predicted, times, guessed, strict=True):
+            name = names.get(genome) or " ".join(node.op for node in genome.nodes)
+            print("".join(f"{value:9.3f}" for value in row), "", name)
+        for way, values in (("predicted", predicted), ("bytes and calls", guessed)):
+            errors = [abs(p / m - 1) for p, m in zip(values, times, strict=True)]
+            low, middle, high = (100 * value for value in quantiles(errors, n=4))
+            order = float(spearmanr(values, times).statistic)
+            start = f"decode after {context}, {way}"
+            figures += [
+                Figure(f"{start}, error of {len(genomes)} genomes", middle, "%", low, high),
+                single(f"{start}, Spearman", order, ""),
+            ]
+    return figures
+
+
+def drawn(
+    count: int, setting: Setting, shares: Mapping[str, float] = MappingProxyType(SHARES)
+) -> list[Genome]:
+    """All named mechanisms and random genomes in normal form, those that exist there."""
+    rng = np.random.default_rng(5)
+    found: dict[Genome, None] = {}
+    for named in MECHANISMS.values():
+        _add(named.genome, setting, found)
+    for name, share in shares.items():
+        space = load_space(name)
+        variation = Variation(space, load_policy(space.policy), setting.is_causal)
+        least = len(found) + round(share * count)
+        while len(found) < least:
+            _add(variation.sample(rng), setting, found)
+    return list(found)
+
+
+def measure(genomes: Sequence[Genome], setting: Setting, rounds: int) -> list[float]:
+    """Milliseconds of a layer of each, the least of interleaved rounds."""
+    sizes = setting.sizes
+    passes = Passes(
+        sizes, setting.batch, precision="float32", device="cpu", is_causal=setting.is_causal
+    )
+    works = [passes.of(_block(genome, sizes)) for genome in genomes]
+    found = [[passes.seconds(work) for work in works] for _ in range(rounds + 1)]
+    return [1e3 * min(times) for times in zip(*found[1:], strict=True)]
+
+
+def _add(genome: Genome, setting: Setting, found: dict[Genome, None]) -> None:
+    """Keep a genome, if it exists at these sizes and is new; every layer has it."""
+    genome = canonicalise(genome, setting.sizes)
+    try:
+        _block(genome, setting.sizes)
+    except NasError:
+        return
+    if not (setting.is_causal and make_plan(genome).unsafe):
+        found[genome] = None
+
+
+def _block(genome: Genome, sizes: ModelSizes) -> torch.nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return build_attention(genome, sizes.dim, sizes.heads)

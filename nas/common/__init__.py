@@ -1,0 +1,1 @@
+"""What every package uses: errors, configuration files, registries, objectives, statistics."""

@@ -1,0 +1,229 @@
+"""A registry: members of a family by name, our own and those of other packages.
+
+    TASKS: Registry[type[Task]] = Registry("task family", "nas.tasks", error=TaskError)
+
+    @TASKS.register("images")
+    class ImageTask(Task): ...
+
+A package offers more under the entry point group that the registry names; its plug-ins are imported
+when a name is first looked up. One that fails there is broken: what it registered here is
+withdrawn, a ``NasWarning`` names it, errors about names that nobody has mention it, and all else
+works.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final, TypeVar
+
+from nas.common.config import near
+from nas.common.errors import ConfigError, NasWarning
+from nas.common.interrupts import heard_interrupts
+
+M = TypeVar("M")
+GROUPS: Final = "nas."  # how the name of each entry point group of ours begins
+_MOST_TEXT: Final = 300
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """An entry point of another package, once it was imported.
+
+    Attributes:
+        group, name, value: as the package declares them.
+        package, version: of the package.
+        members: the names that it registered.
+        fault: why it is broken, or nothing.
+    """
+
+    group: str
+    name: str
+    value: str
+    package: str
+    version: str
+    members: tuple[str, ...] = ()
+    fault: str = ""
+
+    @property
+    def complaint(self) -> str:
+        """The sentence that names a broken one."""
+        return (
+            f"The plug-in {self.name!r} of {self.package} {self.version}, which offers names of "
+            f"{self.group} here, is broken: {self.fault}."
+        )
+
+
+class Registry(Mapping[str, M]):
+    """Members by name, in the order in which they were registered.
+
+    Args:
+        noun: what a member is called in an error, such as "algorithm".
+        group: the entry point group of other packages' members.
+        modules: our own, by full name; imported when a name is first looked up.
+        error: raised for a name that nobody has, and for one that is taken.
+        check: raises whatever is wrong with a member of another package.
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        group: str,
+        *,
+        modules: tuple[str, ...] = (),
+        error: type[ConfigError] = ConfigError,
+        check: Callable[[M], object] = lambda member: None,
+    ) -> None:
+        self.noun, self.group = noun, group
+        self._modules, self._error, self._check = modules, error, check
+        self._members: dict[str, M] = {}
+        self._origins: dict[str, str] = {}  # the module that registered a name
+        self._plugins: list[Plugin] = []
+        self._is_loaded = False
+
+    def register(self, name: str) -> Callable[[M], M]:
+        """Decorate a member with its name.
+
+        Raises:
+            ConfigError, or what the registry was made with: the name is taken by another one.
+        """
+        origin = _running_module()
+
+        def add(member: M) -> M:
+            if name in self._members:
+                raise self._error(
+                    f"{self._origins.get(name)} and {origin} both have a {self.noun} {name!r}; "
+                    "expected one"
+                )
+            self._members[name] = member
+            self._origins[name] = origin
+            return member
+
+        return add
+
+    def get(self, name: str) -> M:  # type: ignore[override]
+        """The member of that name; unlike a dict's, never None.
+
+        Raises:
+            ConfigError, or what the registry was made with: there is none; the nearest name is
+                suggested, and broken plug-ins are named.
+        """
+        self._load()
+        if name not in self._members:
+            raise self._error(
+                f"there is no {self.noun} {name!r}{near(name, self._members)}; "
+                f"expected one of {', '.join(self._members)}.{self.complaints()}"
+            )
+        return self._members[name]
+
+    __getitem__ = get
+
+    def __contains__(self, name: object) -> bool:
+        self._load()
+        return name in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+    @property
+    def registered(self) -> Mapping[str, M]:
+        """The members so far; nothing is imported."""
+        return self._members
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all members."""
+        self._load()
+        return tuple(self._members)
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        """What other packages offer here, the broken ones included."""
+        self._load()
+        return tuple(self._plugins)
+
+    def complaints(self) -> str:
+        """What to say of broken plug-ins after an error about a name; nothing if there are none."""
+        return "".join(f" {found.complaint}" for found in self.plugins() if found.fault)
+
+    def _load(self) -> None:
+        if self._is_loaded:
+            return
+        self._is_loaded = True  # first: what is imported may look up another member
+        try:
+            for module in self._modules:
+                import_module(module)
+            points = tuple(entry_points(group=self.group))
+            self._plugins = [self._joined(point, points) for point in points]
+        except BaseException:
+            self._is_loaded = False
+            raise
+        for found in self._plugins:
+            if found.fault:
+                warnings.warn(found.complaint, NasWarning, stacklevel=3)
+
+    def _joined(self, point: EntryPoint, points: tuple[EntryPoint, ...]) -> Plugin:
+        """Import a plug-in; if it is broken, what it registered goes."""
+        before = set(self._members)
+        fault = _fault(point.load)
+        offered = [name for name in self._members if self._offers(point, points, name, before)]
+        for name in offered:
+            fault = fault or _fault(self._check, self._members[name])
+        if fault:
+            for name in offered:
+                del self._members[name]
+            offered = []
+        package, version = (point.dist.name, point.dist.version) if point.dist else ("?", "?")
+        place = point.group, point.name, point.value
+        return Plugin(*place, package, version, tuple(offered), fault)
+
+    def _offers(
+        self, point: EntryPoint, points: tuple[EntryPoint, ...], name: str, before: set[str]
+    ) -> bool:
+        """Whether a name is this plug-in's; it may have imported what another one offers."""
+        within = f"{self._origins.get(name)}."
+        owners = [p.module for p in points if within.startswith(f"{p.module}.")]
+        return max(owners, key=len) == point.module if owners else name not in before
+
+
+def plugin_versions() -> dict[str, str]:
+    """Versions of the packages that offer plug-ins, by name; none of them is imported."""
+    found = entry_points()
+    points = (p for group in sorted(found.groups) for p in found.select(group=group))
+    return {p.dist.name: p.dist.version for p in points if p.group.startswith(GROUPS) and p.dist}
+
+
+def _running_module() -> str:
+    """The module whose body is being run, and registers."""
+    frame = sys._getframe(2)
+    while frame.f_code.co_name != "<module>" and frame.f_back:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _fault(call: Callable[..., object], *arguments: Any) -> str:
+    """What a call raises, in a line; nothing if it raises nothing. A plug-in may even try to exit.
+
+    Raises:
+        KeyboardInterrupt: a person asked for it meanwhile.
+    """
+    text = ""
+    with heard_interrupts() as interrupts:
+        try:
+            call(*arguments)
+        except BaseException as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
+    if interrupts:  # whatever the plug-in made of the exception
+        raise KeyboardInterrupt
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+
+
+# What a notebook shows of a value, as HTML. Values are below what can show them, so by name.
+NOTEBOOK: Final[Registry[Callable[[Any], str]]] = Registry(
+    "value shown in notebooks", "nas.notebook", modules=("nas.report.notebook",)
+)

@@ -1,0 +1,127 @@
+"""Aggregations that need no weights: means of values, and sums that are linear in the length."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from nas.compiler.kernels.runtime import past_keys, repeat_heads, with_bias
+from nas.compiler.kernels.windows import by_rows
+from nas.genome.primitives.shapes import Mask, Query, Sums, Tokens, Values
+
+
+def visible_mean(
+    values: Values,
+    mask: Mask,
+    queries: int,
+    is_causal: bool = False,
+) -> Sums:
+    """The mean of the values that each query sees; zeros where it sees none.
+
+    Args:
+        mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
+        queries: how many there are.
+        is_causal: hide later values as well; there are as many queries as values.
+    """
+    # In float32 at least: sums over the text outgrow what 16 bits can tell apart.
+    exact = values.to(torch.promote_types(values.dtype, torch.float32))
+    if mask is not None and mask.shape[-2] != 1:
+        seen = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
+        seen = seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)
+        return seen.to(values.dtype) @ values
+    kept = torch.ones_like(exact[:1, :1, :, :1]) if mask is None else mask.mT.to(exact.dtype)
+    exact = exact if mask is None else exact * kept
+    if is_causal:
+        return (exact.cumsum(dim=2) / kept.cumsum(dim=-2).clamp(min=1)).to(values.dtype)
+    mean = exact.sum(dim=2, keepdim=True) / kept.sum(dim=-2, keepdim=True).clamp(min=1)
+    return mean.to(values.dtype).expand(-1, -1, queries, -1)
+
+
+def linear_attention(
+    query: Query,
+    key: Float[Tensor, "b g k w"],
+    values: Float[Tensor, "b s k v"],
+    mask: Mask,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    bias: Float[Tensor, "b t k 1"] | None = None,
+) -> Sums:
+    """(scale query·key^T + bias^T)·values / n over the n visible keys, by the faster of two ways.
+
+    Sums over keys first, query·(key^T·values), cost n w v in place of n² (w + v): Katharopoulos
+    et al. 2020, section 3.2. They need a mask that is the same for every query, or causal.
+
+    Args:
+        mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
+        is_causal: hide later keys as well.
+        bias: what each key adds to its score for every query.
+    """
+    query = query * scale if scale != 1.0 else query
+    if bias is not None:
+        query, key = with_bias(query, key, bias)
+    keys, width = key.shape[2:]
+    is_long = keys > (256 if is_causal else width)
+    if is_long and (mask is None or mask.shape[-2] == 1):
+        exact = torch.promote_types(query.dtype, torch.float32)
+        kept = values.new_ones(1, 1, keys, 1, dtype=exact) if mask is None else mask.mT.to(exact)
+        values = values if mask is None else values * kept.to(values.dtype)
+        if is_causal:
+            count = kept.cumsum(dim=-2).clamp(min=1)
+            return sums_so_far(query, key, values) / count.to(query.dtype)
+        count = kept.sum(dim=-2, keepdim=True).clamp(min=1)
+        return sum_of_all(query, key, values / count.to(values.dtype))
+    if is_causal:
+        mask = past_keys(query, key, mask)
+
+    def attend(
+        query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, start: int
+    ) -> Tensor:
+        return sum_of_visible(query, key, values, mask)
+
+    out: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=3)
+    return out
+
+
+def sum_of_visible(
+    query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"], mask: Mask
+) -> Sums:
+    """Linear attention by its pairs."""
+    keys = key.shape[2]
+    scores = query @ repeat_heads(key, query.shape[1]).transpose(-2, -1)
+    values = repeat_heads(values, query.shape[1])
+    if mask is None:
+        return (scores / keys) @ values
+    count = mask.expand(*mask.shape[:-1], keys).sum(dim=-1, keepdim=True).clamp(min=1)
+    return (scores / count.to(scores.dtype)).masked_fill(~mask, 0.0) @ values
+
+
+def sum_of_all(
+    query: Query, key: Float[Tensor, "b g k w"], values: Float[Tensor, "b s k v"]
+) -> Sums:
+    """query·(key^T·values); heads that share keys and values share their product."""
+    groups = max(key.shape[1], values.shape[1])
+    sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(values, groups)
+    return query @ repeat_heads(sums, query.shape[1])
+
+
+def sums_so_far(
+    query: Tokens, key: Float[Tensor, "b g n w"], values: Float[Tensor, "b s n v"], size: int = 128
+) -> Float[Tensor, "b h n v"]:
+    """query_i·(the sum of key_j^T values_j over j <= i), in chunks of ``size`` tokens.
+
+    Inside a chunk by pairs; what lies before it is one matrix, the sum of the earlier chunks'.
+    """
+    batch, heads, n, _ = query.shape
+    shape = (batch, heads, (n + size - 1) // size, size)
+    rows, columns, own = (
+        F.pad(repeat_heads(x, heads), (0, 0, 0, -n % size)).view(*shape, x.shape[3])
+        for x in (query, key, values)
+    )
+    within = (rows @ columns.transpose(-2, -1)).tril() @ own
+    sums = columns.transpose(-2, -1) @ own
+    # Not cumsum - sums: that would leave earlier tokens the rounding of later ones.
+    before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
+    found: Tensor = (within + rows @ before).flatten(2, 3)[:, :, :n]
+    return found

@@ -1,0 +1,210 @@
+"""The few functions that a generated module calls around its graph; inlined on export."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from nas.compiler.kernels.normalisers import fast_softmax
+from nas.genome.primitives.shapes import Key, Mask, Query, Sums, Tokens, Values
+
+
+def rounded(x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    """x in the precision of autocast's products: once for several, and their gradients' sum."""
+    device = x.device.type
+    if device == "meta" or x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return x  # autocast knows no meta device, and leaves float64 alone
+    return x.to(torch.get_autocast_dtype(device))
+
+
+def split_heads(x: Float[Tensor, "b n hw"], heads: int) -> Tokens:
+    """Cut the features into heads."""
+    batch, tokens, width = x.shape
+    return x.reshape(batch, tokens, heads, width // heads).transpose(1, 2)
+
+
+def merge_heads(x: Tokens) -> Float[Tensor, "b n hw"]:
+    """Put the heads side by side again."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def repeat_heads(x: Float[Tensor, "b g ..."], heads: int) -> Float[Tensor, "b h ..."]:
+    """Give each group of heads its operand: head i reads i // (heads / groups)."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
+def fold_heads(values: Tokens, heads: int) -> Float[Tensor, "b g n rw"]:
+    """Put the heads that share one of ``heads`` heads of weights side by side; see repeat_heads."""
+    batch, _, tokens, width = values.shape
+    return values.reshape(batch, heads, -1, tokens, width).transpose(2, 3).flatten(3)
+
+
+def unfold_heads(x: Float[Tensor, "b g n rw"], heads: int) -> Tokens:
+    """The inverse of ``fold_heads``; ``heads`` as many as there were."""
+    batch, groups, tokens, _ = x.shape
+    return x.reshape(batch, groups, tokens, heads // groups, -1).transpose(2, 3).flatten(1, 2)
+
+
+def by_head(x: Tokens, factor: Float[Tensor, "h"]) -> Tokens:
+    """Multiply each head by its factor."""
+    return x * factor.to(x.dtype).view(-1, 1, 1)
+
+
+def squared_length(x: Tokens) -> Float[Tensor, "b h n 1"]:
+    """The tokens' squared lengths, in float32 at least."""
+    exact = x.to(torch.promote_types(x.dtype, torch.float32))
+    return exact.square().sum(dim=-1, keepdim=True)
+
+
+def with_silent_key(
+    key: Key,
+    values: Values,
+    mask: Mask,
+) -> tuple[Tensor, Tensor, Mask]:
+    """Keys, values and mask with a key of zeros in front, which every query sees.
+
+    Softmax over them is softmax_one over the others: one more exp(0) in its denominator.
+    """
+    key, values = F.pad(key, (0, 0, 1, 0)), F.pad(values, (0, 0, 1, 0))
+    return key, values, None if mask is None else F.pad(mask, (1, 0), value=True)
+
+
+def dot_product_attention(
+    query: Query,
+    key: Key,
+    values: Values,
+    mask: Mask,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    bias: Float[Tensor, "b h k 1"] | None = None,
+) -> Sums:
+    """softmax(scale query·key^T + bias^T)·values over the visible keys, by the faster of two ways.
+
+    Args:
+        mask: broadcastable to (b, h, q, k), True where attention is allowed; None for all.
+        is_causal: hide later keys as well.
+        bias: what each key adds to its score for every query.
+    """
+    if is_causal and mask is not None:
+        mask, is_causal = past_keys(query, key, mask), False
+    keys, width = key.shape[2:]
+    if is_fused(query, keys, width, values.shape[-1]):
+        return fused_attention(query, key, values, mask, scale, is_causal, bias)
+    if is_causal:
+        mask = past_keys(query, key)
+    scores = query @ key.transpose(-2, -1)
+    if scale != 1.0:
+        scores = scores * scale
+    if bias is not None:
+        scores = scores + bias.to(scores.dtype).transpose(-2, -1)
+    return fast_softmax(scores, mask) @ values
+
+
+def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
+    """Whether torch's fused kernel is the faster way.
+
+    On a CPU in 32 bits it is (1.1 to 2.8 times from 48 keys on, both passes, twice that where
+    attention is causal), unless it has to widen keys or values to more than twice their width. In
+    16 bits its backward is the slower one up to some thousand keys (2 to 6 times at 65 to 256);
+    forward it wins from 256 keys on, where heads are 64 wide from 512 on.
+    """
+    widest = max(width, values)
+    is_even = widest <= 2 * min(width, values)
+    if query.is_cuda or (is_even and not is_in_16_bits(query)):
+        return True
+    is_slow = not is_even or widest > 64 or torch.is_grad_enabled()
+    return keys >= (1024 if is_slow else 512 if widest > 32 else 256)
+
+
+def is_in_16_bits(x: Tensor) -> bool:
+    """Whether products with a tensor are rounded to 16 bits."""
+    is_short = x.dtype in (torch.bfloat16, torch.float16)
+    return is_short or torch.is_autocast_enabled(x.device.type)
+
+
+def past_keys(
+    query: Query, key: Float[Tensor, "b g k w"], mask: Mask = None
+) -> Bool[Tensor, "..."]:
+    """The causal mask, and what another one hides."""
+    shape = (query.shape[2], key.shape[2])
+    past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    return past if mask is None else mask & past
+
+
+def fused_attention(
+    query: Query,
+    key: Key,
+    values: Values,
+    mask: Shaped[Tensor, "..."] | None,
+    scale: float,
+    is_causal: bool,
+    bias: Float[Tensor, "b h k 1"] | None,
+) -> Sums:
+    """The same by torch's fused kernel: no more than one of mask and is_causal.
+
+    Args:
+        mask: as before, or numbers to add to the scores.
+    """
+    if bias is not None:
+        (query, key), scale = with_bias(query * scale, key, bias), 1.0
+    # Fused kernels take one width for all three, on CUDA a multiple of 8; for other shapes torch
+    # falls back to explicit attention (on a CPU 2 to 6 times slower at 1,024 keys).
+    width = values.shape[-1]
+    widest = max(width, key.shape[-1])
+    widest += -widest % 8 if query.is_cuda else 0
+    query, key, values = (widened(x, widest) for x in (query, key, values))
+    out = F.scaled_dot_product_attention(query, key, values, mask, is_causal=is_causal, scale=scale)
+    return out if out.shape[-1] == width else out[..., :width]
+
+
+def with_bias(
+    query: Query, key: Float[Tensor, "b g k w"], bias: Float[Tensor, "b t k 1"]
+) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b s k u"]]:
+    """One more feature, 1 in every query and the bias in its key."""
+    groups = max(key.shape[1], bias.shape[1])
+    key, bias = repeat_heads(key, groups), repeat_heads(bias, groups)
+    return F.pad(query, (0, 1), value=1.0), torch.cat((key, bias.to(key.dtype)), dim=-1)
+
+
+def widened(x: Tokens, width: int) -> Float[Tensor, "b h n v"]:
+    """Tokens with zeros up to a width."""
+    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
+
+
+def visible_keys(
+    x: Float[Tensor, "b n d"],
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
+    is_causal: bool,
+) -> Mask:
+    """One mask, True where attention is allowed, broadcastable to (b, h, n, n); None for all.
+
+    Args:
+        attn_mask: bool, (n, n) or (b or 1, 1, n, n), True where attention is allowed; heads
+            share it, since a mechanism may have other numbers of heads than its backbone.
+        key_padding_mask: bool, (b, n), True at padding.
+        is_causal: token i sees tokens 0 to i only.
+    """
+    batch, n = x.shape[0], x.shape[1]
+    shapes = ((n, n), (1, 1, n, n), (batch, 1, n, n))
+    if attn_mask is not None and (attn_mask.dtype != torch.bool or attn_mask.shape not in shapes):
+        raise ValueError(
+            f"attn_mask is {attn_mask.dtype} of shape {tuple(attn_mask.shape)}; expected "
+            f"torch.bool, ({n}, {n}) or ({batch}, 1, {n}, {n}), True where attention is allowed"
+        )
+    padding = key_padding_mask
+    if padding is not None and (padding.dtype != torch.bool or padding.shape != (batch, n)):
+        raise ValueError(
+            f"key_padding_mask is {padding.dtype} of shape {tuple(padding.shape)}; expected "
+            f"torch.bool, ({batch}, {n}), True at padding"
+        )
+    mask = attn_mask
+    if is_causal:
+        past = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+        mask = past if mask is None else mask & past
+    if padding is not None:
+        kept = ~padding[:, None, None, :]
+        mask = kept if mask is None else mask & kept
+    return mask

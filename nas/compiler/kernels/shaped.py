@@ -1,0 +1,135 @@
+"""Attention whose scores are changed after the products: softcap, ALiBi, sigmoid.
+
+What is added to a score for its place (ALiBi) may be one more product where only earlier keys are
+seen; a curve over the products may not. Such scores are computed some queries at a time.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nas.compiler.kernels.normalisers import add_mask, fast_softmax
+from nas.compiler.kernels.runtime import fused_attention, is_fused, past_keys
+from nas.compiler.kernels.windows import by_rows
+from nas.genome.primitives.alibi import linear_bias
+from nas.genome.primitives.masks import count_visible
+from nas.genome.primitives.shapes import Key, Mask, Query, Scores, Sums, Values
+
+
+def shaped_attention(
+    query: Query,
+    key: Key,
+    values: Values,
+    mask: Mask,
+    scale: float = 1.0,
+    is_causal: bool = False,
+    bias: Float[Tensor, "b h k 1"] | None = None,
+    cap: float | None = None,
+    slopes: Float[Tensor, "h"] | None = None,
+    start: int = 0,
+    weights: str = "softmax",
+) -> Sums:
+    """weights(s)·values over the visible keys, where s = c tanh(p / c) - slope |i - j| and
+    p = scale query·key^T + bias^T, by the faster of two ways.
+
+    Args:
+        mask, is_causal, bias: as of ``dot_product_attention``.
+        cap: c; None for s = p - slope |i - j|.
+        slopes: of each head; None for none.
+        start: the place of the first query, counted from the first key.
+        weights: softmax, sigmoid, or sigmoid_over_length: of s - log of the visible keys' number.
+    """
+    has_curve = cap is not None or weights != "softmax"
+    if slopes is not None and not has_curve and is_sloped(query, key.shape[2]):
+        return sloped_attention(query, key, values, mask, scale, is_causal, bias, slopes, start)
+
+    def attend(
+        query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, first: int
+    ) -> Tensor:
+        scores = query @ key.transpose(-2, -1)
+        if bias is not None:
+            scores = scores + bias.to(scores.dtype).transpose(-2, -1)
+        if cap is not None:
+            scores = cap * torch.tanh(scores / cap)
+        if slopes is not None:
+            penalty = linear_bias(slopes, query, key, start + first)
+            scores = scores + penalty.to(scores.dtype)
+        return pair_weights(scores, mask, weights) @ values
+
+    mask = past_keys(query, key, mask) if is_causal else mask
+    query = query * scale if scale != 1.0 else query
+    # What is kept of a pair: the score, its changes and its weight.
+    found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=4)
+    return found
+
+
+def is_sloped(query: Query, keys: int) -> bool:
+    """Whether the fused kernel takes slopes faster than they are added to scores.
+
+    In 32 bits it wins from 65 keys on (1.3 times there, 2.6 times at 1,024).
+    """
+    return is_fused(query, keys, query.shape[-1], query.shape[-1])
+
+
+def sloped_attention(
+    query: Query,
+    key: Key,
+    values: Values,
+    mask: Mask,
+    scale: float,
+    is_causal: bool,
+    bias: Float[Tensor, "b h k 1"] | None,
+    slopes: Float[Tensor, "h"],
+    start: int,
+) -> Sums:
+    """Softmax attention with slopes alone, by the fused kernel.
+
+    Among earlier keys a slope is one more product; in both directions it is added by the kernel,
+    from a number for each head and pair, some queries at a time.
+    """
+    query = query * scale
+    if is_causal:
+        query, key = with_places(query, key, slopes)
+        past = None if mask is None else past_keys(query, key, mask)
+        return fused_attention(query, key, values, past, 1.0, past is None, bias)
+
+    def attend(
+        query: Tensor, key: Tensor, values: Tensor, x: Tensor, mask: Tensor | None, first: int
+    ) -> Tensor:
+        penalty = linear_bias(slopes, query, key, start + first)[None]
+        penalty = penalty if mask is None else penalty.masked_fill(~mask, -torch.inf)
+        added = penalty.to(query.dtype)
+        return fused_attention(query, key, values, added, 1.0, False, bias)
+
+    # A penalty that learns is refused by the fused kernel: torch keeps every weight then.
+    planes = 4 if slopes.requires_grad else 1
+    found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=planes)
+    return found
+
+
+def pair_weights(scores: Scores, mask: Mask, weights: str) -> Scores:
+    """The weights of scores, by name."""
+    if weights == "softmax":
+        return fast_softmax(scores, mask)
+    hidden = add_mask(scores, mask)
+    if weights == "sigmoid_over_length":
+        hidden = hidden - count_visible(scores, mask).log()
+    return torch.sigmoid(hidden).to(scores.dtype)
+
+
+def with_places(
+    query: Query, key: Key, slopes: Float[Tensor, "h"]
+) -> tuple[Float[Tensor, "b h q u"], Float[Tensor, "b h k u"]]:
+    """Two more features, whose product is slope j: softmax sees no difference to -slope (i - j).
+
+    A place is 256 times a number and a rest, which 16 bits hold exactly. The gradient of slopes
+    that learn (a temperature above them) is a sum that cancels: in 16 bits it is noisy.
+    """
+    places = torch.arange(key.shape[2], device=key.device)
+    pair = torch.stack((places - places % 256, places % 256), dim=-1).to(key.dtype)
+    batch, heads, queries, _ = query.shape
+    rows = slopes.to(query.dtype)[:, None, None].expand(batch, heads, queries, 2)
+    columns = pair.expand(batch, key.shape[1], -1, 2)
+    return torch.cat((query, rows), dim=-1), torch.cat((key, columns), dim=-1)

@@ -1,0 +1,167 @@
+"""Part by part: windows in time linear in the length, and long sequences in bounded memory.
+
+SW-SQA and Flex-SQA (Sparse Query Attention, sections 2.5 and 6; global tokens as in Longformer,
+Beltagy et al. 2020, section 3.1). The paper's interval [i - k/2, i + k/2] holds k + 1 tokens for
+even k, and other systems' windows differ by one; here token i sees token j if |i - j| <= window //
+2, and under a causal mask if 0 <= i - j < window. The first ``global_tokens`` are seen by all and
+see all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.utils.checkpoint
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nas.compiler.kernels.runtime import visible_keys
+from nas.genome.primitives.shapes import Mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+def in_window(
+    queries: Int[Tensor, "q"],
+    keys: Int[Tensor, "k"],
+    window: int,
+    global_tokens: int,
+    is_causal: bool,
+) -> Bool[Tensor, "q k"]:
+    """Which keys the queries may see, both given by their positions."""
+    behind = queries[:, None] - keys[None, :]
+    near = behind < window if is_causal else behind.abs() <= window // 2
+    near = near | (queries < global_tokens)[:, None] | (keys < global_tokens)[None, :]
+    return near & (behind >= 0) if is_causal else near
+
+
+def windowed_keys(
+    x: Tensor,
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
+    is_causal: bool,
+    window: int,
+    global_tokens: int,
+) -> Mask:
+    """As ``visible_keys``, within the window: one mask for the whole sequence, None for all."""
+    mask = visible_keys(x, attn_mask, key_padding_mask, False)
+    if window // 2 >= x.shape[1] - 1 and not is_causal:
+        return mask
+    places = torch.arange(x.shape[1], device=x.device)
+    near = in_window(places, places, window, global_tokens, is_causal)
+    return near if mask is None else mask & near
+
+
+def window_blocks(
+    x: Tensor,
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
+    is_causal: bool,
+    window: int,
+    global_tokens: int,
+) -> list[tuple[slice, slice | Tensor, Mask]]:
+    """Cut the queries into blocks, each with the keys that it reaches and their mask.
+
+    A block is at least 64 queries, and as many as the window is wide; the blocks together cost
+    n (window + block + global_tokens) pairs. The global tokens' own rows, which see every key,
+    are blocks too. A sequence of up to two blocks is one: a mask costs less than a second call.
+
+    Returns:
+        For each block its queries (a slice), its keys (a slice, or positions where global tokens
+        lie apart), and a bool mask broadcastable to (b, h, queries, keys), None for all.
+    """
+    n, size = x.shape[1], max(window, 64)
+    if n <= 2 * size:
+        whole = (x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
+        return [(slice(0, n), slice(0, n), windowed_keys(*whole))]
+    mask = visible_keys(x, attn_mask, key_padding_mask, False)
+    ahead = 0 if is_causal else window // 2
+    behind = window - 1 if is_causal else window // 2
+    places = torch.arange(n, device=x.device)
+    first = min(global_tokens, n)
+    blocks: list[tuple[slice, slice | Tensor, Mask]] = []
+    for start in (*range(0, first, size), *range(first, n, size)):
+        is_global = start < first
+        stop = min(start + size, first if is_global else n)
+        low = 0 if is_global else max(0, start - behind)
+        high = min(n, n if is_global and not is_causal else stop + ahead)
+        keys: slice | Tensor = slice(0 if low <= first else low, high)
+        if low > first > 0:
+            keys = torch.cat((places[:first], places[low:high]))
+        near = in_window(places[start:stop], places[keys], window, global_tokens, is_causal)
+        if mask is not None:
+            rows = mask if mask.shape[-2] == 1 else mask[..., start:stop, :]
+            near = near & rows[..., keys]
+        blocks.append((slice(start, stop), keys, near))
+    return blocks
+
+
+def by_windows(
+    attend: "Callable[..., Any]",
+    queries: tuple[Tensor, ...],
+    keys: tuple[Tensor, ...],
+    x: Float[Tensor, "b n d"],
+    attn_mask: Tensor | None,
+    key_padding_mask: Tensor | None,
+    is_causal: bool,
+    window: int,
+    global_tokens: int,
+) -> "Any":
+    """What ``attend`` gives for all queries, called for a block of them and the keys in reach.
+
+    Args:
+        attend: from (*queries, *keys, x, mask, start), each stream (b, h, q or k, w), to one or
+            several (b, h, q, w); ``start`` is the first query's place counted from the first key.
+    """
+    blocks = window_blocks(x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
+    parts = []
+    for rows, seen, mask in blocks:
+        some = [stream[:, :, rows] for stream in queries] + [stream[:, :, seen] for stream in keys]
+        start = rows.start - seen.start if isinstance(seen, slice) else 0
+        parts.append(attend(*some, x[:, rows], mask, start))
+    return joined(parts)
+
+
+def by_rows(
+    attend: "Callable[..., Any]",
+    queries: tuple[Tensor, ...],
+    keys: tuple[Tensor, ...],
+    x: Float[Tensor, "b n d"],
+    mask: Mask,
+    planes: int,
+) -> "Any":
+    """What ``attend`` gives for all queries, part by part where all at once would take much memory.
+
+    A part keeps about half a gigabyte (in 32 bits) for its gradient, computed again part by part
+    in the backward pass; short sequences are one part, without any of this.
+
+    Args:
+        attend: as for ``by_windows``.
+        planes: numbers that it keeps for each pair of query and key and each head, about.
+    """
+    batch, n = x.shape[:2]
+    heads = max(stream.shape[1] for stream in (*queries, *keys))
+    size = max(1, 2**27 // max(1, batch * heads * keys[0].shape[2] * planes))
+    if n <= size:
+        return attend(*queries, *keys, x, mask, 0)
+    parts = []
+    for start in range(0, n, size):
+        rows = slice(start, start + size)
+        seen = mask if mask is None or mask.shape[-2] == 1 else mask[..., rows, :]
+        some = (*(stream[:, :, rows] for stream in queries), *keys, x[:, rows], seen, start)
+        if torch.is_grad_enabled():
+            again = torch.utils.checkpoint.checkpoint
+            parts.append(again(attend, *some, use_reentrant=False, preserve_rng_state=False))
+        else:
+            parts.append(attend(*some))
+    return joined(parts)
+
+
+def joined(parts: "list[Any]") -> "Any":
+    """Parts of the queries' results put together: tensors, or tuples of them."""
+    if isinstance(parts[0], tuple):
+        return tuple(torch.cat(own, dim=2) for own in zip(*parts, strict=True))
+    return torch.cat(parts, dim=2)

@@ -1,0 +1,220 @@
+"""Operations of the reference form, counted by fvcore with a handle of ours for each.
+
+fvcore counts a multiply-add as one. It ignores or miscounts much of what attention is made of
+(broadcast products, einsum, softmax, activations: all zero). So products are counted exactly here,
+elementwise work apart, shape operations are listed as free, and an operation that nobody listed is
+an error. The only module that knows fvcore.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections import Counter
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from nas.common.errors import GenomeError, NasError
+from nas.compiler.interpreter import ReferenceAttention, check_sizes
+
+if TYPE_CHECKING:
+    from nas.compiler import Plan
+
+with warnings.catch_warnings():
+    # fvcore compiles a loss of its own with TorchScript, whose deprecation torch announces.
+    warnings.simplefilter("ignore")
+    from fvcore.nn import FlopCountAnalysis
+
+ELEMENTWISE: Final = "elementwise"
+TRACED_LENGTHS: Final = (8, 12, 16)
+"""Three evenly spaced ones: a polynomial of degree two is known by them."""
+_COMPUTED_NUMBERS: Final = 2**18  # scores and weights of a block that is counted by running it
+
+# Words in a text, as a list of eighty lines says no more.
+_POINTWISE: Final = """
+    abs add amax amin batch_norm bitwise_not clamp clamp_min cos cumsum div elu eq erf exp ge gelu
+    group_norm gt layer_norm le leaky_relu log log_softmax logsumexp lt masked_fill max maximum mean
+    minimum mul native_layer_norm ne neg pow reciprocal relu rms_norm rsqrt rsub sigmoid silu sin
+    softmax softplus sort sqrt square sub sum tanh threshold topk where __and__
+"""
+_SHAPE: Final = "unflatten pad repeat_interleave expand_as numel alias lift_fresh tril triu"
+
+
+def count_operations(
+    plan: Plan, dim: int, heads: int, tokens: int, qkv_bias: bool = False
+) -> Counter[str]:
+    """Multiply-adds of the reference form by operation, at batch 1.
+
+    Args:
+        plan: of a mechanism without window; the reference form computes every pair.
+
+    Returns:
+        Under ``ELEMENTWISE`` the elements that pointwise operations touch, which are no
+        multiply-adds.
+
+    Raises:
+        GenomeError: the mechanism does not exist at this size.
+        NasError: it uses an operation whose cost nobody has stated.
+    """
+    # A small block is computed sooner than torch says of what shapes its tensors would be.
+    is_small = heads * tokens**2 + 4 * dim**2 <= _COMPUTED_NUMBERS
+    device = "cpu" if is_small else "meta"
+    module = _build(device, plan, dim, heads, qkv_bias)
+    if is_small or not any(isinstance(m, nn.Conv1d) for m in module.modules()):
+        return count_calls(module, torch.zeros(1, tokens, dim, device=device))
+    # torch cannot trace a convolution without data. Counts are polynomials of degree two in the
+    # length, so three short traces give the long one exactly.
+    module = _build("cpu", plan, dim, heads, qkv_bias)
+    traces = [count_calls(module, torch.zeros(1, n, dim)) for n in TRACED_LENGTHS]
+    names = set().union(*traces)
+    return Counter({name: _extrapolate([t[name] for t in traces], tokens) for name in names})
+
+
+def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> int:
+    """Learned numbers of a block; modules are built once for all genomes.
+
+    Raises:
+        GenomeError: the mechanism does not exist at this size.
+    """
+    check_sizes(dim, heads)
+    total = 0
+    for stream in plan.streams:
+        if stream.is_projected:
+            width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
+            total += width * (dim + qkv_bias)
+    for step in plan.steps:
+        sizes = plan.sizes(step, dim, heads, qkv_bias)
+        # Without numbers where they are many; torch takes seconds to learn how, so not before.
+        device = "cpu" if dim <= 512 else "meta"
+        module: Any = step.primitive.module
+        total += _learned(module, tuple((sizes | step.params).items()), device)
+    wo = dim * (plan.merged_width(dim, heads) + 1) if plan.genome.projections.has_wo else 0
+    return total + wo
+
+
+@lru_cache(maxsize=4096)
+def _learned(module: Any, given: tuple[tuple[str, Any], ...], on: str) -> int:
+    with torch.device(on), torch.random.fork_rng(devices=[]):
+        try:
+            return sum(p.numel() for p in module(**dict(given)).parameters())
+        except ValueError as error:
+            raise GenomeError(f"{error}.") from None
+
+
+def _extrapolate(counts: list[int], tokens: int) -> int:
+    """The value at ``tokens`` of the polynomial through the counts at ``TRACED_LENGTHS``."""
+    step = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
+    first, second = counts[1] - counts[0], counts[2] - 2 * counts[1] + counts[0]
+    at = tokens - TRACED_LENGTHS[0]
+    return counts[0] + at * first // step + at * (at - step) * second // (2 * step**2)
+
+
+def _build(device: str, plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -> nn.Module:
+    with torch.device(device), torch.random.fork_rng(devices=[]):
+        return ReferenceAttention(plan, dim, heads, qkv_bias).eval()
+
+
+class _Whole(nn.Module):
+    """A block with all its projections as results: a trace drops what no result needs.
+
+    A score may leave an operand unread (QANA without its skip); the block computes it all the same.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+        self.seen: list[Tensor] = []
+        for name in ("wq", "wk", "wv"):
+            if hasattr(block, name):
+                block.get_submodule(name).register_forward_hook(self._keep)
+
+    def _keep(self, module: nn.Module, given: Any, result: Tensor) -> None:
+        self.seen.append(result)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The block's output, then its projected streams."""
+        self.seen.clear()
+        return (self.block(x), *self.seen)
+
+
+def count_calls(module: nn.Module, x: Tensor) -> Counter[str]:
+    """What a module computes of ``x``, by operation.
+
+    Raises:
+        GenomeError: the module refuses ``x``.
+        NasError: it uses an operation whose cost nobody has stated.
+    """
+    analysis = FlopCountAnalysis(_Whole(module), (x,)).set_op_handle(**_HANDLES)
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    with torch.no_grad(), warnings.catch_warnings():
+        # Tracing announces its own deprecation and asks about branches on shapes.
+        warnings.simplefilter("ignore")
+        try:
+            counts: Counter[str] = analysis.by_operator()
+        except ValueError as error:  # a module's own word about the input, such as its length
+            raise GenomeError(f"{error}.") from None
+        unknown = analysis.unsupported_ops()
+    if unknown:
+        raise NasError(
+            f"nobody has stated what {', '.join(sorted(unknown))} costs; expected an entry in "
+            "nas/costs/counting.py for each operation of a primitive."
+        )
+    return counts
+
+
+def _numel(value: Any) -> int:
+    sizes = value.type().sizes() if value.isCompleteTensor() else None
+    return math.prod(sizes) if sizes else int(sizes is not None)
+
+
+def _product(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """A matrix product, broadcast or not: each output sums over the last axis of the left."""
+    left = inputs[0].type().sizes()
+    return Counter({"matmul": _numel(outputs[0]) * left[-1]})
+
+
+def _einsum(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """A product of two operands: one multiply-add for each value of all indices together."""
+    equation = inputs[0].toIValue()
+    operands = [value.type().sizes() for value in inputs[1].node().inputs()]
+    terms = equation.partition("->")[0].replace(" ", "").split(",")
+    if "." in equation or len(terms) != 2:
+        raise NasError(
+            f"einsum {equation!r} cannot be counted; expected two operands and no ellipsis."
+        )
+    pairs = (zip(term, own, strict=True) for term, own in zip(terms, operands, strict=True))
+    sizes = {index: size for pair in pairs for index, size in pair}
+    return Counter({"einsum": math.prod(sizes.values())})
+
+
+def _fused_attention(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """Fused attention: scores and aggregation, n² of each head's two widths."""
+    query, key, value = (v.type().sizes() for v in inputs[:3])
+    pairs = math.prod(query[:-1]) * key[-2]
+    return Counter({"attention": pairs * (query[-1] + value[-1])})
+
+
+def _addcmul(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """A sum of scaled tensors: one multiply-add an element."""
+    return Counter({"addcmul": _numel(outputs[0])})
+
+
+def _elementwise(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
+    """Elements of the largest operand or result."""
+    return Counter({ELEMENTWISE: max(_numel(value) for value in [*inputs, outputs[0]])})
+
+
+_HANDLES: Final[dict[str, Any]] = (
+    {f"aten::{name}": _elementwise for name in _POINTWISE.split()}
+    | {f"aten::{name}": None for name in _SHAPE.split()}
+    | {"aten::matmul": _product, "aten::mm": _product, "aten::bmm": _product}
+    | {"aten::addcmul": _addcmul, "aten::einsum": _einsum}
+    | {"aten::scaled_dot_product_attention": _fused_attention}
+)
+
+# fvcore logs what it skips; we raise instead.
+logging.getLogger("fvcore").setLevel(logging.ERROR)

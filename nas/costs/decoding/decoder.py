@@ -1,0 +1,248 @@
+"""Token by token: a block continued from what it keeps of earlier tokens.
+
+    decoder = Decoder(block)
+    for token in x.split(1, dim=1):
+        y = decoder.step(token)          # equal to the row of block(x, is_causal=True)
+
+Decode in eval mode: in training a gate that warms up counts each step as a pass. What is kept, the
+cost ``kv_cache_bytes_per_token`` counts: see nas.costs.decoding.memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from nas.common.errors import GenomeError
+from nas.compiler.interpreter import merged, read_stream, with_heads
+from nas.compiler.kernels.runtime import repeat_heads
+from nas.compiler.kernels.windows import in_window
+from nas.compiler.plan import make_plan
+from nas.costs.decoding.memory import check_decodable, is_past, memory_of, shares_heads
+from nas.costs.decoding.sums import continued, features
+from nas.genome import Genome, ModelSizes
+
+if TYPE_CHECKING:
+    from nas.compiler.plan import Operand, Step
+    from nas.genome import Ref
+
+
+class Decoder:
+    """A block of ``nas.build_attention`` with a memory.
+
+    Args:
+        context: after how many tokens as little as possible is to be held; None for very many.
+            Linear attention and means are continued from sums, which do not grow, where these are
+            then less than rows of all tokens.
+
+    Attributes:
+        length: tokens seen so far.
+        cache: what is kept of them, by name. Rows of tokens, by stream or variable, have the tokens
+            on the axis before the last.
+
+    Raises:
+        GenomeError: the mechanism sees later tokens, or cannot be continued one token at a time.
+    """
+
+    def __init__(self, block: nn.Module, context: int | None = None) -> None:
+        self.block = cast("Any", block)
+        if not isinstance(getattr(block, "genome", None), Genome):
+            raise GenomeError(
+                f"{type(block).__name__} is no block that can be decoded; expected one of "
+                "nas.build_attention (an exported class does not know its genome)."
+            )
+        self.plan = make_plan(self.block.genome)
+        check_decodable(self.plan)
+        sizes = ModelSizes(self.block.dim, self.block.heads, 1, context or sys.maxsize)
+        self.memory = memory_of(self.plan, sizes)
+        self.modules = {step.index: self._module(step) for step in self.plan.steps}
+        self._names = self.memory.names
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.length = 0
+        self.cache: dict[str, Tensor] = {}
+        self._room: dict[str, Tensor] = {}
+
+    def step(self, x: Tensor) -> Tensor:
+        """The outputs of the next tokens, (b, m, dim) to (b, m, dim), m one or more; no gradients.
+
+        Raises:
+            ValueError: another number of sequences than before.
+        """
+        batch = next((kept.shape[0] for kept in self.cache.values()), x.shape[0])
+        if x.shape[0] != batch:
+            raise ValueError(f"{x.shape[0]} sequences after {batch}; expected reset() before")
+        before = self.length, dict(self.cache)
+        try:
+            with torch.no_grad():
+                return self._step(x)
+        except BaseException:
+            self.length, self.cache = before  # what could not be finished leaves no trace
+            raise
+
+    def pretend(self, tokens: int) -> None:
+        """Hold as much as after so many tokens, as if the last had come again: to time a step."""
+        for name in set(self._names.values()):
+            last = self.cache.pop(name)[..., -1:, :]
+            self._keep(name, last.repeat_interleave(self.memory.held(tokens), dim=-2))
+        self.length = tokens
+
+    def _step(self, x: Tensor) -> Tensor:
+        start, held = self.length, self.memory.held(self.length)
+        self.length += x.shape[1]
+        self._parts = self._places(held, start - held, x.shape[1])
+        now: dict[Ref, Tensor] = {
+            stream.name: read_stream(self.block, stream, x) for stream in self.plan.streams
+        }
+        if self.memory.raw:
+            self._keep("x", x)
+        for ref in self.memory.rows & now.keys() - self.memory.raw:
+            self._keep(self._names[ref], now[ref])
+        mask = self._mask(start, x)
+        for step in self.plan.steps:
+            if step.index in self.memory.sums:
+                now[step.index] = self._summed(step, now, start)
+            elif step.index in self.memory.called:
+                now[step.index] = self._call(step, now, x, mask, start)
+            if step.index in self._names:
+                self._keep(step.variable, now[step.index])
+        for name in set(self._names.values()):
+            self._forget(name)
+        return merged(self.block, self.plan, now[self.plan.steps[-1].index])
+
+    def _call(
+        self, step: Step, now: dict[Ref, Tensor], x: Tensor, mask: Tensor | None, start: int
+    ) -> Tensor:
+        """One call for the new tokens: their rows, against the keys of all that are held."""
+        read = [self._history(o.ref) if is_past(o) else now[o.ref] for o in step.operands]
+        if step.index in self.memory.inputs:
+            return self._behind_inputs(step, *read)
+        if shares_heads(step):
+            return self._shared(step, *read)
+        operands = [
+            with_heads(self.block, *each, step) for each in zip(read, step.operands, strict=True)
+        ]
+        given = {"x": x, "mask": mask if step.is_paired else None}
+        extras: dict[str, Any] = {name: given[name] for name in step.primitive.extras}
+        module = self.modules[step.index]
+        if not step.primitive.is_positional:
+            return cast("Tensor", module(*operands, **extras))
+        if not step.is_paired:
+            return cast("Tensor", module(*operands, **extras, start=start))
+        # Where tokens in between are forgotten, places count from the first key of each part.
+        parts = []
+        for columns, place in self._parts:
+            some = [_part(*each, columns) for each in zip(operands, step.operands, strict=True)]
+            parts.append(module(*some, **extras, start=start - place))
+        return torch.cat(parts, dim=-1)
+
+    def _summed(self, step: Step, now: dict[Ref, Tensor], start: int) -> Tensor:
+        """One aggregation for the new tokens, from the sums before them."""
+
+        def read(one: Step, operand: Operand, is_repeated: bool) -> Tensor:
+            own = now[operand.ref]
+            return with_heads(self.block, own, operand, one) if is_repeated else own
+
+        call, values = self.memory.sums[step.index], now[step.operands[1].ref]
+        key = query = torch.ones_like(values[:, :1, :, :1])
+        if call.call.scores:
+            query, key = features(call, self.modules, read)
+        name = f"sums of {step.variable}"
+        out, self.cache[name] = continued(query, key, values, self.cache.get(name), start)
+        heads = step.type.head_count(self.block.heads)
+        return repeat_heads(out, heads)
+
+    def _behind_inputs(self, step: Step, new: Tensor) -> Tensor:
+        """One call for the new tokens, from their inputs and the last ones before."""
+        name, count = f"inputs of {step.variable}", self.memory.inputs[step.index]
+        whole = torch.cat((self.cache[name], new), dim=-2) if name in self.cache else new
+        self.cache[name] = whole[..., max(0, whole.shape[-2] - count) :, :]
+        return cast("Tensor", self.modules[step.index](whole)[..., -new.shape[-2] :, :])
+
+    def _shared(self, step: Step, rows: Tensor, past: Tensor) -> Tensor:
+        """One product where heads share keys or values: they ask as further rows of one head."""
+        batch, heads, new, width = rows.shape
+        grouped = rows.reshape(batch, past.shape[1], -1, width)
+        return cast("Tensor", self.modules[step.index](grouped, past)).view(batch, heads, new, -1)
+
+    def _history(self, ref: Ref) -> Tensor:
+        """A stream or node at every token that is held: kept, or computed from what is."""
+        name = self._names.get(ref)
+        if name == "x":
+            (stream,) = (s for s in self.plan.streams if s.name == ref)
+            return read_stream(self.block, stream, self.cache["x"])
+        if name is not None:
+            return self.cache[name]
+        assert isinstance(ref, int), "a stream that keys follow from is kept"
+        step = self.plan.steps[ref]
+        operands = [with_heads(self.block, self._history(o.ref), o, step) for o in step.operands]
+        extras = {name: None for name in step.primitive.extras if name == "mask"}
+        module = self.modules[ref]
+        if not step.primitive.is_positional:
+            return cast("Tensor", module(*operands, **extras))
+        parts = [
+            module(*(x[..., columns, :] for x in operands), **extras, start=place)
+            for columns, place in self._parts
+        ]
+        return torch.cat(parts, dim=-2)
+
+    def _keep(self, name: str, new: Tensor) -> None:
+        """Append rows; in place but for a window, since room is made for twice as many."""
+        old = self.cache.get(name)
+        if self.plan.is_windowed:
+            self.cache[name] = new if old is None else torch.cat((old, new), dim=-2)
+            return
+        count = 0 if old is None else old.shape[-2]
+        total = count + new.shape[-2]
+        if old is None or self._room[name].shape[-2] < total:
+            self._room[name] = new.new_empty(*new.shape[:-2], 2 * total, new.shape[-1])
+            if old is not None:
+                self._room[name][..., :count, :] = old
+        self._room[name][..., count:total, :] = new
+        self.cache[name] = self._room[name][..., :total, :]
+
+    def _forget(self, name: str) -> None:
+        """Drop what has left the window."""
+        rows, first = self.cache[name], self.plan.genome.visibility.global_tokens
+        if over := rows.shape[-2] - self.memory.held(self.length):
+            self.cache[name] = torch.cat((rows[..., :first, :], rows[..., first + over :, :]), -2)
+
+    def _places(self, held: int, forgotten: int, new: int) -> list[tuple[slice, int]]:
+        """This step's keys in parts without gaps, each with the place of its first one."""
+        first = self.plan.genome.visibility.global_tokens if forgotten else 0
+        parts = [(slice(0, first), 0), (slice(first, held + new), first + forgotten)]
+        return parts if first else parts[1:]
+
+    def _mask(self, start: int, x: Tensor) -> Tensor | None:
+        """Which of the tokens that are held the new ones may see; None for all."""
+        seen = self.plan.genome.visibility
+        if seen.window is None and x.shape[1] == 1:
+            return None
+        queries = torch.arange(start, self.length, device=x.device)
+        keys = torch.cat(
+            [queries.new_tensor(range(p, p + s.stop - s.start)) for s, p in self._parts]
+        )
+        if seen.window is None:
+            return keys[None, :] <= queries[:, None]
+        return in_window(queries, keys, seen.window, seen.global_tokens, is_causal=True)
+
+    def _module(self, step: Step) -> nn.Module:
+        """The block's own, or where its call is fused one made anew: those have no weights."""
+        own = getattr(self.block, step.module, None)
+        if own is not None:
+            assert isinstance(own, nn.Module)
+            return own
+        sizes = self.plan.sizes(step, self.block.dim, self.block.heads, False)
+        return step.primitive.module(**sizes, **step.params)
+
+
+def _part(tokens: Tensor, operand: Operand, columns: slice) -> Tensor:
+    """An operand at some keys."""
+    if operand.is_paired:
+        return tokens[..., columns]
+    return tokens[..., columns, :] if is_past(operand) else tokens

@@ -1,0 +1,248 @@
+"""Multiply-adds that a compiled block runs, and the pairs of query and key that it computes.
+
+Windows go block by block, and where they cannot, all pairs are computed. Linear attention goes in
+the order in which its kernel takes it, means multiply nothing. What a causal mask hides is computed
+all the same, but for whole blocks; zeros by which a kernel widens its operands are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from nas.compiler.lowering import RULES, live, lower, uncalled
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from nas.compiler import Plan
+    from nas.compiler.lowering import Lowered
+    from nas.compiler.plan import Operand, Step
+    from nas.genome import ModelSizes, Ref
+    from nas.genome.primitives.base import Sizes
+    from nas.genome.types import Type
+
+SMALLEST_BLOCK: Final = 64  # queries of a window's block, at least
+CAUSAL_PAIRS: Final = 256  # tokens up to which causal linear attention goes by pairs
+CAUSAL_CHUNK: Final = 128  # tokens of a chunk of longer ones, within which it goes by pairs
+
+
+class Computed(NamedTuple):
+    """Multiply-adds that run: all, and those of maps of single tokens, projections included."""
+
+    all: int
+    tokens: int
+
+
+def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Computed:
+    """The multiply-adds of a compiled block at batch 1, by its calls."""
+    fused = lower(plan, RULES)
+    hidden = uncalled(plan, fused)
+    own, total = _projections(plan, sizes, live(plan, fused)), 0
+    for step in plan.steps:
+        if step.index in fused:
+            call = Call(plan, fused[step.index], sizes, is_causal)
+            alone, paired = call.token_macs(), call.pair_macs()
+        elif step.index in hidden:
+            continue
+        else:
+            alone, paired = _step_macs(plan, step, sizes, is_causal)
+        own, total = own + alone, total + paired
+    return Computed(own + total, own)
+
+
+def closed_form_macs(plan: Plan, sizes: ModelSizes) -> int:
+    """The MACs of the reference form by the formulas that its primitives state: all pairs."""
+    own = _projections(plan, sizes, {stream.name for stream in plan.streams})
+    return own + sum(s.primitive.macs(_sizes(plan, s, sizes), s.params) for s in plan.steps)
+
+
+def computed_pairs(plan: Plan, tokens: int, is_causal: bool = False) -> int:
+    """How many pairs of query and key are computed for a head."""
+    return sum(block.pairs for block in _blocks(plan, tokens, is_causal))
+
+
+def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
+    """Whether linear attention over so many keys goes by sums, where its queries see the same."""
+    return keys > (CAUSAL_PAIRS if is_causal else width)
+
+
+def numbers(found: Type, sizes: ModelSizes) -> int:
+    """Numbers of a token, all heads together."""
+    return found.head_count(sizes.heads) * found.channels(sizes.dim, sizes.heads)
+
+
+def _projections(plan: Plan, sizes: ModelSizes, read: Collection[Ref]) -> int:
+    """The multiply-adds of the streams that are read, and of W_O."""
+    streams = (s for s in plan.streams if s.is_projected and s.name in read)
+    width = sum(numbers(stream.type, sizes) for stream in streams)
+    if plan.genome.projections.has_wo:
+        width += plan.merged_width(sizes.dim, sizes.heads)
+    return sizes.tokens * sizes.dim * width
+
+
+def _sizes(plan: Plan, step: Step, sizes: ModelSizes) -> Sizes:
+    return plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+
+
+def _step_macs(plan: Plan, step: Step, sizes: ModelSizes, is_causal: bool) -> tuple[int, int]:
+    """A step's multiply-adds of single tokens, and of pairs, over all blocks."""
+    whole, tokens = _sizes(plan, step, sizes), sizes.tokens
+    blocks = _blocks(plan, tokens, is_causal) if step.is_paired else [_Block(tokens, tokens)]
+    alone = paired = 0
+    for queries, keys in blocks:
+        there = replace(whole, tokens=keys, rows=queries)
+        own = step.primitive.macs(replace(there, allowed=0), step.params)
+        alone, paired = alone + own, paired + step.primitive.macs(there, step.params) - own
+    return alone, paired
+
+
+class _Block(NamedTuple):
+    """Queries that are computed together, and the keys that they are computed with."""
+
+    queries: int
+    keys: int
+
+    @property
+    def pairs(self) -> int:
+        return self.queries * self.keys
+
+
+def _blocks(plan: Plan, tokens: int, is_causal: bool) -> list[_Block]:
+    """How a sequence is cut into blocks of queries: as ``window_blocks`` has it.
+
+    A sequence of up to two blocks is one, and so is one whose calls need all tokens at once.
+    """
+    window, first = plan.genome.visibility.window, plan.genome.visibility.global_tokens
+    size = max(window or tokens, SMALLEST_BLOCK)
+    if window is None or not plan.is_blockwise or tokens <= 2 * size:
+        return [_Block(tokens, tokens)]
+    behind, ahead = (window - 1, 0) if is_causal else (window // 2, window // 2)
+    first, blocks = min(first, tokens), []
+    for start in range(0, first, size):
+        stop = min(start + size, first)
+        blocks.append(_Block(stop - start, stop if is_causal else tokens))
+    for start in range(first, tokens, size):
+        stop, low = min(start + size, tokens), max(start - behind, 0)
+        blocks.append(_Block(stop - start, min(tokens, stop + ahead) - low + min(low, first)))
+    return blocks
+
+
+class Call:
+    """Aggregations that are one call: what it multiplies."""
+
+    def __init__(
+        self, plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool = False
+    ) -> None:
+        self.plan, self.call, self.sizes, self.is_causal = plan, call, sizes, is_causal
+        self.products: dict[Ref, _Product] = {}
+        for step in call.scores:
+            self.products[step.index] = _product(step, self.products, self._width(step))
+
+    def token_macs(self) -> int:
+        """Of the maps of single queries or keys that make its features."""
+        called = (step for step in self.call.scores if self._is_called(step))
+        return sum(_step_macs(self.plan, s, self.sizes, self.is_causal)[0] for s in called)
+
+    def pair_macs(self) -> int:
+        """Of scores and sums."""
+        blocks = _blocks(self.plan, self.sizes.tokens, self.is_causal)
+        return sum(self._block_macs(block) for block in blocks)
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether sums over the keys continue it from token to token."""
+        return self.call.is_grouped and not self.plan.is_windowed
+
+    def sum_numbers(self, step: Step) -> int:
+        """Numbers of the sums that continue one of its aggregations."""
+        return self._features_width() * self._grouped(step)
+
+    def _block_macs(self, block: _Block) -> int:
+        """Of one block; means and linear attention by sums where all its queries see the same."""
+        call, pairs, width = self.call, block.pairs, self._features_width()
+        values = sum(self._values(step) for step in call.sums)
+        is_alike = not self.plan.is_windowed or block.queries == 1
+        if not call.scores:
+            return 0 if is_alike else pairs * self._grouped_values()
+        weights = self._count(call.normaliser)
+        is_causal = self.is_causal and not self.plan.is_windowed  # else its mask says what is past
+        if call.is_linear and is_alike and is_by_sums(block.keys, width, is_causal):
+            if not is_causal:
+                return width * (block.keys * self._grouped_values() + block.queries * values)
+            padded = block.keys + -block.keys % CAUSAL_CHUNK
+            return padded * (CAUSAL_CHUNK * (weights * width + values) + 2 * width * values)
+        # A silent key stands before the others.
+        pairs += block.queries if call.has_silent_key else 0
+        return pairs * (weights * width + values)
+
+    def _features_width(self) -> int:
+        """The width of the features that it multiplies; 1 where it reads no scores."""
+        if not self.call.scores:
+            return 1
+        last = self.products[self.call.scores[-1].index]
+        return last.width + (self.call.is_linear and last.has_bias)
+
+    def _is_called(self, step: Step) -> bool:
+        """A bias of the keys that are multiplied anyway shifts the queries instead."""
+        if step.primitive.name != "key_bias":
+            return True
+        return self.products[step.operands[0].ref].key != step.operands[1].variable
+
+    def _grouped_values(self) -> int:
+        """Values of a token, with as many heads as keys and values have where they are shared."""
+        if len(self.call.sums) > 1 or self.call.is_folded:
+            return sum(self._values(step) for step in self.call.sums)
+        return self._grouped(self.call.sums[0])
+
+    def _grouped(self, step: Step) -> int:
+        """Those of one aggregation, by sums of its own."""
+        every, shared = self._count(step), self._held(step.operands[1])
+        if self.call.scores:
+            keys = [o for s in self.call.scores for o in s.operands if o.port.name == "key"]
+            shared = max(shared, self._held(keys[0]) if len(keys) == 1 else every)
+        return self._values(step) // every * shared
+
+    def _held(self, operand: Operand) -> int:
+        return operand.type.head_count(self.sizes.heads)
+
+    def _count(self, step: Step) -> int:
+        return step.type.head_count(self.sizes.heads)
+
+    def _width(self, step: Step) -> int:
+        return _sizes(self.plan, step, self.sizes).width
+
+    def _values(self, step: Step) -> int:
+        return self._count(step) * self._width(step)
+
+
+class _Product(NamedTuple):
+    """A score as a product: what is multiplied, named, how wide, and whether keys add a number."""
+
+    query: str
+    key: str
+    width: int
+    has_bias: bool
+
+
+def _product(step: Step, known: Mapping[Ref, _Product], width: int) -> _Product:
+    """What a score multiplies, as nas.compiler.features writes it."""
+    name, below = step.primitive.name, [known[o.ref] for o in step.operands if o.ref in known]
+    query, key = f"query_{step.index}", f"key_{step.index}"
+    if name == "add":
+        first, second = below
+        has_bias = first.has_bias or second.has_bias
+        if first.key == second.key:
+            return _Product(query, first.key, first.width, has_bias)
+        if first.query == second.query:
+            return _Product(first.query, key, first.width, has_bias)
+        return _Product(query, key, first.width + second.width, has_bias)
+    if name == "key_bias":
+        score = below[0]
+        if score.key == step.operands[1].variable:
+            return score._replace(query=query)
+        return score._replace(has_bias=True)
+    if below:
+        return below[0]._replace(query=query) if name == "temperature" else below[0]
+    own = step.operands[1].variable
+    return _Product(query, key if name == "cosine" else own, width, name == "distance")

@@ -1,0 +1,86 @@
+"""What a token's time is made of when it is decoded: amounts of work by kind.
+
+At batch 1 a step makes few multiply-adds: its time is calls, one after the other, and reading what
+is held. So every call counts once by its primitive (``softmax.call``), and beside that in millions
+the numbers that it touches: those that grow with the tokens held, and learned ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nas.costs.decoding.memory import Memory, is_past, memory_of, shares_heads
+from nas.costs.macs import numbers
+from nas.costs.timing.features import MILLION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.compiler import Plan
+    from nas.compiler.plan import Step
+    from nas.costs.timing.features import Amount
+    from nas.genome import ModelSizes, Ref
+
+
+def decoding_amounts(plan: Plan, sizes: ModelSizes) -> dict[str, float]:
+    """The work of one attention layer for one token after ``sizes.tokens``, forward."""
+    memory = memory_of(plan, sizes)
+    found = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
+    for kind, amount in _work(memory, sizes):
+        found[kind] += amount if kind.endswith(".call") else amount / MILLION
+    return dict(found)
+
+
+def _work(memory: Memory, sizes: ModelSizes) -> Iterator[Amount]:
+    plan, held = memory.plan, memory.held(sizes.tokens)
+    for stream in plan.streams:
+        yield "stream.call", 1.0
+        if stream.is_projected:
+            yield "project.macs", sizes.dim * numbers(stream.type, sizes)
+    if plan.genome.projections.has_wo:
+        yield "project.call", 1.0
+        yield "project.macs", sizes.dim * plan.merged_width(sizes.dim, sizes.heads)
+    yield "row.call", len(set(memory.names.values()))
+    if plan.is_windowed:
+        yield "copied", held * memory.row(sizes)
+    for index in sorted(memory.sums):
+        yield "sums.call", 1.0
+        yield "sums", memory.sums[index].sum_numbers(plan.steps[index])
+        yield "features.call", len(memory.sums[index].call.scores)
+    again: set[Ref] = set()
+    for index in sorted(memory.called):
+        yield from _call(plan, plan.steps[index], sizes, held)
+        if index in memory.inputs:
+            yield "inputs.call", 1.0
+        again |= {o.ref for o in plan.steps[index].operands if is_past(o)}
+    for step in reversed(plan.steps):  # what is computed again from the rows that are held
+        if step.index in again - memory.rows:
+            size = plan.call_sizes(step, sizes.dim, sizes.heads, held)
+            yield f"{step.primitive.name}.call", 1.0
+            yield f"{step.primitive.name}.tokens", held * size.heads * size.width
+            yield f"{step.primitive.name}.macs", step.primitive.macs(size, step.params)
+            again |= {operand.ref for operand in step.operands}
+    for stream in plan.streams:
+        if stream.name in again and not stream.is_projected:
+            yield "raw", held * sizes.dim
+
+
+def _call(plan: Plan, step: Step, sizes: ModelSizes, held: int) -> Iterator[Amount]:
+    """The work of one call: a row, and where it is about pairs those of all that is held."""
+    name, keys = step.primitive.name, held if step.is_paired else 1
+    size = replace(plan.call_sizes(step, sizes.dim, sizes.heads, keys), rows=1)
+    yield f"{name}.call", 1.0
+    yield f"{name}.macs", step.primitive.macs(size, step.params)
+    if step.is_paired:
+        passes = size.pairs * size.heads * step.primitive.passes(size, step.params)
+        yield f"{name}.pairs", passes
+        for parameter, value in sorted(step.params.items()):
+            if isinstance(value, str | bool):
+                yield f"{name}.{parameter}={value}", passes
+    for operand in step.operands:
+        if operand.is_repeated and not shares_heads(step):
+            yield "repeat.call", 1.0
+            if is_past(operand) or operand.is_paired:
+                yield "repeat", keys * size.heads * (1 if operand.is_paired else size.width)

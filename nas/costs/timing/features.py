@@ -1,0 +1,120 @@
+"""What a mechanism's time is made of: amounts of work by kind, a function of its plan and sizes.
+
+    {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, ...}
+
+An amount is a million numbers (or multiply-adds) of one batch; what it takes of time is a unit that
+``calibrate`` measures. A step about pairs of tokens counts heads times pairs, one about tokens
+heads times tokens times width. Where the compiler makes several steps one call, their names say so
+(``softmax@call``), for they are other kernels then: a mean needs no scores, linear attention no
+pairs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.compiler.lowering import RULES, live, lower
+from nas.costs.macs import computed_pairs, is_by_sums
+from nas.genome.primitives import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.compiler import Plan
+    from nas.compiler.lowering import Lowered
+    from nas.compiler.plan import Step
+    from nas.genome import ModelSizes
+    from nas.genome.primitives import Sizes
+
+Amount = tuple[str, float]
+
+MILLION: Final = 1e6
+# Scores that are products of tokens as they are, without work of their own beside it.
+_PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
+
+
+def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
+    """The work of one attention layer, forward and backward, by kind."""
+    # A window's mask is written once a layer, for all sequences.
+    found = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
+    calls = lower(plan, RULES)
+    read = live(plan, calls)
+    member = {
+        step.index: call
+        for call in calls.values()
+        for step in (*call.scores, call.normaliser, *call.sums)
+    }
+    for kind, amount in _projections(plan, sizes, read):
+        found[kind] += amount * batch / MILLION
+    for step in plan.steps:
+        call = member.get(step.index)
+        if call is None and step.index not in read:
+            continue
+        size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
+        way = _way(plan, call, size, is_causal=is_causal)
+        for kind, amount in _step(plan, step, size, way):
+            found[kind] += amount * batch / MILLION
+        found["step"] += 1.0
+    return dict(found)
+
+
+def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:
+    """The streams, and what merges the heads."""
+    dim, heads, _, tokens = sizes
+    for stream in plan.streams:
+        if stream.name not in read:
+            continue
+        width = stream.type.head_count(heads) * stream.type.channels(dim, heads)
+        yield ("project" if stream.is_projected else "raw"), tokens * width
+        if stream.is_projected:
+            yield "project.macs", tokens * dim * width
+    merged = plan.merged_width(dim, heads)
+    yield "merge", tokens * plan.output.head_count(heads) * plan.output.channels(dim, heads)
+    if plan.genome.projections.has_wo:
+        yield "project", tokens * dim
+        yield "project.macs", tokens * dim * merged
+
+
+def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
+    """The work of one step, alone or as a part of a call."""
+    name = step.primitive.name
+    tokens = size.heads * size.tokens * size.width
+    pairs = size.heads * computed_pairs(plan, size.tokens)
+    macs = step.primitive.macs(size, step.params)
+    if way in ("@mean", "@window", "@linear"):
+        if step.role in (Role.SCORE, Role.AGGREGATE):
+            yield f"{step.role}{way}", tokens
+            yield f"{step.role}{way}.macs", (pairs if way == "@window" else tokens) * size.width
+    elif not step.is_paired:
+        yield name, tokens
+        yield f"{name}.macs", macs
+    elif name in _PRODUCTS:
+        yield f"{name}{way}", pairs
+        yield f"product{way}.macs", pairs * size.width
+    else:
+        yield f"{name}{way}", pairs
+        yield f"{name}.macs", macs
+        # What depends on the units of a network, and on words and flags: an activation, a gate.
+        passes = pairs * step.primitive.passes(size, step.params)
+        if passes > pairs:
+            yield f"{name}.passes", passes
+        for parameter, value in sorted(step.params.items()):
+            if isinstance(value, str | bool):
+                yield f"{name}.{parameter}={value}", passes
+    for operand in step.operands:
+        if operand.is_repeated:
+            kind = "pairs" if operand.is_paired else "tokens"
+            yield f"repeat.{kind}{way}", pairs if operand.is_paired else tokens
+    if plan.is_windowed and step.role is Role.NORMALIZE and way != "@window":
+        yield f"mask{way}", pairs
+
+
+def _way(plan: Plan, call: Lowered | None, size: Sizes, *, is_causal: bool) -> str:
+    """How a step is computed, as an ending of its name."""
+    if call is None:
+        return ""
+    if not call.scores:
+        return "@window" if plan.is_windowed else "@mean"
+    is_long = is_by_sums(size.tokens, size.width, is_causal) and not plan.is_windowed
+    return "@linear" if call.is_linear and is_long else "@call"

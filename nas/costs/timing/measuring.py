@@ -1,0 +1,130 @@
+"""How long a block takes, forward and backward or for one token: one thread, interleaved rounds."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from nas.costs.decoding import Decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import nn
+
+    from nas.genome import ModelSizes
+
+WARM_UPS: Final = 3
+LEAST_ROUNDS, MOST_ROUNDS = 2, 10
+DECODED: Final = 3  # steps in a row
+
+
+class Passes:
+    """Forward and backward passes of blocks on one batch; ``seconds`` times one.
+
+    On a CPU this process's processor time counts, which neighbours change little; on CUDA the
+    device's own time of a recorded graph, since trainings replay one, too.
+    """
+
+    def __init__(
+        self, sizes: ModelSizes, batch: int, *, precision: str, device: str, is_causal: bool
+    ) -> None:
+        self.device, self.precision, self.is_causal = torch.device(device), precision, is_causal
+        generator = torch.Generator().manual_seed(0)
+        shape = (batch, sizes.tokens, sizes.dim)
+        self.x, self.above = (
+            torch.randn(shape, generator=generator).to(self.device) for _ in range(2)
+        )
+        # Graphs are replayed in turn, so that they share their memory.
+        self._pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
+
+    def of(self, block: nn.Module, count: int | None = None) -> Callable[[], None]:
+        """A pass of a block with the first ``count`` sequences, ready to be timed."""
+        block = block.to(self.device).train()
+        x = self.x[:count].detach().requires_grad_()
+        above = self.above[:count]
+
+        def run() -> None:
+            with self._autocast():
+                out = block(x, is_causal=self.is_causal)
+            out.backward(above.to(out.dtype))
+
+        return run if self.device.type == "cpu" else self._recorded(run)
+
+    def decoding_seconds(self, block: nn.Module, tokens: int) -> float:
+        """The time of a step of one sequence after so many tokens, forward and in float32."""
+        decoder, x = Decoder(block.to(self.device).eval(), context=tokens), self.x[:1, :1]
+        decoder.step(x)
+        times = []
+        for _ in range(DECODED):
+            decoder.pretend(tokens)
+            times.append(self.seconds(lambda: decoder.step(x)))
+        return min(times)
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """The time of one pass."""
+        if self.device.type == "cpu":
+            start = time.process_time()
+            work()
+            return time.process_time() - start
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize(self.device)
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+    def _recorded(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Work on CUDA as a graph; as it is, where it cannot be recorded."""
+        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                work()
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                work()
+        except RuntimeError:
+            return work
+
+        def replay(kept: object = work) -> None:  # a graph holds no tensor that it reads
+            graph.replay()
+
+        return replay
+
+    def _autocast(self) -> torch.autocast:
+        is_short = self.precision == "bfloat16"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_short)
+
+
+def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float]:
+    """The least time that each gives in as many rounds as fit into a time, from two to ten.
+
+    All take turns, so that a noisy moment meets all alike.
+    """
+    for timer in timers:
+        timer()
+    found: list[list[float]] = []
+    begin = time.process_time()
+    for number in range(MOST_ROUNDS):
+        if number >= LEAST_ROUNDS and time.process_time() - begin >= seconds:
+            break
+        found.append([timer() for timer in timers])
+    return [min(times) for times in zip(*found, strict=True)]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch within, as in a training."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

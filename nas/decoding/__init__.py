@@ -1,5 +1,0 @@
-"""Decoding: a block continued token by token from what it keeps of earlier tokens."""
-
-from nas.decoding.decoder import Decoder
-
-__all__ = ["Decoder"]

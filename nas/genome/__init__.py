@@ -1,0 +1,44 @@
+"""What a mechanism is: genomes, their types and normal form, primitives, and named mechanisms.
+
+This module offers the names of ``nas.genome.genome``, which needs no torch.
+"""
+
+from nas.genome.genome import (
+    FLAGS,
+    LABELS,
+    MAX_INPUTS,
+    MAX_NODES,
+    PLACEMENTS,
+    STREAMS,
+    Genome,
+    ModelSizes,
+    Node,
+    ParamValue,
+    Projections,
+    Ref,
+    Visibility,
+    check_visibility,
+    key_width,
+    layers_with_mechanism,
+    share,
+)
+
+__all__ = [
+    "FLAGS",
+    "LABELS",
+    "MAX_INPUTS",
+    "MAX_NODES",
+    "PLACEMENTS",
+    "STREAMS",
+    "Genome",
+    "ModelSizes",
+    "Node",
+    "ParamValue",
+    "Projections",
+    "Ref",
+    "Visibility",
+    "check_visibility",
+    "key_width",
+    "layers_with_mechanism",
+    "share",
+]

@@ -1,0 +1,317 @@
+"""Algebraic rewriting: what a genome computes, with nothing in it that changes nothing.
+
+Every rule keeps values, gradients of the parameters that are left, and their distribution at the
+start; it is exact on paper, not to rounding. A rule proposes a genome whose nodes keep their
+places, and what it proposes is taken if everything left in it has the types that it had: a cut
+operand may have decided the width of a projection, and then it stays. Each rule makes a genome
+smaller by some measure (live nodes, parameters, unread operands), so that rewriting ends.
+
+Left as they are, since they are not equal in every respect: a norm of a norm (both learn gains,
+and the second one undoes the first one's only up to its own); two temperatures, or a linear map on
+either side of an aggregation (equal functions, other gradients and another start); rope after rope
+(a rotation by twice the angle, which no primitive is).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+from nas.genome import PLACEMENTS, Genome, Node, Visibility, layers_with_mechanism
+from nas.genome.primitives import get
+from nas.genome.primitives.base import Kind
+from nas.genome.types import infer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nas.genome import ModelSizes, Ref
+    from nas.genome.types import Typing
+
+    # Of a live node what may stand in its genome's place, the best first.
+    Rule = Callable[[Genome, int, Typing, ModelSizes | None], Iterator[Genome]]
+
+# Weights that are never below zero, and whose gradient is zero wherever they are.
+_WEIGHTS = frozenset({"softmax", "softmax_one", "sparsemax", "entmax15", "sigmoid"}) | {
+    "topk_softmax",
+    "relu_squared",
+    "uniform",
+}
+# Scores that stay at or below zero through these.
+_SIGN_KEEPING = frozenset({"topk_filter", "softcap", "alibi"})
+
+
+def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
+    """A genome without dead nodes, as far as the rules lead; one that does not type-check stays."""
+    typing = infer(genome)
+    if typing.problems:
+        return genome
+    while found := _step(genome, typing, sizes):
+        genome, typing = found
+    return genome
+
+
+def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Genome, Typing] | None:
+    """The first proposal that is taken."""
+    for rule, index in product(RULES, genome.live()):
+        for found in rule(genome, index, typing, sizes):
+            now = infer(found)
+            if _is_typed_alike(found, now, typing):
+                return found, now
+    return None
+
+
+def _is_typed_alike(genome: Genome, now: Typing, before: Typing) -> bool:
+    """Whether what is live has its type; weights that nothing learns of may have fewer heads."""
+    live = genome.live()
+    if any(problem.node is None or problem.node in live for problem in now.problems):
+        return False
+    for index in live:
+        new, old = now.of(index), before.of(index)
+        if new == old and now.widths[index] == before.widths[index]:
+            continue
+        learns = get(genome.nodes[index].op).is_parametric
+        if learns or Kind.TOKENS in (new.kind, old.kind) or new.kind is not old.kind:
+            return False
+    read = {ref for i in live for ref in genome.nodes[i].inputs if isinstance(ref, str)}
+    return all(now.streams[name] == before.streams[name] for name in read)
+
+
+def _without(genome: Genome, index: int, ref: Ref) -> Iterator[Genome]:
+    """Who reads a node reads ``ref`` instead."""
+    if index < len(genome.nodes) - 1:
+        yield genome.bypassing(index, ref)
+    elif isinstance(ref, int):
+        yield replace(genome, nodes=genome.nodes[: ref + 1])
+
+
+def _cut_unread(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
+    """An operand of which a primitive reads the shape alone becomes another one of that shape."""
+    node, primitive = genome.nodes[index], get(genome.nodes[index].op)
+    unread = primitive.unread(primitive.full(node.param_dict()))
+    ports = typing.signatures[index].inputs
+    read = [r for r, port in zip(node.inputs, ports, strict=True) if port.name not in unread]
+    if not read or typing.of(read[0]).heads != typing.of(index).heads:
+        return
+    for slot, port in enumerate(ports):
+        if port.name in unread and node.inputs[slot] != read[0]:
+            yield genome.with_node(index, node.reading(slot, read[0]))
+
+
+def _cut_uniform(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
+    """Equal weights read no scores: a stream that is there anyway says how many keys there are.
+
+    The weights keep the scores' heads: named as a parameter where they are more than other heads
+    that they meet.
+    """
+    if genome.nodes[index].op == "uniform":
+        for found in _means(genome, index, typing.of(index).heads):
+            if found == genome:
+                return
+            if _is_typed_alike(found, infer(found), typing):
+                yield found
+                return
+
+
+def _means(genome: Genome, index: int, heads: str) -> Iterator[Genome]:
+    """Forms of a uniform node, the best ones first."""
+    for label in dict.fromkeys(("one", heads)):
+        params = () if label == "one" else (("heads", label),)
+        for stream in ("v", "k", "q"):
+            found = genome.with_node(index, Node("uniform", (stream,), params))
+            others = (found.nodes[i] for i in found.live() if found.nodes[i].op != "uniform")
+            if any(stream in other.inputs for other in others):
+                yield found
+
+
+def _merge_filters(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
+    """The largest of the largest are the largest; softmax of them is one primitive.
+
+    Ties at the last place are all kept by both, so that of two filters the narrower one decides.
+    """
+    node = genome.nodes[index]
+    below = node.inputs[0] if node.inputs else None
+    if node.op not in ("softmax", "topk_softmax", "topk_filter") or not isinstance(below, int):
+        return
+    filtered = genome.nodes[below]
+    if filtered.op == "topk_filter":
+        is_plain = node.op == "softmax"
+        op = "topk_softmax" if is_plain else node.op
+        count = _count(filtered) if is_plain else min(_count(filtered), _count(node))
+        params = () if count == get(op).parameters["k"].default else (("k", count),)
+        yield genome.with_node(index, Node(op, filtered.inputs, params))
+
+
+def _drop_wide_filters(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
+    """As many largest scores as there are keys are all of them."""
+    node = genome.nodes[index]
+    if node.op in ("topk_filter", "topk_softmax") and sizes and _count(node) >= sizes.tokens:
+        if node.op == "topk_softmax":
+            yield genome.with_node(index, Node("softmax", node.inputs))
+        else:
+            yield from _without(genome, index, node.inputs[0])
+
+
+def _count(node: Node) -> int:
+    return int(str(get(node.op).full(node.param_dict())["k"]))
+
+
+def _drop_relu(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
+    """A rectifier of what is never below zero."""
+    node = genome.nodes[index]
+    if node.op == "relu" and _is_positive(genome, node.inputs[0]):
+        yield from _without(genome, index, node.inputs[0])
+
+
+class _Signs(NamedTuple):
+    """What is provable of each node's result, whatever the parameters.
+
+    Attributes:
+        positive: never below zero, and hands down no gradient where it is zero. Then a rectifier of
+            it, whose gradient at zero is zero, changes neither values nor gradients.
+        negative: scores that are never above zero.
+        zero: weights, or tokens that they sum, that are zero.
+    """
+
+    positive: list[bool]
+    negative: list[bool]
+    zero: list[bool]
+
+
+@lru_cache(maxsize=16)
+def _signs(nodes: tuple[Node, ...]) -> _Signs:
+    """One pass over the nodes: a graph of n nodes may hold 2^n paths."""
+    found = _Signs([], [], [])
+    for node in nodes:
+        positive, negative, zero = (
+            [isinstance(ref, int) and known[ref] for ref in node.inputs] for known in found
+        )
+        op = node.op
+        is_square = op == "multiply" and len({*node.inputs}) == 1
+        is_joined = op in ("add", "multiply", "weighted_sum") and all(positive)
+        is_gated = op in ("gated_value", "output_gate") and positive[0]
+        found.positive.append(op == "relu" or op in _WEIGHTS or is_square or is_joined or is_gated)
+        keeps_sign = op in _SIGN_KEEPING or op == "add"
+        found.negative.append(op == "distance" or (keeps_sign and all(negative)))
+        found.zero.append(
+            (op == "relu_squared" and negative[0])
+            or (op == "add" and all(zero))
+            or (op in ("multiply", "weighted_sum") and any(zero))
+        )
+    return found
+
+
+def _is_positive(genome: Genome, ref: Ref) -> bool:
+    return isinstance(ref, int) and _signs(genome.nodes).positive[ref]
+
+
+def _fold_zeros(
+    genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
+) -> Iterator[Genome]:
+    """Squared rectifiers of scores that are never above zero: weights of zero.
+
+    A sum with them is the other summand; what else they are made of does not matter, so that all
+    mechanisms whose weights are zero have one form: of a distance within one stream.
+    """
+    node = genome.nodes[index]
+    if node.op == "relu_squared" and _is_negative(genome, node.inputs[0]):
+        yield from _plain_zero(genome, index)
+    elif node.op == "add" and typing.of(index).kind is not Kind.SCORES:
+        for zero, other in (node.inputs, node.inputs[::-1]):
+            if _is_zero(genome, zero) and typing.of(other) == typing.of(index):
+                yield from _without(genome, index, other)
+    elif node.op == "multiply":
+        for ref in node.inputs:
+            if _is_zero(genome, ref) and typing.of(ref) == typing.of(index):
+                yield from _without(genome, index, ref)
+
+
+def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
+    """Its scores as the distances within the first stream that gives a genome with types.
+
+    Where other weights read these scores too, they stay.
+    """
+    below = genome.nodes[index].inputs[0]
+    assert isinstance(below, int), "scores are never streams"
+    readers = (genome.nodes[i] for i in genome.live())
+    if any(node.op != "relu_squared" for node in readers if below in node.inputs):
+        return
+    for stream in ("v", "k", "q"):
+        plain = Node("distance", (stream, stream))
+        if genome.nodes[below] == plain:
+            return
+        found = genome.with_node(below, plain)
+        others = (found.nodes[i] for i in found.live() if i != below)
+        if any(stream in other.inputs for other in others):
+            yield found
+
+
+def is_constant(genome: Genome) -> bool:
+    """Whether the output of a genome that type-checks is provably the same for all tokens."""
+    fixed: list[bool] = []
+    zero = _signs(genome.nodes).zero
+    for index, node in enumerate(genome.nodes):
+        reads_fixed = all(isinstance(ref, int) and fixed[ref] for ref in node.inputs)
+        reads_tokens = "x" in get(node.op).extras or not node.inputs
+        fixed.append(zero[index] or (reads_fixed and not reads_tokens))
+    return fixed[-1]
+
+
+def _is_zero(genome: Genome, ref: Ref) -> bool:
+    return isinstance(ref, int) and _signs(genome.nodes).zero[ref]
+
+
+def _is_negative(genome: Genome, ref: Ref) -> bool:
+    return isinstance(ref, int) and _signs(genome.nodes).negative[ref]
+
+
+RULES: tuple[Rule, ...] = (
+    _cut_uniform,
+    _cut_unread,
+    _merge_filters,
+    _drop_wide_filters,
+    _drop_relu,
+    _fold_zeros,
+)
+
+
+def plain_visibility(
+    seen: Visibility, tokens: int | None = None, is_causal: bool | None = None
+) -> Visibility:
+    """A mechanism's own mask in its simplest form.
+
+    Args:
+        tokens: None for what holds at every length.
+        is_causal: whether every call is (a window of w then reaches w - 1 tokens back) or none is
+            (w // 2 to either side); None for what holds in both cases.
+    """
+    window, apart = seen.window, None if tokens is None else tokens - seen.global_tokens
+    if window is None or (apart is not None and _covers(window, apart, is_causal)):
+        return Visibility()
+    if window > 1 and (is_causal is False or (is_causal is None and apart and window > apart)):
+        window -= window % 2
+    return replace(seen, window=window)
+
+
+def _covers(window: int, apart: int, is_causal: bool | None) -> bool:
+    """Whether that many tokens, none of them global, all see each other."""
+    behind, aside = window >= apart, window // 2 >= apart - 1
+    return (behind or is_causal is False) and (aside or is_causal is True)
+
+
+def plain_placement(placement: str, depth: int) -> str:
+    """The first name of the layers that have the mechanism."""
+    layers = layers_with_mechanism(placement, depth)
+    return next(name for name in PLACEMENTS if layers_with_mechanism(name, depth) == layers)

@@ -1,0 +1,302 @@
+"""The normal form of a genome, and digests that equal mechanisms share.
+
+Algebra first (nas.genome.algebra): what changes nothing goes. Then names and order: dead nodes go,
+streams that are the same tensor get one name, queries and keys that are projected alike are named
+in the order in which they are read, defaults and fields without effect are dropped, equal nodes
+that learn nothing become one, commuting operands and nodes are put in order. All this keeps values,
+gradients and the distribution at initialisation. Weaker equalities are for a person to see, never a
+reason to replay a result.
+
+The order is the least one: nodes are coloured by what they compute and by who reads them until
+nothing changes, and where symmetry is left each choice is tried and the smallest text wins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.genome import STREAMS, Genome, Node, Projections, layers_with_mechanism
+from nas.genome.algebra import plain_placement, plain_visibility, rewrite
+from nas.genome.primitives import get
+from nas.genome.types import infer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nas.genome import ModelSizes, Ref
+    from nas.genome.types import Type
+
+VERSION: Final = "nas-2"
+DIGEST_LENGTH: Final = 16
+# Symmetric ways to write one genome that are tried before the first one found is taken.
+MAX_ORDERS: Final = 200
+
+
+def canonicalise(
+    genome: Genome, sizes: ModelSizes | None = None, *, is_causal: bool | None = None
+) -> Genome:
+    """The normal form; idempotent, and equal for genomes equal by the rules above.
+
+    Args:
+        sizes: rewrite also what holds at these sizes alone (a window that covers all tokens).
+        is_causal: whether every call is causal, or none; None: right for both.
+    """
+    before = None
+    while genome != before:
+        before = genome
+        genome = rewrite(_tidied(genome), sizes)
+    seen = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
+    placement = plain_placement(genome.placement, sizes.depth) if sizes else genome.placement
+    forms = [_in_order(form) for form in _namings(genome, sizes)]
+    best = min(forms, key=_named) if len(forms) > 1 else forms[0]
+    return replace(best, placement=placement, visibility=seen)
+
+
+def _tidied(genome: Genome) -> Genome:
+    """Live nodes, one name for each stream, projections of the streams that are read."""
+    read = _used([genome.nodes[i] for i in genome.live()])
+    # A stream that nobody reads has no projection, so the flag says that there is none.
+    flags: dict[str, Any] = {f"has_w{s}": False for s in STREAMS if s not in read}
+    projections = replace(genome.projections, **flags)
+    nodes = _simplified(genome, _stream_names(projections))
+    return replace(genome, nodes=tuple(nodes), projections=projections)
+
+
+def _in_order(genome: Genome) -> Genome:
+    nodes = _ordered(genome.nodes)
+    return replace(genome, nodes=nodes, projections=_effective(genome.projections, nodes))
+
+
+def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
+    """A genome under the names that its queries and keys may have.
+
+    They may change places, and their projections with them, where both have the same number of
+    heads by the same label; a lone one that is projected is the query.
+    """
+    projections, used = genome.projections, _used(genome.nodes)
+    if "k" in used and "q" not in used and projections.has_wk:
+        flags = replace(projections, has_wq=True, has_wk=False, q_heads=projections.kv_heads)
+        return [replace(_renamed(genome, {"k": "q"}), projections=flags)]
+    heads = _effective(projections, genome.nodes)
+    is_both = projections.has_wq and projections.has_wk
+    # A label may only move where it stands on the other side already, or is every space's own.
+    is_alike = heads.q_heads == heads.kv_heads and (is_both or heads.q_heads == "all")
+    if not {"q", "k"} <= used or not is_alike:
+        return [genome]
+    flags = replace(heads, has_wq=projections.has_wk, has_wk=projections.has_wq)
+    swapped = replace(_renamed(genome, {"q": "k", "k": "q"}), projections=flags)
+    # Which stream a mean counts goes by names, and so is decided again.
+    return [genome, rewrite(swapped, sizes)]
+
+
+def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
+    return replace(genome, nodes=tuple(node.renamed(names) for node in genome.nodes))
+
+
+def _named(genome: Genome) -> tuple[Any, ...]:
+    """What a naming is judged by: the query comes first; then, it is the projected one."""
+    order = {"q": "a", "k": "b", "v": "c"}
+    nodes = [
+        (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
+        for n in genome.nodes
+    ]
+    return nodes, not genome.projections.has_wq
+
+
+def digest(genome: Genome) -> str:
+    """A name for the mechanism at every size: 16 hexadecimal characters."""
+    return _hash([VERSION, canonicalise(genome).to_dict()])
+
+
+def resolved_digest(genome: Genome, sizes: ModelSizes, *, is_causal: bool | None = None) -> str:
+    """A name for the mechanism at one size, where different labels may mean the same.
+
+    At four heads gqa and mqa may be one mechanism; with one layer "first" is "all".
+
+    Args:
+        is_causal: as of ``canonicalise``.
+
+    Raises:
+        GenomeError: a label is not a whole number at this size.
+    """
+    return normal_digest(canonicalise(genome, sizes, is_causal=is_causal), sizes)
+
+
+def normal_digest(genome: Genome, sizes: ModelSizes) -> str:
+    """The resolved digest of a genome that is in normal form at these sizes.
+
+    Raises:
+        GenomeError: a label is not a whole number at this size.
+    """
+    dim, heads, depth, _ = sizes
+    typing = infer(genome)
+    streams = {
+        name: [genome.projections.has_projection(name), *_sizes(typing.streams[name], dim, heads)]
+        for name in sorted(_used(genome.nodes))
+    }
+    output = typing.nodes[-1] if typing.nodes else None
+    merged = _sizes(output, dim, heads) if output and output.width else []
+    merge = genome.projections.merge if merged and merged[0] > 1 else "concat"
+    layers = layers_with_mechanism(genome.placement, depth)
+    whole = genome.to_dict()
+    parts = [whole["graph_def"], streams, merged, merge, genome.projections.has_wo]
+    if "visibility" in whole:
+        parts.append(whole["visibility"])
+    return _hash([VERSION, "resolved", *sizes, list(layers), parts])
+
+
+def _hash(parts: Any) -> str:
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def _sizes(found: Type, dim: int, heads: int) -> list[int]:
+    return [found.head_count(heads), found.channels(dim, heads)]
+
+
+def _stream_names(projections: Projections) -> dict[str, str]:
+    """One name for streams that are the same tensor: those without a projection.
+
+    v before k before q, so that values that came from v still do, as policies demand.
+    """
+    raw = [s for s in ("v", "k", "q") if not projections.has_projection(s)]
+    return {s: (raw[0] if s in raw else s) for s in STREAMS}
+
+
+def _simplified(genome: Genome, names: dict[str, str]) -> list[Node]:
+    """Live nodes without defaults; equal ones that learn nothing merged."""
+    known: dict[Node, int] = {}
+    place: dict[int, Ref] = {}
+    nodes: list[Node] = []
+    for index in genome.live():
+        node = genome.nodes[index]
+        primitive = get(node.op)
+        given = {k: primitive.parameters[k].accept(v) for k, v in node.params}
+        inputs = tuple(names[r] if isinstance(r, str) else place[r] for r in node.inputs)
+        if primitive.commutes and len(inputs) == 2:
+            inputs = tuple(sorted(inputs, key=str))
+        unread = primitive.unread(primitive.full(given))
+        defaults = primitive.defaults()
+        changed = ((k, v) for k, v in given.items() if v != defaults[k] and k not in unread)
+        kept = Node(node.op, inputs, tuple(sorted(changed)))
+        if primitive.is_parametric or kept not in known:
+            known[kept] = len(nodes)
+            nodes.append(kept)
+        place[index] = known[kept]
+    return nodes
+
+
+def _used(nodes: Sequence[Node]) -> set[str]:
+    return {ref for node in nodes for ref in node.inputs if isinstance(ref, str)}
+
+
+def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections:
+    """Fields that change nothing set to their defaults, as the nodes use the streams."""
+    used = _used(nodes)
+    projected = {s for s in used if projections.has_projection(s)}
+    is_without_effect = {
+        "q_heads": "q" not in projected,
+        "kv_heads": not projected & {"k", "v"},
+        "qk_dim": not projected & {"q", "k"},
+        "raw": projected == used,
+    }
+    default = Projections()
+    plain = {name: getattr(default, name) for name, is_so in is_without_effect.items() if is_so}
+    result = replace(projections, **plain)
+    if nodes and result.merge == "sum" and "v" not in projected:
+        output = infer(Genome(nodes, result)).nodes[-1]
+        if output is not None and output.heads == "one":
+            return replace(result, merge=default.merge)
+    return result
+
+
+def _ordered(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes in the canonical order, inputs renumbered, commuting inputs sorted."""
+    if not nodes:
+        return ()
+    orders = _discrete(nodes, _refine(nodes, _start(nodes)), [MAX_ORDERS])
+    return min((_written(nodes, colours) for colours in orders), key=_text)
+
+
+def _text(nodes: tuple[Node, ...]) -> list[tuple[str, list[str], list[str]]]:
+    return [(n.op, [str(r) for r in n.inputs], [str(p) for p in n.params]) for n in nodes]
+
+
+def _start(nodes: Sequence[Node]) -> list[str]:
+    """Colours from below: the operation, its parameters and its operands' colours."""
+    colours: list[str] = []
+    for node in nodes:
+        inputs = [r if isinstance(r, str) else colours[r] for r in node.inputs]
+        colours.append(_colour(node.op, node.params, _sorted(node, inputs)))
+    colours[-1] = _colour("output", colours[-1])
+    return colours
+
+
+def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
+    """Add who reads a node, and what it reads, until no class of nodes splits any more."""
+    count = len(set(colours))
+    while True:
+        readers: list[list[str]] = [[] for _ in nodes]
+        for index, node in enumerate(nodes):
+            for slot, ref in enumerate(node.inputs):
+                if isinstance(ref, int):
+                    at = 0 if get(node.op).commutes else slot
+                    readers[ref].append(_colour(colours[index], at))
+        fresh = []
+        for index, node in enumerate(nodes):
+            inputs = [r if isinstance(r, str) else colours[r] for r in node.inputs]
+            fresh.append(_colour(colours[index], _sorted(node, inputs), sorted(readers[index])))
+        if len(set(fresh)) == count:
+            return colours
+        colours, count = fresh, len(set(fresh))
+
+
+def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> list[list[str]]:
+    """Colourings in which every node has its own colour, one for each way to break symmetry."""
+    classes: dict[str, list[int]] = {}
+    for index, colour in enumerate(colours):
+        classes.setdefault(colour, []).append(index)
+    tied = min((c for c in classes if len(classes[c]) > 1), default=None)
+    if tied is None:
+        return [colours]
+    found: list[list[str]] = []
+    for index in classes[tied]:
+        if found and budget[0] <= 0:
+            break
+        budget[0] -= 1
+        single = [_colour("first", c) if i == index else c for i, c in enumerate(colours)]
+        found += _discrete(nodes, _refine(nodes, single), budget)
+    return found
+
+
+def _written(nodes: Sequence[Node], colours: Sequence[str]) -> tuple[Node, ...]:
+    """Nodes in depth-first order from the output, operands first."""
+    place: dict[int, int] = {}
+    written: list[Node] = []
+    stack: list[tuple[int, bool]] = [(len(nodes) - 1, False)]
+    while stack:
+        index, is_ready = stack.pop()
+        if index in place:
+            continue
+        inputs = list(nodes[index].inputs)
+        if get(nodes[index].op).commutes:
+            inputs.sort(key=lambda r: r if isinstance(r, str) else colours[r])
+        if is_ready:
+            refs = tuple(r if isinstance(r, str) else place[r] for r in inputs)
+            place[index] = len(written)
+            written.append(replace(nodes[index], inputs=refs))
+        else:
+            stack.append((index, True))
+            stack += [(r, False) for r in reversed(inputs) if isinstance(r, int)]
+    return tuple(written)
+
+
+def _sorted(node: Node, inputs: list[str]) -> list[str]:
+    return sorted(inputs) if get(node.op).commutes else inputs
+
+
+def _colour(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:DIGEST_LENGTH]

@@ -1,0 +1,37 @@
+"""The genome that an exported Python file holds in its docstring."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from nas.common.errors import ExportError
+from nas.genome.genome import Genome
+
+_LARGEST_FILE: Final = 2**22
+
+
+def genome_of_export(path: Path) -> Genome:
+    """The genome in an exported file's docstring; nothing of the file is run.
+
+    Raises:
+        ExportError: the file cannot be read or was not written by an export.
+        GenomeError: what it holds is no genome.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LARGEST_FILE)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExportError(f"{path}: cannot be read ({error}).") from None
+    about = text[3:].partition('"""')[0] if text.startswith('"""') else ""
+    before, mark, after = about.partition("\nGenome:\n")
+    try:
+        found, _ = json.JSONDecoder().raw_decode(after.lstrip())
+    except (ValueError, RecursionError):
+        found = None
+    if not mark or not before or not isinstance(found, dict):
+        raise ExportError(
+            f"{path}: holds no genome; expected a file that `nas export` has written."
+        )
+    return Genome.from_dict(found, str(path))

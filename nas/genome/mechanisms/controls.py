@@ -1,0 +1,38 @@
+"""Controls: what a mechanism must beat before its design has explained anything."""
+
+from __future__ import annotations
+
+from nas.genome import Genome
+from nas.genome.mechanisms.base import graph, named
+from nas.genome.mechanisms.evolving import PROJECTIONS
+
+
+@named(paper="control")
+def uniform() -> Genome:
+    """The mean of all values: no attention.
+
+        out_i = ((1 / n_i) sum_j V_j) W_O,   j over the n_i tokens that i sees
+
+    W_V, W_O: d x d. Without a mask every token gets the same; with a causal one the
+    mean of its past. Of the scores written here, of the input with itself, the
+    shape alone is read: they are not computed and cost nothing.
+    """
+    return graph(
+        ("scaled_dot_product", "kk"), ("uniform", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS
+    )
+
+
+@named(paper="control")
+def champion_control() -> Genome:
+    """Standard attention with the champion's two projections.
+
+        out = softmax(V K^T / sqrt(d_h)) V W_O,   K = X cut into heads
+
+    The champion of Evolving Attention with softmax for the sigmoid and without GELU
+    and LayerNorm on the values. The paper compares the champion with standard
+    attention of four projections alone; this says what the two that it lacks are
+    worth.
+    """
+    return graph(
+        ("scaled_dot_product", "vk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **PROJECTIONS
+    )

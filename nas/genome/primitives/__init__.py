@@ -1,0 +1,108 @@
+"""The primitives: every operation that a genome may name, found by name.
+
+A new one is a file in this folder that uses the ``primitive`` decorator, or a package that offers a
+module under the entry point group ``nas.primitives``.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from nas.common.config import near
+from nas.common.errors import GenomeError
+from nas.genome.primitives.base import (
+    REGISTRY,
+    Kind,
+    Params,
+    Port,
+    Primitive,
+    Role,
+    Signature,
+    Sizes,
+    primitive,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nas.genome import Genome, Node, ParamValue
+
+__all__ = [
+    "Kind",
+    "Params",
+    "Port",
+    "Primitive",
+    "Role",
+    "Signature",
+    "Sizes",
+    "check_params",
+    "check_vocabulary",
+    "get",
+    "names",
+    "primitive",
+]
+
+
+def get(name: str, where: str = "genome") -> Primitive:
+    """The primitive of that name.
+
+    Raises:
+        GenomeError: there is none; the nearest name is suggested.
+    """
+    try:
+        return REGISTRY.get(name)
+    except GenomeError as error:
+        raise GenomeError(f"{where}: {error}") from None
+
+
+# Pickled as its name: what it declares may be any functions.
+copyreg.pickle(Primitive, lambda found: (get, (found.name,)))
+
+
+def names() -> tuple[str, ...]:
+    """The names of all primitives, sorted."""
+    return tuple(sorted(REGISTRY))
+
+
+def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[str, ParamValue]:
+    """The named parameters in normal form.
+
+    Raises:
+        GenomeError: unknown primitive or parameter, or a value outside its domain.
+    """
+    found = get(op, where)
+    for name in params:
+        if name not in found.parameters:
+            known = ", ".join(found.parameters) or "none, since it has no parameters"
+            raise GenomeError(
+                f"{where}: {op} has no parameter {name!r}{near(name, found.parameters)}; "
+                f"expected {known}."
+            )
+    try:
+        accepted: dict[str, ParamValue] = {}
+        for name, value in params.items():
+            accepted[name] = found.parameters[name].accept(value)
+    except ValueError as error:
+        raise GenomeError(f"{where} ({op}), {name}: {error}.") from None
+    try:
+        found.check(found.full(accepted))
+    except ValueError as error:
+        raise GenomeError(f"{where} ({op}): {error}.") from None
+    return accepted
+
+
+def check_vocabulary(genome: Genome, where: str = "genome") -> Genome:
+    """The same genome with every parameter in normal form.
+
+    Raises:
+        GenomeError: unknown primitive or parameter, or a value outside its domain.
+    """
+    nodes = tuple(_check_node(node, f"{where}, node {i}") for i, node in enumerate(genome.nodes))
+    return replace(genome, nodes=nodes)
+
+
+def _check_node(node: Node, where: str) -> Node:
+    params = check_params(node.op, node.param_dict(), where)
+    return type(node)(node.op, node.inputs, tuple(sorted(params.items())))

@@ -1,0 +1,48 @@
+"""The control: equal weights, whatever the scores."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nas.genome import LABELS
+from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.domains import Choice
+from nas.genome.primitives.shapes import Mask, Scores
+
+
+@primitive(
+    "uniform",
+    "scores: scores[h] -> weights[h]",
+    "key: tokens[h,w] -> weights[h]",
+    role=Role.NORMALIZE,
+    notation="uniform",
+    source="control: a mean over the keys",
+    parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
+    derived=("heads",),
+    unread=lambda params: ("scores", "key"),
+    least_heads=lambda params: params["heads"],
+)
+class Uniform(nn.Module):
+    """The mean of the visible keys' values: a mechanism that does not attend.
+
+    weights_ij = 1 / n, n the number of keys that row i sees; of its operand only the length is
+    read. The normal form reads tokens, since scores that nobody reads are not computed.
+
+    Args:
+        heads: of the weights, at least; those of the scores that the normal form cut.
+    """
+
+    def __init__(self, *, heads: str = "one") -> None:
+        super().__init__()
+        self.label = heads
+
+    def forward(
+        self, operand: Float[Tensor, "b h k _"], x: Float[Tensor, "b q d"], mask: Mask = None
+    ) -> Scores:
+        # Scores have as many rows as keys; tokens of the keys may be more than the queries.
+        shape = (*operand.shape[:2], x.shape[1], operand.shape[2])
+        if mask is None:
+            return operand.new_full(shape, 1.0 / shape[-1])
+        visible = mask.expand(shape).to(operand.dtype)
+        return visible / visible.sum(dim=-1, keepdim=True).clamp(min=1)

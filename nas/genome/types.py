@@ -1,0 +1,301 @@
+"""Types of a genome: what each stream and node holds, with symbolic heads and widths.
+
+A type is ``tokens[h, w]``, ``scores[h]`` or ``weights[h]``. A head count h is a label of the
+backbone's heads ("all", "1/2", ..., "one"); a width w is a label of the head width ("all",
+"1/2", ...) or "model", the whole width. Nothing here knows a size, so a genome that
+type-checks runs at every size at which its labels are whole numbers.
+
+Heads meet: of two counts the fewer are repeated, and the ratio must be whole. Widths unify:
+a projected query or key takes the width of what it is scored against, and where nothing
+decides, the one that ``qk_dim`` names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from nas.common.errors import GenomeError
+from nas.genome import LABELS, key_width, share
+from nas.genome.primitives import get
+from nas.genome.primitives.base import Kind
+
+if TYPE_CHECKING:
+    from nas.genome import Genome, Projections
+    from nas.genome.primitives.base import Primitive, Role, Signature
+
+MODEL: Final = "model"
+
+
+class Free(StrEnum):
+    """A width that inference has yet to find: of the projected stream with that name."""
+
+    Q = "q"
+    K = "k"
+
+
+class Type(NamedTuple):
+    """What a tensor holds: kind, head label, and for tokens a width label."""
+
+    kind: Kind
+    heads: str
+    width: str | None = None
+
+    def __str__(self) -> str:
+        heads = {"all": "H", "one": "1"}.get(self.heads, f"{self.heads} H")
+        if self.width is None:
+            return f"{self.kind.value}[{heads}]"
+        widths = {"all": "d/H", MODEL: "d"}
+        return f"{self.kind.value}[{heads}, {widths.get(self.width, f'{self.width} d/H')}]"
+
+    def head_count(self, heads: int) -> int:
+        """The number of heads in a backbone of ``heads``; GenomeError where it is no whole one."""
+        try:
+            return share(self.heads, heads)
+        except ValueError as error:
+            raise GenomeError(f"{error}.") from None
+
+    def channels(self, dim: int, heads: int) -> int:
+        """The width of one head's features, for tokens."""
+        assert self.width is not None, "only tokens have a width"
+        return width_of(self.width, dim, heads)
+
+
+class Problem(NamedTuple):
+    """Why a genome has no types: the rule broken, the node (None: the output), and the words."""
+
+    rule: str
+    node: int | None
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Typing:
+    """The types of a genome.
+
+    Attributes:
+        streams: type of ``q``, ``k`` and ``v``.
+        nodes: type of each node's result; None where it has none.
+        widths: for each node the width that its letter ``w`` is bound to, or None.
+        signatures: for each node the reading of its primitive that applies (the first one, where
+            a problem says that none does).
+        problems: empty for a genome that type-checks.
+    """
+
+    streams: dict[str, Type]
+    nodes: tuple[Type | None, ...]
+    widths: tuple[str | None, ...]
+    signatures: tuple[Signature, ...]
+    problems: tuple[Problem, ...]
+
+    def role(self, node: int) -> Role:
+        """The role that a node plays."""
+        return self.signatures[node].role
+
+    def of(self, ref: str | int) -> Type:
+        """The type of a stream or of a well-typed node."""
+        found = self.streams[ref] if isinstance(ref, str) else self.nodes[ref]
+        assert found is not None, f"node {ref} has no type"
+        return found
+
+
+def width_of(label: str, dim: int, heads: int) -> int:
+    """How many features of a head a width label means."""
+    return dim if label == MODEL else key_width(label, dim // heads)
+
+
+def share_of(label: str) -> Fraction:
+    """The share of the backbone's heads that a label names; 0 for one head, whatever its share."""
+    return Fraction({"all": "1", "one": "0"}.get(label, label))
+
+
+def _met(a: str, b: str) -> str | None:
+    more, fewer = (a, b) if share_of(a) >= share_of(b) else (b, a)
+    is_whole = fewer == "one" or (share_of(more) / share_of(fewer)).denominator == 1
+    return more if is_whole else None
+
+
+# MEET[a, b]: the head count of two operands together, None where neither divides the other.
+MEET: Final = {(a, b): _met(a, b) for a in LABELS["q_heads"] for b in LABELS["q_heads"]}
+
+
+def stream_types(projections: Projections) -> dict[str, Type]:
+    """The streams' types before inference; widths of projected q and k are still free."""
+    raw_heads, raw_width = ("all", "all") if projections.raw == "slice" else ("one", MODEL)
+    raw = Type(Kind.TOKENS, raw_heads, raw_width)
+    kv = projections.kv_heads
+    value_width = MODEL if projections.merge == "sum" else "all"
+    return {
+        "q": Type(Kind.TOKENS, projections.q_heads, Free.Q) if projections.has_wq else raw,
+        "k": Type(Kind.TOKENS, kv, Free.K) if projections.has_wk else raw,
+        "v": Type(Kind.TOKENS, kv, value_width) if projections.has_wv else raw,
+    }
+
+
+def infer(genome: Genome) -> Typing:
+    """Find the types of all streams and nodes; problems are listed, never raised.
+
+    Raises:
+        GenomeError: a node names a primitive that does not exist.
+    """
+    inference = _Inference(genome)
+    live = genome.live()
+    for index in live:
+        inference.visit(index)
+    # What reaches no output must be well typed too, but decides no width.
+    inference.settle()
+    if len(live) < len(genome.nodes):
+        for index in sorted(set(range(len(genome.nodes))) - set(live)):
+            inference.visit(index)
+    return inference.finish()
+
+
+class _Inference:
+    """One pass over the nodes; ``bound`` maps a free width to what it was unified with."""
+
+    def __init__(self, genome: Genome) -> None:
+        self.genome = genome
+        self.streams = stream_types(genome.projections)
+        self.bound: dict[str, str] = {}
+        count = len(genome.nodes)
+        self.types: list[Type | None] = [None] * count
+        self.widths: list[str | None] = [None] * count
+        self.signatures: list[Signature] = [get(n.op).signatures[0] for n in genome.nodes]
+        self.problems: list[Problem] = []
+
+    def visit(self, index: int) -> None:
+        node = self.genome.nodes[index]
+        primitive = get(node.op)
+        operands = [self.streams[r] if isinstance(r, str) else self.types[r] for r in node.inputs]
+        signature = _reading(primitive, operands)
+        if signature is None:
+            self.problems.append(_misread(index, primitive, operands))
+            return
+        self.signatures[index] = signature
+        self._apply(index, operands, primitive.least_heads(primitive.full(node.param_dict())))
+
+    def _apply(self, index: int, operands: list[Type | None], heads: str) -> None:
+        """The type of a node that has at least so many heads."""
+        signature, widths = self.signatures[index], dict[str, str]()
+        for port, operand in zip(signature.inputs, operands, strict=True):
+            if operand is None:  # its own problem is listed already
+                continue
+            met = MEET.get((heads, operand.heads))
+            if met is None:
+                found = f"operands with {heads} and {operand.heads} heads"
+                expected = "head counts of which one divides the other"
+                self.problems.append(Problem("heads", index, found, expected))
+                return
+            heads = met
+            if port.width is None or operand.width is None:
+                continue
+            known = widths.setdefault(port.width, operand.width)
+            if not self._unify(known, operand.width):
+                both = (_width(self._find(width)) for width in (known, operand.width))
+                found = f"operands of widths {' and '.join(both)}"
+                self.problems.append(Problem("widths", index, found, "operands of one width"))
+                return
+        output = signature.output
+        width = widths.get(output.width or "")
+        if any(operands) and (output.width is None or width is not None):
+            self.types[index] = Type(output.kind, heads, width)
+        self.widths[index] = widths.get("w")
+
+    def _find(self, width: str) -> str:
+        while width in self.bound:
+            width = self.bound[width]
+        return width
+
+    def _unify(self, a: str, b: str) -> bool:
+        a, b = self._find(a), self._find(b)
+        if a == b:
+            return True
+        if isinstance(a, Free):
+            self.bound[a] = b
+        elif isinstance(b, Free):
+            self.bound[b] = a
+        else:
+            return False
+        return True
+
+    def settle(self) -> None:
+        """Decide the widths that are still free."""
+        for free, width in {free: self._settle(free) for free in Free}.items():
+            if isinstance(self._find(free), Free):
+                self.bound[self._find(free)] = width
+
+    def finish(self) -> Typing:
+        streams = {s: self._settled(t) for s, t in self.streams.items()}
+        nodes = tuple(None if t is None else self._settled(t) for t in self.types)
+        widths = tuple(None if w is None else self._find(w) for w in self.widths)
+        self.problems.sort(key=lambda p: -1 if p.node is None else p.node)
+        output = _output_problem(self.genome, nodes)
+        problems = (*self.problems, *([output] if output else []))
+        return Typing(streams, nodes, widths, tuple(self.signatures), problems)
+
+    def _settle(self, free: Free) -> str:
+        """The width of a projected query or key: what it met, or else what qk_dim names."""
+        width, projections = self._find(free), self.genome.projections
+        if isinstance(width, Free):
+            return projections.qk_dim
+        if projections.qk_dim != "all" and projections.has_projection(free.value):
+            stream = f"a stream of width {_width(width)}"
+            found = f"qk_dim: {projections.qk_dim}, with {free} scored against {stream}"
+            self.problems.append(Problem("widths", None, found, "qk_dim: all"))
+        return width
+
+    def _settled(self, found: Type) -> Type:
+        width = found.width
+        return found if width is None else found._replace(width=self._find(width))
+
+
+def _reading(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
+    """The first signature that takes operands of these kinds; an unknown operand fits all."""
+    for signature in primitive.signatures:
+        pairs = zip(signature.inputs, operands, strict=False)
+        fits = all(operand is None or operand.kind is port.kind for port, operand in pairs)
+        if fits and len(signature.inputs) == len(operands):
+            return signature
+    return None
+
+
+def _misread(index: int, primitive: Primitive, operands: list[Type | None]) -> Problem:
+    """That no signature takes so many operands, or such ones."""
+    if len(operands) not in primitive.arities:
+        ways = ["(" + ", ".join(p.name for p in s.inputs) + ")" for s in primitive.signatures]
+        arities = " or ".join(str(n) for n in primitive.arities)
+        expected = f"{arities}: {' or '.join(dict.fromkeys(ways))}"
+        return Problem("arity", index, _inputs(len(operands)), expected)
+    found = ", ".join(o.kind.value if o else "anything" for o in operands)
+    ways = [", ".join(f"{p.name}: {p.kind.value}" for p in s.inputs) for s in primitive.signatures]
+    return Problem("types", index, f"({found})", " or ".join(f"({way})" for way in ways))
+
+
+def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem | None:
+    if not nodes:
+        return Problem("empty", None, "no nodes", "at least one node; the last is the output")
+    output = nodes[-1]
+    if output is None:
+        return None
+    if output.kind is not Kind.TOKENS:
+        return Problem("output", len(nodes) - 1, str(output), "tokens")
+    projections = genome.projections
+    if projections.has_wo:
+        return None
+    is_single = projections.merge == "sum" or output.heads == "one"
+    is_cut = projections.merge == "concat" and output.heads == output.width == "all"
+    if is_cut or (is_single and output.width == MODEL):
+        return None
+    found = f"heads merged from {output} by {projections.merge}, without W_O"
+    return Problem("output", None, found, "the model width d, or has_wo: true")
+
+
+def _inputs(count: int) -> str:
+    return "no inputs" if count == 0 else "1 input" if count == 1 else f"{count} inputs"
+
+
+def _width(label: str) -> str:
+    return {"all": "d/H", MODEL: "d"}.get(label, f"{label} d/H")

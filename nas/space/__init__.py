@@ -1,0 +1,5 @@
+"""What a search may combine: search spaces, the validator, and variation of genomes."""
+
+from nas.space.space import SearchSpace, load_space
+
+__all__ = ["SearchSpace", "load_space"]

@@ -1,0 +1,42 @@
+"""Named mechanisms that a space proposes first."""
+
+from __future__ import annotations
+
+from nas.common.errors import GenomeError, SpaceError
+from nas.genome import Genome
+from nas.genome.canonical import canonicalise
+from nas.genome.mechanisms import Mechanism, mechanism
+from nas.genome.primitives import get
+from nas.space.space import SearchSpace
+from nas.space.validation import Policy, validate
+
+
+def seeds(space: SearchSpace, policy: Policy, is_causal: bool = False) -> tuple[Mechanism, ...]:
+    """The mechanisms that a space seeds, each a legal point of it.
+
+    Those that see later tokens are left out where ``is_causal`` or the space is.
+
+    Raises:
+        SpaceError: one is not legal or no point of the space; the reason is given.
+    """
+    found = []
+    for name in space.mechanisms:
+        try:
+            seed = mechanism(name)
+        except GenomeError as error:
+            raise SpaceError(f"space {space.name}, mechanisms: {error}") from None
+        if (is_causal or space.causal) and _sees_ahead(seed.genome):
+            continue
+        reason = next((v.message for v in validate(seed.genome, policy)), None)
+        # As written or in its normal form, which names no projection that nobody reads.
+        if space.excludes(seed.genome) is not None:
+            reason = reason or space.excludes(canonicalise(seed.genome))
+        if reason is not None:
+            raise SpaceError(f"space {space.name}, mechanisms: {name} {reason}.")
+        found.append(seed)
+    return tuple(found)
+
+
+def _sees_ahead(genome: Genome) -> bool:
+    found = ((get(node.op), node.param_dict()) for node in genome.nodes)
+    return any(not primitive.is_causal_safe(primitive.full(params)) for primitive, params in found)

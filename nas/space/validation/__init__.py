@@ -1,0 +1,17 @@
+"""The validator: types, then a policy's path rules; violations with witness and repair."""
+
+from nas.space.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
+from nas.space.validation.repair import nearest_legal, with_repairs
+from nas.space.validation.validator import Violation, validate
+
+__all__ = [
+    "Policy",
+    "PolicyFile",
+    "Rule",
+    "Violation",
+    "compile_policy",
+    "load_policy",
+    "nearest_legal",
+    "validate",
+    "with_repairs",
+]

@@ -1,0 +1,235 @@
+"""Regular expressions over words, compiled to deterministic automata.
+
+    ".* score (score | adjust)* normalize"
+
+A letter of a path is a node, and it answers to two words: its primitive's name and the role
+it plays. Operators: juxtaposition, ``|``, ``*``, ``+``, ``?``, parentheses, and ``.`` for any
+node. Sets of states are bit masks, so that one pass over a DAG follows every path at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from nas.common.config import near, shortened
+
+MAX_TOKENS: Final = 3_000
+MAX_STATES: Final = 1_000
+MAX_STEPS: Final = 300_000
+
+
+@dataclass
+class Budget:
+    """What compiling the expressions of one policy may still cost; they share it.
+
+    Attributes:
+        tokens: words and signs of the expressions, which bounds the automata they begin as.
+        states: of the automata, which bounds the work of judging a node.
+        steps: edges followed while they are found.
+    """
+
+    tokens: int = MAX_TOKENS
+    states: int = MAX_STATES
+    steps: int = MAX_STEPS
+
+    def spend(self, steps: int = 0, states: int = 0, tokens: int = 0) -> None:
+        """Count work; ValueError beyond a limit."""
+        self.steps, self.states = self.steps - steps, self.states - states
+        self.tokens -= tokens
+        if min(self.tokens, self.states, self.steps) < 0:
+            limit = (
+                f"{MAX_TOKENS} words and signs"
+                if self.tokens < 0
+                else f"{MAX_STATES} states"
+                if self.states < 0
+                else f"{MAX_STEPS} steps to compile"
+            )
+            raise ValueError(f"the rules take more than {limit}; expected fewer or simpler ones")
+
+
+class Letter(NamedTuple):
+    """A node as the automaton sees it: the primitive's name and the role."""
+
+    op: str
+    role: str
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """A complete deterministic automaton; state 0 is the start.
+
+    Attributes:
+        pattern: the expression as written.
+        accepting: mask of the accepting states.
+        steps: for each letter the successor of each state.
+    """
+
+    pattern: str
+    accepting: int
+    steps: dict[Letter, tuple[int, ...]]
+    _masks: dict[tuple[int, Letter], int] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def all_states(self) -> int:
+        """The mask of every state."""
+        return (1 << len(next(iter(self.steps.values())))) - 1
+
+    def advance(self, mask: int, letter: Letter) -> int:
+        """The states reached from any state of ``mask`` by one letter."""
+        found = self._masks.get((mask, letter))
+        if found is None:
+            found = 0
+            for state, after in enumerate(self.steps[letter]):
+                if mask >> state & 1:
+                    found |= 1 << after
+            self._masks[mask, letter] = found
+        return found
+
+    def retreat(self, mask: int, letter: Letter) -> int:
+        """The states from which one letter leads into ``mask``."""
+        return sum(1 << s for s, after in enumerate(self.steps[letter]) if mask >> after & 1)
+
+
+def compile_pattern(
+    pattern: str, letters: Sequence[Letter], words: Set[str], budget: Budget | None = None
+) -> Automaton:
+    """Compile an expression over the given alphabet, within a budget (by default a whole one).
+
+    Raises:
+        ValueError: the expression is malformed, uses a word that is not among ``words``, or costs
+            more than the budget has.
+    """
+    parser = _Parser(pattern, words, budget or Budget())
+    nfa = parser.parse()
+    # Letters that the expression does not tell apart lead to the same states.
+    used = set(parser.tokens)
+    kinds = {letter: frozenset(used.intersection(letter)) for letter in letters}
+    states = {nfa.closure({nfa.start}): 0}
+    queue, table = list(states), []
+    for subset in queue:
+        nfa.budget.spend(states=1)
+        row: dict[frozenset[str], int] = {}
+        for kind in dict.fromkeys(kinds.values()):
+            after = nfa.closure(nfa.move(subset, kind))
+            if after not in states:
+                states[after] = len(states)
+                queue.append(after)
+            row[kind] = states[after]
+        table.append(row)
+    accepting = sum(1 << number for subset, number in states.items() if nfa.final in subset)
+    steps = {letter: tuple(row[kind] for row in table) for letter, kind in kinds.items()}
+    return Automaton(pattern, accepting, steps)
+
+
+class _Nfa:
+    """Thompson's construction: words on edges, None for an empty edge, "." for any letter."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.edges: list[list[tuple[str | None, int]]] = []
+        self.start = self.final = 0
+
+    def state(self) -> int:
+        self.edges.append([])
+        return len(self.edges) - 1
+
+    def closure(self, states: Iterable[int]) -> frozenset[int]:
+        seen = set(states)
+        stack = list(seen)
+        while stack:
+            edges = self.edges[stack.pop()]
+            self.budget.spend(len(edges))
+            for word, after in edges:
+                if word is None and after not in seen:
+                    seen.add(after)
+                    stack.append(after)
+        return frozenset(seen)
+
+    def move(self, states: Set[int], kind: Set[str]) -> set[int]:
+        self.budget.spend(len(states))
+        return {
+            after
+            for state in states
+            for word, after in self.edges[state]
+            if word is not None and (word == "." or word in kind)
+        }
+
+
+Fragment = tuple[int, int]
+
+
+class _Parser:
+    """Recursive descent: alternatives of sequences of repeated atoms."""
+
+    def __init__(self, pattern: str, words: Set[str], budget: Budget) -> None:
+        self.pattern, self.words = pattern, words
+        self.tokens = re.findall(r"\w+|\S", pattern)
+        budget.spend(tokens=len(self.tokens))
+        self.at = 0
+        self.nfa = _Nfa(budget)
+
+    def parse(self) -> _Nfa:
+        if self.pattern.count("(") > 64:
+            raise ValueError("more than 64 parentheses; expected a simpler expression")
+        self.nfa.start, self.nfa.final = self._alternatives()
+        if self.at < len(self.tokens):
+            raise ValueError(f"{self.tokens[self.at]!r} stands where a word was expected")
+        return self.nfa
+
+    def _peek(self) -> str | None:
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def _around(self, *inside: Fragment) -> Fragment:
+        """A new start and end, with what is between them as ways from one to the other."""
+        start, final = self.nfa.state(), self.nfa.state()
+        for begin, end in inside:
+            self.nfa.edges[start].append((None, begin))
+            self.nfa.edges[end].append((None, final))
+        return start, final
+
+    def _alternatives(self) -> Fragment:
+        first = self._sequence()
+        while self._peek() == "|":
+            self.at += 1
+            first = self._around(first, self._sequence())
+        return first
+
+    def _sequence(self) -> Fragment:
+        start = final = self.nfa.state()
+        while self._peek() not in (None, "|", ")"):
+            begin, end = self._repeated()
+            self.nfa.edges[final].append((None, begin))
+            final = end
+        return start, final
+
+    def _repeated(self) -> Fragment:
+        found = self._atom()
+        while (sign := self._peek()) in ("*", "+", "?"):
+            self.at += 1
+            (begin, end), found = found, self._around(found)
+            if sign != "+":
+                self.nfa.edges[found[0]].append((None, found[1]))
+            if sign != "?":
+                self.nfa.edges[end].append((None, begin))
+        return found
+
+    def _atom(self) -> Fragment:
+        sign = self.tokens[self.at]
+        self.at += 1
+        if sign == "(":
+            inside = self._alternatives()
+            if self._peek() != ")":
+                raise ValueError("a parenthesis is not closed")
+            self.at += 1
+            return inside
+        if sign != "." and sign not in self.words:
+            raise ValueError(
+                f"{shortened(sign)!r} is neither a role nor a primitive"
+                f"{near(sign, sorted(self.words))}"
+            )
+        begin, end = self.nfa.state(), self.nfa.state()
+        self.nfa.edges[begin].append((sign, end))
+        return begin, end

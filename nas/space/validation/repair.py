@@ -1,0 +1,176 @@
+"""The nearest legal genome: fewest edits from an illegal one, found by best-first search.
+
+One edit changes an operation, an input, a flag or label, or adds or bypasses one node. Genomes
+one edit away are all judged; further ones are searched from the most promising, those with the
+fewest violations left. The answer is checked by the validator like any other genome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Final
+
+from nas.genome import FLAGS, LABELS, STREAMS, Genome, Node, Projections, Ref
+from nas.genome.primitives import get, names
+from nas.genome.primitives.base import STREAM_OF_PORT
+from nas.genome.types import infer
+from nas.space.validation.policy import Policy
+from nas.space.validation.validator import Violation, validate
+
+MAX_EDITS: Final = 4
+BEAM: Final = 6
+MAX_NODES: Final = 24  # a larger graph is not searched: judging one neighbour takes too long
+MAX_JUDGED: Final = 150_000  # nodes of neighbours that are judged, whatever their number
+USUAL_STATES: Final = 64  # of a policy's automata together; with more of them fewer are judged
+# What is tried first where several repairs are equally near: the usual operation of a role.
+USUAL: Final = ("scaled_dot_product", "softmax", "weighted_sum", "linear", "gelu", "layer_norm")
+
+
+def with_repairs(
+    genome: Genome, policy: Policy, violations: Sequence[Violation]
+) -> tuple[Violation, ...]:
+    """The violations, each with the nearest legal genome (the same one: it mends them all)."""
+    if not violations:
+        return ()
+    repair = nearest_legal(genome, policy)
+    return tuple(replace(violation, repair=repair) for violation in violations)
+
+
+def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
+    """A legal genome as few edits away as the search finds; it type-checks under any policy.
+
+    Where the search ends without one: the graph as the values of standard attention, or else
+    standard attention itself; None where the policy forbids even that.
+
+    Args:
+        genome: one whose primitives exist.
+    """
+    found = _searched(genome, policy) if 0 < len(genome.nodes) <= MAX_NODES else None
+    for candidate in [found] if found else _rebuilt(genome):
+        if not _problems(candidate, policy):
+            return candidate
+    return None
+
+
+def _searched(genome: Genome, policy: Policy) -> Genome | None:
+    beam, seen, judged = [genome], {genome}, 0
+    states = sum(rule.automaton.all_states.bit_length() for rule in policy.rules)
+    weight = max(1, states // USUAL_STATES)
+    for _ in range(MAX_EDITS):
+        ranked: list[tuple[int, int, Genome]] = []
+        for child in chain.from_iterable(_neighbours(parent, policy) for parent in beam):
+            if child in seen:
+                continue
+            seen.add(child)
+            judged += len(child.nodes) * weight
+            if judged > MAX_JUDGED:
+                return None
+            problems = _problems(child, policy)
+            if not problems:
+                return child.pruned()
+            ranked.append((problems, len(ranked), child))
+        beam = [child for _, _, child in sorted(ranked, key=lambda r: r[:2])[:BEAM]]
+    return None
+
+
+def _problems(genome: Genome, policy: Policy) -> int:
+    """How much is wrong, types included."""
+    found = len(validate(genome, policy))
+    return found if policy.file.types else found + len(infer(genome).problems)
+
+
+def _rebuilt(genome: Genome) -> Iterator[Genome]:
+    """Standard attention over the graph's last result, over v, and without its projections."""
+    last = len(genome.nodes) - 1
+    score, weights = Node("scaled_dot_product", ("q", "k")), Node("softmax", (last + 1,))
+    if genome.nodes:
+        wrapped = (*genome.nodes, score, weights, Node("weighted_sum", (last + 2, last)))
+        yield replace(genome, nodes=wrapped).pruned()
+    standard = (score, replace(weights, inputs=(0,)), Node("weighted_sum", (1, "v")))
+    yield replace(genome, nodes=standard)
+    yield Genome(standard)
+
+
+def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
+    """Genomes one edit away, gentle edits first: labels where labels are what is wrong."""
+    rules = {violation.rule for violation in validate(genome, policy)}
+    labels = _relabelled(genome)
+    others = chain(
+        _inserted(genome), _renamed(genome), _bypassed(genome), _extended(genome), _rewired(genome)
+    )
+    return chain(labels, others) if rules & {"heads", "widths"} else chain(others, labels)
+
+
+def _operations(arity: int) -> list[str]:
+    """Primitives that take so many operands, the usual ones first."""
+    known = [n for n in names() if arity in get(n).arities]
+    return sorted(known, key=lambda n: (USUAL.index(n) if n in USUAL else len(USUAL), n))
+
+
+def _inserted(genome: Genome) -> Iterator[Genome]:
+    """A new node with one operand on each edge, or one with two behind the output."""
+    for index, node in enumerate(genome.nodes):
+        moved = {place: place + 1 for place in range(index, len(genome.nodes))}
+        later = [reader.renamed(moved) for reader in genome.nodes[index + 1 :]]
+        for slot, ref in enumerate(node.inputs):
+            for op in _operations(1):
+                nodes = (Node(op, (ref,)), node.reading(slot, index), *later)
+                yield replace(genome, nodes=(*genome.nodes[:index], *nodes))
+    last = len(genome.nodes) - 1
+    for op in _operations(2):
+        for stream in ("v", "k", "q"):
+            yield replace(genome, nodes=(*genome.nodes, Node(op, (last, stream))))
+
+
+def _renamed(genome: Genome) -> Iterator[Genome]:
+    """Another operation at each node, with default parameters."""
+    for index, node in enumerate(genome.nodes):
+        for op in _operations(len(node.inputs)):
+            if op != node.op:
+                yield genome.with_node(index, Node(op, node.inputs))
+
+
+def _rewired(genome: Genome) -> Iterator[Genome]:
+    """Another operand at each input."""
+    for index, node in enumerate(genome.nodes):
+        for slot, old in enumerate(node.inputs):
+            for ref in _refs(index):
+                if ref != old:
+                    yield genome.with_node(index, node.reading(slot, ref))
+
+
+def _extended(genome: Genome) -> Iterator[Genome]:
+    """One operand more or less at each node."""
+    for index, node in enumerate(genome.nodes):
+        ports = get(node.op).signatures[0].inputs
+        slot = len(node.inputs)
+        usual = STREAM_OF_PORT.get(ports[slot].name, "v") if slot < len(ports) else "v"
+        for ref in (usual, *_refs(index)):
+            yield genome.with_node(index, replace(node, inputs=(*node.inputs, ref)))
+        for slot in range(len(node.inputs)):
+            yield genome.with_node(index, node.reading(slot))
+
+
+def _bypassed(genome: Genome) -> Iterator[Genome]:
+    """Readers of a node read its operand instead; or the graph ends at an earlier node."""
+    for index, node in enumerate(genome.nodes):
+        for ref in dict.fromkeys(node.inputs):
+            yield genome.bypassing(index, ref)
+    for end in range(len(genome.nodes) - 1, 0, -1):
+        yield replace(genome, nodes=genome.nodes[:end])
+
+
+def _relabelled(genome: Genome) -> Iterator[Genome]:
+    """One field of the projections changed."""
+    for name in (*FLAGS, *LABELS):
+        choices: tuple[bool | str, ...] = (True, False) if name in FLAGS else LABELS[name]
+        for value in choices:
+            if value != getattr(genome.projections, name):
+                projections: Projections = replace(genome.projections, **{name: value})  # type: ignore[arg-type]
+                yield replace(genome, projections=projections)
+
+
+def _refs(index: int) -> list[Ref]:
+    return [*STREAMS[::-1], *range(index)]

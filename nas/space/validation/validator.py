@@ -1,0 +1,179 @@
+"""Judge a genome: types first, then a policy's path rules, in one pass over the DAG.
+
+Cost: nodes times rules; a path is followed backwards only once a rule is broken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nas.genome import STREAMS, Genome, Ref
+from nas.genome.algebra import is_constant
+from nas.genome.types import Problem, Typing, infer
+from nas.space.validation.automaton import Letter
+from nas.space.validation.policy import Policy, Rule
+
+MAX_PLACES: Final = 20  # at which one rule is said to be broken; each has a path of its own
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken rule.
+
+    Attributes:
+        rule: the policy's rule, or "arity", "types", "heads", "widths", "output", "empty",
+            "constant".
+        path: the witness, from a stream to the place where the rule looks.
+        found, expected: what the path reads, what the rule wants.
+        repair: the nearest legal genome, where one was looked for and found.
+    """
+
+    rule: str
+    path: tuple[str, ...]
+    found: str
+    expected: str
+    repair: Genome | None = None
+
+    @property
+    def message(self) -> str:
+        """One sentence that names place, found and expected."""
+        place = " -> ".join(self.path) or "the graph"
+        return f"{self.rule}: {place} reads {self.found!r}; expected {self.expected!r}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON answer of ``nas validate``."""
+        return {
+            "rule": self.rule,
+            "path": list(self.path),
+            "found": self.found,
+            "expected": self.expected,
+            "message": self.message,
+            "repair": self.repair.to_dict() if self.repair else None,
+        }
+
+
+def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
+    """The violations of a genome whose primitives exist; empty for a legal one.
+
+    The genome is judged as it is given, never in another form. An ill-typed one is not judged by
+    the policy as well: its roles would be guesses.
+
+    Raises:
+        GenomeError: a node names a primitive that does not exist.
+    """
+    typing = infer(genome)
+    if not genome.nodes or (policy.file.types and typing.problems):
+        return tuple(_typed(genome, problem) for problem in typing.problems)
+    graph = _Graph(genome, typing)
+    violations = graph.of_arity(policy)
+    for rule in policy.rules:
+        violations += graph.of_rule(rule)
+    if not typing.problems and is_constant(genome):
+        path = _names(genome, _first_operands(genome, len(genome.nodes) - 1))
+        expected = "an output that depends on the tokens"
+        violations.append(Violation("constant", path, "one output for all tokens", expected))
+    return tuple(violations)
+
+
+class _Graph:
+    """A genome as rules see it: the letters of its nodes, of which the live ones are judged."""
+
+    def __init__(self, genome: Genome, typing: Typing) -> None:
+        self.nodes, self.live, self.signatures = genome.nodes, genome.live(), typing.signatures
+        self.letters = [Letter(n.op, typing.role(i).value) for i, n in enumerate(genome.nodes)]
+        self.genome = genome
+
+    def of_arity(self, policy: Policy) -> list[Violation]:
+        """The nodes with another number of inputs than the policy demands."""
+        found = []
+        for word, count in policy.file.arity.items():
+            for index in self.live:
+                inputs = len(self.nodes[index].inputs)
+                if word in self.letters[index] and inputs != count:
+                    path = _names(self.genome, [index])
+                    found.append(Violation("arity", path, f"{inputs} inputs", f"{count} inputs"))
+        return found
+
+    def of_rule(self, rule: Rule) -> list[Violation]:
+        """The first places at which a rule is broken, each with a witness."""
+        masks = self._reached(rule)
+        accepting = rule.automaton.accepting
+        broken: list[Violation] = []
+        for node, ref in self._places(rule):
+            if len(broken) == MAX_PLACES:
+                break
+            mask = masks[ref]
+            if rule.quantifier == "some" and not mask & accepting:
+                broken.append(self._violation(rule, node, []))
+            wrong = {"every": mask & ~accepting, "none": mask & accepting}.get(rule.quantifier)
+            if wrong:
+                path = self._witness(rule, masks, ref, wrong)
+                broken.append(self._violation(rule, node, path))
+        return broken
+
+    def _reached(self, rule: Rule) -> dict[Ref, int]:
+        """For each stream and node the mask of states that the rule's paths reach with it."""
+        masks: dict[Ref, int] = {stream: int(rule.starts(stream)) for stream in STREAMS}
+        masks |= dict.fromkeys(range(len(self.nodes)), 0)
+        for index in self.live:
+            inputs = self.nodes[index].inputs
+            mask = 0 if inputs else int(rule.starts(None))
+            for ref in inputs:
+                mask |= masks[ref]
+            masks[index] = rule.automaton.advance(mask, self.letters[index]) if mask else 0
+        return masks
+
+    def _places(self, rule: Rule) -> list[tuple[int | None, Ref]]:
+        """Where a rule looks: the reading node (None for the output) and what it reads there."""
+        if rule.word is None:
+            return [(None, len(self.nodes) - 1)]
+        found: list[tuple[int | None, Ref]] = []
+        for index in self.live:
+            slot = rule.slot(self.letters[index], self.signatures[index])
+            inputs = self.nodes[index].inputs
+            if slot is not None and slot < len(inputs):
+                found.append((index, inputs[slot]))
+        return found
+
+    def _witness(self, rule: Rule, masks: dict[Ref, int], ref: Ref, wrong: int) -> list[Ref]:
+        """A path from a source to ``ref`` that ends in one of the ``wrong`` states."""
+        path: list[Ref] = [ref]
+        while isinstance(ref, int) and self.nodes[ref].inputs:
+            before = rule.automaton.retreat(wrong, self.letters[ref])
+            ref = next(r for r in self.nodes[ref].inputs if masks[r] & before)
+            wrong = masks[ref] & before
+            path.append(ref)
+        return path[::-1]
+
+    def _violation(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
+        """The rule broken at a node (None for the output) by a path, or by the lack of one."""
+        end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
+        words = " ".join(self.letters[ref].role for ref in path if isinstance(ref, int))
+        pattern = rule.automaton.pattern
+        asked = f"path from {rule.source} to {rule.place}"
+        asked += "" if pattern == ".*" else f" that reads {pattern}"
+        found, expected = {
+            "every": (words, pattern),
+            "some": (f"no path from {rule.source}", f"a {asked}"),
+            "none": (words, f"no {asked}"),
+        }[rule.quantifier]
+        return Violation(rule.name, _names(self.genome, [*path, end]), found, expected)
+
+
+def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:
+    return tuple(f"{ref}:{genome.nodes[ref].op}" if isinstance(ref, int) else ref for ref in path)
+
+
+def _typed(genome: Genome, problem: Problem) -> Violation:
+    """A problem of types as a violation, with a path from a stream along first operands."""
+    path = [] if problem.node is None else _first_operands(genome, problem.node)
+    return Violation(problem.rule, _names(genome, path), problem.found, problem.expected)
+
+
+def _first_operands(genome: Genome, ref: Ref) -> list[Ref]:
+    """The path that leads to a node along first operands."""
+    path = [ref]
+    while isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
+        path.append(genome.nodes[path[-1]].inputs[0])
+    return path[::-1]

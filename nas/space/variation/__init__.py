@@ -1,0 +1,160 @@
+"""Variation: sampling, mutation and crossover of genomes, legal by construction.
+
+Pure functions of genomes, the space, the policy and a random generator. The validator is not
+asked: structure is grown from the policy's own automata (``grammar``), types decide the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from nas.common.errors import SpaceError
+from nas.genome import Genome
+from nas.genome.algebra import is_constant
+from nas.genome.types import infer
+from nas.space import SearchSpace
+from nas.space.validation import Policy
+from nas.space.variation import projecting
+from nas.space.variation.draft import Draft
+from nas.space.variation.grammar import Grammar
+from nas.space.variation.growing import grow, pick
+from nas.space.variation.mutation import GRAPH_OPERATORS, graft
+
+TRIES: Final = 50
+PROJECT: Final = 0.3  # how often a mutation changes the projections rather than the graph
+PLACE: Final = 0.05  # how often it changes the placement, where the space has several
+SEE: Final = 0.05  # how often it changes what may be seen, where the space has choices
+
+
+class Variation:
+    """The operators of a space under a policy.
+
+    Args:
+        is_causal: whether what they make must see no later token, as it must in a space that says
+            ``causal: true``.
+
+    Raises:
+        SpaceError: no genome of the space obeys the policy, or none of those is causal.
+    """
+
+    def __init__(self, space: SearchSpace, policy: Policy, is_causal: bool = False) -> None:
+        self.space = space.model_copy(update={"causal": True}) if is_causal else space
+        self.grammar = Grammar(self.space, policy)
+
+    def sample(self, rng: np.random.Generator) -> Genome:
+        """A genome of the space, from the smallest to the largest it allows."""
+        least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
+        for _ in range(TRIES):
+            draft, budget = Draft(self.grammar), int(rng.integers(least, most + 1))
+            grow(draft, self.grammar.start, budget, self.space, rng)
+            projections, placement = projecting.draw(self.space, rng), self._placement(rng)
+            visibility = projecting.draw_visibility(self.space, rng)
+            genome = self._fitted(draft.genome(projections, placement, visibility), rng)
+            if genome is not None:
+                return genome
+        raise SpaceError(
+            f"space {self.space.name}: {TRIES} graphs were drawn and its projections fit none; "
+            "expected choices with which some stream's heads and widths agree."
+        )
+
+    def mutate(
+        self, genome: Genome, rng: np.random.Generator, strength: int = 1
+    ) -> tuple[Genome, str]:
+        """A genome ``strength`` changes away, and the names of the operators that made them.
+
+        Where no operator applies, a fresh sample.
+        """
+        child, names = genome, []
+        for _ in range(strength):
+            changed = self._mutate_once(child, rng)
+            if changed is None:
+                return self.sample(rng), "sample"
+            child, name = changed
+            names.append(name)
+        return child, "+".join(names)
+
+    def crossover(self, a: Genome, b: Genome, rng: np.random.Generator) -> tuple[Genome, str]:
+        """``a`` with a subgraph of ``b`` in one place, and projections from both."""
+        placement = a.placement if rng.random() < 0.5 else b.placement
+        mixed = projecting.mix(a.projections, b.projections, rng)
+        grafted = self._graft(a, b, rng)
+        seen = b.visibility if self.space.visibility and rng.random() < 0.5 else a.visibility
+        for graph, name in ((grafted, "crossover"), (a, "crossover_projections")):
+            if graph is not None:
+                drawn = replace(graph, projections=mixed, placement=placement, visibility=seen)
+                child = self._fitted(drawn, rng)
+                if child is not None:
+                    return child, name
+        if self._sees_ahead(a):
+            return self.sample(rng), "sample"
+        return a, "crossover_projections"
+
+    def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
+        """One change of the kind drawn, or of the graph where that kind has nothing to offer."""
+        for kind in (self._kind(rng.random()), "graph"):
+            for _ in range(TRIES):
+                name, child = self._propose(kind, genome, rng)
+                fitted = None if child is None else self._fitted(child, rng)
+                if fitted is not None and fitted != genome:
+                    return fitted, name
+        return None
+
+    def _kind(self, mark: float) -> str:
+        """What a mutation changes, by a number drawn between 0 and 1."""
+        if mark < PROJECT:
+            return "place" if mark < PLACE else "project"
+        return "see" if self.space.visibility and mark < PROJECT + SEE else "graph"
+
+    def _propose(
+        self, kind: str, genome: Genome, rng: np.random.Generator
+    ) -> tuple[str, Genome | None]:
+        if kind == "place":
+            return kind, replace(genome, placement=self._placement(rng))
+        if kind == "see":
+            seen = projecting.draw_visibility(self.space, rng)
+            return kind, replace(genome, visibility=seen)
+        if kind == "project":
+            changed = projecting.change(genome.projections, self.space, rng)
+            child = replace(genome, projections=changed)
+            return kind, None if infer(child).problems else child
+        name = pick(list(GRAPH_OPERATORS), rng)
+        draft = GRAPH_OPERATORS[name](Draft.of(genome, self.grammar), self.space, rng)
+        around = genome.projections, genome.placement, genome.visibility
+        return name, None if draft is None else draft.genome(*around)
+
+    def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
+        """``a`` with one edge reading a copy of a node of ``b`` and its ancestors."""
+        host, donor = Draft.of(a, self.grammar), Draft.of(b, self.grammar)
+        goals = host.goals()
+        edges = host.edges()
+        for choice in rng.permutation(len(edges)):
+            reader, slot = edges[choice]
+            goal = host.edge_goal(reader, slot, goals)
+            fitting = [i for i in range(len(donor.vertices)) if donor.fits(i, goal)]
+            if fitting:
+                at = pick(fitting, rng)
+                grafted = graft(host, donor, (reader, slot), at)
+                return grafted.genome(a.projections, a.placement, a.visibility)
+        return None
+
+    def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
+        """The genome with projections that fit it; None where it is too large or nothing fits.
+
+        What is zero for all tokens obeys a policy, and is worth no training.
+        """
+        is_large = len(genome.nodes) > self.space.nodes.max
+        if is_large or self._sees_ahead(genome) or is_constant(genome):
+            return None
+        return projecting.fit(genome, self.space, rng)
+
+    def _sees_ahead(self, genome: Genome) -> bool:
+        """Whether a node sees later tokens where none may: one that a given parent brought."""
+        if not self.space.causal:
+            return False
+        return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)
+
+    def _placement(self, rng: np.random.Generator) -> str:
+        return pick(self.space.placement, rng)

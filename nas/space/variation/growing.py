@@ -1,0 +1,115 @@
+"""Grow subgraphs towards a goal, and draw parameters: where all new structure comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import numpy as np
+
+from nas.genome import ParamValue, Ref
+from nas.genome.primitives import get
+from nas.genome.primitives.base import STREAM_OF_PORT, Role
+from nas.space import SearchSpace
+from nas.space.variation.draft import Draft
+from nas.space.variation.grammar import Goal, Production
+
+T = TypeVar("T")
+
+# How often a role is tried where several may stand; within a role primitives are alike.
+ROLE_WEIGHTS: Final = {
+    Role.SCORE: 4.0,
+    Role.NORMALIZE: 4.0,
+    Role.AGGREGATE: 3.0,
+    Role.TRANSFORM: 2.0,
+    Role.ADJUST: 1.0,
+    Role.GATE: 1.0,
+    Role.POSITION: 1.0,
+}
+# A port prefers the stream of its name: "query" reads q three times as often as k or v.
+PREFERENCE: Final = 3.0
+STOP: Final = 0.65  # how often a token goal ends in a stream where one may stand
+DRAWS: Final = 20  # of parameters, before all combinations are looked at
+REUSE: Final = 0.2  # how often a goal is met by a node that is there already
+
+
+def grow(
+    draft: Draft,
+    goal: Goal,
+    budget: int,
+    space: SearchSpace,
+    rng: np.random.Generator,
+    port: str = "",
+) -> Ref:
+    """Meet a goal with at most ``budget`` new nodes; returns the stream or node that meets it.
+
+    The budget must be at least the goal's size.
+    """
+    existing = [i for i in range(len(draft.vertices)) if draft.fits(i, goal)]
+    if existing and rng.random() < REUSE:
+        return int(rng.choice(existing))
+    leaves = draft.grammar.leaves(goal)
+    ways = [p for p in draft.grammar.productions(goal) if p.size <= budget]
+    if leaves and (not ways or rng.random() < STOP):
+        weights = [PREFERENCE if STREAM_OF_PORT.get(port) == s else 1.0 for s in leaves]
+        return leaves[choose(weights, rng)]
+    return _grow_node(draft, pick_production(ways, rng), budget, space, rng)
+
+
+def _grow_node(
+    draft: Draft, production: Production, budget: int, space: SearchSpace, rng: np.random.Generator
+) -> int:
+    slack = budget - production.size
+    inputs: list[Ref] = []
+    ports = production.reading.signature.inputs
+    for number, (port, goal) in enumerate(zip(ports, production.goals, strict=True)):
+        is_last = number == len(ports) - 1
+        extra = slack if is_last else int(rng.integers(slack + 1))
+        before = len(draft.vertices)
+        least = draft.grammar.size(goal)
+        inputs.append(grow(draft, goal, least + extra, space, rng, port.name))
+        slack -= max(0, len(draft.vertices) - before - least)
+    return draft.add(production.reading, inputs, draw_params(production.reading.op, space, rng))
+
+
+def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
+    """Draw a role by its weight, then one of its primitives, then one of its readings."""
+    roles = sorted({p.reading.signature.role for p in ways})
+    role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
+    ops = sorted({p.reading.op for p in ways if p.reading.signature.role is role})
+    op = pick(ops, rng)
+    return pick([p for p in ways if p.reading.op == op and p.reading.signature.role is role], rng)
+
+
+def draw_params(
+    op: str, space: SearchSpace, rng: np.random.Generator
+) -> tuple[tuple[str, ParamValue], ...]:
+    """Parameters drawn from the combinations of the space's choices that it allows."""
+    defaults = get(op).defaults()
+    choices = {name: space.param_choices(op, name) for name in defaults}
+    for _ in range(DRAWS):
+        drawn = {name: pick(own, rng) for name, own in choices.items()}
+        if space.allows(op, drawn):
+            return changed(op, drawn)
+    return changed(op, pick(list(space.combinations(op)), rng))
+
+
+def changed(op: str, params: dict[str, ParamValue]) -> tuple[tuple[str, ParamValue], ...]:
+    """The parameters that are not the primitive's defaults, as a node holds them."""
+    defaults = get(op).defaults()
+    return tuple(sorted((k, v) for k, v in params.items() if v != defaults[k]))
+
+
+def pick(items: Sequence[T], rng: np.random.Generator) -> T:
+    """One of several that are alike."""
+    return items[int(rng.integers(len(items)))]
+
+
+def choose(weights: list[float], rng: np.random.Generator) -> int:
+    """An index drawn in proportion to its weight."""
+    mark = rng.random() * sum(weights)
+    for index, weight in enumerate(weights):
+        mark -= weight
+        if mark < 0:
+            return index
+    return len(weights) - 1

@@ -1,0 +1,90 @@
+"""Draw, change and fit what is around a graph: projections, and what may be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import numpy as np
+
+from nas.genome import FLAGS, LABELS, Genome, Projections, Visibility
+from nas.genome.types import infer
+from nas.space import SearchSpace
+from nas.space.variation.growing import pick
+
+FIELDS = (*FLAGS, *LABELS)
+
+
+def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
+    """Projections with every field drawn from the space's choices."""
+    return Projections(**{name: pick(space.choices(name), rng) for name in FIELDS})
+
+
+def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
+    """Every field drawn from the space's choices; where it has none, nothing is drawn."""
+    if not space.visibility:
+        return Visibility()
+    names = (f.name for f in fields(Visibility))
+    return Visibility(**{name: pick(space.visibility_choices(name), rng) for name in names})
+
+
+def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
+    """The same projections with one field changed; unchanged where the space has no choice."""
+    open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
+    if not open_fields:
+        return projections
+    name = pick(open_fields, rng)
+    others = [c for c in space.choices(name) if c != getattr(projections, name)]
+    return replace(projections, **{name: pick(others, rng)})
+
+
+def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections:
+    """Each field from one parent or the other."""
+    return Projections(**{n: getattr(a if rng.random() < 0.5 else b, n) for n in FIELDS})
+
+
+def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
+    """The genome with the fewest fields of its projections changed so that it type-checks.
+
+    One change is tried before two; None where no choice of the space within two changes will do.
+    """
+    for projections in _nearest(_inside(genome.projections, space), space, rng):
+        fitted = replace(genome, projections=projections)
+        if not infer(fitted).problems:
+            return fitted
+    return None
+
+
+def _nearest(
+    first: Projections, space: SearchSpace, rng: np.random.Generator
+) -> Iterator[Projections]:
+    """These projections, then those one change away, then those two away."""
+    yield first
+    singles = _changes(first, space, rng)
+    yield from singles
+    for once in singles:
+        yield from _changes(once, space, rng)
+
+
+def _inside(projections: Projections, space: SearchSpace) -> Projections:
+    """The same projections, with a choice of the space where a field has another value.
+
+    A canonical genome has no projection for a stream that nobody read; now somebody may.
+    """
+    outside = {
+        n: space.choices(n) for n in FIELDS if getattr(projections, n) not in space.choices(n)
+    }
+    return replace(projections, **{name: choices[0] for name, choices in outside.items()})
+
+
+def _changes(
+    projections: Projections, space: SearchSpace, rng: np.random.Generator
+) -> list[Projections]:
+    """Every projection one change away, in random order."""
+    found = [
+        replace(projections, **{name: choice})
+        for name in FIELDS
+        for choice in space.choices(name)
+        if choice != getattr(projections, name)
+    ]
+    return [found[i] for i in rng.permutation(len(found))]

@@ -1,0 +1,81 @@
+"""Copies of space, policy and task in a run's folder, and how they become objects again.
+
+A new run works from its frozen copies too, so that one that is resumed cannot differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from nas.common.config import M, dump_yaml, parse_model, parse_yaml
+from nas.common.errors import RunError
+from nas.space.validation import load_policy
+from nas.store.records import Document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pydantic
+
+    from nas.space import SearchSpace
+    from nas.tasks.base import Data, Task
+
+
+def frozen(name: str, model: pydantic.BaseModel) -> Document:
+    """A space or policy as a run keeps it, defaults written out: they may change one day."""
+    return Document.of(name, dump_yaml(model.model_dump(mode="json", by_alias=True)))
+
+
+def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
+    """Space and policy as a run keeps them."""
+    policy = load_policy(space.policy)
+    return frozen(space.name, space), frozen(policy.name, policy.file)
+
+
+def from_text(document: Document, model: type[M]) -> M:
+    """What ``frozen`` wrote.
+
+    Raises:
+        ConfigError: this version of nas reads it differently; names the place.
+    """
+    where = f"the run's copy of {document.name}"
+    return parse_model(parse_yaml(document.text, where), model, where)
+
+
+def frozen_task(task: Task, data: Data) -> Document:
+    """A task as a run keeps it, with a fingerprint of recipe and data, these by content."""
+    text = dump_yaml(task.to_dict())
+    digest = hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
+    return Document(task.name, text, digest)
+
+
+def thawed_task(document: Document, data: str | None = None) -> Task:
+    """What ``frozen_task`` wrote; with ``data``, its data come from there.
+
+    Raises:
+        ConfigError: this version of nas reads it differently; names the place.
+    """
+    from nas.tasks import parse_task
+
+    where = f"the run's copy of {document.name}"
+    fields = parse_yaml(document.text, where)
+    return parse_task(fields if data is None else {**fields, "data": data}, where)
+
+
+def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
+    """The data of a run's thawed task, which must be those that the run was begun with.
+
+    Raises:
+        RunError: data or recipe have changed.
+    """
+    data = task.load()
+    found = frozen_task(task, data).fingerprint
+    if found != document.fingerprint:
+        raise RunError(
+            f"{folder}: task {task.name!r} with the data {data.name} now has the fingerprint "
+            f"{found}, but the run was begun with {document.fingerprint}: data or recipe have "
+            "changed, and results would not be comparable. Restore them, say where the data are "
+            "now, or start a new run."
+        )
+    return data

@@ -1,0 +1,146 @@
+"""SOURCE strings: what a person types to name a genome.
+
+mha                     a named mechanism
+qana:hidden=8,qk_dim=1/4    one with other parameters, projections, placement or window
+path/to/genome.json     a genome file, JSON or YAML
+path/to/champion.py     a file that `nas export` wrote, which holds its genome
+latest/best             a member of a run: RUN/ID, with RUN a name, a path or "latest" and ID
+                        the beginning of a digest, or best, knee, cheapest
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nas.common.config import near, parse_yaml, read_document
+from nas.common.errors import GenomeError
+from nas.genome import Genome, Projections, Visibility
+from nas.genome.canonical import digest
+from nas.genome.exported import genome_of_export
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import check_vocabulary, get
+from nas.store import RUNS, find_proposal, find_run, open_run, split_member
+from nas.store.frozen import thawed_task
+
+if TYPE_CHECKING:
+    from nas.tasks import Task
+
+EXPORTED: Final = ".py"
+SUFFIXES: Final = {".json", ".yaml", ".yml", EXPORTED}
+_GROUPS: Final = {f.name: "proj_config" for f in fields(Projections)} | {
+    f.name: "visibility" for f in fields(Visibility)
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A genome and where it came from.
+
+    Attributes:
+        text: the string as typed.
+        run: the run's folder, for RUN/ID.
+        digest: the member's digest in that run.
+    """
+
+    text: str
+    genome: Genome
+    run: Path | None = None
+    digest: str | None = None
+
+    @property
+    def name(self) -> str:
+        """A short name: the mechanism's, the file's stem, or the member's digest."""
+        if self.digest is not None:
+            return self.digest[:8]
+        return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
+
+    def task(self) -> Task | None:
+        """The task of its run, if it is a member of one."""
+        if self.run is None:
+            return None
+        with open_run(self.run) as run:
+            return thawed_task(run.setup.task)
+
+
+def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
+    """Find what a SOURCE string names; a genome is its own source.
+
+    Raises:
+        GenomeError, ConfigError: a file cannot be read, or holds no genome of known primitives.
+        RunError: there is no such run or member.
+    """
+    if isinstance(source, Genome):
+        return Source(digest(source), source)
+    text = str(source)
+    name, colon, changes = text.partition(":")
+    if name in MECHANISMS:
+        genome = MECHANISMS[name].genome
+        return Source(text, _changed(genome, changes, text) if colon else genome)
+    if _is_file(text):
+        path = Path(text)
+        if path.exists() and not path.is_file():
+            raise GenomeError(f"{text}: is no regular file; expected a genome's.")
+        if path.suffix == EXPORTED:
+            genome = genome_of_export(path)
+        else:
+            genome = Genome.from_dict(read_document(path), text)
+        return Source(text, check_vocabulary(genome, text))
+    if "/" in text and "=" not in changes:
+        return _member(text, runs)
+    known = sorted(MECHANISMS)
+    raise GenomeError(
+        f"{text!r} is no mechanism{near(text, known)}, no genome file and no RUN/ID; "
+        f"`nas mechanisms` lists the mechanisms, `nas runs` the runs.{MECHANISMS.complaints()}"
+    )
+
+
+def _changed(genome: Genome, changes: str, text: str) -> Genome:
+    """The genome with fields set: "name=value", with commas between several.
+
+    A name is a parameter of its nodes (set on each that has it), a field of its projections or of
+    its visibility, or the placement.
+    """
+    data = genome.to_dict()
+    for change in changes.split(","):
+        name, equals, value = (part.strip() for part in change.partition("="))
+        if not equals:
+            raise GenomeError(f"{text}: {change!r} is no change; expected NAME=VALUE, ...")
+        holders = [node for node in data["graph_def"] if name in get(node["op"]).parameters]
+        for node in holders:
+            node.setdefault("params", {})[name] = parse_yaml(value, text)
+        group = _GROUPS.get(name)
+        if group is not None:
+            data.setdefault(group, {})[name] = parse_yaml(value, text)
+        elif name == "placement":
+            data[name] = value
+        elif not holders:
+            known = sorted({p for n in genome.nodes for p in get(n.op).parameters} | {*_GROUPS})
+            raise GenomeError(
+                f"{text}: there is no {name!r} to change{near(name, known)}; expected placement or "
+                f"one of {', '.join(known)}."
+            )
+    return check_vocabulary(Genome.from_dict(data, text), text)
+
+
+def load_genome(source: str | Path | Genome, runs: str | Path = RUNS) -> Genome:
+    """The genome that a SOURCE string names; see the module docstring and ``resolve``."""
+    return resolve(source, Path(runs)).genome
+
+
+def _member(text: str, runs: Path) -> Source:
+    run_name, member = split_member(text)
+    folder = find_run(run_name, runs)
+    with open_run(folder) as run:
+        proposal = find_proposal(run, member)
+    return Source(text, check_vocabulary(proposal.genome, text), folder, proposal.digest)
+
+
+def _is_file(text: str) -> bool:
+    """Whether the text is a genome file's path; a path with such a suffix is, there or not."""
+    path = Path(text)
+    try:
+        return path.suffix in SUFFIXES or path.is_file()
+    except (OSError, ValueError):
+        return False

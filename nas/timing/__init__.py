@@ -1,5 +1,0 @@
-"""Predicted time: ``calibrate`` measures this hardware's units, predictions add them up."""
-
-from nas.timing.calibration import Calibration, calibrate, decode_ms, predict_ms
-
-__all__ = ["Calibration", "calibrate", "decode_ms", "predict_ms"]

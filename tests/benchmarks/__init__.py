@@ -1,1 +1,0 @@
-"""The performance harness: ``python -m tests.benchmarks``; see ``__main__.py``."""

@@ -1,0 +1,122 @@
+"""The encoding reaches the whole space, budgets hold, and every peer finds something."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.peers.comparing import (
+    OURS,
+    PEERS,
+    compare,
+    draw,
+    hypervolume,
+    is_installed,
+    run,
+    search_of,
+    summary,
+)
+from benchmarks.peers.problem import (
+    SPACES,
+    Problem,
+    SpentError,
+    bench,
+    genome_of,
+    make_bench,
+)
+from benchmarks.peers.synthetic import Landscape
+from nas.costs import Setting
+from nas.genome import FLAGS
+from nas.space import load_space
+from nas.space.variation import Variation
+from nas.space.variation.enumerating import enumerate_space
+from nas.tasks import load_task
+
+MHA = {
+    "normaliser": "softmax", "left": "q", "right": "k", "extra": "none", "edges": "left",
+    "second": "none", "second_edge": "value", **dict.fromkeys(FLAGS, "yes"),
+}  # fmt: skip
+
+
+def test_the_encoding_reaches_what_variation_makes():
+    assert len(bench().mechanisms) == 932
+    operators, rng = Variation(bench().space, bench().policy), np.random.default_rng(0)
+    genome = operators.sample(rng)
+    for number in range(300):
+        genome = operators.sample(rng) if number % 3 else operators.mutate(genome, rng)[0]
+        assert bench().judge.look(genome).key in bench().mechanisms
+
+
+@pytest.mark.slow  # the enumeration takes a minute
+@pytest.mark.parametrize("name", SPACES)
+def test_the_encoding_reaches_every_mechanism_and_no_other(name):
+    space = load_space(name)
+    task = load_task(space.task.name, overrides=space.task.overrides)
+    own = make_bench(space, Setting(task.sizes, task.qkv_bias, task.is_causal, {}))
+    found = enumerate_space(space, own.policy, task.sizes, is_causal=task.is_causal)
+    assert {key for key, _ in found} == set(own.mechanisms)
+
+
+def test_an_assignment_means_what_it_says():
+    genome = genome_of({**MHA, "left": "v", "extra": "rope", "edges": "left+value"})
+    assert genome.to_dict()["graph_def"] == [
+        {"op": "rope", "inputs": ["v"]},
+        {"op": "scaled_dot_product", "inputs": [0, "k"]},
+        {"op": "softmax", "inputs": [1]},
+        {"op": "weighted_sum", "inputs": [2, 0]},
+    ]
+    assert bench().decode(MHA) in bench().mechanisms
+
+
+def test_a_repeat_costs_and_tells_another_training_what_is_illegal_costs_nothing():
+    problem = Problem(Landscape(0), budget=2)
+    first, second = problem.train(MHA), problem.train(MHA)
+    assert first is not None
+    assert second is not None
+    assert first[0] != second[0]
+    assert problem.train({**MHA, "extra": "output_gate"}) is None
+    assert problem.left == 0
+    with pytest.raises(SpentError):
+        problem.train(MHA)
+    assert problem.reported() == [bench().decode(MHA)]
+    spared = Problem(Landscape(0), budget=2, is_free=True)
+    assert spared.train(MHA) == spared.train(MHA) == first
+    assert spared.left == 1
+
+
+def test_who_asks_for_nothing_legal_is_stopped():
+    def stuck(problem, seed):
+        while True:
+            problem.train({**MHA, "extra": "output_gate"})
+
+    assert run(stuck, Landscape(0), 1, 0).history == []
+
+
+@pytest.mark.parametrize("name", ["nsga2", "nsga2-plain", "random"])
+def test_ours_spend_the_budget(name):
+    problem = run(OURS[name], Landscape(1), 24, 1)
+    assert len(problem.history) == 24
+    assert hypervolume(problem) > 0
+
+
+def test_a_comparison_has_the_form_that_is_published(tmp_path):
+    chosen, record = ["nsga2", "random"], tmp_path / "searches.jsonl"
+    searches = compare(Landscape, chosen, range(2), [12, 13], record=record)
+    searches = compare(Landscape, chosen, range(3), [12, 13], record=record)  # two are known
+    assert len(record.read_text().splitlines()) == len(searches) == 6
+    draw(searches, tmp_path / "curves.png")
+    found = summary(searches, [13])["budgets"]["13"]
+    assert set(found) == set(chosen)
+    assert set(found["random"]) == {"hypervolume", "error", "p_against_nsga2"}
+    assert found["nsga2"]["p_against_nsga2"] == 1.0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("peer", PEERS)
+def test_a_peer_spends_the_budget_and_its_seed_decides(peer):
+    if not is_installed(peer):
+        pytest.skip(f"{PEERS[peer][0]} is not installed; the extra peers brings it")
+    first, second = (run(search_of(peer), Landscape(1), 26, 1) for _ in range(2))
+    assert len(first.history) == 26
+    assert first.history == second.history
+    assert hypervolume(first) > 0

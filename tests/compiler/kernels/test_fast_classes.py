@@ -1,0 +1,41 @@
+"""Fast forms of primitives: the same parameters, values and gradients as the form to read."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from nas.compiler.kernels import fast_class
+from nas.genome.primitives import Sizes
+from nas.testing.cases import Case, Inputs, build, call, causal, draw, padding
+from tests.contracts.test_primitives import CASES
+from tests.tensors import check_same, with_gradients
+
+FAST = [case for case in CASES if fast_class(case.primitive.module) is not case.primitive.module]
+LONG = Sizes(dim=12, heads=3, width=4, tokens=80)  # long enough for pieces and Newton's steps
+
+
+def test_every_fast_form_has_a_case() -> None:
+    names = {case.primitive.name for case in FAST}
+    scores = {"additive_attention_score", "neural_attention", "neural_attention_authors", "qana"}
+    weights = {"softmax", "topk_softmax", "topk_filter", "sparsemax", "entmax15"}
+    assert names == scores | weights
+    assert fast_class(nn.Linear) is nn.Linear
+
+
+@pytest.mark.parametrize("case", FAST, ids=str)
+@pytest.mark.parametrize("mask", [None, causal(80), padding(80)], ids=["all", "causal", "padding"])
+def test_a_fast_form_is_the_form_to_read(case: Case, mask: torch.Tensor | None) -> None:
+    (signature,) = case.primitive.signatures
+    plain = build(case, LONG)
+    fast = build(case, LONG)
+    fast.__class__ = fast_class(case.primitive.module)
+    fast.load_state_dict(plain.state_dict())
+    given = draw(signature, LONG, mask)
+    results = []
+    for module in (plain, fast):
+        leaves = [t.clone().requires_grad_() for t in given.tensors()]
+        out = call(module, case, Inputs(leaves[:-1], leaves[-1], mask))
+        results.append(with_gradients(out, [*leaves, *module.parameters()]))
+    check_same(*results)

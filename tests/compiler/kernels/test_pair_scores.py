@@ -1,0 +1,253 @@
+"""What goes piece by piece, scores by a network and sparse weights: equal to plain operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from nas.compiler.kernels import fast_class
+from nas.compiler.kernels.normalisers import Threshold, fast_threshold_weights
+from nas.compiler.kernels.pair_scores import fast_sum_layers, fast_sum_units, sum_pairs
+from nas.compiler.kernels.pieces import PIECE
+from nas.genome.primitives.hidden_units import activate, split_linear, sum_units
+from nas.genome.primitives.neural_attention_authors import sum_layers
+from nas.genome.primitives.qana import Qana
+from nas.genome.primitives.threshold import threshold_weights
+from tests.tensors import ACTIVATIONS
+
+BATCH, HEADS, QUERIES, KEYS = 2, 3, 4, 7
+FORCE = "nas.compiler.kernels.pair_scores.goes_by_pieces"
+
+
+def network(bias: Tensor, keys: Tensor, rows: Tensor, out: Tensor, shift: Tensor) -> Tensor:
+    """QANA's units, plainly."""
+    inner = torch.einsum("bhqmw,bhkw->bhqmk", rows, keys) + bias.unsqueeze(-1)
+    return torch.einsum("bhqm,bhqmk->bhqk", out, F.silu(inner)) + shift
+
+
+def units(activation: str) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    return lambda *own: fast_sum_units(*own, activation), lambda *own: sum_units(*own, activation)
+
+
+# By kind of score its form in pieces, its plain form and its operands' shapes after (b, h); those
+# without a query or a key are shared.
+QK = ("q", 3), ("k", 3)
+KINDS: dict[str, tuple[Any, Any, tuple[tuple[Any, ...], ...]]] = {
+    "network": (
+        lambda *own: sum_pairs(*own, "silu"),
+        network,
+        (("q", 3), ("k", 2), ("q", 3, 2), ("q", 3), ("q", 1)),
+    ),
+    "layers": (fast_sum_layers, sum_layers, (*QK, (2, 3), (2,), (1, 2), (1,))),
+    "units_per_head": (*units("gelu"), (*QK, (HEADS, 3), (HEADS,))),
+} | {name: (*units(name), (*QK, (3,), ())) for name in ACTIVATIONS}
+SPARSE = {
+    f"power_{power}": (
+        lambda z, power=power: Threshold.apply(z, power),
+        lambda z, power=power: threshold_weights(z, None, power),
+        (("q", KEYS),),
+    )
+    for power in (1, 2)
+}
+NETWORKS = pytest.mark.parametrize("kind", list(KINDS))
+KINDS |= SPARSE
+EVERY = pytest.mark.parametrize("kind", KINDS)
+LENGTHS = {"q": (BATCH, HEADS, QUERIES), "k": (BATCH, HEADS, KEYS)}
+
+
+@pytest.fixture(autouse=True)
+def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FORCE, lambda *given: True)
+
+
+def operands(kind: str, **options: Any) -> list[Tensor]:
+    torch.manual_seed(0)
+    shapes = [(*LENGTHS[s[0]], *s[1:]) if s and s[0] in LENGTHS else s for s in KINDS[kind][2]]
+    drawn = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    return [t.to(**options).requires_grad_() for t in drawn]
+
+
+@EVERY
+@pytest.mark.parametrize("limit", [1, KEYS, 2 * KEYS, 2 * QUERIES * KEYS, 10**6])
+@pytest.mark.parametrize("gradient", ["expanded", "transposed"])
+def test_pieces_are_the_plain_form_with_its_gradients(
+    kind: str, limit: int, gradient: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PIECE, "cpu", limit)
+    own = operands(kind)
+    above = {
+        "expanded": torch.ones((), dtype=torch.float64).expand(BATCH, HEADS, QUERIES, KEYS),
+        "transposed": torch.randn(BATCH, HEADS, KEYS, QUERIES, dtype=torch.float64).mT,
+    }[gradient]
+    results = [
+        [out := form(*own), *torch.autograd.grad(out, own, above)] for form in KINDS[kind][:2]
+    ]
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_the_plain_forms_are_the_equations_pair_by_pair() -> None:
+    left, right, second, bias, third, shift = operands("layers")
+    layers = sum_layers(left, right, second, bias, third, shift)
+    hidden = [F.relu(left[:, :, 1] + right[:, :, j]) for j in range(KEYS)]
+    expected = [F.relu(h @ second.T + bias) @ third[0] + shift for h in hidden]
+    torch.testing.assert_close(layers[:, :, 1], torch.stack(expected, -1))
+    for activation in ACTIVATIONS:
+        left, right, weight, shift = operands("units_per_head")
+        active = activate(left.unsqueeze(3) + right.unsqueeze(2), activation)
+        sums = (active * weight[:, None, None]).sum(-1) + shift.view(-1, 1, 1)
+        torch.testing.assert_close(sum_units(left, right, weight, shift, activation), sums)
+
+
+def test_split_linear_gives_every_head_its_own_map() -> None:
+    x, weight, bias = torch.randn(2, 3, 4, 5), torch.randn(3, 2, 5), torch.randn(3, 2)
+    one_by_one = [F.linear(x[:, h], weight[h], bias[h]) for h in range(3)]
+    torch.testing.assert_close(split_linear(x, weight, bias), torch.stack(one_by_one, 1))
+
+
+@EVERY
+def test_second_derivatives_are_refused(kind: str) -> None:
+    own = operands(kind)
+    (slope,) = torch.autograd.grad(KINDS[kind][0](*own).square().sum(), own[:1], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
+
+
+@NETWORKS
+@pytest.mark.parametrize("autocast", [False, True])
+def test_sums_of_16_bit_units_are_rounded_once(kind: str, autocast: bool) -> None:
+    short = operands(kind, dtype=torch.bfloat16)
+    exact = [t.detach().double().requires_grad_() for t in short]
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        scores = KINDS[kind][0](*short)
+    assert scores.dtype == torch.bfloat16
+    scores.sum().backward()
+    expected = KINDS[kind][1](*exact)
+    expected.sum().backward()
+    torch.testing.assert_close(scores, expected.bfloat16(), rtol=2**-7, atol=1e-5)
+    for ours, theirs in zip(short, exact, strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad.bfloat16(), rtol=2**-6, atol=1e-5)
+
+
+@NETWORKS
+def test_no_plane_of_pairs_is_remembered(kind: str) -> None:
+    sizes: list[int] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        KINDS[kind][0](*operands(kind, dtype=torch.float64))
+    assert max(sizes) < BATCH * HEADS * QUERIES * KEYS
+
+
+@NETWORKS
+def test_pieces_run_as_many_multiply_adds_as_are_charged(kind: str) -> None:
+    own = [t.detach() for t in operands(kind)]
+    counts = []
+    for form in KINDS[kind][:2]:
+        addcmul = {torch.ops.aten.addcmul: _addcmul, torch.ops.aten.addcmul_: _addcmul}
+        with FlopCounterMode(display=False, custom_mapping=addcmul) as counter:
+            form(*own)
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] > 0
+
+
+def _addcmul(*shapes: Any, out_shape: Any = None, **rest: Any) -> int:
+    return 2 * math.prod(out_shape)
+
+
+@EVERY
+def test_no_sequences_are_no_fault(kind: str) -> None:
+    own = [t[:0].detach().requires_grad_() if t.dim() > 3 else t for t in operands(kind)]
+    found = KINDS[kind][0](*own)
+    assert found.shape == (0, HEADS, QUERIES, KEYS)
+    gradients = torch.autograd.grad(found.sum(), own)
+    assert [g.shape for g in gradients] == [t.shape for t in own]
+
+
+# --- who takes which
+
+
+def way(form: Callable[..., Tensor], *own: Any) -> str:
+    result = form(*own)
+    nodes, found = [result.grad_fn], "planes"
+    while nodes:
+        node = nodes.pop()
+        if node is not None:
+            found = "pieces" if "Sums" in node.name() else found
+            nodes += [above for above, _ in node.next_functions]
+    return found
+
+
+def test_units_and_layers_go_by_pieces_where_pairs_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    few, many = (torch.randn(1, 1, n, 4, requires_grad=True) for n in (65, 400))
+    unit, layer = (torch.randn(4), torch.zeros(())), [t.float() for t in operands("layers")[2:]]
+    layer[0] = torch.randn(2, 4)
+    for x, expected in ((few, "planes"), (many, "pieces"), (many.bfloat16(), "planes")):
+        assert way(fast_sum_units, x, x, *(t.to(x) for t in unit), "gelu") == expected
+        assert way(fast_sum_layers, x, x, *(t.to(x) for t in layer)) == expected
+    assert way(fast_sum_units, many, many, *unit, "tanh") == "planes"
+    large = torch.randn(1, 1, 4200, 4, requires_grad=True)
+    assert way(fast_sum_units, large, large, *unit, "tanh") == "pieces"
+
+
+def test_qana_goes_by_pieces_where_pairs_are_many_and_keys_narrow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    for (heads, tokens, width), expected in {
+        (8, 65, 8): "planes",
+        (64, 65, 8): "pieces",
+        (8, 300, 8): "pieces",
+        (64, 65, 32): "planes",
+    }.items():
+        torch.manual_seed(0)
+        module = fast_class(Qana)(8, heads, width, width, init="random", gate="warmup", warmup=4)
+        plain = Qana(8, heads, width, width, init="random", gate="warmup", warmup=4)
+        plain.load_state_dict(module.state_dict())
+        key, x = torch.randn(1, heads, tokens, width), torch.randn(1, tokens, 8)
+        assert way(module, key, key, x) == expected
+        plain(key, key, x)
+        torch.testing.assert_close(module(key, key, x), plain(key, key, x), rtol=1e-3, atol=1e-4)
+        assert module.passes == plain.passes == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "shapes", "call"),
+    [
+        (units("gelu")[0], ((8, 4, 65, 4), (8, 4, 65, 4), (4,), ()), "aten.addcmul.default"),
+        (lambda z: fast_threshold_weights(z, None, 1), ((1, 1, 200, 200),), "aten.sort.default"),
+    ],
+)
+def test_an_export_holds_the_plain_form(
+    form: Callable[..., Tensor],
+    shapes: tuple[tuple[int, ...], ...],
+    call: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+
+    class Scores(nn.Module):
+        def forward(self, *own: Tensor) -> Tensor:
+            return form(*own)
+
+    own = tuple(torch.randn(shape) for shape in shapes)
+    exported = torch.export.export(Scores(), own)
+    calls = [str(n.target) for n in exported.graph.nodes if n.op == "call_function"]
+    assert call in calls
+    assert not any("autograd" in name for name in calls)
+    assert Scores()(*(t.to("meta") for t in own)).is_meta

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from nas.common.errors import ConfigError, GenomeError, NasError
+from nas.compiler import make_plan
+from nas.compiler.kernels.windows import window_blocks
+from nas.costs import Setting, attention_cost, costs_of, kv_cache_bytes_per_token
+from nas.costs.counting import count_calls
+from nas.costs.macs import computed_pairs
+from nas.genome import ModelSizes, Node, Visibility
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import REGISTRY, Role, primitive
+from nas.store.sources import load_genome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.genome import Genome
+    from tests.genomes import Build
+
+SIZES = ({"dim": 64, "heads": 8, "tokens": 17}, {"dim": 96, "heads": 4, "tokens": 40})
+
+
+def test_the_count_of_multi_head_attention_written_out() -> None:
+    n, d = 65, 64
+    cost = attention_cost(MECHANISMS["mha"].genome, dim=d, heads=4, tokens=n)
+    assert cost.macs == 4 * n * d * d + 2 * n * n * d
+    assert cost.attention_macs == 2 * n * n * d
+    assert cost.params == 4 * d * d + d
+    assert cost.kv_cache_bytes_per_token == 2 * 2 * d
+    # the scale and the softmax of each score, apart from multiply-adds
+    assert cost.elementwise == 2 * 4 * n * n
+    # biases, two layer norms and a feed-forward of width 4 d around it
+    assert cost.seed_compatible_macs == cost.macs + 8 * n * d * d + 5 * 2 * n * d
+
+
+def test_qana_costs_what_its_formula_says() -> None:
+    n, d, heads, h = 16, 32, 4, 4
+    width = d // heads
+    d_q = width + h * width + 2 * h + 1
+    cost = attention_cost(MECHANISMS["qana"].genome, dim=d, heads=heads, tokens=n)
+    scores = n * n * heads * (width * (1 + h) + h)
+    assert cost.macs == n * d * heads * d_q + 3 * n * d * d + scores + n * n * d
+    assert cost.attention_macs == scores + n * n * d
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("gqa", 2 * 64 // 4),
+        ("mqa", 2 * 8),
+        ("patterns", 64 + 64),
+        ("messages", 64 + 8 * 64),
+        ("champion_2025", 64 + 64),
+    ],
+)
+def test_cache_of_a_token(name: str, numbers: int) -> None:
+    cost = attention_cost(MECHANISMS[name].genome, dim=64, heads=8, tokens=8)
+    assert cost.kv_cache_bytes_per_token == 2 * numbers
+
+
+def test_cache_of_what_streams_alone_do_not_give(genome: Build) -> None:
+    """A second attention over the first one's result keeps that; a gate on keys its outcome."""
+    twice = genome(
+        ("scaled_dot_product", "qk"),
+        ("softmax", [0]),
+        ("weighted_sum", [1, "v"]),
+        ("scaled_dot_product", ["q", 2]),
+        ("softmax", [3]),
+        ("weighted_sum", [4, "v"]),
+    )
+    sizes = {"dim": 64, "heads": 8, "tokens": 8}
+    assert attention_cost(twice, **sizes).kv_cache_bytes_per_token == 2 * 3 * 64
+    gated = genome(
+        ("output_gate", "k"),
+        ("scaled_dot_product", ["q", "k"]),
+        ("softmax", [1]),
+        ("weighted_sum", [2, 0]),
+    )
+    assert attention_cost(gated, **sizes).kv_cache_bytes_per_token == 2 * 2 * 64
+
+
+def test_convolutions_count_exactly_at_lengths_that_are_not_traced(genome: Build) -> None:
+    found = genome(
+        ("convolutional_score", "qk"),
+        ("softmax", [0]),
+        ("short_conv", "v"),
+        ("weighted_sum", [1, 2]),
+    )
+    n, d = 333, 32
+    cost = attention_cost(found, dim=d, heads=4, tokens=n)
+    assert cost.macs == 4 * n * d * d + 2 * n * n * d + 2 * 3 * n * d + 3 * n * d
+
+
+def test_counting_draws_nothing_and_warns_of_nothing() -> None:
+    state = torch.random.get_rng_state()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention_cost(MECHANISMS["qana"].genome, dim=32, heads=4, tokens=9)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_sizes_at_which_a_mechanism_does_not_exist() -> None:
+    genome = MECHANISMS["lsqa"].genome
+    with pytest.raises(GenomeError, match="3/4"):
+        attention_cost(genome, dim=12, heads=6, tokens=4)
+    with pytest.raises(GenomeError, match="3/4"):
+        costs_of(genome, Setting(ModelSizes(12, 6, 1, 4), False, False, {}))
+
+
+@pytest.mark.parametrize("form", ["matmul", "einsum", "fused"])
+def test_one_attention_counts_the_same_however_it_is_spelt(form: str) -> None:
+    class Spelt(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q = x.view(1, 19, 4, 8).transpose(1, 2)
+            if form == "fused":
+                return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            if form == "einsum":
+                scores = torch.einsum("bhqd,bhkd->bhqk", q, q)
+                return torch.einsum("bhqk,bhkd->bhqd", scores.softmax(-1), q)
+            return (q @ q.transpose(-2, -1)).softmax(-1) @ q
+
+    counts = count_calls(Spelt(), torch.empty(1, 19, 32, device="meta"))
+    assert sum(n for name, n in counts.items() if name != "elementwise") == 2 * 19 * 19 * 32
+
+
+@pytest.fixture
+def unlisted() -> Iterator[None]:
+    @primitive(
+        "unlisted",
+        "tokens: tokens[h,w] -> tokens[h,w]",
+        role=Role.TRANSFORM,
+        notation="u({tokens})",
+        source="a test",
+    )
+    class Unlisted(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return torch.cdist(tokens, tokens) @ tokens
+
+    yield
+    del REGISTRY._members["unlisted"]
+
+
+@pytest.mark.usefixtures("unlisted")
+def test_an_operation_that_nobody_listed_is_an_error_that_names_it(genome: Build) -> None:
+    found = genome(
+        ("scaled_dot_product", "qk"), ("softmax", [0]), ("unlisted", "v"), ("weighted_sum", [1, 2])
+    )
+    with pytest.raises(NasError, match="cdist"):
+        attention_cost(found, dim=16, heads=2, tokens=4)
+
+
+def test_a_length_that_a_mechanism_refuses_is_a_users_fault() -> None:
+    score = Node("neural_attention_per_position", ("q", "k"), (("tokens", 5),))
+    genome = MECHANISMS["mha"].genome.with_node(0, score)
+    assert attention_cost(genome, dim=16, heads=2, tokens=5).macs > 0
+    with pytest.raises(GenomeError, match="6 tokens"):
+        attention_cost(genome, dim=16, heads=2, tokens=6)
+
+
+def test_a_projection_that_no_score_reads_is_cut() -> None:
+    """QANA without its skip never reads the query stream."""
+    n, d, heads, w, h = 17, 32, 4, 8, 4
+    genome = load_genome("qana:skip=false,init=random")
+    cost = attention_cost(genome, dim=d, heads=heads, tokens=n)
+    tail = n * d * heads * (h * w + 2 * h + 1)
+    assert cost.macs == 3 * n * d * d + tail + heads * n * n * (h * w + h) + n * n * d
+
+
+@pytest.mark.parametrize("seen", [Visibility(16), Visibility(32, 4), Visibility(70, 80)])
+@pytest.mark.parametrize("tokens", [40, 129, 300, 1000])
+def test_windows_count_the_pairs_of_their_blocks(seen: Visibility, tokens: int) -> None:
+    plan = make_plan(replace(MECHANISMS["mha"].genome, visibility=seen))
+    x, places = torch.zeros(1, tokens, 1), torch.arange(tokens)
+    for is_causal in (False, True):
+        blocks = window_blocks(x, None, None, is_causal, seen.window or 0, seen.global_tokens)
+        pairs = sum(len(places[rows]) * len(places[keys]) for rows, keys, _ in blocks)
+        assert computed_pairs(plan, tokens, is_causal) == pairs
+    cost = attention_cost(plan.genome, dim=64, heads=8, tokens=tokens)
+    form = make_plan(plan.genome, ModelSizes(64, 8, 1, tokens))
+    assert cost.attention_macs == 2 * 64 * computed_pairs(form, tokens)
+    # Scaling and softmax touch every pair once each.
+    assert cost.elementwise == 2 * 8 * computed_pairs(form, tokens)
+
+
+def test_long_windows_are_counted_without_a_mask_of_their_length() -> None:
+    n = 2**20
+    cost = attention_cost(MECHANISMS["sw_sqa"].genome, dim=64, heads=8, tokens=n)
+    # Blocks of 64 queries, with 16 keys more on either side but at the ends.
+    assert cost.attention_macs == 2 * 4 * 8 * (n * (64 + 32) - 2 * 64 * 16)
+
+
+def cache_bytes(genome: Genome, tokens: int) -> float:
+    return kv_cache_bytes_per_token(make_plan(genome), ModelSizes(64, 8, 1, tokens))
+
+
+def test_a_window_holds_its_tokens_and_a_state_does_not_grow(genome: Build) -> None:
+    mha = MECHANISMS["mha"].genome
+    assert cache_bytes(mha, 100) == 2 * 2 * 64
+    near = replace(mha, visibility=Visibility(16, 4))
+    assert cache_bytes(near, 100) == 2 * 2 * 64 * 20 / 100
+    assert cache_bytes(near, 10) == 2 * 2 * 64
+    linear = genome(("scaled_dot_product", "qk"), ("softmax_free", [0]), ("weighted_sum", [1, "v"]))
+    assert cache_bytes(linear, 100) == 2 * 64 * 8 / 100  # keys times values, of each head
+    assert cache_bytes(linear, 3) == 2 * 2 * 64  # as few tokens are less than the state
+    assert cache_bytes(MECHANISMS["uniform"].genome, 100) == 2 * 64 / 100
+
+
+def setting(depth: int = 3, tokens: int = 65) -> Setting:
+    return Setting(ModelSizes(64, 4, depth, tokens), False, False, {})
+
+
+def test_costs_of_a_search_are_those_of_all_layers() -> None:
+    genome = MECHANISMS["neural_attention"].genome
+    sizes = {"dim": 64, "heads": 4, "tokens": 65}
+    own = attention_cost(genome, **sizes).to_dict()
+    mha = attention_cost(MECHANISMS["mha"].genome, **sizes).to_dict()
+    names = ("macs", "params", "kv_cache_bytes_per_token", "elementwise")
+    found = costs_of(replace(genome, placement="first"), setting(), names)
+    assert found == {name: own[name] + 2 * mha[name] for name in names}
+    assert set(costs_of(genome, setting())) == {"macs", "params", "kv_cache_bytes_per_token"}
+
+
+def test_costs_of_decoding_go_by_the_context() -> None:
+    near = replace(MECHANISMS["mha"].genome, visibility=Visibility(16, 4))
+    name, there = "kv_cache_bytes_per_token", setting(depth=1)
+    assert costs_of(near, there, [name])[name] == 2 * 2 * 64 * 20 / 65
+    far = costs_of(near, replace(there, context=4096))
+    assert far[name] == 2 * 2 * 64 * 20 / 4096
+    assert far["macs"] == costs_of(near, there)["macs"]
+
+
+def test_a_cost_that_nobody_has() -> None:
+    with pytest.raises(ConfigError, match="no cost 'mac'"):
+        costs_of(MECHANISMS["mha"].genome, setting(), ("mac",))

@@ -1,0 +1,108 @@
+"""What every named mechanism promises, whatever it computes; each one is tried in turn.
+
+E8 is the heart of it: samples never mix, and every token that is not padding can change what its
+own sample gives, in a block and in a whole model.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from nas.compiler import build_attention, make_plan
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import MECHANISMS, Mechanism
+from nas.genome.primitives import REGISTRY
+from nas.tasks import load_task
+from nas.tasks.images.examples import patches
+from nas.tasks.images.model import VisionTransformer
+from nas.testing.mechanisms import PROMISES, trains_every_parameter
+from nas.testing.promises import Promise, keep
+from tests.tensors import draw
+
+DIM, HEADS = 32, 4
+# A constant added to all scores of a row: softmax does not see it (N6).
+STILL = {
+    "neural_attention": ["neural_attention_0.out_bias"],
+    "neural_attention_authors": ["neural_attention_authors_0.third.bias"],
+}
+EVERY = pytest.mark.parametrize("found", MECHANISMS.values(), ids=list(MECHANISMS))
+
+
+def block_of(found: Mechanism) -> nn.Module:
+    """In float64 and away from its start, where zeros would hide what they multiply."""
+    torch.manual_seed(0)
+    block = build_attention(found.genome, DIM, HEADS).double()
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return block
+
+
+def length_of(found: Mechanism) -> int:
+    """A few tokens, or more than its window reaches."""
+    window = found.genome.visibility.window
+    return 7 if window is None else window + 8
+
+
+def is_place_blind(found: Mechanism) -> bool:
+    """Whether nothing in it knows the place of a token."""
+    roles = {REGISTRY[node.op].signatures[0].role for node in found.genome.nodes}
+    return "position" not in roles and found.genome.visibility.window is None
+
+
+@EVERY
+class TestNamedMechanism:
+    """The contract."""
+
+    @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
+    def test_keeps_what_blocks_promise(self, promise: Promise, found: Mechanism) -> None:
+        keep(found.name, [promise], found.genome)
+
+    def test_gradients_reach_every_parameter(self, found: Mechanism) -> None:
+        keep(found.name, [trains_every_parameter], found.genome, STILL.get(found.name, ()))
+
+    def test_sees_nothing_ahead(self, found: Mechanism) -> None:
+        assert not make_plan(found.genome).unsafe
+
+    def test_a_model_of_it_keeps_samples_apart_and_sees_every_patch(self, found: Mechanism) -> None:
+        """E8 for a whole classifier: all images, all patches, to the logits."""
+        sizes = {"image_size": 16, "patch": 8, "width": DIM, "depth": 2}
+        task = load_task("vit-cifar10", data="digits", overrides=sizes)
+        model = VisionTransformer(
+            task, lambda layer: block_of(found), seed=0, patch_width=64, num_classes=10
+        ).double()
+        images = draw(2, 1, 16, 16)
+        before = model(patches(images, 8))
+        for row, column in ((0, 0), (0, 8), (8, 0), (8, 8)):
+            changed = images.clone()
+            changed[0, 0, row : row + 8, column : column + 8] += 1.0
+            after = model(patches(changed, 8))
+            torch.testing.assert_close(after[1], before[1], rtol=0.0, atol=1e-12)
+            assert (after[0] - before[0]).abs().max() > 1e-6
+
+    def test_order_matters_only_to_what_knows_places(self, found: Mechanism) -> None:
+        n = length_of(found)
+        block, x = block_of(found), draw(2, n, DIM)
+        order = torch.arange(n).roll(n // 2)
+        out, shuffled = block(x)[:, order], block(x[:, order])
+        assert torch.allclose(shuffled, out, rtol=0.0, atol=1e-10) == is_place_blind(found)
+
+    def test_reading_is_written_for_a_terminal(self, found: Mechanism) -> None:
+        """A line of what it is, then equations, then shapes and readings; nothing wraps."""
+        assert found.paper
+        assert found.reading.startswith(f"{found.about}.\n\n    ")
+        assert max(map(len, found.reading.splitlines())) <= 80
+
+
+def test_no_two_names_mean_one_mechanism() -> None:
+    assert len({digest(found.genome) for found in MECHANISMS.values()}) == len(MECHANISMS)
+    assert all(name == found.name for name, found in MECHANISMS.items())
+
+
+def test_families_stand_together_and_controls_last() -> None:
+    names = list(MECHANISMS)
+    landmarks = ["mha", "sqa", "qana", "neural_attention", "patterns", "champion_2025", "uniform"]
+    assert [names.index(name) for name in landmarks] == sorted(names.index(n) for n in landmarks)
+    assert [m.name for m in MECHANISMS.values() if m.paper == "control"] == names[-2:]

@@ -1,0 +1,227 @@
+"""The published champion and its controls: formulas, the published form, the published costs.
+
+Checks E2, E3, E5 and E6.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.compiler import build_attention
+from nas.costs import attention_cost
+from nas.genome import Genome, Projections
+from nas.genome.canonical import canonicalise, digest
+from nas.genome.mechanisms import MECHANISMS
+from nas.space.validation import load_policy, validate
+
+Build = Callable[..., Genome]
+
+PUBLISHED = {
+    "graph_def": [
+        {"op": "scaled_dot_product", "inputs": ["v", "k"]},
+        {"op": "sigmoid", "inputs": [0]},
+        {"op": "gelu", "inputs": ["v"]},
+        {"op": "layer_norm", "inputs": [2]},
+        {"op": "weighted_sum", "inputs": [1, 3]},
+    ],
+    "proj_config": {"has_wq": False, "has_wk": False, "has_wv": True, "has_wo": True},
+}
+SIZES = pytest.mark.parametrize(("dim", "heads"), [(16, 1), (24, 4)])
+
+
+def drawn(name: str, dim: int, heads: int) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
+    """A block, its input, and that input projected by W_V and raw, both (b, h, n, d/h)."""
+    torch.manual_seed(0)
+    block = build_attention(MECHANISMS[name].genome, dim, heads).double()
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+    x = torch.randn(2, 9, dim, dtype=torch.float64)
+    v, k = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (block.wv(x), x))
+    return block, x, v, k
+
+
+def joined(block: nn.Module, heads: Tensor) -> Tensor:
+    return block.wo(heads.transpose(1, 2).flatten(2))
+
+
+def test_the_champion_is_its_published_form() -> None:
+    """E2: it round-trips, is legal under both policies, and there is nothing left to prune."""
+    champion = Genome.from_dict(PUBLISHED)
+    assert MECHANISMS["champion_2025"].genome == champion
+    assert champion.to_dict() == PUBLISHED
+    for policy in ("published_2025", "score_normalize_aggregate"):
+        assert not validate(champion, load_policy(policy))
+    pruned = canonicalise(champion)
+    assert canonicalise(pruned) == pruned
+    assert sorted(n.op for n in pruned.nodes) == sorted(n.op for n in champion.nodes)
+
+
+def test_query_less_is_a_name() -> None:
+    """Without projections query and key are one tensor: the champion with q for k is itself."""
+    champion = MECHANISMS["champion_2025"].genome
+    score = replace(champion.nodes[0], inputs=("v", "q"))
+    assert digest(replace(champion, nodes=(score, *champion.nodes[1:]))) == digest(champion)
+
+
+@SIZES
+def test_the_champion_computes_its_equations(dim: int, heads: int) -> None:
+    """E5: eqs. 1 to 3, head by head."""
+    block, x, v, k = drawn("champion_2025", dim, heads)
+    weights = torch.sigmoid(torch.einsum("bhqd,bhkd->bhqk", v, k) / math.sqrt(dim // heads))
+    norm = block.layer_norm_3.norm
+    values = F.layer_norm(F.gelu(v), (dim // heads,), norm.weight, norm.bias)
+    expected = joined(block, torch.einsum("bhqk,bhkd->bhqd", weights, values))
+    torch.testing.assert_close(block(x), expected, rtol=0.0, atol=1e-10)
+
+
+@SIZES
+def test_the_champions_control_is_standard_attention(dim: int, heads: int) -> None:
+    block, x, v, k = drawn("champion_control", dim, heads)
+    expected = joined(block, F.scaled_dot_product_attention(v, k, v))
+    torch.testing.assert_close(block(x), expected, rtol=0.0, atol=1e-10)
+    champion = build_attention(MECHANISMS["champion_2025"].genome, dim, heads)
+    for name in ("wv", "wo"):
+        assert getattr(block, name).weight.shape == getattr(champion, name).weight.shape
+
+
+@SIZES
+def test_uniform_is_the_mean_of_the_values(dim: int, heads: int) -> None:
+    block, x, v, _ = drawn("uniform", dim, heads)
+    mean = v.mean(dim=2, keepdim=True).expand_as(v)
+    torch.testing.assert_close(block(x), joined(block, mean), rtol=0.0, atol=1e-10)
+    past = v.cumsum(dim=2) / torch.arange(1, 10)[:, None]
+    torch.testing.assert_close(block(x, is_causal=True), joined(block, past), rtol=0.0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("has_bias", "expected"), [(False, None), (True, 1.0)])
+@pytest.mark.parametrize("tokens", [64, 256, 1024])
+def test_the_champions_output_grows_with_the_length_unless_corrected(
+    tokens: int, has_bias: bool, expected: float | None
+) -> None:
+    """E6: rows of the weights sum to about n / 2 as published, to about 1 with -log n."""
+    champion = MECHANISMS["champion_2025"].genome
+    sigmoid = replace(champion.nodes[1], params=(("length_bias", has_bias),))
+    bare = replace(
+        champion,
+        nodes=(champion.nodes[0], sigmoid, replace(champion.nodes[4], inputs=(1, "v"))),
+        projections=replace(champion.projections, has_wv=False, has_wo=False),
+    )
+    block = build_attention(bare, 16, 1).double()
+    out = block(torch.full((1, tokens, 16), 0.01, dtype=torch.float64))
+    assert (out[0, 0, 0].item() / 0.01) == pytest.approx(expected or tokens / 2, rel=0.05)
+
+
+class SeedOperations(nn.Module):
+    """The published operations for one head, spelt as the published code spells them."""
+
+    gelu = staticmethod(F.gelu)
+    add, multiply, weighted_sum = map(staticmethod, (torch.add, torch.mul, torch.matmul))
+    sigmoid = staticmethod(torch.sigmoid)
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(width)
+        self.query, self.key = (nn.Linear(width, width, bias=False) for _ in range(2))
+        self.out = nn.Linear(width, 1, bias=False)
+        self.conv = nn.Conv1d(width, width, 3, groups=width, padding="same")
+        self.linear, self.layer_norm = nn.Linear(width, width), nn.LayerNorm(width)
+
+    def scaled_dot_product(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.transpose(-2, -1) / self.scale
+
+    def bilinear(self, q: Tensor, k: Tensor) -> Tensor:
+        return self.query(q) @ k.transpose(-2, -1)
+
+    def additive_attention_score(self, q: Tensor, k: Tensor) -> Tensor:
+        pairs = self.query(q).unsqueeze(3) + self.key(k).unsqueeze(2)
+        return self.out(torch.tanh(pairs)).squeeze(-1)
+
+    def convolutional_score(self, q: Tensor, k: Tensor) -> Tensor:
+        q, k = (self.conv(x[:, 0].transpose(1, 2)).transpose(1, 2)[:, None] for x in (q, k))
+        return q @ k.transpose(-2, -1)
+
+    def softmax(self, scores: Tensor) -> Tensor:
+        return torch.softmax(scores, -1)
+
+    def sparsemax(self, scores: Tensor) -> Tensor:
+        ordered = scores.sort(dim=-1, descending=True).values
+        sums = ordered.cumsum(-1) - 1
+        kept = ordered * torch.arange(1, scores.shape[-1] + 1) > sums
+        count = kept.sum(-1, keepdim=True)
+        return torch.relu(scores - sums.gather(-1, count - 1) / count)
+
+
+class SeedLayer(nn.Module):
+    """The encoder layer whose FLOPs the published search minimised: pre-norm, all with biases."""
+
+    def __init__(self, genome: Genome, dim: int) -> None:
+        super().__init__()
+        self.genome, self.operations = genome, SeedOperations(dim)
+        projections = genome.projections
+        flags = (projections.has_wq, projections.has_wk, projections.has_wv, projections.has_wo)
+        self.maps = nn.ModuleList(nn.Linear(dim, dim) if has else nn.Identity() for has in flags)
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
+        self.ff = nn.Sequential(nn.Linear(dim, 4 * dim), nn.ReLU(), nn.Linear(4 * dim, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norms[0](x)
+        known: dict[Any, Tensor] = {
+            name: each(normed).unsqueeze(1) for name, each in zip("qkv", self.maps, strict=False)
+        }
+        for index, node in enumerate(self.genome.nodes):
+            operation = getattr(self.operations, node.op)
+            known[index] = operation(*(known[ref] for ref in node.inputs))
+        x = x + self.maps[3](known[len(self.genome.nodes) - 1].squeeze(1))
+        return x + self.ff(self.norms[1](x))
+
+
+def plain_fvcore(module: nn.Module, x: Tensor) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from fvcore.nn import FlopCountAnalysis  # noqa: TID251 - what it says is the promise
+
+        analysis = FlopCountAnalysis(module, (x,))
+        return int(
+            analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).total()
+        )
+
+
+SCORE, VALUES = ("scaled_dot_product", "qk"), ("weighted_sum", [1, "v"])
+GRAPHS = {
+    "standard": (SCORE, ("softmax", [0]), VALUES),
+    "bilinear": (("bilinear", "qk"), ("softmax", [0]), VALUES),
+    "additive": (("additive_attention_score", "qk"), ("softmax", [0]), VALUES),
+    "convolutional": (("convolutional_score", "qk"), ("softmax", [0]), VALUES),
+    "sparsemax": (SCORE, ("sparsemax", [0]), VALUES),
+    "values": (
+        SCORE,
+        ("sigmoid", [0]),
+        ("linear", "v"),
+        ("layer_norm", [2]),
+        ("gelu", "v"),
+        ("multiply", [3, 4]),
+        ("add", [5, "v"]),
+        ("weighted_sum", [1, 6]),
+    ),
+}
+
+
+@pytest.mark.parametrize("flags", ["1111", "0011", "1001", "0000"])
+@pytest.mark.parametrize("name", [*GRAPHS, "champion"])
+def test_costs_as_the_published_search_counted_them(genome: Build, name: str, flags: str) -> None:
+    """E3: plain fvcore on the published layer, at its size; it misses much of attention."""
+    graph = MECHANISMS["champion_2025"].genome if name == "champion" else genome(*GRAPHS[name])
+    found = replace(graph, projections=Projections(*(flag == "1" for flag in flags)))
+    cost = attention_cost(found, dim=64, heads=1, tokens=65)
+    counted = plain_fvcore(SeedLayer(found, 64).eval(), torch.randn(1, 65, 64))
+    assert cost.seed_compatible_macs == counted

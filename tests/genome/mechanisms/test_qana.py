@@ -1,0 +1,296 @@
+"""QANA against the plainest reference, in float64: what its paper says, and where it errs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.common.errors import GenomeError
+from nas.compiler import build_attention
+from nas.costs import attention_cost
+from nas.genome import Genome
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.primitives import check_params
+from nas.genome.primitives.qana import Qana
+from nas.genome.primitives.rotary import rotate
+from tests.tensors import ACTIVATIONS, draw
+
+if TYPE_CHECKING:
+    Build = Callable[..., Genome]
+
+DIM, HEADS, WIDTH, HIDDEN = 24, 3, 8, 4
+
+
+def qana(**params: Any) -> Genome:
+    """The named mechanism with other parameters."""
+    genome = MECHANISMS["qana"].genome
+    node = replace(genome.nodes[0], params=tuple(sorted(params.items())))
+    return replace(genome, nodes=(node, *genome.nodes[1:]))
+
+
+def module(**params: Any) -> Qana:
+    torch.manual_seed(0)
+    built = Qana(DIM, HEADS, WIDTH, WIDTH, True, **params).double()
+    with torch.no_grad():  # nothing is zero that the formula multiplies by
+        for weight in built.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    return built
+
+
+def inputs(tokens: int = 7, keys: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    query = draw(2, HEADS, tokens, WIDTH)
+    return query, draw(2, HEADS, keys or tokens, WIDTH, seed=1), draw(2, tokens, DIM, seed=2)
+
+
+def slices(built: Qana, x: Tensor) -> tuple[Tensor, ...]:
+    """U (b, H, n, h, D_K), V, b, c cut out of the tail by hand, in the order of section 3.2."""
+    h, width = built.hidden, WIDTH
+    tail = built.tail(x).view(*x.shape[:2], HEADS, -1).transpose(1, 2)
+    end = h * width
+    rows = tail[..., :end].reshape(*tail.shape[:-1], h, width)
+    return rows, tail[..., end : end + h], tail[..., end + h : end + 2 * h], tail[..., -1:]
+
+
+def naive(built: Qana, query: Tensor, key: Tensor, x: Tensor) -> Tensor:
+    """Equation 3.1, all pairs and units at once."""
+    rows, out, bias, shift = slices(built, x)
+    if built.rope:
+        query, key, rows = rotate(query), rotate(key), rotate(rows)
+    inner = torch.einsum("bhild,bhjd->bhijl", rows, key) * built.scale + bias.unsqueeze(3)
+    hidden = ACTIVATIONS[built.activation](inner)
+    network = torch.einsum("bhijl,bhil->bhij", hidden, out) + shift
+    alpha = 1.0 if built.alpha is None else built.alpha.view(-1, 1, 1)
+    skip = torch.einsum("bhid,bhjd->bhij", query, key) / math.sqrt(WIDTH)
+    return alpha * network + (skip if built.skip else 0.0)
+
+
+def sdpa_of(block: nn.Module, x: Tensor, **options: Any) -> Tensor:
+    """Fused attention by a block's own projections."""
+    width = block.dim // block.heads  # type: ignore[operator]
+    q, k, v = (
+        w(x).unflatten(-1, (-1, width)).transpose(1, 2) for w in (block.wq, block.wk, block.wv)
+    )
+    out = F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)
+    return block.wo(out.transpose(1, 2).flatten(2))
+
+
+# --- shapes
+
+
+@pytest.mark.parametrize(
+    ("width", "hidden", "total"), [(64, 4, 329), (8, 1, 19), (16, 8, 16 + 128 + 17)]
+)
+def test_slices_sum_to_the_papers_query_width(width: int, hidden: int, total: int) -> None:
+    built = Qana(32, 2, width, width, hidden=hidden)
+    assert width + sum(built.parts) == total == width + hidden * width + 2 * hidden + 1
+    assert built.tail.out_features == 2 * sum(built.parts)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("rope", [False, True])
+@pytest.mark.parametrize("mlp_scale", ["none", "sqrt"])
+@pytest.mark.parametrize(("gate", "hidden"), [("none", 4), ("learned", 1), ("none", 8)])
+def test_the_score_equals_equation_3_1(
+    activation: str, rope: bool, mlp_scale: str, gate: str, hidden: int
+) -> None:
+    built = module(activation=activation, rope=rope, mlp_scale=mlp_scale, gate=gate, hidden=hidden)
+    given = inputs(keys=5)
+    torch.testing.assert_close(built(*given), naive(built, *given), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rope", [False, True])
+def test_a_shared_basis_equals_the_rows_that_it_spans(rope: bool) -> None:
+    built, (query, key, x) = module(basis=3, rope=rope), inputs()
+    tail = built.tail(x).view(2, 7, HEADS, -1).transpose(1, 2)
+    coefficients = tail[..., : HIDDEN * 3].reshape(2, HEADS, 7, HIDDEN, 3)
+    rows = torch.einsum("bhilr,hrd->bhild", coefficients, built.basis)
+    out, bias, shift = tail[..., HIDDEN * 3 :].split((HIDDEN, HIDDEN, 1), dim=-1)
+    if rope:
+        query, key, rows = rotate(query), rotate(key), rotate(rows)
+    inner = torch.einsum("bhild,bhjd->bhijl", rows, key) + bias.unsqueeze(3)
+    expected = torch.einsum("bhijl,bhil->bhij", F.gelu(inner), out) + shift
+    expected = expected + query @ key.transpose(-2, -1) / math.sqrt(WIDTH)
+    found = built(*inputs())
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+# --- positions
+
+
+def test_scores_depend_on_positions_through_their_difference() -> None:
+    built, (query, key, x) = module(rope=True), inputs(9)
+    rows, *rest = built.units(x)
+
+    def at(start: int) -> Tensor:
+        turned = rotate(query, start), rotate(key, start), rotate(rows, start)
+        return built.score(turned[0], turned[1], (turned[2], *rest))
+
+    torch.testing.assert_close(at(0), built(query, key, x), rtol=0, atol=1e-12)
+    for shift in (1, 13):
+        torch.testing.assert_close(at(shift), at(0), rtol=0, atol=1e-10)
+
+
+def test_the_papers_key_property_holds_on_the_diagonal_only() -> None:
+    """Rotated rows on rotated keys are rows on keys where i = j, and differ elsewhere."""
+    built, (_, key, x) = module(rope=True), inputs(9)
+    rows = slices(built, x)[0]
+    plain = torch.einsum("bhild,bhjd->bhlij", rows, key)
+    turned = torch.einsum("bhild,bhjd->bhlij", rotate(rows), rotate(key))
+    apart = (turned - plain).abs()
+    assert torch.diagonal(apart, dim1=-2, dim2=-1).max() < 1e-12
+    assert apart[..., ~torch.eye(9, dtype=torch.bool)].max() > 1e-2
+
+
+def test_rotation_wants_an_even_key_width() -> None:
+    with pytest.raises(ValueError, match="key width is 5; expected an even number"):
+        Qana(16, 2, 5, 5, rope=True)
+
+
+# --- the start
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("init", ["zero_out", "gate", "paper_zero"])
+@pytest.mark.filterwarnings("ignore:qana, init. paper_zero")
+def test_the_start_is_fused_attention(activation: str, init: str) -> None:
+    gate = {"gate": "learned"} if init == "gate" else {}
+    torch.manual_seed(0)
+    block = build_attention(qana(activation=activation, init=init, **gate), 32, 4)
+    x = torch.randn(2, 9, 32)
+    torch.testing.assert_close(block(x), sdpa_of(block, x), rtol=0, atol=1e-6)
+    block, x = block.double(), x.double()
+    torch.testing.assert_close(block(x), sdpa_of(block, x), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("kv_heads", ["all", "1/2", "one"])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_start_keeps_a_trained_attention(kv_heads: str, bias: bool, is_causal: bool) -> None:
+    """Weights copied head by head: W_Q, W_K, W_V, W_O as they are, the tail its own map."""
+    genome, standard = qana(), MECHANISMS["mha"].genome
+    shape = replace(genome.projections, kv_heads=kv_heads)
+    torch.manual_seed(0)
+    old = build_attention(replace(standard, projections=shape), 32, 4, qkv_bias=bias).double()
+    new = build_attention(replace(genome, projections=shape), 32, 4, qkv_bias=bias).double()
+    missing = new.load_state_dict(old.state_dict(), strict=False)
+    assert not missing.unexpected_keys
+    assert all(name.startswith("qana_0.") for name in missing.missing_keys)
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    torch.testing.assert_close(
+        new(x, is_causal=is_causal), old(x, is_causal=is_causal), rtol=0, atol=1e-12
+    )
+    torch.testing.assert_close(new(x, is_causal=is_causal), sdpa_of(old, x, is_causal=is_causal))
+
+
+def test_the_start_keeps_attention_with_rotated_positions(genome: Build) -> None:
+    turned = genome(
+        ("rope", "q"), ("rope", "k"), ("scaled_dot_product", [0, 1]), ("softmax", [2]),
+        ("weighted_sum", [3, "v"]),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    old, new = (build_attention(g, 32, 4).double() for g in (turned, qana(rope=True)))
+    new.load_state_dict(old.state_dict(), strict=False)
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    torch.testing.assert_close(new(x), old(x), rtol=0, atol=1e-12)
+
+
+def gradients(block: nn.Module, x: Tensor) -> dict[str, Tensor]:
+    block.zero_grad()
+    block(x).square().sum().backward()
+    tail = block.qana_0.tail.weight.grad.view(4, -1, 32)  # type: ignore[union-attr]
+    rows, out, bias, shift = tail.split(block.qana_0.parts, dim=1)  # type: ignore[union-attr]
+    return {"U": rows, "V": out, "b": bias, "c": shift}
+
+
+def test_the_papers_start_never_trains_and_says_so() -> None:
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match="paper_zero never trains"):
+        block = build_attention(qana(init="paper_zero"), 32, 4).double()
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    optimiser = torch.optim.SGD(block.parameters(), lr=1e-3)
+    for _ in range(3):
+        assert max(g.abs().max() for g in gradients(block, x).values()) < 1e-12
+        optimiser.step()
+    assert block.qana_0.tail.weight.abs().max() < 1e-14  # type: ignore[union-attr,operator]
+
+
+def test_our_start_trains_v_at_once_and_u_from_the_second_step() -> None:
+    torch.manual_seed(0)
+    block = build_attention(qana(), 32, 4).double()
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    first = gradients(block, x)
+    assert first["V"].abs().max() > 1e-4
+    assert first["U"].abs().max() < 1e-12
+    torch.optim.SGD(block.parameters(), lr=0.1).step()
+    assert gradients(block, x)["U"].abs().max() > 0
+
+
+def test_a_closed_gate_opens() -> None:
+    torch.manual_seed(0)
+    block = build_attention(qana(init="gate", gate="learned"), 32, 4).double()
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    assert all(g.abs().max() == 0 for g in gradients(block, x).values())
+    assert block.qana_0.alpha.grad.abs().max() > 0  # type: ignore[union-attr]
+    torch.optim.SGD(block.parameters(), lr=0.1).step()
+    assert min(gradients(block, x)[name].abs().max() for name in "UVb") > 0
+
+
+def test_a_gate_warms_up_over_passes_in_training() -> None:
+    built, given = module(gate="warmup", warmup=4), inputs()
+    skip = given[0] @ given[1].transpose(-2, -1) / math.sqrt(WIDTH)
+    whole = naive(built, *given) - skip
+    for passes in range(7):
+        built.eval()
+        torch.testing.assert_close(built(*given) - skip, min(passes / 4, 1.0) * whole)
+        built.train()
+        built(*given)
+    saved = Qana(DIM, HEADS, WIDTH, WIDTH, True, gate="warmup", warmup=4).double()
+    saved.load_state_dict(built.state_dict())
+    torch.testing.assert_close(saved.eval()(*given), built.eval()(*given))
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"hidden": 0}, "expected a whole number from 1 to 64"),
+        ({"skip": False}, "skip: false with init: zero_out"),
+        ({"skip": False, "init": "random", "gate": "warmup"}, "scores every key alike"),
+        ({"init": "gate"}, "expected gate: learned"),
+        ({"init": "gate", "gate": "warmup"}, "expected gate: learned"),
+        ({"basis": 0}, "expected a whole number from 1 to 4096 or null"),
+        # Under the identity it would be a dot product: q_eff = s / sqrt(D_K) + U^T V.
+        ({"activation": "identity"}, "'identity'; expected one of gelu, relu, silu, tanh"),
+    ],
+)
+def test_what_cannot_be_is_refused(params: dict[str, Any], words: str) -> None:
+    with pytest.raises(GenomeError, match=words):
+        check_params("qana", params, "genome")
+
+
+def test_without_a_skip_it_still_scores() -> None:
+    built = module(skip=False, init="random")
+    given = inputs()
+    torch.testing.assert_close(built(*given), naive(built, *given), rtol=0, atol=1e-12)
+    assert built(*given).std(dim=-1).min() > 1e-3
+
+
+# --- cost
+
+
+def test_the_figures_of_the_paper_page() -> None:
+    """n = 1024, d = 512, H = 8, h = 4: 2.53 times the layer; with D_K = 16, 1.03 times."""
+    sizes = {"dim": 512, "heads": 8, "tokens": 1024}
+    mha = attention_cost(MECHANISMS["mha"].genome, **sizes)
+    whole = attention_cost(MECHANISMS["qana"].genome, **sizes)
+    assert round(whole.macs / mha.macs, 2) == 2.53
+    short = replace(qana(), projections=replace(qana().projections, qk_dim="1/4"))
+    small = attention_cost(short, **sizes)
+    assert round(small.macs / mha.macs, 2) == 1.03
+    assert small.kv_cache_bytes_per_token / mha.kv_cache_bytes_per_token == 0.625

@@ -1,0 +1,260 @@
+"""The Sparse Query Attention family against plain attention and its formulas.
+
+Checks S1 (with torch's own attention as the reference) to S5 and S8 to S10; windows and global
+tokens (S6, S7) are in tests/compiler/kernels/test_windows.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.common.errors import GenomeError, ViolationError
+from nas.compiler import build_attention
+from nas.costs import attention_cost
+from nas.genome import Genome
+from nas.genome.mechanisms import MECHANISMS
+from tests.tensors import check_same, count, draw, with_gradients
+
+Build = Callable[..., Genome]
+
+# Query heads, and key and value heads, of 16 and of 8 (tables 1 and 2 of the paper).
+FAMILY = {
+    "mha": {16: (16, 16), 8: (8, 8)},
+    "gqa": {16: (16, 4), 8: (8, 2)},
+    "mqa": {16: (16, 1), 8: (8, 1)},
+    "sqa": {16: (8, 4), 8: (4, 2)},
+    "ssqa": {16: (8, 8), 8: (4, 4)},
+    "xsqa": {16: (4, 4), 8: (2, 2)},
+    "xsmqa": {16: (4, 1), 8: (2, 1)},
+    "lsqa": {16: (12, 4), 8: (6, 2)},
+    "rsqa": {16: (4, 8), 8: (2, 4)},
+}
+CASES = [(name, heads) for name, by_heads in FAMILY.items() for heads in by_heads]
+REPEATED = ("gqa", "sqa", "lsqa")  # more than one key head, each read by several query heads
+WIDTH = 4
+STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+
+
+def block_of(genome: Genome, heads: int) -> nn.Module:
+    """In float64, with weights large enough that no score map is nearly uniform."""
+    torch.manual_seed(0)
+    block = build_attention(genome, heads * WIDTH, heads).double()
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.copy_(torch.randn_like(weight) * weight.shape[-1] ** -0.5)
+    return block
+
+
+def tokens(heads: int) -> Tensor:
+    return draw(2, 7, heads * WIDTH).requires_grad_()
+
+
+def streams(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The projected q, k, v, each (b, heads of its own, n, width)."""
+    q, k, v = (
+        w(x).unflatten(-1, (-1, WIDTH)).transpose(1, 2) for w in (block.wq, block.wk, block.wv)
+    )
+    return q, k, v
+
+
+def joined(block: nn.Module, heads: Tensor) -> Tensor:
+    return block.wo(heads.transpose(1, 2).flatten(2))
+
+
+def check_equal(found: Tensor, expected: Tensor, x: Tensor) -> None:
+    """Equal values, and equal gradients of the input."""
+    check_same(*(with_gradients(out, [x]) for out in (found, expected)), tolerance=1e-10)
+
+
+@pytest.mark.parametrize(("name", "heads"), [case for case in CASES if case[0] != "rsqa"])
+def test_heads_are_repeated_as_torchs_grouped_attention_does(name: str, heads: int) -> None:
+    """S2, S10: enable_gqa and repeat_interleave; tiling is another mechanism."""
+    block, x = block_of(MECHANISMS[name].genome, heads), tokens(heads)
+    q, k, v = streams(block, x)
+    assert (q.shape[1], k.shape[1]) == FAMILY[name][heads]
+    times = q.shape[1] // k.shape[1]
+    found = block(x)
+    grouped = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    check_equal(found, joined(block, grouped), x)
+    repeated = (t.repeat_interleave(times, dim=1) for t in (k, v))
+    check_equal(found, joined(block, F.scaled_dot_product_attention(q, *repeated)), x)
+    if name in REPEATED:
+        tiled = F.scaled_dot_product_attention(q, *(t.repeat(1, times, 1, 1) for t in (k, v)))
+        assert (joined(block, tiled) - found).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("heads", [8, 16])
+def test_reverse_repeats_queries_and_keeps_the_width_of_the_keys(heads: int) -> None:
+    """S9: torch's enable_gqa cannot say it."""
+    block, x = block_of(MECHANISMS["rsqa"].genome, heads), tokens(heads)
+    q, k, v = streams(block, x)
+    assert block.wo.in_features == k.shape[1] * WIDTH == heads * WIDTH // 2
+    expected = F.scaled_dot_product_attention(q.repeat_interleave(2, dim=1), k, v)
+    check_equal(block(x), joined(block, expected), x)
+    tiled = F.scaled_dot_product_attention(q.repeat(1, 2, 1, 1), k, v)
+    assert (joined(block, tiled) - block(x)).abs().max() > 0.1
+    with pytest.raises(RuntimeError):
+        F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+@pytest.mark.parametrize(("kv_heads", "count"), [("one", 1), ("1/8", 2), ("1/4", 4), ("3/4", 12)])
+def test_light_runs_with_every_share_that_divides_its_queries(
+    genome: Build, kv_heads: str, count: int
+) -> None:
+    """S10: 12 query heads of 16, and 1, 2, 4 or 12 key and value heads."""
+    block = block_of(genome(*STANDARD, q_heads="3/4", kv_heads=kv_heads), 16)
+    x = tokens(16)
+    q, k, v = streams(block, x)
+    assert (q.shape[1], k.shape[1]) == (12, count)
+    check_equal(
+        block(x), joined(block, F.scaled_dot_product_attention(q, k, v, enable_gqa=True)), x
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("mha", 262_400),
+        ("gqa", 164_096),
+        ("mqa", 139_520),
+        ("ssqa", 131_328),
+        ("sqa", 98_560),
+        ("xsqa", 65_792),
+        ("xsmqa", 41_216),
+    ],
+)
+def test_a_layer_has_the_parameters_of_the_authors_code(name: str, params: int) -> None:
+    """S3: at d = 256 and H = 16; q, k, v without a bias, out with one."""
+    block = build_attention(MECHANISMS[name].genome, 256, 16)
+    q_heads, kv_heads = FAMILY[name][16]
+    assert [w.bias is None for w in (block.wq, block.wk, block.wv, block.wo)] == [1, 1, 1, 0]
+    assert block.wq.weight.shape == (q_heads * 16, 256)
+    assert block.wk.weight.shape == block.wv.weight.shape == (kv_heads * 16, 256)
+    assert block.wo.weight.shape == (256, q_heads * 16)
+    assert count(block) == 256 * 16 * (2 * q_heads + 2 * kv_heads) + 256 == params
+
+
+@pytest.mark.parametrize(("name", "heads"), CASES)
+def test_costs_are_those_of_the_papers_formulas(name: str, heads: int) -> None:
+    """S5: eq. 9 exactly for scores and aggregation; a layer adds its projections."""
+    dim, n = heads * WIDTH, 37
+    q_heads, kv_heads = FAMILY[name][heads]
+    maps = max(q_heads, kv_heads)
+    cost = attention_cost(MECHANISMS[name].genome, dim=dim, heads=heads, tokens=n)
+    standard = attention_cost(MECHANISMS["mha"].genome, dim=dim, heads=heads, tokens=n)
+    assert cost.attention_macs * heads == standard.attention_macs * maps
+    assert cost.attention_macs == 2 * maps * n**2 * WIDTH
+    projections = n * dim * WIDTH * (q_heads + 2 * kv_heads + maps)
+    assert cost.macs == projections + cost.attention_macs
+    assert cost.params == projections // n + dim
+    assert cost.kv_cache_bytes_per_token == 2 * (2 * kv_heads * WIDTH)
+
+
+@pytest.mark.parametrize(("q_heads", "kv_heads"), [("3/4", "1/2"), ("1/2", "3/4")])
+def test_head_counts_that_do_not_divide_are_refused(
+    genome: Build, q_heads: str, kv_heads: str
+) -> None:
+    """S8: H_q % H_kv."""
+    with pytest.raises(
+        ViolationError,
+        match=f"heads: .*operands with {q_heads} and {kv_heads} heads; expected head counts of "
+        "which one divides the other",
+    ):
+        build_attention(genome(*STANDARD, q_heads=q_heads, kv_heads=kv_heads), 64, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "share"),
+    [
+        ("ssqa", 3, "1/2"),
+        ("sqa", 6, "1/4"),
+        ("gqa", 6, "1/4"),
+        ("lsqa", 2, "3/4"),
+        ("lsqa", 6, "3/4"),
+    ],
+)
+def test_shares_that_are_no_whole_number_of_heads_are_refused(
+    name: str, heads: int, share: str
+) -> None:
+    with pytest.raises(GenomeError, match=f"{share} of {heads} heads is no whole number"):
+        build_attention(MECHANISMS[name].genome, 12 * heads, heads)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads"), [("gqa", 2), ("sqa", 2), ("xsqa", 2), ("xsmqa", 1), ("rsqa", 1)]
+)
+def test_a_share_of_less_than_one_head_is_one(name: str, heads: int) -> None:
+    block = build_attention(MECHANISMS[name].genome, 8 * heads, heads)
+    assert block.wk.out_features == 8
+
+
+# --- whole models
+
+
+def dense_ff(dim: int) -> nn.Module:
+    """SwiGLU: up and gate in one map."""
+    return nn.Sequential(nn.Linear(dim, 2 * 768), nn.Linear(768, dim))
+
+
+def moe_ff(dim: int) -> nn.Module:
+    """A router and 12 SwiGLU experts of width 256."""
+    experts = (nn.Sequential(nn.Linear(dim, 2 * 256), nn.Linear(256, dim)) for _ in range(12))
+    return nn.Sequential(nn.Linear(dim, 12, bias=False), *experts)
+
+
+def model(
+    name: str, *, dim: int, heads: int, depth: int, vocabulary: int, ff: Callable[[int], nn.Module]
+) -> nn.Module:
+    """A language model of section 4.1, as far as parameters go.
+
+    Pre-norm layers of attention and feed-forward, RMS norms, rotary positions (no parameters), no
+    norm at the end, and an output layer with a bias that shares nothing with the embedding. The
+    paper gives width, depth and heads; vocabulary and feed-forward are those of the model cards
+    that its footnotes 1 and 2 link to, the biases those of the authors' code.
+    """
+    with torch.device("meta"):
+        layers = (
+            nn.ModuleList(
+                [
+                    nn.RMSNorm(dim),
+                    build_attention(MECHANISMS[name].genome, dim, heads),
+                    nn.RMSNorm(dim),
+                    ff(dim),
+                ]
+            )
+            for _ in range(depth)
+        )
+        embedding, head = nn.Embedding(vocabulary, dim), nn.Linear(dim, vocabulary)
+        return nn.ModuleList([embedding, *layers, head])
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("mha", "12"),
+        ("gqa", "11.2"),
+        ("mqa", "11"),
+        ("sqa", "10.7"),
+        ("ssqa", "10.9"),
+        ("xsqa", "10.4"),
+        ("xsmqa", "10.2"),
+    ],
+)
+def test_whole_dense_models_have_the_published_sizes(name: str, millions: str) -> None:
+    """S4: all seven, to the three digits in which they are published."""
+    found = model(name, dim=256, heads=16, depth=8, vocabulary=10_000, ff=dense_ff)
+    assert f"{count(found) / 1e6:.3g}" == millions
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [("gqa", "8.67"), ("mqa", "8.64"), ("sqa", "8.57"), ("ssqa", "8.62"), ("xsqa", "8.52")],
+)
+def test_whole_mixture_of_experts_models_have_the_published_sizes(name: str, millions: str) -> None:
+    found = model(name, dim=128, heads=8, depth=6, vocabulary=5_000, ff=moe_ff)
+    assert f"{count(found) / 1e6:.3g}" == millions

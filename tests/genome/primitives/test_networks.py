@@ -1,0 +1,132 @@
+"""Scores by a network over each pair: additive attention and all forms of Neural Attention."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nas.genome.primitives.additive_attention_score import AdditiveAttentionScore
+from nas.genome.primitives.neural_attention import NeuralAttention
+from nas.genome.primitives.neural_attention_authors import NeuralAttentionAuthors
+from nas.genome.primitives.neural_attention_per_position import NeuralAttentionPerPosition
+from tests.tensors import ACTIVATIONS, draw
+
+
+def test_additive_score_equals_its_formula_pair_by_pair() -> None:
+    module = AdditiveAttentionScore(4).double()
+    query, key = draw(2, 2, 3, 4), draw(2, 2, 5, 4, seed=1)
+    scores = module(query, key)
+    out, w1, w2 = module.out.weight, module.query_map.weight, module.key_map.weight
+    for i, j in itertools.product(range(3), range(5)):
+        hidden = torch.tanh(query[:, :, i] @ w1.T + key[:, :, j] @ w2.T)
+        torch.testing.assert_close(scores[:, :, i, j], (hidden @ out.T).squeeze(-1))
+
+
+FORMS = ("shared", "per head", "per position")
+
+
+def build(form: str, **params: Any) -> Any:
+    if form == "per position":
+        return NeuralAttentionPerPosition(6, 6, tokens=5, **params).double()
+    return NeuralAttention(2, 6, 6, per_head=form == "per head", **params).double()
+
+
+def pair_by_pair(form: str, module: Any, query: Tensor, key: Tensor) -> Tensor:
+    """Eq. 3 to 8 for one pair of one head after the other, by concatenation."""
+    scores = query.new_zeros(*query.shape[:3], key.shape[2])
+    for h, i, j in itertools.product(*map(range, scores.shape[1:])):
+        place = {"shared": (), "per head": (h,), "per position": (i, j)}[form]
+        pair = [query[:, h, i], key[:, h, j]]
+        if form == "per position":
+            pair = [module.query_map(pair[0]), module.key_map(pair[1])]
+        elif module.is_reduced:
+            weights = (module.query_weight, module.query_bias), (module.key_weight, module.key_bias)
+            pair = [
+                F.linear(x, *(w[place] for w in own)) for x, own in zip(pair, weights, strict=True)
+            ]
+        hidden = F.linear(
+            torch.cat(pair, dim=-1), module.hidden_weight[place], module.hidden_bias[place]
+        )
+        active = ACTIVATIONS[module.activation](hidden)
+        scores[:, h, i, j] = active @ module.out_weight[place] + module.out_bias[place]
+    return scores * module.scale
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("reduced_dim", [None, 2, 3])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("scale", [False, True])
+def test_neural_attention_equals_the_slow_loop(
+    form: str, reduced_dim: int | None, activation: str, scale: bool
+) -> None:
+    """Weights of positions are those of the leading block where tokens are few."""
+    module = build(form, width=4, reduced_dim=reduced_dim, activation=activation, scale=scale)
+    for rows, columns in ((5, 5), (3, 4), (1, 1)):
+        query, key = draw(2, 2, rows, 6), draw(2, 2, columns, 6, seed=1)
+        expected = pair_by_pair(form, module, query, key)
+        torch.testing.assert_close(module(query, key), expected, rtol=0, atol=1e-12)
+
+
+def test_neural_attention_scale_is_that_of_the_head() -> None:
+    assert NeuralAttention(heads=2, head_width=64, rank=16, scale=True).scale == 1 / math.sqrt(16)
+    assert NeuralAttention(heads=2, head_width=64, rank=16).scale == 1.0
+
+
+@pytest.mark.parametrize("reduced_dim", [None, 2, 5])
+def test_authors_form_equals_concatenation(reduced_dim: int | None) -> None:
+    module = NeuralAttentionAuthors(6, reduced_dim=reduced_dim).double()
+    query, key = draw(2, 2, 3, 6), draw(2, 2, 4, 6, seed=1)
+    left = module.query_map(query).unsqueeze(3).expand(-1, -1, -1, 4, -1)
+    right = module.key_map(key).unsqueeze(2).expand(-1, -1, 3, -1, -1)
+    network = nn.Sequential(module.first, nn.ReLU(), module.second, nn.ReLU(), module.third)
+    expected = network(torch.cat((left, right), dim=-1)).squeeze(-1)
+    torch.testing.assert_close(module(query, key), expected, rtol=0, atol=1e-12)
+
+
+def test_authors_form_needs_two_features() -> None:
+    with pytest.raises(ValueError, match="the width is 1; expected 2 or more"):
+        NeuralAttentionAuthors(1)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 5), (5, 6), (6, 6)])
+def test_more_tokens_than_it_has_weights_for_are_refused(rows: int, columns: int) -> None:
+    with pytest.raises(ValueError, match=r"6 tokens came; expected at most the 5 .* more tokens"):
+        build("per position")(draw(2, 2, rows, 6), draw(2, 2, columns, 6))
+
+
+def test_weights_above_the_budget_are_refused_before_they_are_made() -> None:
+    """2^20 pairs, of which each has 2d'm + m weights: 15 are allowed, 17 are not."""
+    words = "tokens 1024, .* width 1 make 17,825,792 weights; expected at most 16,777,216"
+    with torch.device("meta"):
+        built = NeuralAttentionPerPosition(7, 7, tokens=1024, width=1)
+        with pytest.raises(ValueError, match=words):
+            NeuralAttentionPerPosition(8, 8, tokens=1024, width=1)
+    assert built.hidden_weight.numel() + built.out_weight.numel() == 1024**2 * 15
+
+
+def start(form: str, activation: str, reduced_dim: int | None) -> nn.Module:
+    """The smallest of a form, for heads 16 wide."""
+    if form == "authors":
+        return NeuralAttentionAuthors(16, reduced_dim=reduced_dim)
+    params: dict[str, Any] = {"width": 1, "activation": activation, "reduced_dim": reduced_dim}
+    if form == "per position":
+        return NeuralAttentionPerPosition(16, 16, tokens=17, **params)
+    return NeuralAttention(2, 16, 16, per_head=form == "per head", **params)
+
+
+@pytest.mark.parametrize("reduced_dim", [None, 2, 3])
+@pytest.mark.parametrize(
+    ("form", "activation"), [("authors", "relu"), *itertools.product(FORMS, ACTIVATIONS)]
+)
+def test_no_start_is_a_dead_constant(form: str, activation: str, reduced_dim: int | None) -> None:
+    query, key = draw(2, 2, 17, 16).float(), draw(2, 2, 17, 16, seed=1).float()
+    for seed in range(50):
+        torch.manual_seed(seed)
+        spread = start(form, activation, reduced_dim)(query, key).std(dim=-1)
+        assert spread.min() > 1e-5, f"seed {seed}"

@@ -1,0 +1,192 @@
+"""Normalisers against the plainest references, row by row."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nas.compiler.kernels import fast_class
+from nas.genome.primitives.pointwise_weights import ReluSquared, Sigmoid
+from nas.genome.primitives.softmax import Softmax, SoftmaxOne
+from nas.genome.primitives.threshold import Entmax15, Sparsemax
+from nas.genome.primitives.topk import TopkFilter, TopkSoftmax
+from nas.genome.primitives.uniform import Uniform
+from tests.tensors import draw
+
+FastTopkSoftmax = fast_class(TopkSoftmax)
+
+
+def scores(length: int = 9, size: float = 1.0) -> Tensor:
+    return size * draw(2, 3, length, length)
+
+
+def by_bisection(z: Tensor, power: float) -> Tensor:
+    """max(z - t, 0)^power in each row, with t such that the row's sum is 1."""
+    high = z.amax(-1, keepdim=True)
+    low = high - 1.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        is_low = ((z - middle).clamp(min=0) ** power).sum(-1, keepdim=True) > 1
+        low, high = torch.where(is_low, middle, low), torch.where(is_low, high, middle)
+    return (z - low).clamp(min=0) ** power
+
+
+@pytest.mark.parametrize("size", [0.01, 0.3, 1.0, 30.0])
+@pytest.mark.parametrize("length", [1, 2, 9, 40])
+def test_sparse_normalisers_solve_their_equations(size: float, length: int) -> None:
+    z = scores(length, size)
+    torch.testing.assert_close(Sparsemax()(z), by_bisection(z, 1.0), rtol=0, atol=1e-10)
+    torch.testing.assert_close(Entmax15()(z), by_bisection(z / 2, 2.0), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("module", [Sparsemax(), Entmax15()])
+def test_sparse_normalisers_handle_ties_and_large_scores(module: torch.nn.Module) -> None:
+    equal = torch.full((1, 1, 1, 8), 1e4, dtype=torch.float32)
+    torch.testing.assert_close(module(equal), torch.full_like(equal, 1 / 8))
+    equal[..., 0] = 1e4 + 10
+    assert module(equal)[0, 0, 0].tolist() == [1.0] + [0.0] * 7
+
+
+@pytest.mark.parametrize("module", [Sparsemax(), Entmax15()])
+@pytest.mark.parametrize("size", [0.001, 1.0])
+def test_sparse_normalisers_keep_their_sum_in_float32(module: torch.nn.Module, size: float) -> None:
+    z = scores(1024, size)[:1, :1, :32]
+    short = module(z.float())
+    torch.testing.assert_close(short.sum(-1), torch.ones(1, 1, 32), rtol=0, atol=1e-4)
+    torch.testing.assert_close(short.double(), module(z), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [Softmax(filtered=True), SoftmaxOne(), Sparsemax(), Entmax15(), TopkSoftmax(k=3),
+     Sigmoid(), Sigmoid(length_bias=True), ReluSquared()],
+    ids=lambda module: type(module).__name__,
+)  # fmt: skip
+def test_a_mask_equals_fewer_keys(module: torch.nn.Module) -> None:
+    z, mask = scores(), torch.tensor([True, False, True, True, False, True, True, True, True])
+    weights = module(z, mask=mask)
+    torch.testing.assert_close(weights[..., mask], module(z[..., mask]))
+    assert not weights[..., ~mask].any()
+    # A mask over rows alone: broadcast along the keys.
+    some = torch.arange(9)[:, None] > 3
+    weights = module(z, mask=some)
+    torch.testing.assert_close(weights[:, :, 4:], module(z)[:, :, 4:])
+    assert not weights[:, :, :4].any()
+
+
+@pytest.mark.parametrize("size", [1.0, 800.0])
+def test_softmax_one_adds_a_silent_key(size: float) -> None:
+    z = scores(size=size)
+    with_silent = torch.cat((torch.zeros(2, 3, 9, 1, dtype=z.dtype), z), dim=-1)
+    expected = torch.softmax(with_silent, -1)[..., 1:]
+    torch.testing.assert_close(SoftmaxOne()(z), expected)
+    plain = z.exp() / (1 + z.exp().sum(-1, keepdim=True))
+    if size == 1.0:
+        torch.testing.assert_close(SoftmaxOne()(z), plain)
+
+
+def test_sigmoid_length_is_that_of_the_row() -> None:
+    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
+    count = torch.arange(1, 10).double()[:, None]
+    expected = torch.sigmoid(z - count.log()) * mask
+    torch.testing.assert_close(Sigmoid(length_bias=True)(z, mask=mask), expected)
+    torch.testing.assert_close(Sigmoid()(z), 1 / (1 + (-z).exp()))
+
+
+def test_relu_squared_divides_by_the_visible_keys() -> None:
+    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
+    count = torch.arange(1, 10).double()[:, None]
+    expected = z.clamp(min=0) ** 2 / count * mask
+    torch.testing.assert_close(ReluSquared()(z, mask=mask), expected)
+    torch.testing.assert_close(ReluSquared()(z), z.clamp(min=0) ** 2 / 9)
+
+
+def test_uniform_is_a_mean_and_reads_no_score() -> None:
+    z, mask = scores().requires_grad_(), torch.ones(9, 9, dtype=torch.bool).tril()
+    count = torch.arange(1, 10).double()[:, None]
+    x = torch.zeros(2, 9, 4)  # of which only the number of queries is read
+    torch.testing.assert_close(Uniform()(z, x, mask), (mask / count).expand(2, 3, 9, 9))
+    assert torch.equal(Uniform()(z, x), torch.full((2, 3, 9, 9), 1 / 9, dtype=torch.float64))
+    assert not Uniform()(z, x).requires_grad
+    blind = mask & (torch.arange(9) != 4)[:, None]
+    assert not Uniform()(z, x, blind)[:, :, 4].any()
+
+
+def test_topk_filter_keeps_what_reaches_the_kth_score() -> None:
+    z = torch.tensor([3.0, 1.0, 2.0, 2.0, 0.0]).reshape(1, 1, 1, 5)
+    # The second largest is 2; its tie stays, as published.
+    assert TopkFilter(k=2)(z).flatten().tolist() == [3.0, -math.inf, 2.0, 2.0, -math.inf]
+    assert TopkFilter(k=1)(z).flatten().tolist() == [3.0] + [-math.inf] * 4
+    assert torch.equal(TopkFilter(k=99)(z), z)
+
+
+def test_topk_filter_counts_visible_keys_only() -> None:
+    z, mask = scores(), torch.ones(9, 9, dtype=torch.bool).tril()
+    kept = torch.isfinite(TopkFilter(k=3)(z, mask=mask)) & mask
+    expected = torch.arange(1, 10).clamp(max=3).expand(2, 3, 9)
+    assert torch.equal(kept.sum(-1), expected)
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 8, 99])
+def test_topk_softmax_equals_softmax_after_the_filter(filtered: bool, count: int) -> None:
+    """In values and gradients, with ties and for a query that sees nothing."""
+    causal = torch.ones(9, 9, dtype=torch.bool).tril()
+    blind = causal.clone()
+    blind[4] = False
+    for z in (scores(), scores().round()):
+        for mask in (None, causal, blind):
+            z = z.detach().requires_grad_()
+            kept = TopkFilter(k=count)(z, mask=mask)
+            expected = Softmax(filtered=True)(kept, mask=mask)
+            found = FastTopkSoftmax(filtered, k=count)(z, mask=mask)
+            assert torch.equal(found > 0, expected > 0)
+            torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
+            above = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).view_as(z)
+            ours, theirs = (torch.autograd.grad(w, z, above)[0] for w in (found, expected))
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("row", [[2.0, 1.0, 0.0, -1.0, -1e9], [2e38, 1.0, 0.0, -1.0, -2e38]])
+def test_topk_softmax_takes_scores_that_lie_far_apart(row: list[float]) -> None:
+    z = torch.tensor(row).reshape(1, 1, 1, 5)
+    for count in (3, 5, 9):
+        expected = Softmax(filtered=True)(TopkFilter(k=count)(z))
+        torch.testing.assert_close(FastTopkSoftmax(k=count)(z), expected)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Softmax(),
+        SoftmaxOne(),
+        Sparsemax(),
+        Entmax15(),
+        Sigmoid(),
+        ReluSquared(),
+        TopkSoftmax(k=3),
+        FastTopkSoftmax(k=3),
+    ],
+)
+def test_in_float16_a_hidden_score_may_be_infinite(module: nn.Module) -> None:
+    """As products of padding are that nobody reads; a sequence may be padding altogether."""
+    mask = (torch.arange(9) < 6).expand(2, 1, 1, 9).clone()
+    mask[1] = False
+    z = scores().half().masked_fill(~mask, torch.inf).requires_grad_()
+    weights = module(z, mask=mask)
+    assert bool(weights.isfinite().all())
+    (gradient,) = torch.autograd.grad(weights.float().square().sum(), z)
+    assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_topk_softmax_rounds_large_scores_no_further(dtype: torch.dtype) -> None:
+    z = (100.0 + 4.0 * scores(65)).to(dtype)
+    z[..., :16] -= 99.0
+    found = FastTopkSoftmax(k=60)(z)
+    assert found.dtype == dtype
+    expected = TopkSoftmax(k=60)(z.double())
+    torch.testing.assert_close(found.double(), expected, rtol=0.01, atol=1e-4)

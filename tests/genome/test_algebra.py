@@ -1,0 +1,345 @@
+"""Every rewriting rule: the twin in the space, one digest, and one function with its gradients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import torch
+
+from nas.genome import MAX_NODES, Genome, ModelSizes, Visibility
+from nas.genome.algebra import is_constant
+from nas.genome.canonical import canonicalise, digest, resolved_digest
+from nas.genome.mechanisms import MECHANISMS
+from nas.genome.types import infer
+from nas.space import load_space
+from nas.space.validation import load_policy, validate
+from tests.samples import samples
+from tests.twins import are_twins, plain_block
+
+if TYPE_CHECKING:
+    from tests.genomes import Build
+
+SIZES: Final = ModelSizes(32, 8, 2, 9)
+SPACES: Final = ("attention_v1", "attention_v2", "quickstart")
+
+
+def check(old: Genome, new: Genome, sizes: ModelSizes | None = None) -> None:
+    """``old`` and ``new`` have one normal form, which is ``new`` as a function."""
+    form = canonicalise(old, sizes)
+    assert form == canonicalise(new, sizes)
+    torch.manual_seed(1)
+    assert are_twins(old, form, SIZES.dim, SIZES.heads, SIZES.tokens)
+
+
+def scored(genome: Build, *middle: tuple[Any, ...], **projections: Any) -> Genome:
+    """Dot products, what is said to be done with them in order, and their aggregation."""
+    chain = [("scaled_dot_product", "qk")]
+    chain += [(op, [len(chain) - 1 + i], *rest) for i, (op, *rest) in enumerate(middle)]
+    return genome(*chain, ("weighted_sum", [len(chain) - 1, "v"]), **projections)
+
+
+@pytest.mark.parametrize(
+    "adjust", [(), ("softcap",), ("temperature",), ("alibi",), ("topk_filter",)]
+)
+def test_equal_weights_read_no_scores(genome: Build, adjust: tuple[str, ...]) -> None:
+    old = scored(genome, *((op,) for op in adjust), ("uniform",))
+    new = genome(("uniform", "v"), ("weighted_sum", [0, "v"]))
+    check(old, new)
+    form = canonicalise(old)
+    assert (form.projections.has_wq, form.projections.has_wk) == (False, False)
+    assert not validate(form, load_policy("score_normalize_aggregate"))
+    assert not validate(form, load_policy("two_stage"))
+
+
+@pytest.mark.parametrize("op", ["rope", "layer_norm", "linear", "short_conv"])
+def test_maps_before_equal_weights_go(genome: Build, op: str) -> None:
+    old = genome(
+        (op, "q"), ("cosine", [0, "k"]), ("uniform", [1]), ("linear", "v"), ("weighted_sum", [2, 3])
+    )
+    new = genome(("uniform", "v"), ("linear", "v"), ("weighted_sum", [0, 1]))
+    check(old, new)
+
+
+@pytest.mark.parametrize("heads", ["all", "1/2", "one"])
+def test_equal_weights_keep_the_heads_of_their_scores(genome: Build, heads: str) -> None:
+    old = scored(genome, ("uniform",), q_heads=heads, kv_heads="1/4")
+    before, after = infer(old), infer(canonicalise(old))
+    assert before.nodes[-1] == after.nodes[-1]
+    check(old, canonicalise(old))
+
+
+def test_two_uniforms_are_one_read_twice(genome: Build) -> None:
+    old = genome(
+        ("cosine", "qk"),
+        ("uniform", [0]),
+        ("scaled_dot_product", "qk"),
+        ("uniform", [2]),
+        ("add", [1, 3]),
+        ("weighted_sum", [4, "v"]),
+    )
+    check(old, genome(("uniform", "v"), ("add", [0, 0]), ("weighted_sum", [1, "v"])))
+
+
+def test_a_cut_score_that_decided_a_width_stays(genome: Build) -> None:
+    """Its query is as wide as the model because of it, and is read by another part."""
+    old = genome(
+        ("scaled_dot_product", "qk"),
+        ("uniform", [0]),
+        ("weighted_sum", [1, "q"]),
+        ("add", [2, 2]),
+        has_wk=False,
+        raw="shared",
+        merge="sum",
+    )
+    assert infer(old).streams["q"].width == "model"
+    assert len(canonicalise(old).nodes) == len(old.nodes)
+
+
+def test_a_filter_and_softmax_are_one(genome: Build) -> None:
+    k = {"k": 3}
+    check(scored(genome, ("topk_filter", k), ("softmax",)), scored(genome, ("topk_softmax", k)))
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 5), (5, 2), (3, 3)])
+@pytest.mark.parametrize("normaliser", ["sigmoid", "topk_softmax"])
+def test_of_two_filters_the_narrower_one_decides(
+    genome: Build, first: int, second: int, normaliser: str
+) -> None:
+    least = {"k": min(first, second)}
+    if normaliser == "topk_softmax":
+        old = scored(genome, ("topk_filter", {"k": first}), (normaliser, {"k": second}))
+        check(old, scored(genome, (normaliser, least)))
+    else:
+        filters = [("topk_filter", {"k": k}) for k in (first, second)]
+        check(
+            scored(genome, *filters, (normaliser,)),
+            scored(genome, ("topk_filter", least), (normaliser,)),
+        )
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 3), (3, 2), (1, 4)])
+def test_filters_agree_on_ties(first: int, second: int) -> None:
+    from nas.genome.primitives.topk import TopkSoftmax, keep_largest
+
+    scores = torch.tensor([[[[3.0, 1.0, 1.0, 1.0, 0.0], [2.0, 2.0, 2.0, 2.0, 2.0]]]])
+    twice = keep_largest(keep_largest(scores, None, first), None, second)
+    once = keep_largest(scores, None, min(first, second))
+    assert torch.equal(twice, once)
+    assert torch.equal(once.softmax(-1), TopkSoftmax(k=min(first, second))(scores))
+
+
+def test_a_top_k_of_all_keys_is_none(genome: Build) -> None:
+    wide = {"k": SIZES.tokens}
+    check(scored(genome, ("topk_softmax", wide)), scored(genome, ("softmax",)), SIZES)
+    check(scored(genome, ("topk_filter", wide), ("sigmoid",)), scored(genome, ("sigmoid",)), SIZES)
+    narrow = scored(genome, ("topk_softmax", {"k": SIZES.tokens - 1}))
+    assert resolved_digest(narrow, SIZES) != resolved_digest(scored(genome, ("softmax",)), SIZES)
+
+
+def of_values(genome: Build, *maps: tuple[Any, ...]) -> Genome:
+    """Standard attention, and maps of its result: positions count from it."""
+    return genome(
+        ("relu", "v"),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [1]),
+        ("weighted_sum", [2, 0]),
+        *maps,
+    )
+
+
+def test_a_rectifier_of_what_is_never_negative_goes(genome: Build) -> None:
+    check(of_values(genome, ("relu", [3])), of_values(genome))
+    check(
+        of_values(genome, ("output_gate", [3]), ("relu", [4])),
+        of_values(genome, ("output_gate", [3])),
+    )
+    square, end = ("multiply", "vv"), (("scaled_dot_product", "qk"), ("softmax", [2]))
+    check(
+        genome(square, ("relu", [0]), *end, ("weighted_sum", [3, 1])),
+        genome(square, ("relu", [0]), *end, ("weighted_sum", [3, 0])),
+    )
+    assert digest(of_values(genome, ("gelu", [3]), ("relu", [4]))) != digest(
+        of_values(genome, ("gelu", [3]))
+    )
+
+
+def test_constants_have_one_form(genome: Build) -> None:
+    """Squared rectifiers of distances are zero, whatever else is in the mechanism."""
+    plain = genome(("distance", "vv"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
+    for old in (
+        genome(("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"])),
+        genome(
+            ("rope", "q"),
+            ("distance", [0, "k"]),
+            ("alibi", [1]),
+            ("softcap", [2]),
+            ("relu_squared", [3]),
+            ("weighted_sum", [4, "v"]),
+        ),
+    ):
+        check(old, plain)
+
+
+def test_zero_weights_leave_a_sum(genome: Build) -> None:
+    old = genome(
+        ("distance", "qk"),
+        ("relu_squared", [0]),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [2]),
+        ("add", [1, 3]),
+        ("weighted_sum", [4, "v"]),
+    )
+    check(old, scored(genome, ("softmax",)))
+
+
+def test_scores_that_others_read_stay_below_zero_weights(genome: Build) -> None:
+    """What softmax reads is not exchanged with what a squared rectifier makes zero."""
+    both = [("distance", "qk"), ("softmax", [0]), ("relu_squared", [0])]
+    plain = genome(("distance", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+    check(genome(*both, ("add", [1, 2]), ("weighted_sum", [3, "v"])), plain)
+    gated = genome(*both, ("weighted_sum", [1, "v"]), ("weighted_sum", [2, 3]), ("gelu", [4]))
+    check(gated, gated)
+
+
+def test_queries_and_keys_of_one_shape_change_names(genome: Build) -> None:
+    rest = (("softmax", [1]), ("weighted_sum", [2, "v"]))
+    old = genome(("rope", "k"), ("bilinear", [0, "q"]), *rest)
+    check(old, genome(("rope", "q"), ("bilinear", [0, "k"]), *rest))
+    unlike = [
+        genome(("rope", a), ("bilinear", [0, b]), *rest, kv_heads="1/2") for a, b in ("qk", "kq")
+    ]
+    assert digest(unlike[0]) != digest(unlike[1])
+    mha = MECHANISMS["mha"].genome
+    assert canonicalise(mha) == mha
+
+
+def test_means_beside_queries_and_keys_that_change_names_have_one_form(genome: Build) -> None:
+    """The stream that a mean counts is chosen after the names, which are chosen after it."""
+    for first, second in ("qk", "kq"):
+        old = genome(
+            ("distance", "qk"),
+            ("uniform", [0]),
+            ("weighted_sum", [1, first]),
+            ("weighted_sum", [1, "v"]),
+            ("add", [3, second]),
+            ("gelu", [4]),
+            ("add", [2, 5]),
+            has_wv=False,
+            q_heads="one",
+            kv_heads="one",
+        )
+        form = canonicalise(old)
+        assert canonicalise(form) == form
+        check(old, form)
+
+
+def test_a_lone_key_is_a_query(genome: Build) -> None:
+    end = (("softmax", [0]), ("weighted_sum", [1, "v"]))
+    few = {"kv_heads": "1/2"}
+    old = genome(("scaled_dot_product", "kk"), *end, has_wq=False, **few)
+    assert digest(old) == digest(genome(("scaled_dot_product", "qq"), *end, q_heads="1/2", **few))
+
+
+def test_parameters_without_effect_go(genome: Build) -> None:
+    def qana(**params: Any) -> Genome:
+        return genome(("qana", "qk", params), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+
+    assert digest(qana(warmup=7)) == digest(qana())
+    assert digest(qana(gate="warmup", warmup=7)) != digest(qana(gate="warmup"))
+    skipless = qana(skip=False, init="random")
+    form = canonicalise(skipless)
+    assert not form.projections.has_wk or not form.projections.has_wq
+    check(skipless, form)
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_causal", "is_none"),
+    [
+        (Visibility(16), None, True),
+        (Visibility(15), None, False),  # reaches 7 to either side
+        (Visibility(15), True, True),
+        (Visibility(9), True, True),
+        (Visibility(8), True, False),
+        (Visibility(2, 9), None, True),
+        (Visibility(1, 8), None, True),
+        (Visibility(1, 7), None, False),
+    ],
+)
+def test_a_window_that_covers_the_sequence_is_none(
+    seen: Visibility, is_causal: bool | None, is_none: bool
+) -> None:
+    mha = MECHANISMS["mha"].genome
+    form = canonicalise(replace(mha, visibility=seen), SIZES, is_causal=is_causal)
+    assert (form.visibility == Visibility()) == is_none
+    if is_none and is_causal is None:
+        assert are_twins(replace(mha, visibility=seen), form, *SIZES[:2], SIZES.tokens)
+
+
+def test_windows_that_reach_equally_far_are_one() -> None:
+    mha = MECHANISMS["mha"].genome
+    even, odd = (replace(mha, visibility=Visibility(w)) for w in (4, 5))
+    assert are_twins_without_past(even, odd)
+    assert canonicalise(even, is_causal=False) == canonicalise(odd, is_causal=False)
+    for unlike in ({}, {"is_causal": True}, {"sizes": SIZES}):
+        assert canonicalise(even, **unlike) != canonicalise(odd, **unlike)
+    # As soon as both see all that is earlier, they are one under either mask.
+    even, odd = (replace(mha, visibility=Visibility(w)) for w in (12, 13))
+    assert canonicalise(even, SIZES) == canonicalise(odd, SIZES)
+    assert are_twins(odd, canonicalise(odd, SIZES), *SIZES[:2], SIZES.tokens)
+
+
+def are_twins_without_past(even: Genome, odd: Genome) -> bool:
+    blocks = [plain_block(g, *SIZES[:2]) for g in (even, odd)]
+    blocks[1].load_state_dict(blocks[0].state_dict())
+    x = torch.randn(1, SIZES.tokens, SIZES.dim, dtype=torch.float64)
+    return torch.equal(blocks[0](x), blocks[1](x))
+
+
+def test_placements_of_the_same_layers_are_one() -> None:
+    mha = replace(MECHANISMS["gqa"].genome, placement="alternate")
+    assert canonicalise(mha, SIZES).placement == "first"
+    assert canonicalise(mha).placement == "alternate"
+
+
+def test_what_does_not_type_check_is_left_alone(genome: Build) -> None:
+    odd = genome(("relu", "v"), ("relu", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"]))
+    assert len(canonicalise(odd).nodes) == 4
+
+
+@pytest.mark.parametrize("space_name", SPACES)
+def test_normal_forms_are_final_legal_and_the_same_function(space_name: str) -> None:
+    check_samples(space_name, 15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space_name", SPACES)
+def test_two_thousand_normal_forms(space_name: str) -> None:
+    check_samples(space_name, 2000)
+
+
+def check_samples(space_name: str, count: int) -> None:
+    space = load_space(space_name)
+    policy = load_policy(space.policy)
+    torch.manual_seed(2)
+    for sample in samples(space_name, count):
+        for sizes in (None, SIZES):
+            form = canonicalise(sample, sizes)
+            assert canonicalise(form, sizes) == form, sample
+            assert not validate(form, policy), sample
+            assert are_twins(sample, form, *SIZES[:2], SIZES.tokens), sample
+        assert space.excludes(canonicalise(sample)) is None, sample
+
+
+def test_what_is_zero_is_found_in_one_pass() -> None:
+    """Each node reads the one before it twice: 2^n paths, and n calls deep."""
+    data = {
+        "graph_def": [
+            {"op": "distance", "inputs": ["q", "q"]},
+            {"op": "relu_squared", "inputs": [0]},
+            *({"op": "add", "inputs": [i, i]} for i in range(1, MAX_NODES - 2)),
+            {"op": "weighted_sum", "inputs": [MAX_NODES - 2, "v"]},
+        ]
+    }
+    assert is_constant(Genome.from_dict(data))

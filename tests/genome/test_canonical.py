@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import networkx as nx
+import numpy as np
+import torch
+
+from nas.compiler import build_attention
+from nas.genome import Genome, ModelSizes, Visibility
+from nas.genome.canonical import canonicalise, digest, resolved_digest
+from nas.genome.mechanisms import MECHANISMS
+from nas.space import SearchSpace
+from nas.space.validation import load_policy, validate
+from tests.samples import samples
+from tests.twins import are_twins
+
+if TYPE_CHECKING:
+    from tests.genomes import Build
+
+STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+
+
+def same(a: Genome, b: Genome) -> bool:
+    assert (digest(a) == digest(b)) == (canonicalise(a) == canonicalise(b))
+    return digest(a) == digest(b)
+
+
+def test_order_dead_nodes_and_commuting_operands_do_not_matter(genome: Build) -> None:
+    a = genome(
+        ("gelu", "v"),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [1]),
+        ("add", ["v", 0]),
+        ("weighted_sum", [2, 3]),
+    )
+    b = genome(
+        ("scaled_dot_product", "qk"),
+        ("linear", "q"),
+        ("softmax", [0]),
+        ("gelu", "v"),
+        ("add", [3, "v"]),
+        ("weighted_sum", [2, 4]),
+    )
+    assert same(a, b)
+
+
+def test_operands_that_do_not_commute_matter(genome: Build) -> None:
+    # With as many heads and one start, queries and keys would only change names.
+    few = {"kv_heads": "1/2"}
+    turned = genome(("scaled_dot_product", "kq"), *STANDARD[1:], **few)
+    assert not same(genome(*STANDARD, **few), turned)
+
+
+def test_streams_without_projections_are_one_tensor(genome: Build) -> None:
+    off = {"has_wq": False, "has_wk": False}
+    names = ("qk", "kq", "kk", "qq")
+    digests = {digest(genome(("scaled_dot_product", n), *STANDARD[1:], **off)) for n in names}
+    assert len(digests) == 1
+    assert digest(genome(*STANDARD)) not in digests
+
+
+def test_queries_and_keys_change_places_with_their_projections(genome: Build) -> None:
+    # x W_K scores against x either way: which of the two is called the query changes nothing.
+    one = genome(("scaled_dot_product", "qk"), *STANDARD[1:], has_wq=False)
+    other = genome(("scaled_dot_product", "kq"), *STANDARD[1:], has_wk=False)
+    turned = genome(("scaled_dot_product", "kq"), *STANDARD[1:], has_wq=False)
+    assert one != other
+    assert are_twins(one, other, 8, 2, 5)
+    assert digest(one) == digest(other)
+    # The projected one scores from the other side: the scores are transposed.
+    assert not are_twins(one, turned, 8, 2, 5)
+    assert digest(one) != digest(turned)
+    # With fewer heads of keys and values, the streams differ in more than their names.
+    few = [replace(g, projections=replace(g.projections, kv_heads="one")) for g in (one, other)]
+    assert digest(few[0]) != digest(few[1])
+
+
+def test_the_values_keep_their_name_where_they_are_raw_too(genome: Build) -> None:
+    raw = genome(*STANDARD, has_wq=False, has_wk=False, has_wv=False)
+    assert not validate(canonicalise(raw), load_policy("score_normalize_aggregate"))
+
+
+def test_fields_without_effect_go(genome: Build) -> None:
+    off = {"has_wq": False, "has_wk": False, "has_wv": False}
+    plain = genome(*STANDARD, **off)
+    assert same(plain, genome(*STANDARD, **off, q_heads="1/2", kv_heads="1/4"))
+    assert not same(plain, genome(*STANDARD, **off, raw="shared"))
+    assert same(genome(*STANDARD), genome(*STANDARD, raw="shared"))
+    query_less = genome(("scaled_dot_product", "vk"), *STANDARD[1:])
+    unread = genome(("scaled_dot_product", "vk"), *STANDARD[1:], has_wq=False, q_heads="1/2")
+    assert same(query_less, unread)
+
+
+def test_defaults_are_dropped(genome: Build) -> None:
+    named = genome(("qana", "qk", {"hidden": 4, "rope": False}), *STANDARD[1:])
+    assert same(named, genome(("qana", "qk"), *STANDARD[1:]))
+    assert not same(named, genome(("qana", "qk", {"hidden": 2}), *STANDARD[1:]))
+
+
+def test_an_empty_graph_has_a_canonical_form(genome: Build) -> None:
+    assert canonicalise(genome(merge="sum", raw="shared")).nodes == ()
+
+
+def test_equal_nodes_merge_only_if_they_learn_nothing(genome: Build) -> None:
+    def doubled(op: str) -> Genome:
+        maps = (op, "v"), (op, "v"), ("add", [2, 3])
+        return genome(*STANDARD[:2], *maps, ("weighted_sum", [1, 4]))
+
+    def single(op: str) -> Genome:
+        return genome(*STANDARD[:2], (op, "v"), ("add", [2, 2]), ("weighted_sum", [1, 3]))
+
+    assert same(doubled("gelu"), single("gelu"))
+    assert not same(doubled("linear"), single("linear"))
+
+
+def test_sharing_is_told_apart_from_copies_deep_in_the_graph(genome: Build) -> None:
+    """Two copies a, b of one learned map, read as (a + b) * a or (a + b) * b: the same graph."""
+
+    def build(again: int) -> Genome:
+        return genome(
+            ("linear", "v"),
+            ("linear", "v"),
+            ("add", [0, 1]),
+            ("multiply", [2, again]),
+            ("scaled_dot_product", "qk"),
+            ("softmax", [4]),
+            ("weighted_sum", [5, 3]),
+        )
+
+    third = genome(
+        ("linear", "v"),
+        ("linear", "v"),
+        ("linear", "v"),
+        ("add", [0, 1]),
+        ("multiply", [3, 2]),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [5]),
+        ("weighted_sum", [6, 4]),
+    )
+    assert same(build(0), build(1))
+    assert not same(build(0), third)
+
+
+def test_many_interchangeable_nodes_are_no_trap(genome: Build) -> None:
+    nodes = [("linear", "v") for _ in range(16)]
+    sums = [("add", [0, 1])] + [("add", [15 + i, i + 1]) for i in range(1, 15)]
+    found = genome(
+        *nodes, *sums, ("scaled_dot_product", "qk"), ("softmax", [31]), ("weighted_sum", [32, 30])
+    )
+    assert canonicalise(canonicalise(found)) == canonicalise(found)
+
+
+def test_canonical_form_is_idempotent_and_blind_to_order() -> None:
+    rng = np.random.default_rng(6)
+    for sample in samples("attention_v2", 150):
+        canonical = canonicalise(sample)
+        assert canonicalise(canonical) == canonical
+        assert digest(shuffled(sample, rng)) == digest(sample)
+
+
+def shuffled(genome: Genome, rng: np.random.Generator) -> Genome:
+    """The same graph with its nodes in another topological order, the output last."""
+    marks, last = rng.random(len(genome.nodes)), len(genome.nodes) - 1
+    order = nx.lexicographical_topological_sort(
+        genome.graph(), key=lambda ref: marks[ref] if isinstance(ref, int) else -1.0
+    )
+    kept = [*(ref for ref in order if isinstance(ref, int) and ref != last), last]
+    place = {old: new for new, old in enumerate(kept)}
+    return replace(genome, nodes=tuple(genome.nodes[old].renamed(place) for old in kept))
+
+
+def test_pruning_changes_no_output(genome: Build) -> None:
+    lean = genome(*STANDARD)
+    waste = genome(
+        ("gelu", "v"),
+        ("linear", "k"),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [2]),
+        ("weighted_sum", [3, "v"]),
+    )
+    blocks = []
+    for found in (lean, waste):
+        torch.manual_seed(0)
+        blocks.append(build_attention(found, 16, 2))
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(blocks[0](x), blocks[1](x), rtol=0, atol=0)
+
+
+def test_labels_that_mean_the_same_at_a_size_share_a_resolved_digest() -> None:
+    gqa, mqa = MECHANISMS["gqa"].genome, MECHANISMS["mqa"].genome
+    small, large = ModelSizes(64, 4, 2, 9), ModelSizes(64, 8, 2, 9)
+    assert resolved_digest(gqa, small) == resolved_digest(mqa, small)
+    assert resolved_digest(gqa, large) != resolved_digest(mqa, large)
+
+
+def test_placements_that_mean_the_same_layers_share_a_resolved_digest(genome: Build) -> None:
+    def at(placement: str, depth: int) -> str:
+        return resolved_digest(genome(*STANDARD, placement=placement), ModelSizes(8, 2, depth, 9))
+
+    assert at("all", 1) == at("first", 1) == at("alternate", 1)
+    assert at("first", 2) == at("alternate", 2)
+    assert at("all", 2) != at("first", 2)
+
+
+def test_one_head_makes_readings_coincide(genome: Build) -> None:
+    def at(heads: int, **projections: object) -> str:
+        return resolved_digest(genome(*STANDARD, **projections), ModelSizes(8, heads, 1, 9))
+
+    assert at(1, has_wk=False) == at(1, has_wk=False, raw="shared")
+    assert at(2, has_wk=False) != at(2, has_wk=False, raw="shared")
+    assert at(1) == at(1, merge="sum")
+    assert at(2) != at(2, merge="sum")
+
+
+def test_digests_are_stable() -> None:
+    """A changed digest orphans every recorded run: change the version when this must change."""
+    assert digest(MECHANISMS["mha"].genome) == "6c9f6cc506a21030"
+    assert digest(MECHANISMS["champion_2025"].genome) == "6e06aa0dfd8fc9ec"
+
+
+def test_windows_make_another_mechanism_and_global_tokens_need_one() -> None:
+    genome = MECHANISMS["mha"].genome
+    seen = [replace(genome, visibility=Visibility(w, g)) for w, g in ((8, 0), (8, 1), (16, 0))]
+    assert len({digest(g) for g in (genome, *seen)}) == 4
+    sizes = ModelSizes(32, 4, 2, 65)
+    assert len({resolved_digest(g, sizes) for g in (genome, *seen)}) == 4
+    assert same(genome, replace(genome, visibility=Visibility(None, 5)))
+
+
+def test_a_space_that_fixes_one_projection_holds_its_mirrored_normal_forms(genome: Build) -> None:
+    chain = {"scaled_dot_product": {}, "softmax": {}, "weighted_sum": {}}
+    fields = {"name": "x", "nodes": {"max": 3}, "primitives": chain}
+    for fixed in ("has_wq", "has_wk"):
+        free = "has_wk" if fixed == "has_wq" else "has_wq"
+        space = SearchSpace(**fields, projections={fixed: (True,), free: (True, False)})
+        for order in ("qk", "kq"):
+            one = genome(("scaled_dot_product", order), *STANDARD[1:], **{free: False})
+            assert space.excludes(canonicalise(one)) is None
+    bare = genome(*STANDARD, has_wq=False, has_wk=False)
+    assert "has has_wk False" in str(space.excludes(bare))

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nas.common.errors import GenomeError
+from nas.genome.types import MEET, infer
+
+if TYPE_CHECKING:
+    from nas.genome import Genome
+    from tests.genomes import Build
+
+STANDARD = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
+
+
+def shown(genome: Genome) -> tuple[list[str], list[str]]:
+    typing = infer(genome)
+    assert not typing.problems, typing.problems
+    return [str(typing.streams[s]) for s in "qkv"], [str(t) for t in typing.nodes]
+
+
+@pytest.mark.parametrize(
+    ("projections", "streams", "nodes"),
+    [
+        ({}, ["tokens[H, d/H]"] * 3, ["scores[H]", "weights[H]", "tokens[H, d/H]"]),
+        (
+            {"q_heads": "1/2", "kv_heads": "1/4", "qk_dim": "1/2"},
+            ["tokens[1/2 H, 1/2 d/H]", "tokens[1/4 H, 1/2 d/H]", "tokens[1/4 H, d/H]"],
+            ["scores[1/2 H]", "weights[1/2 H]", "tokens[1/2 H, d/H]"],
+        ),
+        # Reversed: the fewer query heads are repeated to the keys'.
+        (
+            {"q_heads": "1/4", "kv_heads": "1/2"},
+            ["tokens[1/4 H, d/H]", "tokens[1/2 H, d/H]", "tokens[1/2 H, d/H]"],
+            ["scores[1/2 H]", "weights[1/2 H]", "tokens[1/2 H, d/H]"],
+        ),
+        # Patterns: a query scored against the whole token takes the token's width.
+        (
+            {"has_wk": False, "raw": "shared"},
+            ["tokens[H, d]", "tokens[1, d]", "tokens[H, d/H]"],
+            ["scores[H]", "weights[H]", "tokens[H, d/H]"],
+        ),
+        # Messages: values are as wide as the model and need no W_O.
+        (
+            {"has_wo": False, "merge": "sum"},
+            ["tokens[H, d/H]", "tokens[H, d/H]", "tokens[H, d]"],
+            ["scores[H]", "weights[H]", "tokens[H, d]"],
+        ),
+    ],
+)
+def test_inference(
+    genome: Build, projections: dict[str, object], streams: list[str], nodes: list[str]
+) -> None:
+    assert shown(genome(*STANDARD, **projections)) == (streams, nodes)
+
+
+def test_a_free_width_is_decided_by_what_it_meets_later(genome: Build) -> None:
+    # q passes through a gelu before it meets the raw, shared k.
+    found = genome(
+        ("gelu", "q"),
+        ("scaled_dot_product", [0, "k"]),
+        ("softmax", [1]),
+        ("weighted_sum", [2, "v"]),
+        has_wk=False,
+        raw="shared",
+    )
+    streams, nodes = shown(found)
+    assert streams[0] == nodes[0] == "tokens[H, d]"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "projections", "rule", "words"),
+    [
+        ((), {}, "empty", "no nodes"),
+        ((("gelu", []),), {}, "arity", "no inputs"),
+        ((("scaled_dot_product", "q"),), {}, "arity", "1 input"),
+        ((("softmax", "q"),), {}, "types", "(tokens)"),
+        (STANDARD[:2], {}, "output", "weights[H]"),
+        (STANDARD, {"q_heads": "3/4", "kv_heads": "1/2"}, "heads", "3/4"),
+        (
+            (("uniform", "v", {"heads": "3/4"}), ("weighted_sum", [0, "v"])),
+            {"kv_heads": "1/2"},
+            "heads",
+            "with 3/4 and 1/2 heads",
+        ),
+        (STANDARD, {"has_wo": False, "q_heads": "1/2", "kv_heads": "1/2"}, "output", "1/2 H"),
+        (STANDARD, {"has_wo": False, "merge": "sum", "has_wv": False}, "output", "sum"),
+        (STANDARD, {"has_wk": False, "qk_dim": "1/2"}, "widths", "qk_dim: 1/2"),
+        (
+            (("scaled_dot_product", "vk"), *STANDARD[1:]),
+            {"has_wk": False, "raw": "shared"},
+            "widths",
+            "d/H and d",
+        ),
+        # One head is whole tokens, whatever the head count: not the same width at every size.
+        (
+            (
+                ("add", "vk"),
+                ("scaled_dot_product", "qk"),
+                ("softmax", [1]),
+                ("weighted_sum", [2, 0]),
+            ),
+            {"has_wk": False, "raw": "shared"},
+            "widths",
+            "d/H and d",
+        ),
+    ],
+)
+def test_problems(
+    genome: Build, nodes: tuple[object, ...], projections: dict[str, object], rule: str, words: str
+) -> None:
+    problems = infer(genome(*nodes, **projections)).problems
+    assert [p.rule for p in problems] == [rule]
+    assert words in problems[0].found
+
+
+def test_a_problem_is_reported_once_where_it_arises(genome: Build) -> None:
+    found = genome(("softmax", "q"), ("gelu", [0]), ("weighted_sum", [0, 1]))
+    assert [(p.rule, p.node) for p in infer(found).problems] == [("types", 0)]
+
+
+def test_unread_nodes_are_typed_too(genome: Build) -> None:
+    found = genome(
+        ("softmax", "q"), ("scaled_dot_product", "qk"), ("softmax", [1]), ("weighted_sum", [2, "v"])
+    )
+    assert [p.node for p in infer(found).problems] == [0]
+
+
+def test_unread_nodes_decide_no_width(genome: Build) -> None:
+    """A dead score of q with a wider stream must not widen q: it is not in the mechanism."""
+    dead = genome(
+        ("scaled_dot_product", "qv"),
+        ("scaled_dot_product", "qk"),
+        ("softmax", [1]),
+        ("weighted_sum", [2, "v"]),
+        merge="sum",
+    )
+    typing = infer(dead)
+    assert str(typing.streams["q"]) == "tokens[H, d/H]"
+    assert [(p.rule, p.node) for p in typing.problems] == [("widths", 0)]
+
+
+def test_an_unknown_primitive_is_an_error_with_the_near_name(genome: Build) -> None:
+    with pytest.raises(GenomeError, match="did you mean 'softmax'"):
+        infer(genome(("sofmax", "q")))
+
+
+def test_heads_meet_symmetrically_and_the_fewer_divide() -> None:
+    for (a, b), met in MEET.items():
+        assert MEET[b, a] == met
+        assert met in (a, b, None)
+    assert MEET["3/4", "1/4"] == "3/4"
+    assert MEET["3/4", "1/2"] is None
+    assert MEET["one", "3/4"] == "3/4"
+
+
+def test_roles_depend_on_what_is_added(genome: Build) -> None:
+    found = genome(
+        ("scaled_dot_product", "qk"),
+        ("bilinear", "qk"),
+        ("add", [0, 1]),
+        ("softmax", [2]),
+        ("add", "vq"),
+        ("weighted_sum", [3, 4]),
+    )
+    typing = infer(found)
+    assert typing.role(2).value == "adjust"
+    assert typing.role(4).value == "transform"

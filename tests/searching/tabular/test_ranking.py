@@ -1,0 +1,93 @@
+"""Rank correlations between tables, where the answer is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau  # type: ignore[import-untyped]
+
+from nas.common.errors import TableError
+from nas.evaluation.trial import Budget, Evaluation
+from nas.searching.tabular import ranking
+from nas.searching.tabular.ranking import agreements
+from nas.searching.tabular.table import Table, load_table
+from nas.training.report import Report
+
+bench = cache(load_table)
+
+
+def made(name: str, values: np.ndarray) -> Table:
+    """A table whose trainings have these accuracies, (mechanisms, seeds)."""
+    real = bench("attention-bench")
+    mechanisms = dict(islice(real.mechanisms.items(), len(values)))
+    rows = (tuple(trained(float(v)) for v in row) for row in values)
+    trainings = dict(zip(mechanisms, rows, strict=True))
+    return replace(real, name=name, mechanisms=mechanisms, trainings=trainings)
+
+
+def trained(accuracy: float) -> Evaluation:
+    reports = (Report(1, 3 - accuracy, {"accuracy": accuracy, "log_loss": accuracy}, 1.0),)
+    given = (reports, 0, Budget(1, 1, "float32"), 1.0, 1.0, 0, "x")
+    return Evaluation("ok", None, reports[0].metrics, *given)
+
+
+def test_a_perfect_score_a_reversed_one_and_the_ceiling() -> None:
+    rng = np.random.default_rng(0)
+    true = rng.permutation(40) / 100
+    long = made("long", np.stack([true, true, true], axis=1))
+    num, found = agreements(made("short", true[:, None] + 0.3), long, "accuracy")
+    scores = {one.score: one for one in found}
+    assert num == 40
+    assert scores["accuracy"].tau.value == scores["accuracy"].upper.value == 1.0
+    assert scores["accuracy"].regret == 0
+    # Less is better of a loss: here the log-loss rises with accuracy, the training loss falls.
+    assert scores["log_loss"].tau.value == -1.0
+    assert scores["log_loss"].regret == pytest.approx(0.35)  # the best of its five is the 36th
+    assert scores["train_loss"].tau.value == 1.0
+    assert scores["another long training"].tau.value == 1.0
+    assert abs(scores["macs"].tau.value) < 0.4
+    assert scores["macs"].tau.low < scores["macs"].tau.value < scores["macs"].tau.high
+
+
+def test_noise_lowers_the_ceiling() -> None:
+    rng = np.random.default_rng(1)
+    true = rng.normal(size=(200, 1))
+    long = made("long", true + rng.normal(size=(200, 3)))
+    _, found = agreements(made("short", true), long, "accuracy")
+    scores = {one.score: one.tau for one in found}
+    # Of two normal scores tau is 2/π asin(r): r is √(3/4) beside the mean of three, and
+    # √(1/2 · 2/3) between one and the mean of two others.
+    assert scores["accuracy"].value == pytest.approx(2 / np.pi * np.arcsin(0.75**0.5), abs=0.05)
+    ceiling = scores["another long training"].value
+    assert ceiling == pytest.approx(2 / np.pi * np.arcsin(3**-0.5), abs=0.05)
+
+
+def test_tables_that_share_little_are_refused() -> None:
+    long = made("long", np.zeros((20, 2)))
+    kept = dict(list(long.trainings.items())[:4])
+    few = replace(long, trainings=kept, mechanisms={key: long.mechanisms[key] for key in kept})
+    with pytest.raises(TableError, match="share 4 mechanisms"):
+        agreements(few, long, "accuracy")
+
+
+def test_tau_is_that_of_kendall_where_scores_are_tied_and_mechanisms_are_drawn_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranking, "NUM_DRAWS", 20)
+    rng = np.random.default_rng(2)
+    score, truth = rng.integers(6, size=(2, 30)).astype(float)
+    rng = np.random.default_rng(0)
+    drawn = [np.arange(30), *(rng.integers(30, size=30) for _ in range(20))]
+    wanted = [kendalltau(score[one], truth[one]).statistic for one in drawn]
+    np.testing.assert_allclose(ranking._taus(score, truth), wanted, rtol=0, atol=1e-12)
+
+
+def test_halves_may_differ_in_size_where_trainings_are_tied() -> None:
+    rng = np.random.default_rng(0)
+    long = made("long", rng.integers(4, size=(20, 3)) / 10)
+    _, found = agreements(long, long, "accuracy")
+    assert -1 <= found[-1].upper.value <= 1

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from nas.space.validation.automaton import MAX_STEPS, MAX_TOKENS, Budget, Letter, compile_pattern
+
+LETTERS = [Letter("a1", "a"), Letter("a2", "a"), Letter("b1", "b"), Letter("c1", "c")]
+WORDS = {"a1", "a2", "b1", "c1", "a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "regex"),
+    [
+        (".* a", "[xyzw]*[xy]"),
+        ("a b* c", "[xy]z*w"),
+        ("(a | b)+ c?", "([xy]|z)+w?"),
+        ("a1 a2 | b", "xy|z"),
+        ("(a1 (b | c)*)* a2", "(x(z|w)*)*y"),
+        ("", ""),
+        ("a | ", "[xy]?"),
+    ],
+)
+def test_accepts_what_pythons_re_accepts(pattern: str, regex: str) -> None:
+    """x, y, z, w stand for a1, a2, b1, c1; every word of up to five letters is compared."""
+    automaton = compile_pattern(pattern, LETTERS, WORDS)
+    signs = dict(zip("xyzw", LETTERS, strict=True))
+    for length in range(6):
+        for word in itertools.product("xyzw", repeat=length):
+            mask = 1
+            for sign in word:
+                mask = automaton.advance(mask, signs[sign])
+            assert bool(mask & automaton.accepting) == bool(re.fullmatch(regex, "".join(word)))
+
+
+def test_retreat_is_the_inverse_of_advance() -> None:
+    automaton = compile_pattern("a (b | c a)* b", LETTERS, WORDS)
+    for letter in LETTERS:
+        for target in range(automaton.all_states + 1):
+            back = automaton.retreat(target, letter)
+            for state in range(automaton.all_states.bit_length()):
+                leads_in = bool(automaton.advance(1 << state, letter) & target)
+                assert bool(back >> state & 1) == leads_in
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("a (b", "not closed"),
+        ("a ) b", "')'"),
+        ("* a", "'*'"),
+        ("a1 bb", "did you mean 'b"),
+        ("(" * 70 + "a" + ")" * 70, "parentheses"),
+    ],
+)
+def test_malformed_patterns_are_explained(pattern: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        compile_pattern(pattern, LETTERS, WORDS)
+
+
+def test_letters_that_an_expression_does_not_tell_apart_cost_nothing_more() -> None:
+    few, many = Budget(), Budget()
+    others = [Letter(f"d{i}", "d") for i in range(500)]
+    compile_pattern("a (b | .)* a2", LETTERS, WORDS, few)
+    compile_pattern("a (b | .)* a2", [*LETTERS, *others], WORDS, many)
+    assert (few.steps, few.states) == (many.steps, many.states)
+
+
+@pytest.mark.parametrize("pattern", [".? " * 20_000, "." + "*" * 900_000, "a | " * 99_000])
+def test_an_expression_that_is_too_long_is_not_compiled(pattern: str) -> None:
+    budget = Budget()
+    with pytest.raises(ValueError, match=f"more than {MAX_TOKENS} words and signs"):
+        compile_pattern(pattern, LETTERS, WORDS, budget)
+    assert budget.steps == Budget().steps
+
+
+@pytest.mark.parametrize("pattern", [".? " * 900, "a* b? " * 450])
+def test_compiling_ends_when_its_steps_are_spent(pattern: str) -> None:
+    """Every state reaches every other by empty edges: quadratic work, unless it is counted."""
+    budget = Budget()
+    with pytest.raises(ValueError, match=f"more than {MAX_STEPS} steps"):
+        compile_pattern(pattern, LETTERS, WORDS, budget)
+    assert budget.steps > -200_000, "the last step taken is one of one state or one closure"

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nas.common.errors import ConfigError, PolicyError
+from nas.space.validation import load_policy, validate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nas.space.validation import Policy
+    from tests.genomes import Build
+
+LONG_RULE = f"{{name: r, to: output, from: input, match: '{'.? ' * 60}'}}"
+RULE = "{name: r, to: output, from: input, match: '.* aggregate'}"
+
+
+def read(folder: Path, text: str) -> Policy:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return load_policy(str(path))
+
+
+@pytest.mark.parametrize("name", ["score_normalize_aggregate", "published_2025", "two_stage"])
+def test_shipped_policies_compile(name: str) -> None:
+    assert load_policy(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ("[{name: r, to: output, from: input, match: 'scor'}]", ["'r'", "did you mean 'score'"]),
+        ("[{name: r, to: output, from: input, match: 'score (gate'}]", ["'r'", "not closed"]),
+        ("[{name: r, to: outptu, from: input, match: score}]", ["'outptu'"]),
+        (
+            "[{name: r, to: aggregate.weight, from: input, match: score}]",
+            ["port 'weight'", "did you mean 'weights'"],
+        ),
+        ("[{name: r, to: output, from: inputs, match: score}]", ["'inputs'", "input.v"]),
+        ("[{name: r, to: output}]", ["exactly one of"]),
+        ("[{name: r, to: output, from: input}]", ["needs 'match'"]),
+        ("[{name: r, to: output, some: input.v, none: input.q}]", ["exactly one of"]),
+        (f"[{RULE}, {RULE}]", ["two rules", "'r'"]),
+        (
+            "[{name: r, to: output, from: input, match: '.* softmax" + " ." * 40 + "'}]",
+            ["'r'", "states"],
+        ),
+        (
+            f"[{RULE}, {{name: slow, to: output, from: input, match: '{'.? ' * 20_000}'}}]",
+            ["'slow'", "3000 words and signs", "..."],
+        ),
+        (
+            f"[{', '.join(LONG_RULE.replace('r,', f'r{i},') for i in range(300))}]",
+            ["rule 'r16'", "1000 states"],
+        ),
+        ("[{name: r, too: output}]", ["'too'", "did you mean 'to'"]),
+    ],
+)
+def test_a_malformed_rule_is_named(tmp_path: Path, rules: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, f"name: mine\nrules: {rules}\n")
+    assert "mine.yaml" in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_an_unknown_word_in_arity_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="did you mean 'softmax'"):
+        read(tmp_path, f"name: mine\narity: {{softmx: 1}}\nrules: [{RULE}]\n")
+
+
+def test_an_empty_expression_matches_the_empty_path_only(genome: Build, tmp_path: Path) -> None:
+    rule = "{name: bare, to: aggregate.values, from: input, match: ''}"
+    policy = read(tmp_path, f"name: mine\nrules: [{rule}]\n")
+    score, norm = ("scaled_dot_product", "qk"), ("softmax", [0])
+    assert not validate(genome(score, norm, ("weighted_sum", [1, "v"])), policy)
+    assert validate(genome(score, norm, ("gelu", "v"), ("weighted_sum", [1, 2])), policy)
+
+
+def test_a_name_is_one_plain_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="name"):
+        read(tmp_path, f'name: "a\\n\\"\\"\\""\nrules: [{RULE}]\n')
+
+
+@pytest.mark.parametrize("policy", ["score_normalize_aggregate", "two_stage"])
+def test_changes_of_scores_may_read_keys_and_places(genome: Build, policy: str) -> None:
+    found = genome(
+        ("scaled_dot_product", "qk"),
+        ("key_bias", [0, "k"]),
+        ("softcap", [1]),
+        ("alibi", [2]),
+        ("softmax_free", [3]),
+        ("weighted_sum", [4, "v"]),
+    )
+    assert not validate(found, load_policy(policy))

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nas.genome.mechanisms import MECHANISMS
+from nas.space.validation import load_policy, validate
+
+if TYPE_CHECKING:
+    from nas.space.validation import Violation
+    from tests.genomes import Build
+
+OURS = load_policy("score_normalize_aggregate")
+PUBLISHED = load_policy("published_2025")
+TWO_STAGE = load_policy("two_stage")
+
+SCORE, NORM = ("scaled_dot_product", "qk"), ("softmax", [0])
+STANDARD = (SCORE, NORM, ("weighted_sum", [1, "v"]))
+TWICE = (*STANDARD, ("scaled_dot_product", [2, "k"]), ("softmax", [3]), ("weighted_sum", [4, "v"]))
+
+# The published system's truth table (what its validator says, blind spots included), and ours.
+TABLE = {
+    "standard": (STANDARD, True, True),
+    "score of v and v": ((("scaled_dot_product", "vv"), *STANDARD[1:]), True, True),
+    "top-k before softmax": (
+        (SCORE, ("topk_filter", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"])),
+        False,
+        True,
+    ),
+    "sum of two scores": (
+        (SCORE, ("bilinear", "qk"), ("add", [0, 1]), ("softmax", [2]), ("weighted_sum", [3, "v"])),
+        False,
+        True,
+    ),
+    "v times q as values": (
+        (SCORE, NORM, ("multiply", "vq"), ("weighted_sum", [1, 2])),
+        False,
+        True,
+    ),
+    "something after the sum": ((*STANDARD, ("gelu", [2])), False, True),
+    "multiply as score": ((("multiply", "qk"), NORM, ("weighted_sum", [1, "v"])), False, False),
+    "score with one input": ((("scaled_dot_product", "q"), *STANDARD[1:]), True, False),
+    "value node without inputs": (
+        (SCORE, NORM, ("gelu", []), ("weighted_sum", [1, 2])),
+        True,
+        False,
+    ),
+    "score of scores": (
+        (
+            SCORE,
+            SCORE,
+            ("scaled_dot_product", [0, 1]),
+            ("softmax", [2]),
+            ("weighted_sum", [3, "v"]),
+        ),
+        True,
+        False,
+    ),
+    "empty": ((), False, False),
+    "no normaliser": ((SCORE, ("weighted_sum", [0, "v"])), False, False),
+    "values from q": ((SCORE, NORM, ("weighted_sum", [1, "q"])), False, False),
+    "scores as values": ((SCORE, NORM, ("weighted_sum", [1, 0])), False, False),
+    "weights from a stream": ((("weighted_sum", "qv"),), False, False),
+    "attention of attention": (TWICE, True, False),
+    "raw q added to the output": ((*STANDARD, ("add", [2, "q"])), False, False),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_truth_table(genome: Build, name: str) -> None:
+    nodes, published, ours = TABLE[name]
+    assert (not validate(genome(*nodes), PUBLISHED)) == published
+    assert (not validate(genome(*nodes), OURS)) == ours
+
+
+def test_every_mechanism_is_legal_and_the_champion_under_both_policies() -> None:
+    for mechanism in MECHANISMS.values():
+        assert not validate(mechanism.genome, OURS), mechanism.name
+    assert not validate(MECHANISMS["champion_2025"].genome, PUBLISHED)
+
+
+def only(violations: tuple[Violation, ...]) -> Violation:
+    assert len(violations) == 1
+    return violations[0]
+
+
+def test_a_violation_has_a_witness_from_stream_to_place(genome: Build) -> None:
+    found = validate(genome(*TWICE), OURS)
+    assert [v.rule for v in found] == ["weights_path"]
+    assert found[0].path == (
+        "q",
+        "0:scaled_dot_product",
+        "1:softmax",
+        "2:weighted_sum",
+        "3:scaled_dot_product",
+        "4:softmax",
+        "5:weighted_sum.weights",
+    )
+    assert found[0].found == "score normalize aggregate score normalize"
+    assert "-> 2:weighted_sum ->" in found[0].message
+
+
+def test_every_path_is_followed_not_only_one(genome: Build) -> None:
+    """One operand of the sum is sound, the other is a score that was never normalised."""
+    good = genome(SCORE, NORM, ("gelu", "v"), ("add", ["v", 2]), ("weighted_sum", [1, 3]))
+    assert not validate(good, OURS)
+    bad = genome(*STANDARD, ("add", [2, "v"]))
+    assert only(validate(bad, OURS)).path == ("v", "3:add", "output")
+
+
+def test_a_missing_path_is_said_to_be_missing(genome: Build) -> None:
+    violation = only(validate(genome(SCORE, NORM, ("weighted_sum", [1, "k"])), OURS))
+    assert violation.rule == "values_from"
+    assert "no path from input.v" in violation.found
+
+
+def test_two_stage_attention_is_legal_where_the_policy_says_so(genome: Build) -> None:
+    assert not validate(genome(*TWICE), TWO_STAGE)
+    assert validate(genome(SCORE, ("weighted_sum", [0, "v"])), TWO_STAGE)
+
+
+def test_the_json_form_has_the_stable_keys(genome: Build) -> None:
+    data = validate(genome(SCORE, NORM), OURS)[0].to_dict()
+    assert set(data) == {"rule", "path", "found", "expected", "message", "repair"}
+
+
+def test_unread_nodes_break_no_path_rule(genome: Build) -> None:
+    spare = ("weighted_sum", [1, "q"])
+    assert not validate(genome(SCORE, NORM, spare, ("weighted_sum", [1, "v"])), OURS)
+
+
+def test_a_rule_that_is_broken_everywhere_is_said_to_be_so_twenty_times(genome: Build) -> None:
+    """Each place has a path as long as the graph: all of them would be quadratic work."""
+    again = [("weighted_sum", [1, i]) for i in range(2, 60)]
+    found = validate(genome(*STANDARD, *again), OURS)
+    assert [v.rule for v in found].count("values_path") == 20
+
+
+def test_a_long_chain_is_linear_work(genome: Build) -> None:
+    """2^60 paths: only an automaton that follows all at once ever ends."""
+    doubled = [("add", "vv"), *(("add", [i, i]) for i in range(60))]
+    n = len(doubled)
+    found = genome(*doubled, SCORE, ("softmax", [n]), ("weighted_sum", [n + 1, n - 1]))
+    assert not validate(found, OURS)
+    broken = genome(
+        *doubled, SCORE, ("softmax", [n]), ("weighted_sum", [n + 1, n - 1]), ("add", [n + 2, n - 1])
+    )
+    assert only(validate(broken, OURS)).rule == "output"
+
+
+@pytest.mark.parametrize("after", [(), ("linear",), ("layer_norm", "gelu")])
+def test_a_mechanism_that_says_the_same_of_all_tokens_is_refused(
+    after: tuple[str, ...], genome: Build
+) -> None:
+    nodes = [("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"])]
+    nodes += [(op, [len(nodes) + i - 1]) for i, op in enumerate(after)]
+    (found,) = validate(genome(*nodes), OURS)
+    assert found.rule == "constant"
+    assert "expected 'an output that depends on the tokens'" in found.message
+    gated = genome(*nodes, ("add", [len(nodes) - 1, "v"]))
+    assert "constant" not in {violation.rule for violation in validate(gated, OURS)}

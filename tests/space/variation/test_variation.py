@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from nas.common.config import parse_model
+from nas.common.errors import ConfigError, SpaceError
+from nas.compiler import build_attention, make_plan
+from nas.genome import Genome, Node
+from nas.genome.canonical import canonicalise, digest
+from nas.genome.mechanisms import MECHANISMS, Mechanism
+from nas.genome.primitives import REGISTRY, Role, get
+from nas.genome.primitives.base import parse_signature
+from nas.genome.types import infer
+from nas.space import SearchSpace, load_space
+from nas.space.seeding import seeds
+from nas.space.validation import PolicyFile, compile_policy, load_policy, validate
+from nas.space.variation import Variation
+
+if TYPE_CHECKING:
+    from nas.space.validation import Policy
+
+SPACES = ("quickstart", "attention_v1", "attention_v2", "attention_causal")
+
+
+# Sees all tokens at once, whatever the mask.
+LOOKS_AHEAD = Genome(
+    (
+        Node("short_conv", ("q",), (("causal", False),)),
+        Node("convolutional_score", (0, "k")),
+        Node("softmax", (1,)),
+        Node("weighted_sum", (2, "v")),
+    )
+)
+
+
+def setup(name: str, is_causal: bool = False) -> tuple[SearchSpace, Policy, Variation]:
+    space = load_space(name)
+    policy = load_policy(space.policy)
+    return space, policy, Variation(space, policy, is_causal)
+
+
+def changed(name: str, **changes: Any) -> SearchSpace:
+    """A built-in space with other fields."""
+    return SearchSpace.model_validate(load_space(name).model_dump() | changes)
+
+
+def operators(space: SearchSpace) -> Variation:
+    return Variation(space, load_policy(space.policy))
+
+
+def own_policy(*rules: dict[str, str]) -> Policy:
+    named = [{"name": f"r{number}"} | rule for number, rule in enumerate(rules)]
+    return compile_policy(PolicyFile.model_validate({"name": "own", "rules": named}), "own")
+
+
+def population(name: str, count: int, seed: int, is_causal: bool = False) -> list[Genome]:
+    """Samples, then mutants and crossover children of what is there, seeds included."""
+    space, policy, variation = setup(name, is_causal)
+    rng = np.random.default_rng(seed)
+    found = [m.genome for m in seeds(space, policy, is_causal)]
+    while len(found) < count:
+        a, b = (found[int(rng.integers(len(found)))] for _ in range(2))
+        found.append(variation.sample(rng))
+        found.append(variation.mutate(a, rng, int(rng.integers(1, 4)))[0])
+        found.append(variation.crossover(a, b, rng)[0])
+    return found
+
+
+@pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", SPACES)
+def test_nothing_that_variation_makes_is_rejected(name: str, count: int) -> None:
+    space, policy, _ = setup(name)
+    for genome in population(name, count, seed=1):
+        assert not validate(genome, policy), genome.to_json()
+        assert not infer(genome).problems, genome.to_json()
+        assert space.excludes(canonicalise(genome)) is None, genome.to_json()
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", SPACES)
+def test_what_variation_makes_is_built_and_runs(name: str, count: int) -> None:
+    x = torch.randn(2, 9, 32)
+    for genome in population(name, count, seed=2):
+        out = build_attention(genome, 32, 8)(x)
+        assert out.shape == x.shape
+        assert bool(out.isfinite().all()), genome.to_json()
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_the_same_seed_gives_the_same_genomes(name: str) -> None:
+    assert population(name, 60, seed=4) == population(name, 60, seed=4)
+    assert population(name, 60, seed=4) != population(name, 60, seed=5)
+
+
+def test_every_primitive_parameter_and_label_of_the_space_turns_up() -> None:
+    space, _, _ = setup("attention_v2")
+    found = population("attention_v2", 6_000, seed=6)
+    seen = {(n.op, k, v) for g in found for n in g.nodes for k, v in n.params}
+    assert {n.op for g in found for n in g.nodes} == set(space.primitives)
+    for op, choices in space.primitives.items():
+        for name, values in choices.items():
+            default = get(op).parameters[name].default
+            assert all((op, name, v) in seen for v in values if v != default), (op, name)
+    for field, values in space.projections.items():
+        assert {getattr(g.projections, field) for g in found} == set(values), field
+    assert {g.placement for g in found} == set(space.placement)
+
+
+def test_what_the_published_rules_let_stand_nowhere_never_does() -> None:
+    ops = {n.op for g in population("attention_v1", 2_000, seed=7) for n in g.nodes}
+    assert ops == set(load_space("attention_v1").primitives) - {"topk_filter"}
+
+
+def test_mutants_differ_from_their_parent_and_stay_near() -> None:
+    _, _, variation = setup("attention_v2")
+    rng = np.random.default_rng(9)
+    parents = [canonicalise(variation.sample(rng)) for _ in range(200)]
+    children = [variation.mutate(p, rng) for p in parents]
+    changed = sum(digest(c) != digest(p) for p, (c, _) in zip(parents, children, strict=True))
+    assert changed > 150  # the others are their parents on paper
+    names = {name for _, name in children}
+    assert names >= {"regrow", "rewire", "insert", "remove", "swap", "retune", "project"}
+
+
+def test_crossover_children_carry_nodes_of_both_parents() -> None:
+    _, _, variation = setup("attention_v2")
+    rng = np.random.default_rng(10)
+    mixed = 0
+    for _ in range(200):
+        a, b = variation.sample(rng), variation.sample(rng)
+        child, _ = variation.crossover(a, b, rng)
+        only_a = {n.op for n in a.nodes} - {n.op for n in b.nodes}
+        only_b = {n.op for n in b.nodes} - {n.op for n in a.nodes}
+        ops = {n.op for n in child.nodes}
+        mixed += bool(ops & only_a) and bool(ops & only_b)
+    assert mixed > 60
+
+
+def test_two_stage_attention_grows_where_the_policy_allows_it() -> None:
+    variation, rng = operators(changed("quickstart", policy="two_stage")), np.random.default_rng(11)
+    found = [variation.sample(rng) for _ in range(600)]
+    assert not any(validate(g, load_policy("two_stage")) for g in found)
+    assert any(sum(n.op == "weighted_sum" for n in g.nodes) > 1 for g in found)
+
+
+def test_a_policy_of_ones_own_is_obeyed_too() -> None:
+    """Values must have passed a layer norm, and nothing may come from k."""
+    policy = own_policy(
+        {"to": "output", "from": "input", "match": ".* aggregate"},
+        {"to": "aggregate.weights", "from": "input", "match": "transform* score adjust* normalize"},
+        {"to": "aggregate.values", "from": "input", "match": "gelu* layer_norm"},
+        {"to": "output", "none": "input.k"},
+        {"to": "output", "some": "input.q", "match": "layer_norm aggregate"},
+    )
+    space = changed("quickstart", mechanisms=())
+    variation, rng = Variation(space, policy), np.random.default_rng(12)
+    genome = variation.sample(rng)
+    for _ in range(400):
+        genome = variation.mutate(genome, rng)[0]
+        genome = variation.crossover(genome, variation.sample(rng), rng)[0]
+        assert not validate(genome, policy), genome.to_json()
+
+
+def test_parameters_never_leave_the_space_however_rarely_they_go_together() -> None:
+    space = load_space("quickstart")
+    rare = {"skip": (False,), "init": ("zero_out",) * 60 + ("random",)}
+    ops = {**space.primitives, "qana": rare}
+    found = operators(space.model_copy(update={"primitives": ops}))
+    rng = np.random.default_rng(14)
+    qanas = [n for _ in range(300) for n in found.sample(rng).nodes if n.op == "qana"]
+    assert qanas
+    assert all(n.params == (("init", "random"), ("skip", False)) for n in qanas)
+    ops = {**ops, "qana": {"skip": (False,), "init": ("zero_out",)}}
+    with pytest.raises(SpaceError, match="qana's parameters"):
+        operators(space.model_copy(update={"primitives": ops}))
+
+
+def test_a_space_that_its_policy_leaves_empty_is_refused() -> None:
+    space = load_space("quickstart")
+    bare = {k: v for k, v in space.primitives.items() if k not in ("softmax", "sigmoid", "uniform")}
+    with pytest.raises(SpaceError, match="normalize"):
+        operators(space.model_copy(update={"primitives": bare}))
+
+
+def test_a_space_whose_labels_never_fit_says_so() -> None:
+    halves = {"has_wo": (False,), "q_heads": ("1/2",), "kv_heads": ("1/2",)}
+    space = changed("quickstart", projections=halves)
+    with pytest.raises(SpaceError, match="projections fit none"):
+        operators(space).sample(np.random.default_rng(0))
+
+
+def test_a_narrow_space_is_never_left() -> None:
+    """Canonical genomes have flags off for streams that nobody reads; mutants may read them."""
+    narrow = {"has_wq": (True,), "has_wk": (True,), "has_wv": (True,), "has_wo": (True,)}
+    space = changed("quickstart", projections=narrow)
+    variation, rng = operators(space), np.random.default_rng(13)
+    genome = variation.sample(rng)
+    for _ in range(500):
+        genome = canonicalise(variation.mutate(genome, rng)[0])
+        assert space.excludes(genome) is None, genome.to_json()
+
+
+def test_windows_of_the_space_turn_up_and_no_others() -> None:
+    choices = {"window": (None, 8, 16), "global_tokens": (0, 2)}
+    found = load_space("attention_v2")
+    space = changed("attention_v2", visibility=choices, mechanisms=())
+    variation, rng = operators(space), np.random.default_rng(0)
+    genomes = [variation.sample(rng) for _ in range(60)]
+    genomes += [variation.mutate(g, rng)[0] for g in genomes]
+    genomes += [variation.crossover(a, b, rng)[0] for a, b in itertools.pairwise(genomes)]
+    seen = {(g.visibility.window, g.visibility.global_tokens) for g in genomes}
+    assert seen == set(itertools.product(*choices.values()))
+    for genome in genomes:
+        assert space.excludes(canonicalise(genome)) is None
+        assert found.excludes(canonicalise(genome)) is None or genome.visibility.window
+    with pytest.raises(ConfigError, match="window: found int 0"):
+        parse_model(space.model_dump() | {"visibility": {"window": [0]}}, SearchSpace, "a.yaml")
+    with pytest.raises(ConfigError, match="unknown visibility field 'windw'"):
+        parse_model(space.model_dump() | {"visibility": {"windw": [1]}}, SearchSpace, "a.yaml")
+
+
+def test_nothing_that_causal_variation_makes_sees_later_tokens() -> None:
+    found = population("attention_v2", 6_000, seed=20, is_causal=True)
+    unsafe = [g for g in dict.fromkeys(found) if make_plan(g).unsafe]
+    assert not unsafe, unsafe[0].to_json()
+    convolutions = {n.params for g in found for n in g.nodes if n.op == "short_conv"}
+    assert convolutions == {(), (("kernel", 5),)}, "causal by default, with every width"
+    free = population("attention_v2", 2_000, seed=20)
+    assert any(make_plan(g).unsafe for g in free), "or the space has nothing to leave out"
+
+
+def test_causal_variation_leaks_nothing_from_later_tokens() -> None:
+    """By computing: with later tokens moved, earlier outputs are those of before."""
+    tokens, cut = 40, 24
+    generator = torch.Generator().manual_seed(0)
+    x, later = torch.randn(2, 1, tokens, 16, generator=generator, dtype=torch.float64)
+    moved = torch.cat([x[:, :cut], later[:, cut:]], dim=1)
+    found = list(dict.fromkeys(population("attention_v2", 400, seed=21, is_causal=True)))
+    for genome in found[:: len(found) // 100][:100]:
+        torch.manual_seed(0)
+        block = build_attention(genome, 16, 8).double().eval()
+        with torch.no_grad():
+            for parameter in block.parameters():  # away from a start of zeros
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+            before, after = (block(t, is_causal=True)[:, :cut] for t in (x, moved))
+        torch.testing.assert_close(after, before, rtol=0.0, atol=1e-9, msg=genome.to_json())
+
+
+def test_parents_that_see_later_tokens_have_no_such_children() -> None:
+    space, policy, variation = setup("attention_v2", is_causal=True)
+    rng = np.random.default_rng(22)
+    assert not validate(LOOKS_AHEAD, policy)
+    assert space.excludes(LOOKS_AHEAD) is None
+    assert "later tokens" in (variation.space.excludes(LOOKS_AHEAD) or "")
+    other = variation.sample(rng)
+    children = [variation.mutate(LOOKS_AHEAD, rng)[0] for _ in range(30)]
+    children += [variation.crossover(LOOKS_AHEAD, other, rng)[0] for _ in range(30)]
+    children += [variation.crossover(other, LOOKS_AHEAD, rng)[0] for _ in range(30)]
+    assert not any(make_plan(g).unsafe for g in children)
+
+
+def test_a_space_can_demand_causality_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    seer = Mechanism("seer", LOOKS_AHEAD, "none", "")
+    monkeypatch.setitem(MECHANISMS._members, "seer", seer)
+    free = changed("attention_v2", mechanisms=("mha", "seer"))
+    space = changed("attention_v2", mechanisms=("mha", "seer"), causal=True)
+    policy = load_policy(space.policy)
+    assert [m.name for m in seeds(free, policy)] == ["mha", "seer"]
+    assert [m.name for m in seeds(free, policy, is_causal=True)] == ["mha"]
+    assert [m.name for m in seeds(space, policy)] == ["mha"]
+    ours, theirs = Variation(space, policy), Variation(free, policy, is_causal=True)
+    for seed in range(20):
+        rngs = (np.random.default_rng(seed) for _ in range(2))
+        assert ours.sample(next(rngs)) == theirs.sample(next(rngs))
+
+
+def test_a_space_that_causality_leaves_empty_is_refused() -> None:
+    ops = {k: {} for k in ("convolutional_score", "softmax", "weighted_sum")}
+    space = changed("attention_v1", primitives=ops, mechanisms=())
+    policy = load_policy(space.policy)
+    assert Variation(space, policy).sample(np.random.default_rng(0)).nodes
+    with pytest.raises(SpaceError, match=r"space attention_v1.*published_2025 and sees no later"):
+        Variation(space, policy, is_causal=True)
+
+
+def test_readings_of_one_primitive_may_differ_in_role_and_kinds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """uniform of tokens is no score's reader; a rule about scores does not look at it."""
+    texts = ("scores: scores[h] -> weights[h]", "tokens: tokens[h,w] -> weights[h]")
+    both = tuple(parse_signature(text, Role.NORMALIZE) for text in texts)
+    tanh = tuple(
+        parse_signature(f"{k}: {k}[h] -> {k}[h]", Role.ADJUST) for k in ("scores", "weights")
+    )
+    signatures = {"uniform": both, "tanh": (*get("tanh").signatures[:1], *tanh)}
+    for name, readings in signatures.items():
+        found = replace(get(name), signatures=readings)
+        monkeypatch.setitem(REGISTRY._members, name, found)
+    policy = own_policy(
+        {"to": "output", "from": "input", "match": ".* aggregate transform*"},
+        {
+            "to": "aggregate.weights",
+            "from": "input",
+            "match": "transform* (score adjust* normalize | uniform) adjust*",
+        },
+        {"to": "aggregate.values", "from": "input", "match": "transform*"},
+        {"to": "normalize.scores", "from": "input", "match": "transform* score adjust*"},
+    )
+    space = changed("quickstart", primitives={**load_space("quickstart").primitives, "tanh": {}})
+    variation, rng = Variation(space, policy), np.random.default_rng(23)
+    pool = [
+        Genome((Node("uniform", ("v",)), Node("weighted_sum", (0, "v")))),
+        *(variation.sample(rng) for _ in range(100)),
+    ]
+    for _ in range(600):
+        a, b = (pool[int(rng.integers(len(pool)))] for _ in range(2))
+        pool += [variation.mutate(a, rng)[0], variation.crossover(a, b, rng)[0]]
+    seen = set()
+    for genome in pool:
+        typing = infer(genome)
+        assert not typing.problems, genome.to_json()
+        assert not validate(genome, policy), genome.to_json()
+        seen |= {(n.op, s) for n, s in zip(genome.nodes, typing.signatures, strict=True)}
+    assert {(op, s) for op, readings in signatures.items() for s in readings} <= seen
+    direct = Genome((Node("uniform", ("v",)), Node("weighted_sum", (0, "v"))))
+    assert any(variation.mutate(direct, rng)[1] != "sample" for _ in range(20))
+
+
+def test_a_policy_with_too_many_ways_to_obey_it_is_refused() -> None:
+    """Each of its rules may be obeyed by either operand of a sum: 2^40 ways."""
+    policy = own_policy(*[{"to": "output", "some": "input.v"} for _ in range(40)])
+    with pytest.raises(SpaceError, match=r"quickstart, policy own: .* ways to obey"):
+        Variation(load_space("quickstart"), policy)

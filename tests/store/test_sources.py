@@ -1,0 +1,84 @@
+"""SOURCE strings that change a named mechanism."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import nas
+from nas.common.errors import NasError
+from nas.genome import Genome, Visibility
+from nas.genome.canonical import digest
+from nas.genome.mechanisms import MECHANISMS
+from nas.store.sources import Source, load_genome, resolve
+
+
+def test_a_mechanism_with_other_parameters() -> None:
+    source = resolve("qana:hidden=8,activation=relu,rope=true,basis=null")
+    assert source.name == "qana:hidden=8,activation=relu,rope=true,basis=null"
+    assert source.genome.nodes[0].param_dict() == {
+        "hidden": 8,
+        "activation": "relu",
+        "rope": True,
+        "basis": None,
+    }
+    assert source.genome.nodes[1:] == MECHANISMS["qana"].genome.nodes[1:]
+
+
+def test_a_mechanism_with_other_surroundings() -> None:
+    found = load_genome("mha:qk_dim=1/4, placement=first, has_wo=false, window=16")
+    projections = replace(MECHANISMS["mha"].genome.projections, qk_dim="1/4", has_wo=False)
+    assert found == Genome(
+        MECHANISMS["mha"].genome.nodes, projections, "first", Visibility(window=16)
+    )
+
+
+def test_what_changes_nothing_has_the_same_digest() -> None:
+    assert digest(load_genome("qana:hidden=4")) == digest(MECHANISMS["qana"].genome)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("qana:hiden=8", "there is no 'hiden' to change (did you mean 'hidden'?)"),
+        ("qana:hidden", "'hidden' is no change; expected NAME=VALUE"),
+        ("qana:", "'' is no change"),
+        ("qana:hidden=0", "expected a whole number from 1 to 64"),
+        ("mha:qk_dim=1/3", "expected one of all, 3/4, 1/2, 1/4"),
+        ("mha:window=0", "expected a whole number from 1"),
+        ("mha:placement=last", "expected one of all, first, alternate"),
+        ("mha:has_wq=1", "expected true or false"),
+        ("mha:qk_dim=[1", "not YAML"),
+        ("mah:qk_dim=1/2", "is no mechanism"),
+    ],
+)
+def test_what_cannot_be_changed_is_told(text: str, words: str) -> None:
+    with pytest.raises(NasError) as caught:
+        resolve(text)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_genome_is_its_own_source() -> None:
+    genome = MECHANISMS["mha"].genome
+    assert resolve(genome) == Source(digest(genome), genome)
+
+
+def test_an_exported_file_holds_its_genome(tmp_path: Path) -> None:
+    path = tmp_path / "sqa.py"
+    nas.export("sqa", path)
+    assert load_genome(path) == load_genome("sqa")
+    assert resolve(str(path)).name == "sqa"
+    with pytest.raises(NasError, match="cannot be read"):
+        resolve(str(tmp_path / "missing.py"))
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """Reading one would wait for whoever writes it."""
+    for name in ("genome.py", "genome.json"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(NasError, match="no regular file"):
+            resolve(str(tmp_path / name))
