@@ -26,8 +26,8 @@ from torch.nn import functional as F
 from benchmarks.figures import TIMES, Figure, interleaved, median, single
 from nas.common.errors import NasError
 from nas.compiler import build_attention
+from nas.evaluation.execution import Execution
 from nas.evaluation.ray_backend import RayEvaluator
-from nas.evaluation.share import Execution
 from nas.evaluation.trainer import build_model
 from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
 from nas.genome.canonical import canonicalise, resolved_digest

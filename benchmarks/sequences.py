@@ -22,7 +22,7 @@ from nas.evaluation.trial import Trial, training_seed
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, load_task
-from nas.tasks.classification import NOT_ASKED
+from nas.tasks.classification import IGNORE_INDEX
 
 if TYPE_CHECKING:
     from nas.tasks import Examples, ModelTask
@@ -100,8 +100,8 @@ def loss(model: nn.Module, examples: Examples, chosen: Tensor) -> tuple[Tensor, 
     tokens, targets = examples.batch(chosen)
     logits, targets = model(tokens).flatten(0, 1), targets.flatten()
     right = (logits.argmax(-1) == targets).sum()
-    mean = F.cross_entropy(logits, targets, ignore_index=NOT_ASKED)
-    return mean, int((targets != NOT_ASKED).sum()), int(right)
+    mean = F.cross_entropy(logits, targets, ignore_index=IGNORE_INDEX)
+    return mean, int((targets != IGNORE_INDEX).sum()), int(right)
 
 
 class Plain(nn.Module):

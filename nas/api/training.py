@@ -11,8 +11,8 @@ from nas.common.errors import ConfigError, ViolationError
 from nas.compiler import make_plan
 from nas.costs import costs_of
 from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
 from nas.evaluation.journal import JournaledEvaluator
-from nas.evaluation.share import Execution
 from nas.evaluation.study import study
 from nas.genome.canonical import canonicalise
 from nas.report.confirmation import confirmation_answer
@@ -84,7 +84,7 @@ def search(
         runs: the folder that the run's folder goes into.
         listener: hears what happens; see ``nas.searching.listener``.
         command: what a person typed, for the record.
-        execution: who trains, and on what: fields of ``nas.evaluation.share.Execution``, such
+        execution: who trains, and on what: fields of ``nas.evaluation.execution.Execution``, such
             as ``backend="local"``, ``workers`` or ``time_limit``, which is half an hour by default.
 
     Raises:

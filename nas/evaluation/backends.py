@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from nas.common.config import near
 from nas.common.errors import ConfigError
-from nas.evaluation.share import share_out
+from nas.evaluation.execution import allocate
 
 if TYPE_CHECKING:
-    from nas.evaluation.share import Execution
+    from nas.evaluation.execution import Execution
     from nas.evaluation.trial import Evaluator
     from nas.tasks import Data, Task
 
@@ -47,5 +47,5 @@ def _make_local(execution: Execution, task: Task, data: Data) -> Evaluator:
             f"workers: found {execution.workers}, but the local backend trains one candidate after "
             "the other: expected 1, or the backend ray."
         )
-    share = share_out(execution, cores=1, gpus=torch.cuda.device_count())
+    share = allocate(execution, cores=1, gpus=torch.cuda.device_count())
     return LocalEvaluator(task, data, device=share.device, time_limit=execution.time_limit)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nas.common.errors import DeviceError, RunError
-from nas.evaluation.patience import Deadlines, Silence
+from nas.evaluation.patience import Deadlines, NoWorkerTimeout
 from nas.evaluation.pool import BLAMELESS, WorkerLostError, WorkerRefusedError
 from nas.evaluation.trial import Evaluation, Incident, log
 
@@ -59,7 +59,7 @@ class Dispatcher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.workers = workers
-        self.heard: Callable[[Incident], None] = log
+        self.on_incident: Callable[[Incident], None] = log
         self._pool, self._budget, self._patience, self._clock = pool, budget, patience, clock
         self._pending: list[_Ticket] = []
         self._slots: set[_Slot] = set()
@@ -67,7 +67,7 @@ class Dispatcher:
         self._awaited: dict[Any, _Slot | None] = {}  # who owes us what comes by each reference
         self._pauses: dict[Any, float] = {}  # of workers that are to be started after one
         self._deadlines = Deadlines(clock, self._awaited)
-        self._silence = Silence(clock, start_seconds, self._tell)
+        self._silence = NoWorkerTimeout(clock, start_seconds, self._tell)
         self._num_ready = self._num_running = self._num_queued = self._failed_starts = 0
         self._runs_alone = self._has_started = self._is_closed = False
         self._refusals: set[str] = set()
@@ -274,7 +274,7 @@ class Dispatcher:
     def _tell(self, kind: Kind, text: str, slot: _Slot | None = None) -> None:
         trial = slot.ticket.trial if slot and slot.ticket else None
         about = (trial.key, trial.repeat) if trial else (None, None)
-        self.heard(Incident(kind, text, slot.name if slot else "", *about))
+        self.on_incident(Incident(kind, text, slot.name if slot else "", *about))
 
 
 @dataclass(slots=True, order=True)

@@ -63,13 +63,13 @@ class JournaledEvaluator:
             opened.pop_all()
 
     @property
-    def heard(self) -> Callable[[Incident], None]:
-        """Who hears of incidents: of the evaluator within."""
-        return self._evaluator.heard
+    def on_incident(self) -> Callable[[Incident], None]:
+        """The callback of the wrapped evaluator."""
+        return self._evaluator.on_incident
 
-    @heard.setter
-    def heard(self, heard: Callable[[Incident], None]) -> None:
-        self._evaluator.heard = heard
+    @on_incident.setter
+    def on_incident(self, on_incident: Callable[[Incident], None]) -> None:
+        self._evaluator.on_incident = on_incident
 
     def calibrate(self) -> Mapping[str, Any]:
         """As the evaluator within does."""

@@ -44,7 +44,7 @@ class LocalEvaluator:
         self._task, self._data, self._train = task, data, train
         self._device, self._time_limit = device, time_limit
         self._waiting: deque[Trial] = deque()
-        self.heard: Callable[[Incident], None] = log
+        self.on_incident: Callable[[Incident], None] = log
 
     def calibrate(self) -> Mapping[str, Any]:
         """Measure on this process's device."""

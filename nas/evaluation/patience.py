@@ -44,7 +44,7 @@ class Deadlines:
             yield heapq.heappop(self._times)[2]
 
 
-class Silence:
+class NoWorkerTimeout:
     """The time that there has been no worker at all.
 
     Args:

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
     from nas.evaluation.trial import Reason, Trial
 
-Cause: TypeAlias = Literal["preempted", "node", "memory", "process", "worn"]
-BLAMELESS: Final[frozenset[Cause]] = frozenset({"preempted", "node", "worn"})
+Cause: TypeAlias = Literal["preempted", "node", "memory", "process", "gpu_unusable"]
+BLAMELESS: Final[frozenset[Cause]] = frozenset({"preempted", "node", "gpu_unusable"})
 
 
 class WorkerLostError(Exception):

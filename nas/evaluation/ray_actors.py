@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
 
+    from nas.evaluation.execution import WorkerResources
     from nas.evaluation.handshake import Identity
     from nas.evaluation.pool import Cause
-    from nas.evaluation.share import Share
     from nas.evaluation.trial import Evaluation, Trial
 
 PROBE_SECONDS: Final = 5.0
@@ -52,7 +52,7 @@ class _Place:
 class ActorPool:
     """Ray's side of `pool.Pool`. A reference is a future, so that nobody asks all workers."""
 
-    def __init__(self, share: Share, *given: Any) -> None:
+    def __init__(self, share: WorkerResources, *given: Any) -> None:
         """A worker needs one core, one thread, its share of a GPU, and this package."""
         paths = [str(handshake.PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {"PYTHONPATH": os.pathsep.join(paths), **dict.fromkeys(_THREADS, "1")}
@@ -97,8 +97,8 @@ class ActorPool:
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, _UnfitError):
                 raise self._refusal(error.cause) from error
-            if isinstance(error.cause, _WornError):
-                raise WorkerLostError("worn", "it can use its GPU no longer") from error
+            if isinstance(error.cause, _GpuUnusableError):
+                raise WorkerLostError("gpu_unusable", "it can use its GPU no longer") from error
             if isinstance(error.cause, NasError):
                 raise error.cause from None
             raise DeviceError(f"a Ray worker cannot work: {gist(error)}.") from error
@@ -190,7 +190,7 @@ class _UnfitError(Exception):
         return str(self.args[1])
 
 
-class _WornError(Exception):
+class _GpuUnusableError(Exception):
     """A worker has trained what ended its use of its GPU; another process has to come."""
 
 
@@ -241,10 +241,10 @@ class Worker:
 
         Raises:
             _UnfitError: the device is no longer there.
-            _WornError: this process can use it no longer; the candidate was not begun.
+            _GpuUnusableError: this process can use it no longer; the candidate was not begun.
         """
         if self._is_broken:
-            raise _WornError
+            raise _GpuUnusableError
         where = self._task, self._data, self._share.device, self._time_limit
         try:
             evaluation = train_guarded(self._train, trial, *where)
@@ -253,10 +253,12 @@ class Worker:
             raise _UnfitError(node, f"{_here()} cannot train: {error}") from error
         # Some faults end a process's use of its GPU for good, and graphs whose capture failed keep
         # their memory; then a new worker has to come.
-        is_worn = len(CudaGraphs.broken) > _MOST_BROKEN
-        is_worn = is_worn or (evaluation.status == "failed" and not _is_cuda_sound())
-        self._is_broken = self._share.gpus > 0 and is_worn
-        if 0 < self._share.gpus < 1 and not is_worn:
+        is_gpu_unusable = len(CudaGraphs.broken) > _MOST_BROKEN
+        is_gpu_unusable = is_gpu_unusable or (
+            evaluation.status == "failed" and not _is_cuda_sound()
+        )
+        self._is_broken = self._share.gpus > 0 and is_gpu_unusable
+        if 0 < self._share.gpus < 1 and not is_gpu_unusable:
             torch.cuda.empty_cache()  # a neighbour may need what this process has freed
         return evaluation
 

@@ -35,14 +35,14 @@ import torch
 from nas.common.errors import DeviceError
 from nas.evaluation import handshake
 from nas.evaluation.dispatch import Dispatcher
+from nas.evaluation.execution import allocate
 from nas.evaluation.ray_actors import PROBE_SECONDS, ActorPool, gist
-from nas.evaluation.share import share_out
 from nas.evaluation.trainer import budget_of, train_candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nas.evaluation.share import Execution
+    from nas.evaluation.execution import Execution
     from nas.evaluation.trainer import Train
     from nas.tasks import Data, Task
 
@@ -83,7 +83,7 @@ class RayEvaluator(Dispatcher):
         try:
             offer = ray.cluster_resources()
             cores, gpus = int(offer.get("CPU", 0)), int(offer.get("GPU", 0))
-            share = share_out(execution, cores=cores, gpus=gpus)
+            share = allocate(execution, cores=cores, gpus=gpus)
             is_alone = self._is_our_connection and execution.ray_address is None
             most = min(execution.most or 0, cores) if is_alone else execution.most or 0
             super().__init__(
@@ -124,7 +124,7 @@ def _connect(execution: Execution) -> bool:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     gpus = torch.cuda.device_count()
     if address is None:  # Ray would believe any number of cores
-        share_out(execution, cores=os.cpu_count() or 1, gpus=gpus)
+        allocate(execution, cores=os.cpu_count() or 1, gpus=gpus)
     try:
         if address is None:
             # "local" never joins a cluster that happens to run here or that RAY_ADDRESS names.

@@ -20,7 +20,7 @@ import torch
 
 from nas.common.errors import DeviceError
 from nas.costs import Setting, costs_of
-from nas.evaluation.printed import bounded_output
+from nas.evaluation.capture_output import bounded_output
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation
 from nas.genome import layers_with_mechanism
 from nas.genome.canonical import canonicalise

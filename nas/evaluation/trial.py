@@ -26,7 +26,7 @@ Reason: TypeAlias = Literal[
 ]
 
 Kind: TypeAlias = Literal[
-    "preempted", "node", "memory", "process", "worn", "error", "refused", "waiting", "back"
+    "preempted", "node", "memory", "process", "gpu_unusable", "error", "refused", "waiting", "back"
 ]
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
@@ -156,7 +156,7 @@ class Incident:
 
     Attributes:
         kind: how a worker was lost ("preempted", its "node", its "memory", its "process" alone, or
-            "worn": it can use its GPU no longer);
+            "gpu_unusable": it can use its GPU no longer);
             or an "error" of a training that is tried again in another worker; a worker that was
             "refused"; "waiting" for any worker, who is "back".
         text: a sentence.
@@ -185,10 +185,10 @@ class Evaluator(Protocol):
     What an evaluation's metrics hold depends on trial and task, not on the number of workers.
 
     Attributes:
-        heard: called with each incident as it happens; whoever wants to know sets it.
+        on_incident: called with each incident as it happens; whoever wants to know sets it.
     """
 
-    heard: Callable[[Incident], None]
+    on_incident: Callable[[Incident], None]
 
     @property
     def workers(self) -> int:

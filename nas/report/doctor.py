@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from nas.common.errors import NasError
 from nas.common.processor import multiplies_in_bfloat16, processor_name, wide_instructions
-from nas.evaluation.share import Execution, share_out
+from nas.evaluation.execution import Execution, allocate
 from nas.report.table import Column, line_width, say_table
 from nas.report.text import last_line, plural
 from nas.report.units import human
@@ -169,7 +169,7 @@ def _torch() -> list[Finding]:
         return [Finding("torch", "broken", last_line(str(error)), "install torch again")]
     found = [Finding("GPU", "ok", ", ".join(names) or "none that torch can use")]
     try:
-        share = share_out(Execution(), cores=os.cpu_count() or 1, gpus=gpus)
+        share = allocate(Execution(), cores=os.cpu_count() or 1, gpus=gpus)
     except NasError as error:
         return [*found, Finding("a search", "broken", str(error))]
     device = f"{share.gpus:g} of a GPU each" if share.gpus else "on processor cores"

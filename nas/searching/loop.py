@@ -67,7 +67,7 @@ class Loop:
         self._is_exhausted = False
         self._weights = FrontWeights(writer.run.folder)
         self._retried = retried
-        evaluator.heard = self._hear
+        evaluator.on_incident = self._hear
 
     def run(self) -> bool:
         """Do all that the setup asks for and the record lacks.

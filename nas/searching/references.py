@@ -60,7 +60,7 @@ def with_references(
     finally:
         evaluator.close()
     references = {}
-    for name, task in suite.judged.items():
+    for name, task in suite.regret_tasks.items():
         metric = task.metrics(data.parts[name])[0]
         means, errors = zip(
             *(mean_and_error([row[f"{name}.{metric.name}"] for row in scores[n]]) for n in NAMES),

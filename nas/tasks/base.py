@@ -213,7 +213,7 @@ class ModelTask(Task):
         return torch.randperm(self.epoch_size(data), generator=rng)
 
     @abstractmethod
-    def judged(self, data: Data, epoch: int) -> int:
+    def num_eval_examples(self, data: Data, epoch: int) -> int:
         """How many validation examples, from the first on, judge an epoch."""
 
     @abstractmethod

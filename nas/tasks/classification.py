@@ -1,7 +1,7 @@
 """What tasks share whose models choose a class: one for each example, or for some of its tokens.
 
 A batch is (inputs, labels), a model gives logits with one row for each label; where a label is
-``NOT_ASKED``, nothing is learned or judged. Metrics are accuracy and log-loss.
+``IGNORE_INDEX``, nothing is learned or judged. Metrics are accuracy and log-loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nas.tasks.base import Batch
 
 
-NOT_ASKED: Final = -1
+IGNORE_INDEX: Final = -1
 """The label of a token at which there is nothing to say."""
 
 
@@ -66,5 +66,5 @@ def _summed(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The losses added up, and how many there are."""
     from torch.nn.functional import cross_entropy
 
-    loss = cross_entropy(logits, targets, reduction="sum", ignore_index=NOT_ASKED)
-    return loss, (targets != NOT_ASKED).sum()
+    loss = cross_entropy(logits, targets, reduction="sum", ignore_index=IGNORE_INDEX)
+    return loss, (targets != IGNORE_INDEX).sum()

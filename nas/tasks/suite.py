@@ -120,7 +120,7 @@ class Suite(Task):
 
     @model_validator(mode="after")
     def _members_fit(self) -> Suite:
-        judged = [*self.judged]
+        judged = [*self.regret_tasks]
         if not judged:
             raise ValueError("every member has a gate; expected one without, whose regret counts")
         at = self.counted_at or judged[0]
@@ -139,14 +139,14 @@ class Suite(Task):
         return self
 
     @property
-    def judged(self) -> dict[str, ModelTask]:
+    def regret_tasks(self) -> dict[str, ModelTask]:
         """The members whose regrets count: those without a gate."""
         return {name: member.task for name, member in self.members.items() if not member.gate}
 
     @property
     def main(self) -> ModelTask:
         """The member that ``counted_at`` names."""
-        return self.members[self.counted_at or next(iter(self.judged))].task
+        return self.members[self.counted_at or next(iter(self.regret_tasks))].task
 
     def load(self) -> Data:
         """The data of all members.
@@ -183,14 +183,14 @@ class Suite(Task):
         """The worst regret where references are known, then each member's own."""
         listed = [
             replace(metric, name=f"{name}.{metric.name}")
-            for name in dict.fromkeys([*self.judged, *self.members])
+            for name in dict.fromkeys([*self.regret_tasks, *self.members])
             for metric in self.members[name].task.metrics(data.parts[name])
         ]
-        if self.references.keys() != self.judged.keys():
+        if self.references.keys() != self.regret_tasks.keys():
             return tuple(listed)
         ideals = {metric.name: metric.ideal for metric in listed}
         best = [one.regret(ideals[f"{name}.{one.metric}"]) for name, one in self.references.items()]
-        about = f"largest regret over {', '.join(self.judged)}; mha's is 0, uniform's 1"
+        about = f"largest regret over {', '.join(self.regret_tasks)}; mha's is 0, uniform's 1"
         return (Metric(WORST, "", "min", 1.0, max(best), about), *listed)
 
     def summary(self, found: Scores) -> dict[str, float]:
@@ -202,7 +202,7 @@ class Suite(Task):
             if name in found
         }
         values |= {f"{name}{REGRET}": regret for name, regret in regrets.items()}
-        if regrets and regrets.keys() == self.judged.keys():
+        if regrets and regrets.keys() == self.regret_tasks.keys():
             values[WORST] = max(regrets.values())
         return values
 
@@ -216,7 +216,7 @@ class Suite(Task):
 
     def without_gates(self) -> Suite:
         """The members whose regrets count, alone."""
-        judged = {name: self.members[name] for name in self.judged}
+        judged = {name: self.members[name] for name in self.regret_tasks}
         return self.model_copy(update={"members": judged, "counted_at": ""})
 
     def with_references(self, references: Mapping[str, Reference]) -> Suite:

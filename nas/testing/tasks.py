@@ -112,7 +112,7 @@ def orders_its_examples(task: ModelTask, data: Data) -> None:
         require(len(one) == size, f"{len(one)} examples, epoch_size says {size}")
         is_inside = int(one.min()) >= 0 and int(one.max()) < data.count("train")
         require(is_inside, "it names examples that there are not")
-        judged, most = task.judged(data, epoch), data.count("validation")
+        judged, most = task.num_eval_examples(data, epoch), data.count("validation")
         require(1 <= judged <= most, f"{judged} of {most} examples judge epoch {epoch}")
 
 

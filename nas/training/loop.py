@@ -94,7 +94,7 @@ class Training:
         for epoch in range(1, task.epochs + 1):
             self._repeat(self._training, task.order(data, epoch, rng))
             loss = self._learn.mean_loss()
-            self._repeat(self._judging, torch.arange(task.judged(data, epoch)))
+            self._repeat(self._judging, torch.arange(task.num_eval_examples(data, epoch)))
             yield Report(epoch, loss, self._judge.metrics(), self._meter.core_seconds)
 
     def _repeat(self, steps: Steps, chosen: Tensor) -> None:

@@ -74,5 +74,5 @@ def make_dispatcher(pool: SimulatedPool, workers: int) -> Dispatcher:
     """A dispatcher that lives by the pool's clock, and whose incidents nobody hears."""
     asked = {"patience": 1800.0, "start_seconds": 300.0}
     dispatcher = Dispatcher(pool, workers, Budget(1, 1, "float32"), clock=lambda: pool.now, **asked)
-    dispatcher.heard = lambda _: None
+    dispatcher.on_incident = lambda _: None
     return dispatcher

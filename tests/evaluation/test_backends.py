@@ -6,7 +6,7 @@ import pytest
 
 from nas.common.errors import ConfigError, DeviceError
 from nas.evaluation.backends import make_evaluator
-from nas.evaluation.share import Execution
+from nas.evaluation.execution import Execution
 
 
 def test_local_backend_has_one_worker(task, data):

@@ -25,7 +25,7 @@ from nas import Genome
 from nas.common.errors import NasError
 from nas.genome.canonical import canonicalise
 from nas.evaluation.ray_backend import RayEvaluator
-from nas.evaluation.share import Execution
+from nas.evaluation.execution import Execution
 from nas.evaluation.trial import Trial, run_trials
 from nas.tasks import load_task
 

@@ -327,12 +327,12 @@ def test_losing_all_machines_is_waited_for_and_said(trials_named):
 
 def listen(dispatcher: Dispatcher) -> list[Incident]:
     said: list[Incident] = []
-    dispatcher.heard = said.append
+    dispatcher.on_incident = said.append
     return said
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("cause", ["node", "preempted", "worn"])
+@pytest.mark.parametrize("cause", ["node", "preempted", "gpu_unusable"])
 def test_what_its_machine_took_is_begun_again_without_limit(workers, cause, trials_named):
     """Three losses were a failure for ever, whoever was to blame."""
     pool = ScriptedPool(unlucky={"c": [cause] * 10})
@@ -396,7 +396,7 @@ def test_a_thousand_workers_that_come_and_go_lose_nothing_and_are_busy(trials_na
     pool = SimulatedPool(lambda _: answer, is_lost=lambda begun: begun % 50 == 1)
     dispatcher = simulated(pool, 1000)
     told: list[Incident] = []
-    dispatcher.heard = told.append
+    dispatcher.on_incident = told.append
     keys = [trial.key for trial, _ in run_trials(dispatcher, trials)]
     assert len(keys) == len(set(keys)) == len(trials)
     assert len(told) == len([n for n in range(len(trials) + len(told)) if n % 50 == 1])

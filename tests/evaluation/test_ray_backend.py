@@ -18,9 +18,9 @@ import ray  # noqa: TID251 - the cluster that these tests share
 import torch
 
 from nas.common.errors import DeviceError
+from nas.evaluation.execution import Execution
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.ray_backend import RayEvaluator, _own_signals
-from nas.evaluation.share import Execution
 from nas.evaluation.trainer import Train, budget_of, train_candidate, worker_name
 from nas.evaluation.trial import Evaluation, Evaluator, Trial, run_trials
 from nas.genome.mechanisms import mechanism
@@ -197,7 +197,7 @@ SCRIPT = """
 import os, signal, sys, time
 from contextlib import closing
 from nas.evaluation.ray_backend import RayEvaluator
-from nas.evaluation.share import Execution
+from nas.evaluation.execution import Execution
 from nas.evaluation.trial import Budget, Evaluation, Trial, run_trials
 from nas.common.errors import NasError
 from nas.genome.mechanisms import mechanism

@@ -69,7 +69,7 @@ class PointerTask(ModelTask):
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
         return torch.randperm(data.count("train"), generator=rng)
 
-    def judged(self, data: Data, epoch: int) -> int:
+    def num_eval_examples(self, data: Data, epoch: int) -> int:
         return data.count("validation")
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:

@@ -13,8 +13,8 @@ import pytest
 
 from nas.common.errors import ConfigError, RunError, SpaceError
 from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution
 from nas.evaluation.local import LocalEvaluator
-from nas.evaluation.share import Execution
 from nas.evaluation.trial import Incident
 from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
@@ -240,7 +240,7 @@ def test_what_befalls_machines_is_recorded_and_told(
 
     def wait() -> Any:
         if not table.trained:
-            table.heard(told)
+            table.on_incident(told)
         return own_wait()
 
     table.wait = wait

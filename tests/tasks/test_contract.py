@@ -61,7 +61,7 @@ def test_data_are_disjoint_sides_of_a_seed(task, data):
 def test_an_epoch_has_each_example_once(task, data):
     order = task.order(data, 1, torch.Generator().manual_seed(3)).tolist()
     assert task.kind == "bytes" or len(set(order)) == len(order)  # its windows may overlap
-    assert task.judged(data, task.epochs) == data.count("validation")
+    assert task.num_eval_examples(data, task.epochs) == data.count("validation")
 
 
 def test_losses_and_scores_agree_and_start_near_chance(task, data):

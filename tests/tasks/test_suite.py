@@ -31,7 +31,7 @@ def test_built_in_suites_say_what_they_are_made_of():
     both = load_task("images-and-bytes", data="images=digits")
     assert list(both.members) == ["recall", "images", "bytes"]
     assert both.members["images"].task == load_task("vit-cifar10", data="digits")
-    assert list(both.judged) == ["images", "bytes"]
+    assert list(both.regret_tasks) == ["images", "bytes"]
     assert both.main is both.members["bytes"].task
     assert load_task("bytes-and-recall").main == load_task("bytes")
 

@@ -33,7 +33,7 @@ class TableEvaluator:
 
     def __init__(self, table: Table, *, seed: int = 0, seen: int = 2, workers: int = 1) -> None:
         self.workers = workers
-        self.heard: Callable[[Incident], None] = log
+        self.on_incident: Callable[[Incident], None] = log
         self.now = 0.0
         self.busy = 0.0
         self._table, self._seed, self._seen = table, seed, seen

@@ -107,7 +107,7 @@ class ImageTask(Classification):
         is_augmented = side == "train" and self.augmentation != "none"
         return ImageExamples(data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented)
 
-    def judged(self, data: Data, epoch: int) -> int:
+    def num_eval_examples(self, data: Data, epoch: int) -> int:
         """All validation images judge the last epoch, ``curve_images`` the others."""
         held_out = data.count("validation")
         return held_out if epoch == self.epochs else min(self.curve_images, held_out)

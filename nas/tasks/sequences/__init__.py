@@ -5,7 +5,7 @@ look a token up by its content, or know one place from another, does not learn t
 """
 
 from nas.tasks.sequences.language import BytesTask
-from nas.tasks.sequences.made import CopyingTask, InductionTask, RecallTask
+from nas.tasks.sequences.synthetic import CopyingTask, InductionTask, RecallTask
 from nas.tasks.sequences.texts import TextsTask
 
 __all__ = ["BytesTask", "CopyingTask", "InductionTask", "RecallTask", "TextsTask"]

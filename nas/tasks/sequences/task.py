@@ -41,7 +41,7 @@ class SequenceTask(Classification):
             )
         return self
 
-    def judged(self, data: Data, epoch: int) -> int:
+    def num_eval_examples(self, data: Data, epoch: int) -> int:
         """All validation examples judge the last epoch, ``curve_examples`` the others."""
         held_out = data.count("validation")
         return held_out if epoch == self.epochs else min(self.curve_examples, held_out)

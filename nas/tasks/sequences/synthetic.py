@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data
-from nas.tasks.classification import NOT_ASKED
+from nas.tasks.classification import IGNORE_INDEX
 from nas.tasks.sequences.task import SequenceTask
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[np.int64]]
 
 
-class MadeTask(SequenceTask):
+class SyntheticTask(SequenceTask):
     """Answer at some tokens of sequences that are made from ``data_seed``.
 
     Attributes:
@@ -132,7 +132,7 @@ class MadeTask(SequenceTask):
         )
 
 
-class PairsTask(MadeTask):
+class PairsTask(SyntheticTask):
     """Keys with values; a value is what is asked for.
 
     Attributes:
@@ -229,13 +229,13 @@ class InductionTask(PairsTask):
         tokens = np.stack([keys, self.num_keys + own], axis=2).reshape(count, -1)
         before = np.tril(np.ones((self.pairs, self.pairs), bool), -1)
         is_known = ((keys[:, :, None] == keys[:, None]) & before).any(axis=2)
-        asked = np.where(is_known, own, NOT_ASKED)
-        targets = np.stack([asked, np.full_like(asked, NOT_ASKED)], axis=2).reshape(count, -1)
+        asked = np.where(is_known, own, IGNORE_INDEX)
+        targets = np.stack([asked, np.full_like(asked, IGNORE_INDEX)], axis=2).reshape(count, -1)
         return {"tokens": tokens, "targets": targets}
 
 
 @TASKS.register("copying")
-class CopyingTask(MadeTask):
+class CopyingTask(SyntheticTask):
     """Say again, in order, the tokens that stood somewhere among noise.
 
     Attributes:

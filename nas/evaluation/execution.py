@@ -77,7 +77,7 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkerResources:
     """What each of `workers` workers gets, besides its one core.
 
     Attributes:
@@ -94,7 +94,7 @@ class Share:
         return "cuda" if self.gpus else "cpu"
 
 
-def share_out(execution: Execution, *, cores: int, gpus: int) -> Share:
+def allocate(execution: Execution, *, cores: int, gpus: int) -> WorkerResources:
     """Say how many workers there are and what each one gets of the cores and GPUs on offer.
 
     By default there is a worker for every core, or `WORKERS_PER_GPU` for each GPU, which they share
@@ -115,9 +115,9 @@ def share_out(execution: Execution, *, cores: int, gpus: int) -> Share:
         )
     if gpus_per_worker is None and gpus:
         workers = workers or min(cores, WORKERS_PER_GPU * gpus)
-        return Share(workers, math.floor(_GRAIN / math.ceil(workers / gpus)) / _GRAIN)
+        return WorkerResources(workers, math.floor(_GRAIN / math.ceil(workers / gpus)) / _GRAIN)
     if not gpus_per_worker:
-        return Share(workers or cores, 0.0)
+        return WorkerResources(workers or cores, 0.0)
     fitting = gpus * math.floor(1 / gpus_per_worker)
     if fitting < (workers or 1):
         asked = f"{workers} workers" if workers and workers > 1 else "workers"
@@ -126,4 +126,4 @@ def share_out(execution: Execution, *, cores: int, gpus: int) -> Share:
             f"has {gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller "
             "share, or for 0 GPUs a worker to train on processor cores."
         )
-    return Share(workers or min(cores, fitting), gpus_per_worker)
+    return WorkerResources(workers or min(cores, fitting), gpus_per_worker)

@@ -5,31 +5,31 @@ import math
 import pytest
 
 from nas.common.errors import ConfigError, DeviceError
-from nas.evaluation.share import Execution, Share, share_out
+from nas.evaluation.execution import Execution, WorkerResources, allocate
 
 
 def share(cores, gpus, workers=None, gpus_per_worker=None):
     asked = Execution(workers=workers, gpus_per_worker=gpus_per_worker)
-    return share_out(asked, cores=cores, gpus=gpus)
+    return allocate(asked, cores=cores, gpus=gpus)
 
 
 @pytest.mark.parametrize(
     ("offer", "asked", "expected"),
     [
-        ((8, 0), (None, None), Share(8, 0.0)),
-        ((8, 0), (3, None), Share(3, 0.0)),
-        ((8, 0), ("3", None), Share(3, 0.0)),
-        ((8, 0), ("3:99", None), Share(3, 0.0)),  # a cluster may grow
-        ((8, 1), (None, None), Share(4, 0.25)),
-        ((2, 1), (None, None), Share(2, 0.5)),
-        ((64, 2), (None, None), Share(8, 0.25)),
-        ((8, 1), (3, None), Share(3, 0.3333)),
-        ((8, 2), (3, None), Share(3, 0.5)),
-        ((8, 4), (2, None), Share(2, 1.0)),
-        ((8, 1), (None, 0.0), Share(8, 0.0)),
-        ((8, 2), (None, 0.5), Share(4, 0.5)),
-        ((8, 4), (None, 1.0), Share(4, 1.0)),
-        ((8, 2), (3, 0.5), Share(3, 0.5)),
+        ((8, 0), (None, None), WorkerResources(8, 0.0)),
+        ((8, 0), (3, None), WorkerResources(3, 0.0)),
+        ((8, 0), ("3", None), WorkerResources(3, 0.0)),
+        ((8, 0), ("3:99", None), WorkerResources(3, 0.0)),  # a cluster may grow
+        ((8, 1), (None, None), WorkerResources(4, 0.25)),
+        ((2, 1), (None, None), WorkerResources(2, 0.5)),
+        ((64, 2), (None, None), WorkerResources(8, 0.25)),
+        ((8, 1), (3, None), WorkerResources(3, 0.3333)),
+        ((8, 2), (3, None), WorkerResources(3, 0.5)),
+        ((8, 4), (2, None), WorkerResources(2, 1.0)),
+        ((8, 1), (None, 0.0), WorkerResources(8, 0.0)),
+        ((8, 2), (None, 0.5), WorkerResources(4, 0.5)),
+        ((8, 4), (None, 1.0), WorkerResources(4, 1.0)),
+        ((8, 2), (3, 0.5), WorkerResources(3, 0.5)),
     ],
 )
 def test_share_out(offer, asked, expected):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from nas.evaluation.printed import MAX_PRINTED, bounded_output
+from nas.evaluation.capture_output import MAX_PRINTED, bounded_output
 
 
 def test_a_chatty_candidate_is_heard_a_little(capsys):

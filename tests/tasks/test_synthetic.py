@@ -14,7 +14,7 @@ from nas.evaluation.trial import Trial
 from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.tasks import load_task
-from nas.tasks.classification import NOT_ASKED
+from nas.tasks.classification import IGNORE_INDEX
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +81,8 @@ def test_induction_asks_wherever_a_key_was_seen_before():
         for place in range(0, 32, 2):
             key, value = row[place], row[place + 1]
             assert key < 8 <= value < 16
-            assert wanted[place] == stored.get(key, NOT_ASKED)
-            assert wanted[place + 1] == NOT_ASKED
+            assert wanted[place] == stored.get(key, IGNORE_INDEX)
+            assert wanted[place + 1] == IGNORE_INDEX
             assert stored.setdefault(key, value - 8) == value - 8
 
 
