@@ -1,46 +1,56 @@
-"""Write a page: one HTML file that shows runs, and never asks for anything else.
+"""Write a page: one HTML file that shows runs and asks for nothing else.
 
-A strict content policy allows the page's own script and style by their hashes, and nothing beside
-them: no request, no other script, no form. A page that `nas watch` serves (serving.py) may ask its
-own server. Data are base64, which cannot end the element that holds them. Scripts are ES modules of
-one concern each (scripts/). Inline ones cannot import each other, so each becomes a function that
-gives its exports, after those that it imports.
+A strict content security policy allows the page's script and style by their hashes, and nothing
+beside them: no request, no other script, no form. A page that ``nas watch`` serves (serving.py) may
+ask its own server. Data are base64, which cannot end the element that holds them. The scripts share
+one scope: the page's script is their texts in the order of ``SCRIPTS``.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from markupsafe import Markup
 
 from nas.common.errors import RunError
+from nas.report.facts import STANDARD, task_and_data
+from nas.report.page.answers import benchmarks, explanations
 from nas.report.page.code import code_of, roles
 from nas.report.page.columns import Columns
-from nas.report.page.content import read_content
-from nas.report.page.markup import Markup, element, join
+from nas.report.page.content import read_content, shares, spread
+from nas.report.page.figures import confirmed_figure, course_figure, front_figure
 from nas.report.page.packing import pack_run
-from nas.report.page.sections import body
+from nas.report.page.rendering import render
+from nas.report.page.search import failures_of, incidents_of, operators_of
+from nas.report.page.verdict import verdict_of
+from nas.report.text import plural
+from nas.report.units import amount, header
 from nas.store import RUNS, find_run, open_run
 from nas.store.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from nas.common.objectives import Objective
     from nas.report.page.content import Content
 
 HERE: Final = resources.files("nas.report.page")
-MAIN: Final = "main"
-_IMPORT: Final = re.compile(r'^import \{([^}]*)\} from "\./([a-z]+)\.js";$', re.MULTILINE)
-_EXPORT: Final = re.compile(r"^export (?:async )?(?:function|const|class) (\w+)", re.MULTILINE)
+# A constant of a script is read by functions alone, so only the last one's place matters.
+SCRIPTS: Final = (
+    *("dom", "format", "data", "run", "state", "filter", "scale", "marks", "labels", "tip"),
+    *("pointer", "front", "columns", "table", "curves", "edits", "graph", "mechanism"),
+    *("timeline", "watch", "main"),
+)
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What a page that is served knows of its run: its stamp, and how often to ask for another."""
+    """The change token of a served page's run, and seconds between its requests for another."""
 
     stamp: str
     pause_seconds: float
@@ -49,23 +59,23 @@ class Watched:
 def write_report(
     runs: str | Path | Sequence[str | Path], path: str | Path, *, folder: str | Path = RUNS
 ) -> Path:
-    """Write one HTML file that shows runs: what ``nas report`` does.
+    """Write one HTML file that shows runs: the function behind ``nas report``.
 
     Args:
         runs: names or paths of runs, or ``latest``; several are shown over each other.
-        path: of the file.
+        path: of the file; parent folders are created.
         folder: the folder that runs are in.
 
     Raises:
         RunError: there is no such run, it cannot be read, or the file cannot be written.
     """
-    given = [runs] if isinstance(runs, str | Path) else list(runs)
-    if not given:
+    labels = [runs] if isinstance(runs, str | Path) else list(runs)
+    if not labels:
         raise RunError("a report needs a run; expected at least one name or path.")
     target = Path(path)
     if target.suffix.lower() not in {".html", ".htm"}:
         raise RunError(f"{target}: found the ending {target.suffix or 'none'!r}; expected .html.")
-    text = page([*_contents([str(run) for run in given], Path(folder))])
+    text = page(_contents([str(label) for label in labels], Path(folder)))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, text.encode())
@@ -75,68 +85,104 @@ def write_report(
 
 
 def page(contents: Sequence[Content], watched: Watched | None = None) -> str:
-    """The page's text; one that is served may ask where it came from whether it is still right."""
+    """The text of the page; a served one asks its server whether its run has changed."""
     columns = Columns()
-    header = {"runs": [pack_run(c, code_of(c), columns) for c in contents], "roles": roles()}
-    style, script = (HERE / "page.css").read_text("utf-8"), bundle()
-    connect = "; connect-src 'self'" if watched else ""
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        f"base-uri 'none'; form-action 'none'{connect}"
+    header_ = {"runs": [pack_run(c, code_of(c), columns) for c in contents], "roles": roles()}
+    style, script = (HERE / "page.css").read_text("utf-8"), page_script()
+    figures = (confirmed_figure(content) for content in contents)
+    return render(
+        "page.html",
+        contents=contents,
+        watched=watched,
+        style=Markup(style),  # noqa: S704 - ours
+        style_hash=_hash(style),
+        script=Markup(script),  # noqa: S704 - ours
+        script_hash=_hash(script),
+        data=Markup(columns.packed(header_)),  # noqa: S704 - base64
+        verdicts=[(_about(content), verdict_of(content)) for content in contents],
+        front=front_figure(contents),
+        members=_members(contents),
+        confirmed=[figure for figure in figures if figure],
+        benchmarks=benchmarks(contents),
+        explanations=explanations(contents),
+        courses=[course_figure(contents, over_time=over_time) for over_time in (False, True)],
+        searches=[
+            {
+                "content": content,
+                "operators": operators_of(content),
+                "failures": failures_of(content),
+                "incidents": incidents_of(content),
+            }
+            for content in contents
+        ],
     )
-    names = ", ".join(content.name for content in contents)
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("title", f"{names} · nas report"),
-        element("style", Markup(style)),
-    )
-    data = element("script", Markup(columns.packed(header)), type="text/plain", id="data")
-    code = element("script", Markup(script), type="module")
-    whole = element(
-        "html",
-        head,
-        element("body", join(body(contents), data, code)),
-        lang="en",
-        data_stamp=watched.stamp if watched else None,
-        data_pause=str(watched.pause_seconds) if watched else None,
-    )
-    return f"<!doctype html>\n{whole}\n"
 
 
-def bundle() -> str:
-    """All scripts as one: each module a function that gives what it exports."""
-    texts: dict[str, str] = {}
-
-    def add(name: str) -> None:
-        if name in texts:
-            return
-        text = (HERE / "scripts" / f"{name}.js").read_text("utf-8")
-        for _, other in _IMPORT.findall(text):
-            add(other)
-        exported = ", ".join(_EXPORT.findall(text))
-        inner = _EXPORT.sub(lambda found: found[0].removeprefix("export "), text)
-        inner = _IMPORT.sub(r"const {\1} = modules.\2;", inner).strip()
-        scope = f"(() => {{\n{inner}\nreturn {{ {exported} }};\n}})()"
-        texts[name] = f"// {name}.js\nmodules.{name} = {scope};\n"
-
-    add(MAIN)
-    return "\n".join(["", "const modules = {};", *texts.values()])
+def page_script() -> str:
+    """All scripts as one."""
+    return "\n".join((HERE / "scripts" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
 
 
-def _contents(runs: Sequence[str], folder: Path) -> list[Content]:
-    found: list[Content] = []
-    for label in runs:
+def _contents(labels: Sequence[str], folder: Path) -> list[Content]:
+    """The runs' contents; runs of one name are numbered."""
+    contents: list[Content] = []
+    for label in labels:
         with open_run(find_run(label, folder)) as run:
-            taken = [content.name for content in found]
-            same = sum(name.partition(" (")[0] == run.name for name in taken)
+            same = sum(content.name.partition(" (")[0] == run.name for content in contents)
             name = f"{run.name} ({same + 1})" if same else run.name
-            found.append(read_content(run, label, name))
-    return found
+            contents.append(read_content(run, label, name))
+    return contents
+
+
+def _about(content: Content) -> list[str]:
+    """Which run it is and how it stands."""
+    setup = content.setup
+    done = f"{len(content.generations)} of {plural(setup.generations, 'generation')}"
+    return [
+        f"run {content.name}",
+        f"space {setup.space.name}",
+        f"task {task_and_data(setup)}",
+        f"seed {setup.seed}",
+        setup.algorithm,
+        f"{content.status}, {done}",
+        f"{content.started:%Y-%m-%d}",
+    ]
+
+
+def _members(contents: Sequence[Content]) -> dict[str, Any]:
+    """The fronts as a table, for readers without scripts and for paper."""
+    objectives = contents[0].setup.objectives
+    heads = [*(["run"] if len(contents) > 1 else []), "id"]
+    for objective in objectives:
+        heads.append(header(objective.name, objective.unit))
+        heads += ["score", "fresh"] if objective.is_metric else [f"× {STANDARD}"]
+    rows = [row for content in contents for row in _rows(content, objectives, len(contents))]
+    return {"heads": [*heads, "seeds", "P", "formula"], "rows": rows}
+
+
+def _rows(content: Content, objectives: Sequence[Objective], runs: int) -> list[list[str]]:
+    """The front as rows with cells for these objectives; a run may lack one of another's."""
+    own = {o.name: o for o in content.setup.objectives}
+    rows = []
+    for member in content.members:
+        key, cells = str(member.proposal.key), [*([content.name] if runs > 1 else [])]
+        cells.append(content.called(key))
+        ratio = shares(content, key)
+        for asked in objectives:
+            o = own.get(asked.name)
+            if o is None:
+                cells += [""] * (3 if asked.is_metric else 2)
+                continue
+            cells.append(amount(member.objectives[o.name], o.unit, member.errors.get(o.name)))
+            if o.is_metric:
+                fresh = spread(content.values("fresh", key)) if o is content.metric else None
+                cells.append(amount(member.scores[o.name], o.unit))
+                cells.append(amount(fresh[0], o.unit, fresh[1]) if fresh else "")
+            else:
+                cells.append(f"{ratio[o.name]:.2f}" if o.name in ratio else "")
+        p = "" if member.p is None else f"{member.p:.2f}"
+        rows.append([*cells, str(member.trainings), p, member.proposal.formula])
+    return rows
 
 
 def _hash(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nas.report.page.content import Content, read_content
-from nas.report.page.operators import operators_of
+from nas.report.page.search import operators_of
 from nas.report.page.verdict import verdict_of
 from nas.store import open_run
 

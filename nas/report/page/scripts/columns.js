@@ -1,9 +1,7 @@
 // The table's columns: what each shows, how it sorts, and what a CSV file holds of it.
 
-import { amount } from "./format.js";
-
 /** A column: `value` to sort and save by, `text` to show; numbers stand at the right. */
-export function columns(runs) {
+function columns(runs) {
   const several = runs.length > 1;
   const base = runs[0];
   return [
@@ -59,7 +57,7 @@ function cost({ name, title, unit }, isObjective) {
 }
 
 /** The rows as CSV: whole digests, unrounded numbers, errors beside their means. */
-export function csv(shown, rows) {
+function csv(shown, rows) {
   const fields = shown.flatMap((column) => [
     [column.key, column.value],
     ...(column.error ? [[`${column.key} error`, column.error]] : []),

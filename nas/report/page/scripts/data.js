@@ -3,7 +3,7 @@
 const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array };
 
 /** Decode the page's data: the header, whose columns are read when they are first asked for. */
-export async function decode(base64) {
+async function decode(base64) {
   const letters = atob(base64);
   const packed = new Uint8Array(letters.length);
   for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
@@ -46,14 +46,14 @@ function numbers(bytes, type, length) {
 }
 
 /** Where each of several lists in a row begins, and where the last one ends. */
-export function starts(lengths) {
+function starts(lengths) {
   const found = new Int32Array(lengths.length + 1);
   for (let i = 0; i < lengths.length; i++) found[i + 1] = found[i] + lengths[i];
   return found;
 }
 
 /** The rows of each key from 0 on: of key k they lie in `rows` from `places[k]` to `places[k + 1]`. */
-export function grouped(keys, size) {
+function grouped(keys, size) {
   const counts = new Int32Array(size);
   for (const key of keys) counts[key]++;
   const places = starts(counts);
@@ -63,7 +63,7 @@ export function grouped(keys, size) {
 }
 
 /** Mean, standard error (not a number of a single one) and count. */
-export function spread(values) {
+function spread(values) {
   const count = values.length;
   const mean = values.reduce((sum, value) => sum + value, 0) / count;
   const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0);

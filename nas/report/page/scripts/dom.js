@@ -5,7 +5,7 @@ const UNPRINTABLE =
 const SVG = "http://www.w3.org/2000/svg";
 
 /** The text with every character that a page would obey written out, as \u202e. */
-export function printable(text) {
+function printable(text) {
   return String(text).replace(
     UNPRINTABLE,
     (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`,
@@ -13,12 +13,12 @@ export function printable(text) {
 }
 
 /** An HTML element; attributes that begin with "on" are listeners, null ones are left out. */
-export function html(name, attributes = {}, ...children) {
+function html(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
 
 /** An SVG element. */
-export function svg(name, attributes = {}, ...children) {
+function svg(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
 
@@ -33,7 +33,7 @@ function filled(element, attributes, children) {
 }
 
 /** Children as nodes: nothing is left out, lists are flattened, the rest is text. */
-export function nodes(children) {
+function nodes(children) {
   return children
     .flat(Infinity)
     .filter((child) => child !== null && child !== undefined && child !== false)
@@ -41,7 +41,7 @@ export function nodes(children) {
 }
 
 /** Hand a text over as a file. */
-export function save(name, text, type = "text/plain") {
+function save(name, text, type = "text/plain") {
   const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
   html("a", { href: address, download: name.replace(/[^\w.+-]+/g, "_") }).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);

@@ -1,7 +1,7 @@
 // What changed from one genome to another, as named edits: by aligning their nodes in order.
 
 /** Edits from parent to child as texts, and which nodes of the child the parent has not. */
-export function edits(parent, child) {
+function edits(parent, child) {
   const pairs = aligned(parent.graph_def, child.graph_def);
   const [kept, added, removed, changed] = [new Map(), [], [], []];
   for (const [from, to] of pairs) {
@@ -96,7 +96,7 @@ function fields(parent, child) {
 }
 
 /** Steps back to the first ancestor, each to the parent that fewer edits lead from. */
-export function lineage(run, i) {
+function lineage(run, i) {
   const steps = [];
   const seen = new Set();
   while (i >= 0 && !seen.has(i)) {

@@ -10,10 +10,10 @@ const KINDS = {
 const COMPARED = /^([a-z_]+)(<=|>=|<|>|=)(-?[\d.]+(?:e-?\d+)?)([kmg%]?)$/;
 const FACTORS = { "": 1, k: 1e3, m: 1e6, g: 1e9, "%": 0.01 };
 
-export const SHOWN = Object.keys(KINDS);
+const SHOWN = Object.keys(KINDS);
 
 /** A mask for each run, kept until something that it depends on has changed. */
-export class Filter {
+class Filter {
   constructor(runs, state) {
     Object.assign(this, { runs, state, key: null, masks: [] });
   }

@@ -3,7 +3,7 @@
 const PREFIXES = ["", "k", "M", "G", "T", "P"];
 
 /** A value without its unit, and its standard error where there is one. */
-export function amount(value, unit = "", error = NaN) {
+function amount(value, unit = "", error = NaN) {
   if (!Number.isFinite(value)) return "";
   const bar = Number.isFinite(error);
   if (unit === "fraction") return percent(value) + (bar ? ` ± ${percent(error)}` : "");
@@ -16,19 +16,19 @@ export function amount(value, unit = "", error = NaN) {
 }
 
 /** A difference with its sign; of fractions in points of a hundred. */
-export function difference(value, unit = "", error = NaN) {
+function difference(value, unit = "", error = NaN) {
   const [scale, places] = unit === "fraction" ? [100, 1] : [1, 3];
   const sign = value < 0 ? "−" : "+";
   const shown = sign + Math.abs(scale * value).toFixed(places);
   return Number.isFinite(error) ? `${shown} ± ${(scale * error).toFixed(places)}` : shown;
 }
 
-export function percent(fraction) {
+function percent(fraction) {
   return (100 * fraction).toFixed(1);
 }
 
 /** A count with a prefix of 1000, in three digits: 1234567 is "1.23 M". */
-export function human(value) {
+function human(value) {
   if (Math.abs(value) < 1000 && Number.isInteger(value)) return String(value);
   for (const prefix of PREFIXES) {
     const size = Math.abs(value);
@@ -40,14 +40,14 @@ export function human(value) {
 }
 
 /** A quantity in three significant digits, written out: 0.0123, 1.23, 12300. */
-export function digits(value, count = 3) {
+function digits(value, count = 3) {
   if (value === 0 || !Number.isFinite(value)) return value.toFixed(0);
   const rounded = Number(value.toPrecision(count));
   return rounded.toFixed(Math.max(0, count - 1 - Math.floor(Math.log10(Math.abs(rounded)))));
 }
 
 /** A time in its two largest units: "47 s", "3 min 20 s", "2 h 05 min", "3 d 04 h". */
-export function duration(seconds) {
+function duration(seconds) {
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
   const minutes = Math.floor(whole / 60);
@@ -58,13 +58,13 @@ export function duration(seconds) {
 }
 
 /** A tick of an axis. */
-export function tick(value) {
+function tick(value) {
   const shown = Math.abs(value) >= 1000 ? human(value).replace(".00", "") : String(Number(value.toPrecision(6)));
   return shown.replace("-", "−");
 }
 
 /** What stands above a cost or metric that is no objective. */
-export function header(name) {
+function header(name) {
   const known = { macs: "MACs", attention_macs: "MACs of scores and aggregation", kv_cache_bytes_per_token: "KV B/token" };
   return known[name] ?? name.replaceAll("_", " ");
 }

@@ -1,18 +1,11 @@
 // The front: all mechanisms by two quantities, to point at, to choose, and to draw a box around.
 
-import { html, svg } from "./dom.js";
-import { tick } from "./format.js";
-import { Ground, labels } from "./labels.js";
-import { cloud, colours, mark, sharpened, stroke } from "./marks.js";
-import { Pointer } from "./pointer.js";
-import { range, Scale } from "./scale.js";
-
 const MARGIN = { left: 62, right: 18, top: 34, bottom: 52 };
 
 /** Where metrics stand: what is believed, or what was scored. */
-export const READINGS = { estimate: "estimates", score: "scores" };
+const READINGS = { estimate: "estimates", score: "scores" };
 
-export class Front {
+class Front {
   constructor(root, controls, { runs, state, filter, tip }) {
     Object.assign(this, { root, runs, state, filter, places: [] });
     this.pointer = new Pointer(this, tip);

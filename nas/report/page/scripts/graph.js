@@ -1,13 +1,11 @@
 // A genome's graph as SVG: streams on top, the output at the bottom, colours by role.
 // nas/report/graph.py places the boxes of `nas show --plot` in the same way; a test compares both.
 
-import { svg } from "./dom.js";
-
-const [GAP, LAYER, HEIGHT, LETTER] = [22, 66, 38, 7.1];
+const [GAP, LAYER, BOX_HEIGHT, LETTER] = [22, 66, 38, 7.1];
 const ROUNDS = 120;
 
 /** Draw a genome; `fresh` holds the nodes that its parent has not. */
-export function graph(genome, roles, fresh = new Set()) {
+function graph(genome, roles, fresh = new Set()) {
   const boxes = arranged(bent(laidOut(genome)));
   const right = Math.max(...boxes.map((box) => box.x + box.width / 2)) + 8;
   const left = Math.min(...boxes.map((box) => box.x - box.width / 2)) - 8;
@@ -105,8 +103,8 @@ function apart(own) {
 
 /** A wire between two boxes; at a bend it goes straight through. */
 function edge(from, to) {
-  const y0 = from.layer * LAYER + (from.kind === "bend" ? 8 + HEIGHT / 2 : 8 + HEIGHT);
-  const y1 = to.layer * LAYER + (to.kind === "bend" ? 8 + HEIGHT / 2 : 8);
+  const y0 = from.layer * LAYER + (from.kind === "bend" ? 8 + BOX_HEIGHT / 2 : 8 + BOX_HEIGHT);
+  const y1 = to.layer * LAYER + (to.kind === "bend" ? 8 + BOX_HEIGHT / 2 : 8);
   const middle = (y0 + y1) / 2;
   return svg("path", { class: "edge", d: `M${from.x} ${y0}C${from.x} ${middle} ${to.x} ${middle} ${to.x} ${y1}` });
 }
@@ -117,7 +115,7 @@ function shape(box, roles, fresh) {
   const isNew = fresh.has(box.ref);
   return svg("g", { class: `node role-${role}${isNew ? " new" : ""}` },
     svg("title", {}, box.kind === "stream" ? box.words : `${role}: ${box.words} ${box.more}${isNew ? " (new)" : ""}`),
-    svg("rect", { x: box.x - box.width / 2, y, width: box.width, height: HEIGHT, rx: box.kind === "stream" ? 19 : 6 }),
+    svg("rect", { x: box.x - box.width / 2, y, width: box.width, height: BOX_HEIGHT, rx: box.kind === "stream" ? 19 : 6 }),
     svg("text", { x: box.x, y: y + (box.more ? 17 : 24), "text-anchor": "middle" }, box.words),
     box.more && svg("text", { class: "more", x: box.x, y: y + 31, "text-anchor": "middle" }, box.more));
 }

@@ -1,15 +1,13 @@
 // Where labels stand: on a ring around their point, where they cover least.
 
-import { svg } from "./dom.js";
-
 const ANGLES = [0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160].map((a) => (a * Math.PI) / 180);
 const DISTANCES = [13, 20, 32, 48, 68];
 const [OVER_LABEL, OUTSIDE] = [1000, 5000];
 const CELL = 6; // pixels
-const [LETTER, HEIGHT] = [6.6, 15];
+const [LABEL_LETTER, LABEL_HEIGHT] = [6.6, 15];
 
 /** What labels should not cover, in cells: each holds the largest weight that was put there. */
-export class Ground {
+class Ground {
   constructor(width, height) {
     this.columns = Math.ceil(width / CELL) + 1;
     this.cells = new Uint8Array(this.columns * (Math.ceil(height / CELL) + 1));
@@ -31,28 +29,28 @@ export class Ground {
 }
 
 /** Labels as SVG: each of `wanted` has x, y, words and a kind; `ground` should not be covered. */
-export function labels(wanted, ground, frame) {
+function labels(wanted, ground, frame) {
   const taken = [];
   return wanted.map(({ x, y, words, kind }) => {
-    const width = words.length * LETTER + 4;
-    const places = DISTANCES.flatMap((away) => ANGLES.map((angle) => box(x, y, away, angle, width)));
-    const best = least(places, (place) => cost(place, taken, ground, frame));
+    const width = words.length * LABEL_LETTER + 4;
+    const places = DISTANCES.flatMap((away) => ANGLES.map((angle) => labelBox(x, y, away, angle, width)));
+    const best = least(places, (place) => labelCost(place, taken, ground, frame));
     taken.push(best);
     const line = svg("line", { class: "leader", x1: x, y1: y, x2: best.nearX, y2: best.nearY });
     return svg("g", { class: `label ${kind}` }, best.away > 16 && line,
-      svg("text", { x: best.x + width / 2, y: best.y + HEIGHT - 4, "text-anchor": "middle" }, words));
+      svg("text", { x: best.x + width / 2, y: best.y + LABEL_HEIGHT - 4, "text-anchor": "middle" }, words));
   });
 }
 
-function box(x, y, away, angle, width) {
+function labelBox(x, y, away, angle, width) {
   const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
   const across = x + cos * away + Math.sign(Math.round(4 * cos)) * (width / 2);
-  const up = y - sin * away - Math.sign(Math.round(4 * sin)) * (HEIGHT / 2);
+  const up = y - sin * away - Math.sign(Math.round(4 * sin)) * (LABEL_HEIGHT / 2);
   const nearX = Math.min(Math.max(x, across - width / 2), across + width / 2);
-  return { x: across - width / 2, y: up - HEIGHT / 2, width, height: HEIGHT, away, nearX, nearY: up };
+  return { x: across - width / 2, y: up - LABEL_HEIGHT / 2, width, height: LABEL_HEIGHT, away, nearX, nearY: up };
 }
 
-function cost(place, taken, ground, frame) {
+function labelCost(place, taken, ground, frame) {
   const isOutside =
     place.x < frame.left || place.y < frame.top ||
     place.x + place.width > frame.right || place.y + place.height > frame.bottom;
@@ -65,7 +63,7 @@ function overlaps(a, b) {
 }
 
 /** The one with the smallest cost. */
-export function least(list, costOf) {
+function least(list, costOf) {
   let [best, low] = [list[0], Infinity];
   for (const one of list) {
     const found = costOf(one);

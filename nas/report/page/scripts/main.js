@@ -1,16 +1,5 @@
 // The page: decode the data, then let every view look at one state.
 
-import { decode } from "./data.js";
-import { Filter, SHOWN } from "./filter.js";
-import { Front, READINGS } from "./front.js";
-import { Mechanism } from "./mechanism.js";
-import { Run } from "./run.js";
-import { State } from "./state.js";
-import { Table } from "./table.js";
-import { Timeline } from "./timeline.js";
-import { Tip } from "./tip.js";
-import { watch } from "./watch.js";
-
 async function main() {
   const header = await decode(document.getElementById("data").textContent);
   const runs = header.runs.map((about, index) => new Run(about, header.read, index));

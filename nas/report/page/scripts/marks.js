@@ -3,13 +3,13 @@
 const TURN = 2 * Math.PI;
 
 /** The colours of the style sheet, as they are now: light or dark. */
-export function colours(element) {
+function colours(element) {
   const style = getComputedStyle(element);
   return (name) => style.getPropertyValue(`--${name}`).trim();
 }
 
 /** A canvas as large as its box, sharp on every screen; drawn in the box's pixels. */
-export function sharpened(canvas, width, height) {
+function sharpened(canvas, width, height) {
   const ratio = devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
@@ -21,7 +21,7 @@ export function sharpened(canvas, width, height) {
 }
 
 /** The cloud: those of the points whose mask has a value, as dots or rings that cover each other. */
-export function cloud(context, xs, ys, mask, wanted, { colour, alpha, isRing }) {
+function cloud(context, xs, ys, mask, wanted, { colour, alpha, isRing }) {
   const { width, height } = context.canvas;
   const ratio = context.getTransform().a;
   const { stamp, half } = stamped(3 * ratio, isRing ? ratio : 0);
@@ -58,7 +58,7 @@ function stamped(radius, thick) {
 }
 
 /** One mark with a thin edge of the paper's colour. */
-export function mark(context, shape, x, y, size, colour, paper) {
+function mark(context, shape, x, y, size, colour, paper) {
   context.beginPath();
   if (shape === "square") context.rect(x - size * 0.9, y - size * 0.9, size * 1.8, size * 1.8);
   else if (shape === "diamond") {
@@ -75,7 +75,7 @@ export function mark(context, shape, x, y, size, colour, paper) {
 }
 
 /** A line between two places. */
-export function stroke(context, colour, width, ...places) {
+function stroke(context, colour, width, ...places) {
   Object.assign(context, { strokeStyle: colour, lineWidth: width });
   context.beginPath();
   places.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));

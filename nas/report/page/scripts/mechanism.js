@@ -1,15 +1,8 @@
 // One mechanism: what it is, where it came from, what it gave, what it costs, how to take it.
 
-import { curves } from "./curves.js";
-import { html, save } from "./dom.js";
-import { edits, lineage } from "./edits.js";
-import { amount, difference, duration, human } from "./format.js";
-import { graph } from "./graph.js";
-import { facts, lead } from "./tip.js";
-
 const MOST_STEPS = 40;
 
-export class Mechanism {
+class Mechanism {
   constructor(root, { runs, state, roles }) {
     Object.assign(this, { root, runs, state, roles });
     state.watch((changed) => (changed.has("id") || changed.has("run")) && this.show());
@@ -191,7 +184,7 @@ function row([name, value, kind]) {
 }
 
 /** A link that chooses a mechanism. */
-export function link(run, i) {
+function link(run, i) {
   const digest = run.digests[i];
   return html("a", { href: `#run=${encodeURIComponent(run.name)}&id=${digest}`, "data-run": run.name, "data-id": digest }, run.called(i));
 }

@@ -1,13 +1,9 @@
 // Pointing at the front: hovering, choosing, drawing a box, and stepping through it by keyboard.
 
-import { html, svg } from "./dom.js";
-import { least } from "./labels.js";
-import { brief, lead } from "./tip.js";
-
 const REACH = 18; // pixels from which a point is still meant
 const CLICK = 4; // pixels that a pointer may slip in a click
 
-export class Pointer {
+class Pointer {
   constructor(front, tip) {
     Object.assign(this, { front, tip, from: null });
   }

@@ -1,9 +1,6 @@
 // A run: its mechanisms by number, and what is known of each. Numbers that are not known are NaN.
 
-import { grouped, spread, starts } from "./data.js";
-import { header } from "./format.js";
-
-export class Run {
+class Run {
   /** Made from what the header says of a run; `read` gives a column. */
   constructor(about, read, index) {
     Object.assign(this, about, { index, kept: new Map() });

@@ -2,7 +2,7 @@
 
 const LOGARITHMIC_FROM = 20;
 
-export class Scale {
+class Scale {
   constructor(low, high, start, end, isLog = false) {
     Object.assign(this, { start, end, isLog });
     this.low = isLog ? Math.log(low) : low;
@@ -55,7 +55,7 @@ function steps(low, high, wanted) {
 }
 
 /** The smallest and the largest of some lists' finite values. */
-export function range(...lists) {
+function range(...lists) {
   let [low, high] = [Infinity, -Infinity];
   for (const list of lists)
     for (const value of list)

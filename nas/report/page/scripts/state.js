@@ -1,6 +1,6 @@
 // What a person looks at, kept in the address: a copied address shows the same.
 
-export class State {
+class State {
   /** Defaults are left out of the address; where values are `known`, of an address none but these count. */
   constructor(defaults, known) {
     Object.assign(this, { defaults, known });

@@ -1,13 +1,9 @@
 // The table of all mechanisms: filtered, sorted, and only as many rows made as can be seen.
 
-import { columns, csv } from "./columns.js";
-import { html, save } from "./dom.js";
-import { SHOWN } from "./filter.js";
-
 const ROW = 31; // pixels
 const SPARE = 8; // rows made beyond what can be seen
 
-export class Table {
+class Table {
   constructor(root, controls, { runs, state, filter }) {
     Object.assign(this, { runs, state, filter, columns: columns(runs), rows: [] });
     this.head = html("tr", {}, this.columns.map((column) => this.title(column)));

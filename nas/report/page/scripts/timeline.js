@@ -1,14 +1,8 @@
 // What the workers did when: a line a worker, a bar a training.
 
-import { html } from "./dom.js";
-import { duration, tick } from "./format.js";
-import { colours, sharpened } from "./marks.js";
-import { Scale } from "./scale.js";
-import { brief } from "./tip.js";
+const TIMELINE_MARGIN = { left: 16, right: 18, top: 8, bottom: 30 };
 
-const MARGIN = { left: 16, right: 18, top: 8, bottom: 30 };
-
-export class Timeline {
+class Timeline {
   constructor(root, run, { state, tip, runs }) {
     Object.assign(this, { root, run, state, tip, isOneOfSeveral: runs.length > 1 });
     this.workers = [...new Set(run.training("worker").words)];
@@ -21,7 +15,7 @@ export class Timeline {
     const title = this.isOneOfSeveral ? `Workers of run ${run.name}` : "Workers";
     root.append(html("h3", {}, title, html("small", {}, `${this.workers.length}, minutes since the start`)), html("div", {}, this.canvas));
     this.line = Math.max(2, Math.min(22, 320 / this.workers.length));
-    this.height = MARGIN.top + MARGIN.bottom + this.line * this.workers.length;
+    this.height = TIMELINE_MARGIN.top + TIMELINE_MARGIN.bottom + this.line * this.workers.length;
     this.canvas.style.height = `${this.height}px`;
     new IntersectionObserver((found) => this.see(found.at(-1).isIntersecting)).observe(this.canvas);
     new ResizeObserver(() => this.due()).observe(this.canvas.parentElement);
@@ -50,7 +44,7 @@ export class Timeline {
     const context = sharpened(this.canvas, width, height);
     const colour = colours(this.canvas);
     const last = this.ends.reduce((most, end) => Math.max(most, end), 0);
-    this.x = new Scale(0, last || 1, MARGIN.left, width - MARGIN.right);
+    this.x = new Scale(0, last || 1, TIMELINE_MARGIN.left, width - TIMELINE_MARGIN.right);
     const { places } = this.run.training("worker");
     const statuses = this.run.training("status");
     const chosen = this.run.name === this.state.get("run") ? this.run.find(this.state.get("id")) : -1;
@@ -61,18 +55,18 @@ export class Timeline {
       context.fillStyle = own[row] === chosen ? colour("named") : hues[statuses.at(row)];
       context.globalAlpha = own[row] === chosen || statuses.at(row) !== "ok" ? 1 : row % 2 ? 0.55 : 0.75;
       const gap = this.line > 6 ? 2 : 0;
-      context.fillRect(from, MARGIN.top + places[row] * this.line + gap, Math.max(0.7, to - from - 0.6), this.line - 2 * gap);
+      context.fillRect(from, TIMELINE_MARGIN.top + places[row] * this.line + gap, Math.max(0.7, to - from - 0.6), this.line - 2 * gap);
     }
     context.globalAlpha = 1;
     Object.assign(context, { fillStyle: colour("muted"), font: `12px ${getComputedStyle(this.canvas).fontFamily}`, textAlign: "center" });
-    const minutes = new Scale(0, last / 60 || 1, MARGIN.left, width - MARGIN.right);
+    const minutes = new Scale(0, last / 60 || 1, TIMELINE_MARGIN.left, width - TIMELINE_MARGIN.right);
     for (const value of minutes.ticks(width < 560 ? 4 : 10)) context.fillText(tick(value), minutes.place(value), height - 10);
   }
 
   /** The training under the pointer, or -1. */
   under(event) {
     const { left, top } = this.canvas.getBoundingClientRect();
-    const worker = Math.floor((event.clientY - top - MARGIN.top) / this.line);
+    const worker = Math.floor((event.clientY - top - TIMELINE_MARGIN.top) / this.line);
     const moment = this.x.value(event.clientX - left);
     const { places } = this.run.training("worker");
     return places.findIndex((place, row) => place === worker && this.starts[row] <= moment && moment <= this.ends[row]);

@@ -1,10 +1,6 @@
 // The tip: what is under the pointer, or was stepped to with the keyboard.
 
-import { spread } from "./data.js";
-import { html } from "./dom.js";
-import { amount, difference } from "./format.js";
-
-export class Tip {
+class Tip {
   constructor(element) {
     this.element = element;
   }
@@ -25,7 +21,7 @@ export class Tip {
 }
 
 /** What is known of a mechanism in brief: its three numbers apart, then its costs. */
-export function brief(run, i, isOneOfSeveral) {
+function brief(run, i, isOneOfSeveral) {
   const titles = run.titles[run.digests[i]] ?? [];
   const about = [...titles, isOneOfSeveral && `run ${run.name}`].filter(Boolean).join(" · ");
   return [
@@ -39,7 +35,7 @@ export function brief(run, i, isOneOfSeveral) {
 }
 
 /** Names, values and kinds: score, estimate, fresh means, costs. */
-export function facts(run, i) {
+function facts(run, i) {
   const found = [];
   const seeds = run.trained(i).length;
   for (const one of run.objectives) {
@@ -69,7 +65,7 @@ export function facts(run, i) {
 }
 
 /** How much better than standard attention between equal seeds, or an empty text. */
-export function lead(run, i, name, title) {
+function lead(run, i, name, title) {
   if (run.reference < 0 || i === run.reference) return "";
   const of = (j) => new Map(
     run.confirmed(j).filter((one) => one.title === title).map((one) => [one.repeat, one.metrics[name]]),

@@ -1,9 +1,7 @@
 // A page that `nas watch --web` serves takes itself anew when its run has changed; a file never does.
 
-import { html } from "./dom.js";
-
 /** Ask again and again whether the run has changed. What is looked at is in the address, and stays. */
-export function watch() {
+function watch() {
   const { stamp, pause } = document.documentElement.dataset;
   if (!stamp) return;
   const said = html("p", { class: "watched", role: "status" }, "watched");

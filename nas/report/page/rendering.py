@@ -1,0 +1,66 @@
+"""HTML from the templates beside this file.
+
+Jinja escapes every value. Before that, control characters and marks that change the direction of
+text are spelled out, so that a text of a record is never markup and never reorders a line.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from nas.common.differences import LEVEL
+from nas.report.facts import STANDARD
+from nas.report.page.scale import tick_label
+from nas.report.text import last_line, plural, printable
+from nas.report.trials import points
+from nas.report.units import amount, duration, header, quantity
+
+# A number with its error and unit, which stay on one line.
+_NUMBER: Final = re.compile(r"[\d.]+( ± [\d.]+)?( %| points| ×)|[\d.]+ ± [\d.]+")
+_CODE: Final = re.compile("`([^`]+)`")
+
+
+def render(template: str, **values: Any) -> Markup:
+    """The HTML of a template in ``templates/``."""
+    return Markup(_ENVIRONMENT.get_template(template).render(**values))  # noqa: S704 - escaped
+
+
+def prose(text: str) -> Markup:
+    """A sentence as HTML: ``code`` between backticks, no line break inside a quantity."""
+    kept = _NUMBER.sub(lambda found: found[0].replace(" ", "\u00a0"), printable(text))
+    return Markup(_CODE.sub(r"<code>\1</code>", escape(kept)))  # noqa: S704 - escaped before
+
+
+def gain(mean: float, error: float | None, unit: str) -> str:
+    """A difference with a sign and its standard error."""
+    return points(mean, error, unit).replace("-", "−")
+
+
+def _output(value: Any) -> Any:
+    """What ``{{ value }}`` writes: a number is a position in a drawing, to a tenth of a pixel."""
+    if isinstance(value, float):
+        return f"{value:.1f}".removesuffix(".0")
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return printable(value)
+    return "" if value is None else value
+
+
+_ENVIRONMENT: Final = Environment(
+    loader=PackageLoader("nas.report.page"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=_output,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.globals |= {"STANDARD": STANDARD, "LEVEL": LEVEL}
+_ENVIRONMENT.filters |= {
+    function.__name__: function
+    for function in (
+        *(amount, duration, gain, header, last_line, plural, prose, quantity, tick_label),
+    )
+}

@@ -1,0 +1,123 @@
+"""How a search went: what each operator's mechanisms were worth, failures and incidents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.common.differences import mean_and_error
+from nas.report.text import last_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nas.common.objectives import Objective
+    from nas.evaluation.trial import Incident
+    from nas.report.page.content import Content, Mechanism
+
+MOST_EXAMPLES: Final = 10
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What an operator's mechanisms were worth.
+
+    Attributes:
+        trained: number of its mechanisms that were to be trained; ``failed`` of them failed.
+        joined: number of them in the front after some generation; ``stayed``: after the last.
+        gain: mean improvement of the first objective over the better parent, by estimates, and
+            its standard error; positive is better. None where no parent is known.
+        core_seconds: of all their trainings.
+    """
+
+    name: str
+    trained: int
+    failed: int
+    joined: int
+    stayed: int
+    gain: tuple[float, float | None] | None
+    core_seconds: float
+
+
+def operators_of(content: Content) -> list[Operator]:
+    """The operators, most trained first."""
+    groups: dict[str, list[Mechanism]] = {}
+    for mechanism in content.trained.values():
+        groups.setdefault(mechanism.operator, []).append(mechanism)
+    joined = set(chain.from_iterable(generation.front for generation in content.generations))
+    stayed = {member.digest for member in content.members}
+    seconds: dict[str, float] = {}
+    for row in content.trials:
+        seconds[row["key"]] = seconds.get(row["key"], 0.0) + row["core_seconds"]
+    operators = []
+    for name, group in groups.items():
+        gains = [gain for m in group if (gain := _gain(content, m)) is not None]
+        operators.append(
+            Operator(
+                name=name,
+                trained=len(group),
+                failed=sum(m.state == "failed" for m in group),
+                joined=sum(m.digest in joined for m in group),
+                stayed=sum(m.digest in stayed for m in group),
+                gain=mean_and_error(gains) if gains else None,
+                core_seconds=sum(seconds.get(str(m.key), 0.0) for m in group),
+            )
+        )
+    return sorted(operators, key=lambda operator: (-operator.trained, operator.name))
+
+
+def _gain(content: Content, child: Mechanism) -> float | None:
+    objective = content.setup.objectives[0]
+    value = _cost(child, objective)
+    parents = (content.by_digest.get(digest) for digest in child.parents)
+    values = [v for parent in parents if parent and (v := _cost(parent, objective)) is not None]
+    return None if value is None or not values else min(values) - value
+
+
+def _cost(mechanism: Mechanism, objective: Objective) -> float | None:
+    """The objective of a mechanism; lower is better."""
+    values = mechanism.result.objectives if mechanism.result else None
+    return None if values is None else objective.as_cost(values[objective.name])
+
+
+def failures_of(content: Content) -> list[tuple[str, int, list[tuple[str, str, str]]]]:
+    """By reason, most frequent first: count, and examples as name, digest, last line of error."""
+    reasons: dict[str, list[str]] = {}
+    errors: dict[str, str] = {}
+    for row in content.trials:
+        if row["status"] != "ok":
+            reasons.setdefault(row["reason"] or row["status"], []).append(row["key"])
+            errors[row["key"]] = last_line(row["error"])
+    return [
+        (
+            reason.replace("_", " "),
+            len(keys),
+            [
+                (content.called(key), content.trained[key].digest, errors[key])
+                for key in keys[:MOST_EXAMPLES]
+            ],
+        )
+        for reason, keys in sorted(reasons.items(), key=lambda pair: -len(pair[1]))
+    ]
+
+
+def incidents_of(content: Content) -> list[dict[str, Any]]:
+    """Worker failures by kind, most frequent first."""
+    groups: dict[str, list[Incident]] = {}
+    for incident in content.incidents:
+        groups.setdefault(incident.kind, []).append(incident)
+    return [
+        _incidents(kind, groups[kind]) for kind in sorted(groups, key=lambda k: -len(groups[k]))
+    ]
+
+
+def _incidents(kind: str, group: Sequence[Incident]) -> dict[str, Any]:
+    messages = [*dict.fromkeys(f"{one.worker}: {one.text}".removeprefix(": ") for one in group)]
+    return {
+        "kind": kind,
+        "count": len(group),
+        "restarted": sum(incident.key is not None for incident in group),
+        "messages": messages[:MOST_EXAMPLES],
+        "more": max(0, len(messages) - MOST_EXAMPLES),
+    }
