@@ -29,9 +29,9 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 from benchmarks.figures import Figure, single
 from nas.common.errors import ExportError, NasError
 from nas.compiler import make_plan
-from nas.exporting import EXPORTS, MASKS, Origin, Subject, graphs, write_export
-from nas.exporting.recording import SIZES, TOLERANCE, Recording, differences, stir
-from nas.exporting.subject import source_text
+from nas.exporting import EXPORTS, MASKS, ExportRequest, Provenance, graphs, write_export
+from nas.exporting.checking import SIZES, TOLERANCE, ExpectedOutputs, differences, perturb
+from nas.exporting.request import source_text
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
@@ -72,8 +72,8 @@ def _once(trace: Callable[..., ExportedProgram]) -> Callable[..., ExportedProgra
     """The same program for the same source of the same subject."""
     last: list[Any] = [None, "", None]
 
-    def found(subject: Subject, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
-        text = source_text(make_plan(subject.genome), subject, fuse)
+    def found(subject: ExportRequest, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
+        text = source_text(subject, subject.plan, fuse)
         if last[0] is not subject or last[1] != text:
             last[:] = subject, text, trace(subject, fuse=fuse)
         program: ExportedProgram = last[2]
@@ -97,17 +97,23 @@ def _key(number: int, genome: Genome) -> str:
     return f"{number} {digest(genome)}"
 
 
-def _subject(number: int, genome: Genome) -> Subject:
+def _subject(number: int, genome: Genome) -> ExportRequest:
     is_causal = number % 2 == 1 and not make_plan(genome).unsafe
     make = partial(
-        Subject, genome, DIM, HEADS, Origin("a benchmark"), is_causal=is_causal, masks=MASKS
+        ExportRequest,
+        genome,
+        DIM,
+        HEADS,
+        Provenance("a benchmark"),
+        is_causal=is_causal,
+        masks=MASKS,
     )
-    kept, fresh = {}, make()
+    weights, fresh = {}, make()
     for layer in range(fresh.depth):
         block = fresh.reference(layer)
-        stir(block)
-        kept[layer] = block.float().state_dict()
-    return make(kept=kept)
+        perturb(block)
+        weights[layer] = block.float().state_dict()
+    return make(weights=weights)
 
 
 def _tried(given: list[tuple[int, Genome]]) -> dict[tuple[str, str], float | str]:
@@ -121,9 +127,9 @@ def _tried(given: list[tuple[int, Genome]]) -> dict[tuple[str, str], float | str
                 key, written = (_key(number, genome), format_), EXPORTS.get(format_)
                 path = Path(folder) / f"{number}{format_}{written.suffix}"
                 try:
-                    write_export(written(subject), path)
-                    assert written.recording is not None
-                    jobs[key] = path, written.loader, written.recording(subject)
+                    write_export(written.content(subject), path)
+                    assert written.expected is not None
+                    jobs[key] = path, written.loader, written.expected(subject)
                 except NasError as error:
                     found[key] = str(error)
                 except Exception as error:  # a bug of ours, which must not end a run of hours
@@ -132,7 +138,7 @@ def _tried(given: list[tuple[int, Genome]]) -> dict[tuple[str, str], float | str
     return found
 
 
-def _compared(jobs: list[tuple[Path, str, Recording]]) -> list[float | str]:
+def _compared(jobs: list[tuple[Path, str, ExpectedOutputs]]) -> list[float | str]:
     """All in one process; where a file ends it, that one is found by halves."""
     try:
         return differences(jobs) if jobs else []

@@ -22,8 +22,7 @@ from nas.api import genomes
 from nas.api.exporting import export
 from nas.common.config import read_model
 from nas.evaluation.journal import JournaledEvaluator
-from nas.exporting import export_module, read_weights
-from nas.exporting.subject import Origin
+from nas.exporting import Provenance, export_module, read_weights
 from nas.genome.mechanisms import MECHANISMS
 from nas.searching.setup import check_space
 from nas.searching.tabular.table import load_table, tables
@@ -281,7 +280,7 @@ def _parsed(path: Path) -> str:
 
 @cache
 def _exported() -> bytes:
-    return export_module(MECHANISMS["mha"].genome, 8, 2, Origin("mha")).encode()
+    return export_module(MECHANISMS["mha"].genome, 8, 2, Provenance("mha")).encode()
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import ExportError
@@ -13,13 +12,12 @@ from nas.compiler import make_plan
 from nas.exporting import (
     EXPORTS,
     MASKS,
-    SAID,
-    Origin,
-    Subject,
+    OPTIONS,
+    ExportRequest,
+    Provenance,
     check_target,
-    checked,
-    export_weights,
     read_weights,
+    save_weights,
     write_export,
 )
 from nas.genome import Genome
@@ -93,14 +91,14 @@ def export(
         ExportError: it cannot be written so, or there; a package is missing; no weights of it are
             kept; or what was made differs from the mechanism.
     """
-    written, path = EXPORTS.get(format), Path(path)
-    told = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
-    for name, value in told.items():
-        if value is not None and name not in written.takes:
-            known = [n for n in EXPORTS.names() if name in EXPORTS.get(n).takes]
-            raise ExportError(f"{SAID[name]} is not for {format}; expected {', '.join(known)}.")
-    written.check_packages()
-    check_target(path, written.suffix)
+    export_format, path = EXPORTS.get(format), Path(path)
+    options = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
+    for name, value in options.items():
+        if value is not None and name not in export_format.options:
+            known = [n for n in EXPORTS.names() if name in EXPORTS.get(n).options]
+            raise ExportError(f"{OPTIONS[name]} is not for {format}; expected {', '.join(known)}.")
+    export_format.check_packages()
+    check_target(path, export_format.suffix)
     found = resolve(source)
     task = found.task()
     model = task.main if task else None
@@ -111,27 +109,27 @@ def export(
             f"dim: found {dim}; expected at most {MAX_DIM}, at which an export is still compared "
             "with the mechanism. The class in an exported file takes any."
         )
-    kept = _kept(found, model, dim, heads, must=weights, may=written.has_weights)
-    subject = Subject(
-        *(found.genome, dim, heads, _origin(found)),
+    kept = _kept(found, model, dim, heads, must=weights, may=export_format.has_weights)
+    trained, metadata = read_weights(kept) if kept else ({}, {})
+    request = ExportRequest(
+        *(found.genome, dim, heads, _provenance(found)),
         qkv_bias=bool(model and model.qkv_bias),
         is_fast=fast,
-        is_causal=_is_causal(found.genome, causal, model, may="is_causal" in written.takes),
+        is_causal=_is_causal(found.genome, causal, model, may="is_causal" in export_format.options),
         masks=("key_padding_mask",) if masks is None else _known(masks),
         layer=layer,
-        kept=read_weights(kept)[0] if kept and written.has_weights else {},
+        weights=trained,
         task=model,
     )
-    content, difference = written(subject), None
-    if written.recording and not written.tests_itself:
-        with TemporaryDirectory(prefix="nas-export-") as folder:
-            difference = checked(written, subject, content, Path(folder))
+    content, difference = export_format.content(request), None
+    if not export_format.tests_itself:
+        difference = export_format.check_content(request, content)
     write_export(content, path)
-    target = path.with_suffix(".safetensors") if kept and not written.has_weights else None
-    if kept and target:
-        export_weights(kept, layer, found.genome, target)
+    target = path.with_suffix(".safetensors") if kept and not export_format.has_weights else None
+    if target:
+        save_weights(request, metadata, target)
     remarks = tuple(f"{remark}." for remark in make_plan(found.genome).remarks(heads))
-    is_trained = bool(subject.kept) if written.has_weights else None
+    is_trained = bool(trained) if export_format.has_weights else None
     return Exported(path, dim, heads, target, remarks, is_trained, difference)
 
 
@@ -190,14 +188,32 @@ def _kept_weights(source: Source, model: ModelTask | None, dim: int, heads: int)
     return weights_path(source.run, candidate.proposal.key or "")
 
 
-def _origin(source: Source) -> Origin:
-    """What an exported file says of its source."""
+def _provenance(source: Source) -> Provenance:
+    """What an exported file states about its source."""
     if source.run is None:
-        return Origin(source.text)
+        return Provenance(source.text)
     with open_run(source.run) as run:
-        found, setup, name = find_candidate(run, source.digest or ""), run.setup, run.name
-    about = f"{name} (space {setup.space.name}, task {setup.task.name}, seed {setup.seed})"
-    if found is None:
-        return Origin(source.text, about)
-    told = (f"{o.name} {quantity(found.objectives[o.name], o.unit)}" for o in setup.objectives)
-    return Origin(source.text, about, ", ".join(told))
+        setup, candidate = run.setup, find_candidate(run, source.digest or "")
+        about = f"{run.name} (space {setup.space.name}, task {setup.task.name}, seed {setup.seed})"
+        if candidate is None:
+            return Provenance(source.text, about)
+        key, count = candidate.proposal.key or "", candidate.trainings
+        trainings = [run.evaluation(key, repeat) for repeat in range(count)]
+        date = run.started.date().isoformat()
+    seeds = ", ".join(str(training.seed) for training in trainings if training)
+    results = [
+        f"{count} {'training' if count == 1 else 'trainings'} (seeds {seeds}) of task "
+        f"{setup.task.name}, run started {date}:"
+    ]
+    for objective in setup.objectives:
+        name, unit = objective.name, objective.unit
+        value = quantity(candidate.objectives[name], unit, candidate.errors.get(name))
+        if not objective.is_metric:
+            kind = "predicted" if unit == "ms" else "counted"
+        elif candidate.p is None:
+            kind = "measured mean"
+        else:
+            mean = quantity(candidate.scores[name], unit)
+            kind = f"estimate from all trainings of the run; measured mean {mean}"
+        results.append(f"{name} {value} ({kind})")
+    return Provenance(source.text, about, tuple(results))

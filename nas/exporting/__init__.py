@@ -1,29 +1,27 @@
-"""Export: a mechanism as a file or folder to take away, in the formats that others read."""
+"""Export: write a mechanism as a file or folder in a format that other programs read."""
 
 from nas.exporting.formats import (
     EXPORTS,
-    SAID,
+    OPTIONS,
     ExportFormat,
     check_target,
-    checked,
     write_export,
 )
-from nas.exporting.module import export_module
-from nas.exporting.subject import MASKS, SEED, Origin, Subject
-from nas.exporting.weights import export_weights, read_weights
+from nas.exporting.python_file import export_module
+from nas.exporting.request import MASKS, SEED, ExportRequest, Provenance
+from nas.exporting.weights import read_weights, save_weights
 
 __all__ = [
     "EXPORTS",
     "MASKS",
-    "SAID",
+    "OPTIONS",
     "SEED",
     "ExportFormat",
-    "Origin",
-    "Subject",
+    "ExportRequest",
+    "Provenance",
     "check_target",
-    "checked",
     "export_module",
-    "export_weights",
     "read_weights",
+    "save_weights",
     "write_export",
 ]

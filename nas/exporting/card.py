@@ -1,105 +1,114 @@
-"""The model card of an exported folder: formula, costs, weights and their seeds, limits."""
+"""The model card of an exported folder: formula, provenance, costs, weights, limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from nas.compiler import formula_of, make_plan
+from nas.compiler import formula_of
 from nas.costs import attention_cost
-from nas.exporting.subject import SEED
+from nas.exporting.request import SEED
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import names_of
 
 if TYPE_CHECKING:
-    from nas.exporting.subject import Subject
+    from collections.abc import Mapping
 
-_SHIFT: Final = (
-    "- The run's task adds to a token's embedding that of the token before, which is not done here."
+    from nas.exporting.request import ExportRequest
+
+_TRAINED = (
+    "The attention weights of all layers were trained in the search. A run saves no other weights: "
+    "embeddings, feed-forward networks, norms and head are initialised from seed {seed}, so the "
+    "model must be trained before its outputs mean anything."
 )
+_CARD = """\
+---
+library_name: transformers
+pipeline_tag: {pipeline}
+tags: [attention, neural-architecture-search]
+---
+
+# {title}
+
+An attention mechanism in a small transformer, in layers {layers} of {depth}.
+
+{provenance}
+
+```python
+from transformers import AutoModel
+
+model = AutoModel.from_pretrained("FOLDER", trust_remote_code=True)
+```
+
+`{head}` loads it with a head on {vocabulary} tokens. All code is in `{file}.py`.
+
+## Costs
+
+One block of the mechanism at width {dim}, {heads} heads and {tokens} tokens:
+
+| multiply-adds | parameters | KV cache at 16 bits, bytes a token |
+|---|---|---|
+| {macs:,} | {params:,} | {cache:,} |
+
+The whole model has {parameters:,} parameters.
+
+## Weights
+
+{weights}
+
+## Limits
+
+{limits}
+"""
 
 
-def card(subject: Subject, sizes: Mapping[str, Any], parameters: int) -> str:
+def card(request: ExportRequest, config: Mapping[str, Any], parameters: int) -> str:
     """The text of ``README.md``.
 
     Args:
-        sizes: what ``config.json`` says.
-        parameters: of the whole model.
+        config: the content of ``config.json``.
+        parameters: number of parameters of the whole model.
     """
-    plan = make_plan(subject.genome)
-    head = sizes["architectures"][0].replace("Mechanism", "AutoModel")
-    tokens = subject.task.sizes.tokens if subject.task else 64
-    costs = attention_cost(
-        *(subject.genome,),
-        dim=subject.dim,
-        heads=subject.heads,
-        tokens=tokens,
-        qkv_bias=subject.qkv_bias,
+    plan, task = request.plan, request.task
+    dim, heads, tokens = request.dim, request.heads, task.sizes.tokens if task else 64
+    cost = attention_cost(
+        request.genome, dim=dim, heads=heads, tokens=tokens, qkv_bias=request.qkv_bias
     )
-    own, origin = ", ".join(map(str, subject.own_layers)), subject.origin
-    if subject.kept:
-        learned = (
-            "The attention of all layers was trained in the search. A run keeps no other weights: "
-            f"embeddings, feed-forward networks, norms and head are drawn from seed {SEED}, so the "
-            "model must be trained before its outputs mean anything."
-        )
-    else:
-        learned = f"Nothing is trained: all weights are drawn from seed {SEED}."
-    # A formula may hold signs that Markdown would take for its own.
+    # In backticks, since Markdown would interpret signs of the formula.
     formula, names = f"`{formula_of(plan)}`", " = ".join(names_of(plan.genome))
-    direction = (
-        "Each token sees itself and earlier ones. `generate` reads all tokens again for each new "
-        "one: there is no cache."
-        if subject.is_causal
-        else "Each token sees all others."
-    )
-    lines = [
-        "---",
-        "library_name: transformers",
-        f"pipeline_tag: {'text-generation' if subject.is_causal else 'fill-mask'}",
-        "tags: [attention, neural-architecture-search]",
-        "---",
-        "",
-        f"# {names or formula}",
-        "",
-        *([formula, ""] if names else []),
-        "An attention mechanism in a small transformer, in layers "
-        f"{own} of {subject.depth}; its digest is {digest(plan.genome)}.",
-        *([f"Found in {origin.run}."] if origin.run else [f"Source: {origin.source}."]),
-        *([f"Measured there: {origin.results}."] if origin.results else []),
-        "",
-        "```python",
-        "from transformers import AutoModel",
-        "",
-        'model = AutoModel.from_pretrained("FOLDER", trust_remote_code=True)',
-        "```",
-        "",
-        f"`{head}` loads it with a head on {sizes['vocab_size']} "
-        f"tokens. All code is in `{sizes['auto_map']['AutoModel'].partition('.')[0]}.py`.",
-        "",
-        "## Costs",
-        "",
-        f"One block of the mechanism at width {subject.dim}, {subject.heads} heads and {tokens} "
-        "tokens:",
-        "",
-        "| multiply-adds | parameters | KV cache at 16 bits, bytes a token |",
-        "|---|---|---|",
-        f"| {costs.macs:,} | {costs.params:,} | {costs.kv_cache_bytes_per_token:,} |",
-        "",
-        f"The whole model has {parameters:,} parameters.",
-        "",
-        "## Weights",
-        "",
-        learned,
-        "",
-        "## Limits",
-        "",
-        f"- {direction}",
-        f"- At most {sizes['max_position_embeddings']} tokens; positions are learned.",
-        "- No tokenizer: tokens are numbers below the vocabulary's size, such as bytes.",
-        "- Masks are (batch, tokens); weights of attention are not returned.",
-        *([_SHIFT] if getattr(subject.task, "token_shift", False) else []),
-        *(f"- {remark}." for remark in plan.remarks(subject.heads)),
-        "",
+    limits = [
+        "Each token attends to itself and to earlier tokens. `generate` recomputes all tokens for "
+        "each new token: there is no cache."
+        if request.is_causal
+        else "Each token attends to all tokens.",
+        f"At most {config['max_position_embeddings']} tokens; positions are learned.",
+        "No tokenizer: token ids are numbers below the vocabulary size, such as bytes.",
+        "Masks are (batch, tokens); attention weights are not returned.",
+        *(f"{remark}." for remark in plan.remarks(heads)),
     ]
-    return "\n".join(lines)
+    if getattr(task, "token_shift", False):
+        limits.append(
+            "The run's task adds the embedding of the previous token to each token's embedding; "
+            "this model does not."
+        )
+    provenance = [f"Digest: {digest(plan.genome)}", *request.provenance.lines()]
+    return _CARD.format(
+        pipeline="text-generation" if request.is_causal else "fill-mask",
+        title=f"{names}\n\n{formula}" if names else formula,
+        layers=", ".join(map(str, request.mechanism_layers)),
+        depth=request.depth,
+        provenance="\n".join(f"- {line.strip()}" for line in provenance),
+        head=config["architectures"][0].replace("Mechanism", "AutoModel"),
+        vocabulary=config["vocab_size"],
+        file=config["auto_map"]["AutoModel"].partition(".")[0],
+        dim=dim,
+        heads=heads,
+        tokens=tokens,
+        macs=cost.macs,
+        params=cost.params,
+        cache=cost.kv_cache_bytes_per_token,
+        parameters=parameters,
+        weights=_TRAINED.format(seed=SEED)
+        if request.weights
+        else f"Nothing is trained: all weights are initialised from seed {SEED}.",
+        limits="\n".join(f"- {line}" for line in limits),
+    )

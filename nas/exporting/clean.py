@@ -1,7 +1,7 @@
-"""Run exported files where ``nas`` cannot be imported, and say how far they are from recordings.
+"""Run exported files without nas and report their difference from expected outputs.
 
-Run as a program by recording.py: ``python -I clean.py FOLDER`` reads ``jobs.json`` there and writes
-``found.json``. It imports nothing of ours, and of others what an export's users need.
+checking.py runs this file as a program: ``python -I clean.py FOLDER`` reads ``FOLDER/jobs.json``
+and writes ``FOLDER/results.json``. It imports only what users of an export have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 
 
 def _class(path: str, name: str) -> Any:
-    """A class of a Python file."""
     spec = importlib.util.spec_from_file_location("exported", path)
     assert spec is not None
     assert spec.loader is not None
@@ -35,7 +34,7 @@ def _py(path: str, state: dict[str, Any]) -> Any:
 
 
 def _timm(path: str, state: dict[str, Any]) -> Any:
-    """The attention of a ViT's block, after the block has run whole."""
+    """The attention of a timm block, after one call of the whole block."""
     from timm.models.vision_transformer import Block
 
     layer = _class(path, "ViTAttention")
@@ -45,17 +44,17 @@ def _timm(path: str, state: dict[str, Any]) -> Any:
     return block.attn
 
 
-@lru_cache(maxsize=1)  # to read a program takes longer than all calls of it
+@lru_cache(maxsize=1)  # reading a program takes longer than all of its calls
 def _program(path: str) -> Any:
     return torch.export.load(path).module()
 
 
 def _pt2(path: str, state: dict[str, Any]) -> Any:
-    """Other weights stay in the program, so cases of its own come first."""
+    """Loaded weights stay in the cached program, so cases with its own weights come first."""
     program = _program(path)
     if state:
         program.load_state_dict({f"block.{name}": tensor for name, tensor in state.items()})
-    return lambda **given: program(*given.values())
+    return lambda **inputs: program(*inputs.values())
 
 
 def _onnx(path: str, state: dict[str, Any]) -> Any:
@@ -63,9 +62,9 @@ def _onnx(path: str, state: dict[str, Any]) -> Any:
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
-    def run(**given: torch.Tensor) -> torch.Tensor:
-        fed = {name: tensor.numpy() for name, tensor in given.items()}
-        return torch.from_numpy(session.run(None, fed)[0])
+    def run(**inputs: torch.Tensor) -> torch.Tensor:
+        arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+        return torch.from_numpy(session.run(None, arrays)[0])
 
     return run
 
@@ -74,14 +73,14 @@ def _hf(path: str, state: dict[str, Any]) -> Any:
     from transformers import AutoModel
 
     model = AutoModel.from_pretrained(path, trust_remote_code=True).eval()
-    return lambda **given: model(**given).last_hidden_state
+    return lambda **inputs: model(**inputs).last_hidden_state
 
 
 LOADERS = {"py": _py, "timm": _timm, "pt2": _pt2, "onnx": _onnx, "hf": _hf}
 
 
 def difference(job: dict[str, Any]) -> float:
-    """The largest difference over all cases, in parts of the largest output if that is above 1."""
+    """The largest absolute difference of all cases, over the largest output if that exceeds 1."""
     tensors = load_file(job["tensors"])
     state = {n.removeprefix("state/"): t for n, t in tensors.items() if n.startswith("state/")}
     blocks: dict[bool, Any] = {}
@@ -91,31 +90,31 @@ def difference(job: dict[str, Any]) -> float:
         if is_loaded not in blocks:
             blocks[is_loaded] = LOADERS[job["loader"]](job["path"], state if is_loaded else {})
         prefix = f"{index}/"
-        given = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-        expected = given.pop("")
-        told = {} if case["is_causal"] is None else {"is_causal": case["is_causal"]}
+        inputs = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+        expected = inputs.pop("")
+        options = {} if case["is_causal"] is None else {"is_causal": case["is_causal"]}
         with torch.no_grad():
-            out = blocks[is_loaded](**given, **told)
+            out = blocks[is_loaded](**inputs, **options)
         if out.shape != expected.shape:
             raise ValueError(f"found outputs {tuple(out.shape)}; expected {tuple(expected.shape)}")
-        found = (out.double() - expected).abs().max() / max(1.0, float(expected.abs().max()))
-        worst = max(worst, float(found)) if bool(out.isfinite().all()) else float("inf")
+        gap = (out.double() - expected).abs().max() / max(1.0, float(expected.abs().max()))
+        worst = max(worst, float(gap)) if bool(out.isfinite().all()) else float("inf")
     return worst
 
 
 def main(folder: Path) -> None:
-    """All jobs; one that fails leaves its reason."""
+    """Run all jobs; a job that fails gives its error instead of a number."""
     sys.modules["nas"] = None  # type: ignore[assignment]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    found: list[float | str] = []
+    results: list[float | str] = []
     for job in json.loads((folder / "jobs.json").read_text()):
         try:
-            found.append(difference(job))
+            results.append(difference(job))
         except Exception as error:
             lines = str(error).strip().splitlines() or ["no message"]
-            found.append(f"{type(error).__name__}: {lines[0][:300]}")
-    (folder / "found.json").write_text(json.dumps(found))
+            results.append(f"{type(error).__name__}: {lines[0][:300]}")
+    (folder / "results.json").write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The formats of an export by name, and how what they write comes to lie where it shall.
+"""Registry of export formats, and writing what they produce.
 
-Another package adds one under the entry point group ``nas.exports``:
+Another package adds a format under the entry point group ``nas.exports``:
 
     @EXPORTS.register("dot")
     @ExportFormat.of(".dot")
-    def write(subject: Subject) -> str | bytes: ...
+    def write(request: ExportRequest) -> str | bytes: ...
 """
 
 from __future__ import annotations
@@ -15,118 +15,110 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
 from nas.common.errors import ExportError
 from nas.common.registry import Registry
-from nas.exporting.recording import Recording, check
-from nas.exporting.subject import Subject
+from nas.exporting.checking import ExpectedOutputs, check_outputs
+from nas.exporting.request import ExportRequest
 from nas.store.files import staging_for, write_whole
 
 Content: TypeAlias = str | bytes | Mapping[str, str | bytes]
-SAID: Final = {"is_fast": "--fast", "is_causal": "--causal", "masks": "--masks"}
+OPTIONS: Final = {"is_fast": "--fast", "is_causal": "--causal", "masks": "--masks"}
 
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """What makes a file's content of a mechanism, and how the file's name ends.
+    """A function from a request to the content of a file or folder.
 
     Attributes:
-        suffix: of the file; empty for a folder, whose files ``content`` gives by name.
-        takes: which of the subject's choices it knows, of ``SAID``.
-        needs: packages beside those of nas, by the names that they are imported by.
-        has_weights: whether weights are in what is written.
-        tests_itself: run as a program, it compares itself with recorded outputs, without masks
-            and not causal; it is written unchecked.
-        loader: what loads it in a clean process (clean.py); nothing is compared without.
-        recording: what it must give there.
+        suffix: of the file; empty for a folder, whose files ``content`` returns by name.
+        options: fields of ``OPTIONS`` that the format honours.
+        packages: import names of packages that it needs beside those of nas.
+        has_weights: whether the content includes weights.
+        tests_itself: whether the file, run as a program, compares itself with recorded outputs;
+            such a file is written without a check.
+        loader: the loader in clean.py; "" if the content is never checked.
+        expected: the outputs that the loaded content must give.
     """
 
     suffix: str
-    content: Callable[[Subject], Content]
-    takes: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
+    content: Callable[[ExportRequest], Content]
+    options: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
     has_weights: bool = False
     tests_itself: bool = False
     loader: str = ""
-    recording: Callable[[Subject], Recording] | None = None
+    expected: Callable[[ExportRequest], ExpectedOutputs] | None = None
 
     @classmethod
-    def of(cls, suffix: str) -> Callable[[Callable[[Subject], Content]], ExportFormat]:
-        """Decorate a function."""
+    def of(cls, suffix: str) -> Callable[[Callable[[ExportRequest], Content]], ExportFormat]:
+        """Decorate a function that returns the content."""
         return lambda content: cls(suffix, content)
 
-    def __call__(self, subject: Subject) -> Content:
-        """The file's content."""
-        return self.content(subject)
-
     def check_packages(self) -> None:
-        """Refuse to begin without what is needed.
-
-        Raises:
-            ExportError: a package is missing.
-        """
-        missing = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        """Raise ExportError if a package is missing."""
+        missing = [name for name in self.packages if importlib.util.find_spec(name) is None]
         if missing:
             raise ExportError(
                 f"this export needs packages that are not installed here; "
                 f"expected `pip install {' '.join(missing)}` before it."
             )
 
+    def check_content(self, request: ExportRequest, content: Content) -> float | None:
+        """Compare content with the reference interpreter in a process without nas.
+
+        Returns:
+            The largest difference (see ``nas.exporting.checking``); None for a format that
+            declares no expected outputs.
+
+        Raises:
+            ExportError: the content cannot be run, or gives other outputs.
+        """
+        if self.expected is None:
+            return None
+        with TemporaryDirectory(prefix="nas-export-") as folder:
+            path = Path(folder) / f"exported{self.suffix}"
+            write_export(content, path)
+            return check_outputs(path, self.loader, self.expected(request))
+
 
 EXPORTS: Final[Registry[ExportFormat]] = Registry(
     "export format",
     "nas.exports",
-    modules=tuple(f"nas.exporting.{name}" for name in ("module", "graphs", "hf", "timm")),
+    modules=tuple(f"nas.exporting.{name}" for name in ("python_file", "graphs", "hf")),
 )
 
 
 def check_target(path: Path, suffix: str = ".py") -> None:
-    """Refuse a place where no such file can be written, before any work is done.
+    """Check that the file or folder can be written, before any work is done.
 
     Raises:
-        ExportError: the name does not end in the suffix, is none, or something else than a file is
-            there; where a folder shall be, anything but an empty one; or it is in no folder that
-            can be written to.
+        ExportError: the name has another suffix, the path is taken by something other than a file
+            or an empty folder, or no folder above it is writable.
     """
     if path.suffix != suffix and suffix:
         raise ExportError(f"{str(path)!r}: expected the name of a file that ends in {suffix}.")
     try:
-        is_other = path.exists() and not path.is_file()
-        is_taken = not suffix and path.exists() and not (path.is_dir() and not any(path.iterdir()))
+        exists, is_file = path.exists(), path.is_file()
+        is_taken = exists and not (path.is_dir() and not any(path.iterdir()))
         folder = next(parent for parent in path.absolute().parents if parent.exists())
         if not (folder.is_dir() and os.access(folder, os.W_OK)):
-            raise ValueError(f"{folder.name or '/'!r} is no folder that can be written to")
+            raise ValueError(f"{folder.name or '/'!r} is not a folder that can be written to")
     except (OSError, ValueError) as error:
-        raise _refused(path, error) from None
-    if is_taken:
-        raise ExportError(f"{path}: is there already; expected the name of a new folder.")
-    if is_other and suffix:
-        raise ExportError(f"{path}: is there already and is no file.")
-
-
-def checked(written: ExportFormat, subject: Subject, content: Content, folder: Path) -> float:
-    """Compare content with what the mechanism gives, in a clean process, before it is used.
-
-    Args:
-        folder: where it may lie meanwhile.
-
-    Returns: the largest difference; see ``nas.exporting.recording``.
-
-    Raises:
-        ExportError: it cannot be run, or gives something else.
-    """
-    assert written.recording is not None
-    path = folder / f"exported{written.suffix}"
-    write_export(content, path)
-    return check(path, written.loader, written.recording(subject))
+        raise _write_error(path, error) from None
+    if is_taken and not suffix:
+        raise ExportError(f"{path}: exists already; expected the name of a new folder.")
+    if exists and suffix and not is_file:
+        raise ExportError(f"{path}: exists already and is not a file.")
 
 
 def write_export(content: Content, path: Path) -> None:
-    """Write a file or folder, whole or not at all, and never through a link that lies in its place.
+    """Write a file or folder atomically, replacing a link at its place instead of following it.
 
     Raises:
-        ExportError: the place cannot be written.
+        ExportError: the path cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +127,7 @@ def write_export(content: Content, path: Path) -> None:
         else:
             _write_folder(content, path)
     except (OSError, ValueError) as error:
-        raise _refused(path, error) from None
+        raise _write_error(path, error) from None
 
 
 def _write_folder(files: Mapping[str, str | bytes], path: Path) -> None:
@@ -144,7 +136,7 @@ def _write_folder(files: Mapping[str, str | bytes], path: Path) -> None:
     try:
         for name, content in files.items():
             write_whole(staging / name, _bytes(content))
-        staging.replace(path)  # an empty folder is replaced, a full one is not
+        staging.replace(path)  # replaces an empty folder, never a full one
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -154,7 +146,7 @@ def _bytes(content: str | bytes) -> bytes:
     return content.encode() if isinstance(content, str) else content
 
 
-def _refused(path: Path, error: Exception) -> ExportError:
+def _write_error(path: Path, error: Exception) -> ExportError:
     reason = getattr(error, "strerror", None) or str(error)
     name = str(path) if len(str(path)) <= 120 else f"{str(path)[:117]}..."
     return ExportError(f"{name}: cannot be written ({reason}).")

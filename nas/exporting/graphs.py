@@ -1,10 +1,10 @@
-"""Write a mechanism as a graph for any batch and number of tokens: torch.export's, and ONNX.
+"""Formats ``pt2`` and ``onnx``: graphs with a free batch size and number of tokens.
 
-    y = program(x, *masks)        x, y (batch, tokens, dim); masks as the class of ``py`` takes them
+    y = program(x, *masks)        x, y (batch, tokens, dim); masks as in the ``py`` format
 
-What a call may choose in Python is fixed here: which masks there are, and causality. Attention
-under softmax is written out for ONNX: its translation of torch's fused call gives other numbers in
-rows that see nothing, where a mechanism gives zeros.
+A graph fixes which masks it takes and whether it is causal. In ONNX softmax attention is written
+out: the translation of torch's fused call gives wrong numbers in rows without visible keys, where a
+mechanism gives zeros.
 """
 
 from __future__ import annotations
@@ -23,120 +23,101 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from nas.common.errors import ExportError
-from nas.compiler import make_plan
 from nas.compiler.lowering import RULES
+from nas.exporting.checking import ExpectedOutputs, block_inputs, block_outputs
 from nas.exporting.formats import EXPORTS, ExportFormat
-from nas.exporting.recording import Recording, block_inputs, record_block
-from nas.exporting.subject import MASKS, WRITTEN, Subject, source_text
+from nas.exporting.request import MASKS, SOURCE_NAME, ExportRequest, source_text
 from nas.genome.canonical import digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-OPSET: Final = 20  # 23's own Attention is young in onnxruntime
-_SIZES: Final = (2, 7)  # batch and tokens of tracing; 0 and 1 would be taken for constants
-_FUSED: Final = "dot_product"  # the rule that makes softmax attention torch's own call
+OPSET: Final = 20  # opset 23's Attention is too recent in onnxruntime
+_SIZES: Final = (2, 7)  # batch and tokens of tracing; torch specialises on 0 and 1
+_FUSED: Final = "dot_product"  # the rule that emits torch's fused attention
 
 
 class _Graph(nn.Module):
-    """A block as a function of its tokens and masks, by place."""
+    """A block as a function of positional inputs."""
 
     def __init__(self, block: nn.Module, masks: tuple[str, ...], is_causal: bool) -> None:
         super().__init__()
         self.block, self.masks, self.is_causal = block, masks, is_causal
 
     def forward(self, x: Tensor, *masks: Tensor) -> Tensor:
-        given = dict(zip(self.masks, masks, strict=True))
-        found: Tensor = self.block(x, **given, is_causal=self.is_causal)
-        return found
+        named = dict(zip(self.masks, masks, strict=True))
+        out: Tensor = self.block(x, **named, is_causal=self.is_causal)
+        return out
 
 
-def traced(subject: Subject, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
-    """The mechanism as a program of torch.export, whose batch and tokens are free.
+def traced(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
+    """Trace the block by torch.export, with dynamic batch and tokens.
 
     Raises:
-        ExportError: it cannot be traced so; names the node.
+        ExportError: it cannot be traced; the message names the node.
     """
-    masks = tuple(name for name in MASKS if name in subject.masks)
-    graph = _Graph(subject.block(fuse=fuse), masks, subject.is_causal).eval()
+    masks = tuple(name for name in MASKS if name in request.masks)
+    graph = _Graph(request.block(fuse=fuse), masks, request.is_causal).eval()
     batch, tokens = Dim("batch"), Dim("tokens")
     shapes = {
-        "x": {0: batch, 1: tokens},
         "attn_mask": {0: batch, 2: tokens, 3: tokens},
         "key_padding_mask": {0: batch, 1: tokens},
     }
-    inputs = block_inputs(*_SIZES, subject.dim, masks)
-    free = (shapes["x"], *([tuple(shapes[name] for name in masks)] if masks else []))
+    inputs = tuple(block_inputs(*_SIZES, request.dim, masks).values())
+    dynamic: tuple[Any, ...] = ({0: batch, 1: tokens},)
+    if masks:
+        dynamic += (tuple(shapes[name] for name in masks),)
     try:
-        with _quiet():
-            return torch.export.export(
-                graph, tuple(inputs.values()), dynamic_shapes=free, strict=False
-            )
-    except Exception as error:  # torch raises what it likes
-        text = "".join(traceback.format_exception(error))
-        raise refusal(subject, "torch.export cannot trace", text, error, fuse) from error
+        with _without_warnings():
+            return torch.export.export(graph, inputs, dynamic_shapes=dynamic, strict=False)
+    except Exception as error:  # torch raises many types
+        stack = "".join(traceback.format_exception(error))
+        raise _refusal(request, "torch.export cannot trace", stack, error, fuse) from error
 
 
-def pt2(subject: Subject) -> bytes:
-    """The file that ``torch.export.load`` reads; what it was made from lies beside the graph.
+def pt2(request: ExportRequest) -> bytes:
+    """The content of a file for ``torch.export.load``; genome and source are extra files in it.
 
     Raises:
         ExportError: the mechanism cannot be traced.
     """
     file = io.BytesIO()
-    with _quiet():
-        torch.export.save(traced(subject), file, extra_files=_about(subject))
+    with _without_warnings():
+        torch.export.save(traced(request), file, extra_files=_metadata(request))
     return file.getvalue()
 
 
-def onnx(subject: Subject) -> bytes:
-    """The file that onnxruntime reads, with inputs ``x`` and the masks by name, and output ``y``.
+def onnx(request: ExportRequest) -> bytes:
+    """The content of a file for onnxruntime: inputs ``x`` and masks by name, output ``y``.
 
     Raises:
         ExportError: the mechanism cannot be traced, or ONNX has no operation for a part of it.
     """
     fuse = [rule for rule in RULES if rule != _FUSED]
-    program = traced(subject, fuse=fuse)
-    names = ["x", *(name for name in MASKS if name in subject.masks)]
+    program = traced(request, fuse=fuse)
     try:
-        with _quiet():
-            found: Any = torch.onnx.export(
+        with _without_warnings():
+            exported: Any = torch.onnx.export(
                 program,
                 dynamo=True,
                 opset_version=OPSET,
                 verbose=False,
-                input_names=names,
+                input_names=["x", *(name for name in MASKS if name in request.masks)],
                 output_names=["y"],
             )
-    except Exception as error:  # likewise
-        text = str(error) + _stack_of(program, error)
-        raise refusal(subject, "ONNX has no operation for", text, error, fuse) from error
-    proto = found.model_proto
-    for name, value in _about(subject).items():
-        proto.metadata_props.add(key=name, value=value)
-    importlib.import_module("onnx").checker.check_model(proto)
-    content: bytes = proto.SerializeToString()
+    except Exception as error:  # torch raises many types
+        stack = str(error) + _stack_of(program, error)
+        raise _refusal(request, "ONNX has no operation for", stack, error, fuse) from error
+    model = exported.model_proto
+    for name, value in _metadata(request).items():
+        model.metadata_props.add(key=name, value=value)
+    importlib.import_module("onnx").checker.check_model(model)
+    content: bytes = model.SerializeToString()
     return content
 
 
-def refusal(
-    subject: Subject, words: str, text: str, error: Exception, fuse: bool | Collection[str]
-) -> ExportError:
-    """The error for a mechanism that a tool does not take.
-
-    Args:
-        text: holds the tool's stack, which names lines of the mechanism's own source.
-        fuse: as that source was written.
-    """
-    cause = error.__cause__ or error  # where there is one, it says what the other one has for all
-    lines = str(cause).strip().splitlines() or ["no message"]
-    reason = f"{type(cause).__name__}: {lines[0][:200].rstrip('.')}"
-    return ExportError(f"{words} {_node(subject, text, fuse)} ({reason}).")
-
-
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without warnings and remarks that say nothing of the mechanism."""
+def _without_warnings() -> Iterator[None]:
     logger = logging.getLogger("onnxscript")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -148,67 +129,69 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _node(subject: Subject, text: str, fuse: bool | Collection[str]) -> str:
-    """The node whose line is the last of the mechanism's ``forward`` in a stack."""
-    plan = make_plan(subject.genome)
-    source = source_text(plan, subject, fuse).splitlines()
-    for number in reversed(re.findall(rf'File "{WRITTEN}", line (\d+), in forward', text)):
-        for step in plan.steps:
+def _refusal(
+    request: ExportRequest, reason: str, stack: str, error: Exception, fuse: bool | Collection[str]
+) -> ExportError:
+    """The error that names the node whose line of ``source_text(..., fuse)`` ends the stack."""
+    cause = error.__cause__ or error  # the outer exception is the same for all failures
+    lines = str(cause).strip().splitlines() or ["no message"]
+    node, source = "the mechanism", source_text(request, request.plan, fuse).splitlines()
+    for number in re.findall(rf'File "{SOURCE_NAME}", line (\d+), in forward', stack):
+        for step in request.plan.steps:
             if re.search(rf"\b({step.variable}|self\.{step.module})\b", source[int(number) - 1]):
-                return f"node {step.index} ({step.primitive.name})"
-    return "the mechanism"
+                node = f"node {step.index} ({step.primitive.name})"
+    return ExportError(f"{reason} {node} ({type(cause).__name__}: {lines[0][:200].rstrip('.')}).")
 
 
 def _stack_of(program: ExportedProgram, error: Exception) -> str:
-    """Where the operations come from that a message names."""
+    """Stack traces of the operations that a message names."""
     names = re.findall(r"torch\.ops\.\w+\.(\w+)", f"{error} {error.__cause__}")
-    found = [
+    return "\n".join(
         str(node.meta.get("stack_trace", ""))
         for node in program.graph.nodes
         if node.op == "call_function" and any(name in str(node.target) for name in names)
-    ]
-    return "\n".join(found)
+    )
 
 
-def _about(subject: Subject) -> dict[str, str]:
-    genome = make_plan(subject.genome).genome
+def _metadata(request: ExportRequest) -> dict[str, str]:
+    genome = request.plan.genome
     return {
         "genome": genome.to_json(),
         "digest": digest(genome),
-        "source": subject.origin.source,
-        "is_causal": str(subject.is_causal),
+        "source": request.provenance.source,
+        "is_causal": str(request.is_causal),
     }
 
 
-def recording(subject: Subject) -> Recording:
-    """The block's own weights under the masks that the graph takes."""
-    return record_block(subject, subject.masks, (None,), own=True)
+def pt2_outputs(request: ExportRequest) -> ExpectedOutputs:
+    """Expected outputs under the masks of the graph."""
+    return block_outputs(request, request.masks, (None,), with_file_weights=True)
 
 
-def own_recording(subject: Subject) -> Recording:
-    """Those cases that need no other weights: in ONNX they are constants."""
-    found = recording(subject)
-    return Recording(tuple(case for case in found.cases if not case.is_loaded))
+def onnx_outputs(request: ExportRequest) -> ExpectedOutputs:
+    """Expected outputs with the weights in the file: in ONNX they are constants."""
+    expected = pt2_outputs(request)
+    return ExpectedOutputs(tuple(case for case in expected.cases if not case.is_loaded))
 
 
 EXPORTS.register("pt2")(
     ExportFormat(
         ".pt2",
         pt2,
-        takes=("is_causal", "masks"),
+        options=("is_causal", "masks"),
         has_weights=True,
         loader="pt2",
-        recording=recording,
+        expected=pt2_outputs,
     )
 )
 EXPORTS.register("onnx")(
     ExportFormat(
         ".onnx",
         onnx,
-        takes=("is_causal", "masks"),
-        needs=("onnx", "onnxscript", "onnxruntime"),
+        options=("is_causal", "masks"),
+        packages=("onnx", "onnxscript", "onnxruntime"),
         has_weights=True,
         loader="onnx",
-        recording=own_recording,
+        expected=onnx_outputs,
     )
 )

@@ -1,8 +1,8 @@
 """The transformer of an exported folder: copied below the mechanism's class, never imported here.
 
-    x = E[token] + P[place];  x = x + attention(norm(x));  x = x + W_2 act(W_1 norm(x))
+    x = E[token] + P[position];  x = x + attention(norm(x));  x = x + W_2 act(W_1 norm(x))
 
-as in nas.tasks.layers. ``generate`` reads all tokens again for each new one: there is no cache.
+as in nas.tasks.layers. ``generate`` recomputes all tokens for each new one: there is no cache.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ StandardAttention: Any = nn.Identity
 
 # Below this line everything is copied.
 class MechanismConfig(PretrainedConfig):
-    """Sizes of the transformer, and the mechanism in it as data.
+    """Sizes of the transformer, and a description of its mechanism.
 
     Args:
-        mechanism_layers: the layers that hold the mechanism; the others have standard attention.
-        is_causal: whether a token sees itself and earlier ones alone.
-        mechanism: genome, digest and formula; nothing is computed from them.
+        mechanism_layers: layers that hold the mechanism; the others have standard attention.
+        is_causal: whether a token sees only itself and earlier tokens.
+        mechanism: genome, digest and formula, for information.
     """
 
     model_type = "nas_mechanism"
@@ -61,14 +61,15 @@ class MechanismConfig(PretrainedConfig):
         self.initializer_range = initializer_range
         self.final_norm = final_norm
         self.is_causal = is_causal
-        every = list(range(num_hidden_layers))
-        self.mechanism_layers = every if mechanism_layers is None else mechanism_layers
+        if mechanism_layers is None:
+            mechanism_layers = list(range(num_hidden_layers))
+        self.mechanism_layers = mechanism_layers
         self.mechanism = mechanism or {}
         super().__init__(**{"tie_word_embeddings": False, "use_cache": False, **kwargs})
 
 
 class MechanismLayer(nn.Module):
-    """Attention, then a feed-forward network, each behind a norm and around a residual."""
+    """Attention, then a feed-forward network, each with a norm before it and a residual."""
 
     def __init__(self, config: MechanismConfig, index: int) -> None:
         super().__init__()
@@ -83,29 +84,29 @@ class MechanismLayer(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.is_causal = config.is_causal
         for part in self.attention.modules():
-            part.is_drawn = not self.attention_norm.weight.is_meta
+            part.is_initialised = not self.attention_norm.weight.is_meta
 
     def forward(self, x: Tensor, padding: Tensor | None) -> Tensor:
-        """(batch, tokens, dim) to the same; padding is True where there is no token."""
-        mixed = self.attention(
+        """(batch, tokens, dim) to the same shape; padding is True where there is no token."""
+        out = self.attention(
             self.attention_norm(x), key_padding_mask=padding, is_causal=self.is_causal
         )
-        x = x + self.dropout(mixed)
+        x = x + self.dropout(out)
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
 
 class MechanismPreTrainedModel(PreTrainedModel):
-    """What the models below share."""
+    """Base class: configuration and initial weights."""
 
     config_class = MechanismConfig
     base_model_prefix = "model"
     _no_split_modules = ["MechanismLayer"]
-    accepts_loss_kwargs = False  # a loss is a batch's mean: Trainer has to divide where it adds up
+    accepts_loss_kwargs = False  # the loss is a mean over the batch, so Trainer must scale it
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """The start of what is not loaded; a mechanism has drawn its own when it was made."""
-        if getattr(module, "is_drawn", False):
+        """Initialise what is not loaded; a mechanism initialises itself when it is built."""
+        if getattr(module, "is_initialised", False):
             return
         is_norm = isinstance(module, nn.LayerNorm)
         for name, weight in module.named_parameters(recurse=False):
@@ -118,7 +119,7 @@ class MechanismPreTrainedModel(PreTrainedModel):
 
 
 class MechanismModel(MechanismPreTrainedModel):
-    """Tokens to their features behind the last layer."""
+    """Token ids to features after the last layer."""
 
     def __init__(self, config: MechanismConfig) -> None:
         super().__init__(config)
@@ -131,11 +132,11 @@ class MechanismModel(MechanismPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """What turns tokens into features."""
+        """The token embedding."""
         return self.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Put others in their place."""
+        """Replace the token embedding."""
         self.embed_tokens = value
 
     @can_return_tuple
@@ -147,7 +148,7 @@ class MechanismModel(MechanismPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """attention_mask (batch, tokens): 1 at tokens, 0 at padding, wherever that is."""
+        """attention_mask (batch, tokens): 1 at tokens, 0 at padding, on either side."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("expected either input_ids or inputs_embeds")
         x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -158,83 +159,77 @@ class MechanismModel(MechanismPreTrainedModel):
         if attention_mask is not None:
             if attention_mask.dim() != 2:
                 raise ValueError("attention_mask: expected (batch, tokens)")
-            # Places count from the first token, in a mechanism too, so padding goes to the end.
+            # Positions count from the first token, in a mechanism too, so padding goes last.
             padding, order = (attention_mask == 0).sort(dim=1, stable=True)
             rows = torch.arange(len(x), device=x.device)[:, None]
             x = x[rows, order]
         x = x + self.embed_positions(torch.arange(x.shape[1], device=x.device))
-        seen = [x]
+        hidden = [x]
         for layer in self.layers:
             x = layer(x, padding)
-            seen.append(x)
+            hidden.append(x)
         x = self.norm(x)
         if padding is not None:
-            back = order.argsort(dim=1)
-            x, seen = x[rows, back], [one[rows, back] for one in seen]
-        wanted = self.config.output_hidden_states
-        is_told = wanted if output_hidden_states is None else output_hidden_states
-        return BaseModelOutput(last_hidden_state=x, hidden_states=tuple(seen) if is_told else None)
+            original = order.argsort(dim=1)
+            x, hidden = x[rows, original], [state[rows, original] for state in hidden]
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        states = tuple(hidden) if output_hidden_states else None
+        return BaseModelOutput(last_hidden_state=x, hidden_states=states)
 
 
-class MechanismForCausalLM(MechanismPreTrainedModel, GenerationMixin):
-    """The next token at each token."""
+class MechanismWithHead(MechanismPreTrainedModel):
+    """The model with a linear head on the vocabulary."""
+
+    output_type = MaskedLMOutput
 
     def __init__(self, config: MechanismConfig) -> None:
         super().__init__(config)
-        if not config.is_causal:
-            raise ValueError("this mechanism was exported to see later tokens; see is_causal")
         self.model = MechanismModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross entropy; labels (batch, tokens), ignored where they are -100."""
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutput | MaskedLMOutput:
+        """Logits (batch, tokens, vocabulary), and the loss if there are labels."""
+        features = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
+        logits = self.lm_head(features.last_hidden_state)
+        loss = None if labels is None else self.loss(logits, labels)
+        return self.output_type(loss=loss, logits=logits, hidden_states=features.hidden_states)
+
+
+class MechanismForCausalLM(MechanismWithHead, GenerationMixin):
+    """Predicts the next token; labels are the tokens themselves."""
+
+    output_type = CausalLMOutput
+
+    def __init__(self, config: MechanismConfig) -> None:
+        if not config.is_causal:
+            raise ValueError("this mechanism was exported to see later tokens; see is_causal")
+        super().__init__(config)
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross entropy of each token's successor."""
+        return super().loss(logits[:, :-1], labels[:, 1:])
 
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """All tokens, each time."""
+        """All tokens at each step."""
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        **kwargs: Any,
-    ) -> CausalLMOutput:
-        """Labels are the tokens themselves; -100 is not asked for."""
-        found = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
-        logits = self.lm_head(found.last_hidden_state)
-        loss = None
-        if labels is not None:
-            loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-        return CausalLMOutput(loss=loss, logits=logits, hidden_states=found.hidden_states)
 
-
-class MechanismForMaskedLM(MechanismPreTrainedModel):
-    """The token that stands, or stood, at each token."""
-
-    def __init__(self, config: MechanismConfig) -> None:
-        super().__init__(config)
-        self.model = MechanismModel(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        **kwargs: Any,
-    ) -> MaskedLMOutput:
-        """Labels (batch, tokens); -100 is not asked for."""
-        found = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
-        logits = self.lm_head(found.last_hidden_state)
-        loss = None
-        if labels is not None:
-            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=found.hidden_states)
+class MechanismForMaskedLM(MechanismWithHead):
+    """Predicts the token at each position; labels are -100 except at masked positions."""

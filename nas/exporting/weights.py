@@ -1,4 +1,4 @@
-"""Trained weights, copied from those that a run keeps: of each layer's attention, no others."""
+"""Trained weights of attention layers: read from a run's folder, and saved beside an export."""
 
 from __future__ import annotations
 
@@ -14,60 +14,65 @@ from nas.exporting.formats import write_export
 from nas.genome.canonical import digest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from torch import Tensor
 
-    from nas.genome import Genome
+    from nas.exporting.request import ExportRequest
 
-METADATA: Final = "__metadata__"  # of the header's entries, the one that is no tensor
+METADATA: Final = "__metadata__"  # the key of the header that is not a tensor
+MAX_BYTES: Final = 2**30
 
 
-def read_weights(kept: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, str]]:
-    """The tensors of each layer's block by its names, and what the file says of itself.
+def read_weights(path: Path) -> tuple[dict[int, dict[str, Tensor]], dict[str, str]]:
+    """The tensors of each layer by their names in the block, and the file's metadata.
 
     Args:
-        kept: the run's ``weights/<key>.safetensors``, with keys "layers.<i>.<name>".
+        path: a run's ``weights/<key>.safetensors``, with keys "layers.<i>.<name>".
 
     Raises:
-        ExportError: there are no such weights.
+        ExportError: the file is missing, damaged or larger than ``MAX_BYTES``.
     """
     layers: dict[int, dict[str, Tensor]] = {}
     try:
-        if not kept.is_file():  # a pipe, which would never end
+        if not path.is_file():  # a pipe would block
             raise FileNotFoundError
-        with safe_open(kept, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
-                if found := re.fullmatch(r"layers\.(\d{1,9})\.(.+)", name):
-                    layers.setdefault(int(found[1]), {})[found[2]] = file.get_tensor(name)
-            about = dict(file.metadata() or {})
+        if (size := path.stat().st_size) > MAX_BYTES:
+            raise ExportError(f"{path}: found {size:,} bytes; expected at most {MAX_BYTES:,}.")
+        with safe_open(path, framework="pt") as file:
+            for key in file.keys():  # noqa: SIM118 - not a mapping
+                if match := re.fullmatch(r"layers\.(\d{1,9})\.(.+)", key):
+                    layers.setdefault(int(match[1]), {})[match[2]] = file.get_tensor(key)
+            metadata = dict(file.metadata() or {})
     except (OSError, SafetensorError) as error:
         raise ExportError(
-            f"{kept}: no weights are kept there ({type(error).__name__}); a run keeps those of "
+            f"{path}: no weights can be read ({type(error).__name__}); a run saves the weights of "
             "mechanisms that are likely in its front."
         ) from None
-    return layers, about
+    return layers, metadata
 
 
-def export_weights(kept: Path, layer: int, genome: Genome, path: Path) -> None:
-    """Write one layer's tensors under the names of the exported class, as safetensors.
+def save_weights(request: ExportRequest, metadata: Mapping[str, str], path: Path) -> None:
+    """Write the weights of the request's layer under the names of the exported class.
 
     Args:
-        kept: the run's ``weights/<key>.safetensors``, with keys "layers.<i>.<name>".
-        genome: goes into the metadata with its digest, beside what the kept file says.
+        metadata: of the run's file; genome, digest and layer are added.
 
     Raises:
-        ExportError: there are no such weights, or the place cannot be written.
+        ExportError: the path cannot be written.
     """
-    layers, about = read_weights(kept)
-    if layer not in layers:
-        raise ExportError(f"{kept}: holds no weights of layer {layer}.")
-    about |= {"genome": genome.to_json(), "digest": digest(genome), "layer": str(layer)}
-    write_export(_ordered(save(dict(layers[layer]), metadata=about)), path)
+    metadata = dict(metadata) | {
+        "genome": request.genome.to_json(),
+        "digest": digest(request.genome),
+        "layer": str(request.layer),
+    }
+    content = save(dict(request.state(request.layer)), metadata=metadata)
+    write_export(_with_sorted_metadata(content), path)
 
 
-def _ordered(content: bytes) -> bytes:
-    """A safetensors file with its metadata in order, which the library writes in a random one."""
+def _with_sorted_metadata(content: bytes) -> bytes:
+    """A safetensors file with its metadata sorted; the library writes it in random order."""
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
     header[METADATA] = dict(sorted(header[METADATA].items()))

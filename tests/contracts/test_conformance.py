@@ -184,7 +184,7 @@ def test_broken_costs_are_found_out() -> None:
 
 def test_an_export_that_says_nothing_is_found_out() -> None:
     EXPORTS.register("planted")(ExportFormat(".txt", lambda subject: "attention"))
-    with pytest.raises(AssertionError, match=r"Two mechanisms are two contents.*they are one"):
+    with pytest.raises(AssertionError, match=r"mechanisms have different contents.*mha and gqa"):
         check_export("planted")
 
 

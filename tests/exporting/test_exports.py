@@ -19,8 +19,14 @@ import nas
 from benchmarks.exports import FORMATS
 from nas.common.errors import ExportError, NasError
 from nas.compiler import formula_of, make_plan
-from nas.exporting import EXPORTS, MASKS, Origin, Subject, write_export
-from nas.exporting.recording import TOLERANCE, Recording, check, differences, stir
+from nas.exporting import EXPORTS, MASKS, ExportRequest, Provenance, write_export
+from nas.exporting.checking import (
+    TOLERANCE,
+    ExpectedOutputs,
+    check_outputs,
+    differences,
+    perturb,
+)
 from nas.genome import Visibility
 from nas.genome.canonical import digest
 from nas.genome.exported import genome_of_export
@@ -39,19 +45,19 @@ MHA, QANA = MECHANISMS["mha"].genome, MECHANISMS["qana"].genome
 EXAMPLE = Path(__file__).resolve().parents[2] / "runs" / "example"
 
 
-def subject(genome: Genome, **more: Any) -> Subject:
+def subject(genome: Genome, **more: Any) -> ExportRequest:
     """A small subject whose weights are nowhere zero."""
-    fresh, kept = Subject(genome, 16, 4, Origin("a test"), **more), {}
+    fresh, kept = ExportRequest(genome, 16, 4, Provenance("a test"), **more), {}
     for layer in range(fresh.depth):
         block = fresh.reference(layer)
-        stir(block)
+        perturb(block)
         kept[layer] = block.float().state_dict()
-    return replace(fresh, kept=kept)
+    return replace(fresh, weights=kept)
 
 
-def recorded(found: Subject, format_: str) -> Recording:
+def recorded(found: ExportRequest, format_: str) -> ExpectedOutputs:
     """What a file of that format must give."""
-    make = EXPORTS.get(format_).recording
+    make = EXPORTS.get(format_).expected
     assert make is not None
     return make(found)
 
@@ -70,7 +76,7 @@ def test_every_format_gives_what_the_mechanism_gives(tmp_path: Path) -> None:
         for format_ in formats.get(name, ("pt2", "onnx")):
             written = EXPORTS.get(format_)
             path = tmp_path / f"{name}_{format_}{written.suffix}"
-            write_export(written(found), path)
+            write_export(written.content(found), path)
             jobs[name, format_] = path, written.loader, recorded(found, format_)
     results = dict(zip(jobs, differences(list(jobs.values())), strict=True))
     assert len(results) == 11
@@ -81,13 +87,13 @@ def test_every_format_gives_what_the_mechanism_gives(tmp_path: Path) -> None:
 def test_a_file_that_is_wrong_or_needs_nas_is_not_written(tmp_path: Path) -> None:
     found, written = subject(MHA), EXPORTS.get("py")
     recording, path = recorded(found, "py"), tmp_path / "exported.py"
-    text = str(written(found))
+    text = str(written.content(found))
     path.write_text(text.replace("self.wo(", "1.001 * self.wo("))
     with pytest.raises(ExportError, match="differs from the mechanism by"):
-        check(path, "py", recording)
+        check_outputs(path, "py", recording)
     path.write_text(text.replace("import torch\n", "import torch, nas\n", 1))
     with pytest.raises(ExportError, match=r"clean process: ModuleNotFoundError.*nas"):
-        check(path, "py", recording)
+        check_outputs(path, "py", recording)
 
 
 def test_what_a_run_keeps_travels_along(tmp_path: Path) -> None:
@@ -107,23 +113,41 @@ def test_what_a_run_keeps_travels_along(tmp_path: Path) -> None:
         assert torch.equal(program.state_dict[f"block.{name}"], tensor)
 
     placed = subject(replace(QANA, placement="alternate"))
-    files: Any = EXPORTS.get("hf")(placed)
+    files: Any = EXPORTS.get("hf").content(placed)
     tensors = load(files["model.safetensors"])
-    for layer, state in placed.kept.items():
+    for layer, state in placed.weights.items():
         for name, tensor in state.items():
             assert torch.equal(tensors[f"model.layers.{layer}.attention.{name}"], tensor)
-    assert "The attention of all layers was trained" in files["README.md"]
-    fresh: Any = EXPORTS.get("hf")(Subject(QANA, 16, 4, Origin("x")))
+    assert "The attention weights of all layers were trained" in files["README.md"]
+    fresh: Any = EXPORTS.get("hf").content(ExportRequest(QANA, 16, 4, Provenance("x")))
     assert "Nothing is trained" in fresh["README.md"]
+
+
+def test_file_and_card_state_how_each_number_was_obtained(tmp_path: Path) -> None:
+    """Estimates with standard errors, predictions and counts; seeds, task and date of trainings."""
+    nas.export(f"{EXAMPLE}/best", tmp_path / "best.py")
+    text = (tmp_path / "best.py").read_text()
+    facts = (
+        r"accuracy [\d.]+ ± [\d.]+ % \(estimate .* measured mean [\d.]+ %\)",
+        r"time_ms [\d.]+ ms \(predicted\)",
+        r"macs .* \(counted\)",
+        r"\d+ trainings? \(seeds \d+.*\) of task vit-cifar10, run started 20\d\d-\d\d-\d\d",
+    )
+    for fact in facts:
+        assert re.search(fact, text)
+    provenance = Provenance("x", "a run", ("1 training", "accuracy 0.4 (estimate)"))
+    files: Any = EXPORTS.get("hf").content(ExportRequest(MHA, 16, 4, provenance))
+    assert "accuracy 0.4 (estimate)" in files["README.md"]
+    assert "easured" not in files["README.md"]
 
 
 def test_the_card_is_titled_by_name_else_by_formula() -> None:
     plan = make_plan(replace(QANA, placement="alternate"))
     for genome, title in ((QANA, "qana"), (plan.genome, f"`{formula_of(plan)}`")):
-        files: Any = EXPORTS.get("hf")(Subject(genome, 16, 4, Origin("x")))
+        files: Any = EXPORTS.get("hf").content(ExportRequest(genome, 16, 4, Provenance("x")))
         (found,) = re.findall("^# (.*)$", files["README.md"], re.MULTILINE)
         assert found == title
-        assert f"its digest is {digest(genome)}." in files["README.md"]
+        assert f"Digest: {digest(genome)}\n" in files["README.md"]
 
 
 @pytest.mark.parametrize(
@@ -135,11 +159,11 @@ def test_a_folder_has_the_vocabulary_of_the_runs_task(
 ) -> None:
     """And its card says what of the task's embedding it has not."""
     sizes: Any = load_task(task)
-    found = Subject(MHA, 64, 4, Origin("x"), task=sizes)
-    files: Any = EXPORTS.get("hf")(found)
+    found = ExportRequest(MHA, 64, 4, Provenance("x"), task=sizes)
+    files: Any = EXPORTS.get("hf").content(found)
     assert json.loads(files["config.json"])["vocab_size"] == words
     assert load(files["model.safetensors"])["lm_head.weight"].shape == (words, 64)
-    assert ("embedding that of the token before" in files["README.md"]) == is_shifted
+    assert ("embedding of the previous token" in files["README.md"]) == is_shifted
 
 
 @pytest.fixture
@@ -166,7 +190,7 @@ def test_a_refusal_names_the_node(genome: Build, format_: str, op: str, words: s
         ("scaled_dot_product", ["q", "k"]), ("softmax", [0]), (op, ["v"]), ("weighted_sum", [1, 2])
     )
     with pytest.raises(ExportError, match=words):
-        EXPORTS.get(format_)(Subject(found, 16, 4, Origin("x")))
+        EXPORTS.get(format_).content(ExportRequest(found, 16, 4, Provenance("x")))
 
 
 def test_what_sees_later_tokens_is_not_causal(genome: Build) -> None:
@@ -177,7 +201,7 @@ def test_what_sees_later_tokens_is_not_causal(genome: Build) -> None:
         ("weighted_sum", [2, 0]),
     )
     with pytest.raises(ExportError, match=r"node \d \(short_conv\) sees later tokens"):
-        Subject(found, 16, 4, Origin("x"), is_causal=True)
+        ExportRequest(found, 16, 4, Provenance("x"), is_causal=True)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +240,7 @@ def test_what_a_format_does_not_take_is_said(
 def test_a_folder_is_written_whole_where_none_is(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "precious").write_text("")
-    with pytest.raises(ExportError, match="is there already"):
+    with pytest.raises(ExportError, match="exists already"):
         nas.export("mha", tmp_path / "taken", format="hf")
     write_export({"a": "1", "b": b"2"}, tmp_path / "new")
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["a", "b"]
@@ -229,7 +253,7 @@ def test_a_vision_transformer_of_timm_trains_with_it(tmp_path: Path) -> None:
     """From the mechanism's own start, with the biases that timm asks for."""
     from timm.models.vision_transformer import VisionTransformer
 
-    text = str(EXPORTS.get("timm")(Subject(QANA, 16, 4, Origin("qana"))))
+    text = str(EXPORTS.get("timm").content(ExportRequest(QANA, 16, 4, Provenance("qana"))))
     (tmp_path / "qana.py").write_text(text)
     assert genome_of_export(tmp_path / "qana.py") == QANA
     scope: dict[str, Any] = {"__name__": "exported"}
@@ -250,7 +274,9 @@ def test_a_vision_transformer_of_timm_trains_with_it(tmp_path: Path) -> None:
 
 
 def test_a_causal_folder_trains_and_generates() -> None:
-    files: Any = EXPORTS.get("hf")(Subject(QANA, 16, 4, Origin("qana"), is_causal=True))
+    files: Any = EXPORTS.get("hf").content(
+        ExportRequest(QANA, 16, 4, Provenance("qana"), is_causal=True)
+    )
     scope: dict[str, Any] = {"__name__": "exported"}
     exec(files["modeling_mechanism.py"], scope)
     config = scope["MechanismConfig"](hidden_size=16, vocab_size=9, is_causal=True)
@@ -281,7 +307,7 @@ def test_padding_on_either_side_changes_no_token(genome: Build) -> None:
     )
     seen = Visibility(window=3, global_tokens=2)
     for found in (QANA, values, replace(MHA, visibility=seen)):
-        files: Any = EXPORTS.get("hf")(subject(found, is_causal=True))
+        files: Any = EXPORTS.get("hf").content(subject(found, is_causal=True))
         scope: dict[str, Any] = {"__name__": "exported"}
         exec(files["modeling_mechanism.py"], scope)
         config = scope["MechanismConfig"](hidden_size=16, vocab_size=9, is_causal=True)

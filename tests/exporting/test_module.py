@@ -13,7 +13,14 @@ import torch
 from nas.common.errors import ConfigError, ExportError, GenomeError
 from nas.compiler import build_attention
 from nas.compiler.inlining import inlined
-from nas.exporting import EXPORTS, Origin, Subject, check_target, export_module, write_export
+from nas.exporting import (
+    EXPORTS,
+    ExportRequest,
+    Provenance,
+    check_target,
+    export_module,
+    write_export,
+)
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.exported import genome_of_export
 from nas.genome.mechanisms import MECHANISMS
@@ -36,7 +43,7 @@ def loaded(text: str) -> dict[str, Any]:
 def test_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: bool) -> None:
     """The self-test against the interpreter; the genome, weights' names, imports and brevity."""
     genome = MECHANISMS[name].genome
-    text = export_module(genome, 32, 4, Origin("Genome:", "a", "b"), is_fast=is_fast)
+    text = export_module(genome, 32, 4, Provenance("Genome:", "a", ("Genome:",)), is_fast=is_fast)
     path = tmp_path / "exported.py"
     path.write_text(text.replace("import torch\n", "raise SystemExit\n"))  # it is not run
     assert genome_of_export(path) == canonicalise(genome)
@@ -59,13 +66,13 @@ def test_random_genomes_of_every_primitive_export_exactly(is_fast: bool) -> None
     for _ in range(60):
         genome = variation.sample(rng)
         seen |= {node.op for node in genome.nodes}
-        scope = loaded(export_module(genome, 32, 8, Origin("a test"), is_fast=is_fast))
+        scope = loaded(export_module(genome, 32, 8, Provenance("a test"), is_fast=is_fast))
         assert scope["self_test"]() < 1e-8
     assert len(seen) > 0.8 * len(set(names()) & set(space.primitives))
 
 
 def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
-    text = export_module(MECHANISMS["sqa"].genome, 64, 8, Origin("sqa"))
+    text = export_module(MECHANISMS["sqa"].genome, 64, 8, Provenance("sqa"))
     classes = [n.name for n in ast.parse(text).body if isinstance(n, ast.ClassDef)]
     assert classes[-1] == "Attention"
     block = loaded(text)["Attention"](dim=96, heads=4)
@@ -73,10 +80,12 @@ def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
 
 
 def test_the_docstring_says_what_it_is() -> None:
-    few = ast.get_docstring(ast.parse(export_module(MECHANISMS["gqa"].genome, 64, 2, Origin("a"))))
+    few = ast.get_docstring(
+        ast.parse(export_module(MECHANISMS["gqa"].genome, 64, 2, Provenance("a")))
+    )
     assert "Note: 1/4 of 2 heads is less than one head: one is used." in (few or "")
     genome = MECHANISMS["champion_2025"].genome
-    origin = Origin("abc", run="2026_x (space y)", results="accuracy 0.31")
+    origin = Provenance("abc", run="2026_x (space y)", results=("accuracy 0.31",))
     doc = ast.get_docstring(ast.parse(export_module(genome, 64, 4, origin)))
     assert doc is not None
     for words in (digest(genome), '"op": "sigmoid"', "2026_x", "accuracy 0.31"):
@@ -87,7 +96,7 @@ def test_a_clean_interpreter_runs_the_file(tmp_path: Path) -> None:
     """Isolated from this project: -I, and an empty folder as the place to stand."""
     path = tmp_path / "champion.py"
     genome = MECHANISMS["champion_2025"].genome
-    write_export(export_module(genome, 32, 4, Origin("champion_2025")), path)
+    write_export(export_module(genome, 32, 4, Provenance("champion_2025")), path)
     done = subprocess.run(
         [sys.executable, "-I", str(path)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -96,14 +105,14 @@ def test_a_clean_interpreter_runs_the_file(tmp_path: Path) -> None:
 
 
 def test_the_self_test_can_fail() -> None:
-    text = export_module(MECHANISMS["mha"].genome, 32, 4, Origin("mha"))
+    text = export_module(MECHANISMS["mha"].genome, 32, 4, Provenance("mha"))
     scope = loaded(text.replace("self.wo(", "1.1 * self.wo("))
     assert scope["self_test"]() > 1e-6
 
 
 def test_no_name_can_put_code_into_the_file() -> None:
     evil = 'x"""\nimport os\n"""\\N \udcff'
-    text = export_module(MECHANISMS["mha"].genome, 16, 2, Origin(evil, evil, evil))
+    text = export_module(MECHANISMS["mha"].genome, 16, 2, Provenance(evil, evil, (evil, evil)))
     statements = ast.parse(text).body
     assert ast.get_docstring(ast.parse(text))
     names = [a.name for n in statements if isinstance(n, ast.Import) for a in n.names]
@@ -116,7 +125,7 @@ def test_outputs_too_large_for_a_self_test_shrink_the_weights(genome: Any) -> No
     found = genome(
         *squared, ("scaled_dot_product", ["q", 7]), ("softmax", [8]), ("weighted_sum", [9, "v"])
     )
-    assert loaded(export_module(found, 16, 2, Origin("x")))["self_test"]() < 1e-8
+    assert loaded(export_module(found, 16, 2, Provenance("x")))["self_test"]() < 1e-8
 
 
 @pytest.mark.parametrize("name", ["", ".", "out", "out.txt", "weights.safetensors"])
@@ -128,11 +137,11 @@ def test_only_a_python_file_is_written(tmp_path: Path, name: str) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "out.py").mkdir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExportError, match="no file"):
+    with pytest.raises(ExportError, match="not a file"):
         check_target(tmp_path / "out.py")
     with pytest.raises(ExportError, match="cannot be written"):
         check_target(tmp_path / f"{'x' * 300}.py")
-    with pytest.raises(ExportError, match=r"cannot be written \('file' is no folder"):
+    with pytest.raises(ExportError, match=r"cannot be written \('file' is not a folder"):
         check_target(tmp_path / "file" / "new" / "out.py")
     check_target(tmp_path / "new" / "newer" / "out.py")
     for name in ("out.py", "file/out.py", f"{'x' * 300}.py"):
@@ -178,8 +187,8 @@ def test_formats_have_names() -> None:
     for name in ("module", "py"):
         found = EXPORTS.get(name)
         assert found.suffix == ".py"
-        given = (MECHANISMS["mha"].genome, 16, 2, Origin("x"))
-        assert found(Subject(*given)) == export_module(*given)
+        given = (MECHANISMS["mha"].genome, 16, 2, Provenance("x"))
+        assert found.content(ExportRequest(*given)) == export_module(*given)
     with pytest.raises(ConfigError, match="did you mean 'module'"):
         EXPORTS.get("modul")
 

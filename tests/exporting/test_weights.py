@@ -1,74 +1,122 @@
-"""A layer's weights, copied from those that a run keeps."""
+"""Trained weights of one layer, copied from the file that a run saved."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+import nas
 from nas.common.errors import ExportError
 from nas.compiler import build_attention
-from nas.exporting import Origin, export_module, export_weights
+from nas.exporting import (
+    ExportRequest,
+    Provenance,
+    export_module,
+    read_weights,
+    save_weights,
+)
+from nas.exporting import weights as weights_module
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 GENOME = MECHANISMS["qana"].genome
+Edit = Callable[[dict[str, torch.Tensor]], Any]
 
 
-def kept(folder: Path) -> tuple[Path, list[torch.nn.Module]]:
-    """What a run keeps of a model whose layers 1 and 11 hold the mechanism."""
+def saved(folder: Path, edit: Edit | None = None) -> tuple[Path, list[torch.nn.Module]]:
+    """The file that a run saves for a model whose two layers hold the mechanism."""
     layers = [build_attention(GENOME, 16, 2) for _ in range(2)]
-    names = ("layers.1.", "layers.11.")
     tensors = {
-        prefix + name: tensor
-        for prefix, layer in zip(names, layers, strict=True)
+        f"layers.{i}.{name}": tensor
+        for i, layer in enumerate(layers)
         for name, tensor in layer.state_dict().items()
     }
-    save_file(tensors, folder / "kept.safetensors", metadata={"run": "a run"})
-    return folder / "kept.safetensors", layers
+    if edit is not None:
+        edit(tensors)
+    save_file(tensors, folder / "run.safetensors", metadata={"run": "a run"})
+    return folder / "run.safetensors", layers
+
+
+def request(path: Path, layer: int = 1) -> ExportRequest:
+    layers, _ = read_weights(path)
+    return ExportRequest(GENOME, 16, 2, Provenance("x"), layer=layer, weights=layers)
 
 
 @pytest.mark.parametrize("is_fast", [False, True])
-def test_weights_load_into_the_exported_class(tmp_path: Path, is_fast: bool) -> None:
-    source, (first, _) = kept(tmp_path)
+def test_saved_weights_load_into_the_exported_class(tmp_path: Path, is_fast: bool) -> None:
+    path, layers = saved(tmp_path)
     target = tmp_path / "champion.safetensors"
-    export_weights(source, 1, GENOME, target)
+    save_weights(request(path), read_weights(path)[1], target)
     scope: dict[str, Any] = {"__name__": "exported"}
-    exec(export_module(GENOME, 16, 2, Origin("x"), is_fast=is_fast), scope)
+    exec(export_module(GENOME, 16, 2, Provenance("x"), is_fast=is_fast), scope)
     block = scope["Attention"]()
     block.load_state_dict(load_file(target))
     x = torch.randn(2, 5, 16)
-    torch.testing.assert_close(block(x), first(x))
+    torch.testing.assert_close(block(x), layers[1](x))
     with safe_open(target, framework="pt") as file:
-        about = file.metadata()
-    assert about == {
-        "run": "a run",
-        "genome": GENOME.to_json(),
-        "digest": digest(GENOME),
-        "layer": "1",
-    }
+        metadata = file.metadata()
+    facts = {"genome": GENOME.to_json(), "digest": digest(GENOME), "layer": "1"}
+    assert metadata == {"run": "a run", **facts}
 
 
-def test_what_is_not_kept_is_said(tmp_path: Path) -> None:
-    source, _ = kept(tmp_path)
-    with pytest.raises(ExportError, match="no weights of layer 0"):
-        export_weights(source, 0, GENOME, tmp_path / "out.safetensors")
+def test_missing_damaged_and_huge_files_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "broken.safetensors").write_bytes(b"{}")
     for name in ("none.safetensors", "broken.safetensors"):
-        with pytest.raises(ExportError, match="no weights are kept there"):
-            export_weights(tmp_path / name, 0, GENOME, tmp_path / "out.safetensors")
-    assert not (tmp_path / "out.safetensors").exists()
+        with pytest.raises(ExportError, match=f"{name}: no weights can be read"):
+            read_weights(tmp_path / name)
+    path, _ = saved(tmp_path)
+    monkeypatch.setattr(weights_module, "MAX_BYTES", 99)
+    with pytest.raises(ExportError, match="bytes; expected at most 99"):
+        read_weights(path)
 
 
-def test_the_same_weights_are_the_same_file(tmp_path: Path) -> None:
-    source, _ = kept(tmp_path)
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda t: t.update({"layers.1.wq.weight": torch.ones(3, 16)}), r"\(3, 16\)"),
+        (lambda t: t["layers.0.wq.weight"].fill_(float("nan")), "NaN"),
+        (lambda t: t.update({"layers.1.wq.weight": torch.ones(16, 16).int()}), "int32"),
+        (lambda t: t.pop("layers.0.wk.weight"), "found shape none"),
+        (lambda t: t.update({"layers.0.\x1b[2Jx": torch.ones(1)}), "expected none"),
+        (lambda t: [t.pop(key) for key in [*t] if key.startswith("layers.1")], "layer 1"),
+    ],
+    ids=["shape", "nan", "dtype", "missing", "escape", "layer"],
+)
+def test_weights_that_do_not_fit_are_refused_before_anything_is_written(
+    tmp_path: Path, edit: Edit, words: str
+) -> None:
+    """By ``--weights`` and by all formats with weights; the message has no terminal escapes."""
+    path, _ = saved(tmp_path, edit)
+    with pytest.raises(ExportError, match=f"trained weights do not fit.*{words}") as error:
+        request(path)
+    assert "\x1b" not in str(error.value)
+
+
+def test_export_refuses_saved_weights_of_another_shape(tmp_path: Path) -> None:
+    """Through ``nas.export``, in a format that holds weights and beside one that does not."""
+    example = Path(__file__).resolve().parents[2] / "runs" / "example"
+    run = Path(shutil.copytree(example, tmp_path / "run"))
+    for path in (run / "weights").iterdir():
+        layers = {key: tensor[..., :-1].contiguous() for key, tensor in load_file(path).items()}
+        save_file(layers, path)
+    for name, options in (("hf", {"format": "hf"}), ("x.py", {"weights": True})):
+        with pytest.raises(ExportError, match="trained weights do not fit"):
+            nas.export(f"{run}/best", tmp_path / name, **options)  # type: ignore[arg-type]
+        assert not (tmp_path / name).exists()
+
+
+def test_saving_twice_gives_identical_files(tmp_path: Path) -> None:
+    path, _ = saved(tmp_path)
     targets = [tmp_path / f"{i}.safetensors" for i in range(4)]
     for target in targets:
-        export_weights(source, 1, GENOME, target)
+        save_weights(request(path), read_weights(path)[1], target)
     assert len({target.read_bytes() for target in targets}) == 1

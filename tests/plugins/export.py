@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from nas.exporting import EXPORTS, ExportFormat, Subject
+from nas.exporting import EXPORTS, ExportFormat, ExportRequest
 from nas.genome.canonical import digest
 
 
 @EXPORTS.register("dot")
 @ExportFormat.of(".dot")
-def graphviz(subject: Subject) -> str:
+def graphviz(request: ExportRequest) -> str:
     """One vertex a stream and operation, one edge an operand."""
-    graph = subject.genome.graph()
+    graph = request.genome.graph()
     vertices = [f'  "{name}" [label="{data["op"]}"];' for name, data in graph.nodes(data=True)]
     edges = [f'  "{a}" -> "{b}";' for a, b in graph.edges]
-    return "\n".join([f'digraph "{digest(subject.genome)}" {{', *vertices, *edges, "}", ""])
+    return "\n".join([f'digraph "{digest(request.genome)}" {{', *vertices, *edges, "}", ""])

@@ -1,0 +1,182 @@
+"""Compare exported files with the reference interpreter, in a process that cannot import nas.
+
+Expected outputs are computed in float64, for batches and lengths that no tracing used. clean.py
+loads each file as its users would and reports the largest absolute difference in float32, relative
+to the largest output, or absolute where all outputs are below 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from safetensors.torch import save_file
+
+from nas.common.errors import ExportError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor, nn
+
+    from nas.exporting.request import ExportRequest, State
+
+TOLERANCE: Final = 1e-5
+SIZES: Final = ((3, 11), (1, 29))  # (batch, tokens); tracing uses 2 and 7
+_SCRIPT: Final = Path(__file__).with_name("clean.py")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of an exported file.
+
+    Attributes:
+        inputs: by name.
+        expected: in float64.
+        is_causal: the argument of the call; None where the file fixes causality.
+        is_loaded: whether ``ExpectedOutputs.state`` is loaded first, instead of the file's weights.
+    """
+
+    inputs: dict[str, Tensor]
+    expected: Tensor
+    is_causal: bool | None = None
+    is_loaded: bool = False
+
+
+@dataclass(frozen=True)
+class ExpectedOutputs:
+    """The outputs that an exported file must give, and the weights to load into it."""
+
+    cases: tuple[Case, ...]
+    state: State = field(default_factory=dict)
+
+
+def block_outputs(
+    request: ExportRequest,
+    masks: Sequence[str],
+    causal: Sequence[bool | None],
+    *,
+    with_file_weights: bool,
+) -> ExpectedOutputs:
+    """Expected outputs of one block.
+
+    Args:
+        masks: the masks that every call gets.
+        causal: values of the argument ``is_causal``; None stands for the request's.
+        with_file_weights: also call the block with the weights in the file, beside perturbed ones.
+    """
+    reference = request.reference(request.layer)
+    cases: list[Case] = []
+    if with_file_weights:
+        cases += _cases(reference, request, masks, causal, is_loaded=False)
+    perturb(reference)
+    state = {name: tensor.float() for name, tensor in reference.state_dict().items()}
+    reference.load_state_dict(state)  # rounds to float32
+    cases += _cases(reference, request, masks, causal, is_loaded=True)
+    return ExpectedOutputs(tuple(cases), state)
+
+
+def perturb(block: nn.Module) -> None:
+    """Add noise to all weights: initial zeros would hide what they multiply."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype))
+
+
+def block_inputs(batch: int, tokens: int, dim: int, masks: Sequence[str]) -> dict[str, Tensor]:
+    """Random tokens and masks of a call; the first example has padding and a blind last row."""
+    generator = torch.Generator().manual_seed(tokens)
+    inputs = {"x": torch.randn(batch, tokens, dim, generator=generator)}
+    if "attn_mask" in masks:
+        mask = torch.rand(batch, 1, tokens, tokens, generator=generator) < 0.7
+        mask[0, :, -1] = False
+        inputs["attn_mask"] = mask
+    if "key_padding_mask" in masks:
+        inputs["key_padding_mask"] = torch.zeros(batch, tokens, dtype=torch.bool)
+        inputs["key_padding_mask"][0, tokens - tokens // 3 :] = True
+    return inputs
+
+
+def _cases(
+    reference: nn.Module,
+    request: ExportRequest,
+    masks: Sequence[str],
+    causal: Sequence[bool | None],
+    *,
+    is_loaded: bool,
+) -> Iterator[Case]:
+    for batch, tokens in SIZES:
+        inputs = block_inputs(batch, tokens, request.dim, masks)
+        for argument in causal:
+            is_causal = request.is_causal if argument is None else argument
+            arguments = inputs | {"x": inputs["x"].double()}
+            with torch.no_grad():
+                expected = reference(**arguments, is_causal=is_causal)
+            if not bool(expected.isfinite().all()):
+                raise ExportError("the mechanism's outputs are not finite, so nothing is checked.")
+            yield Case(inputs, expected, argument, is_loaded)
+
+
+def differences(jobs: Sequence[tuple[Path, str, ExpectedOutputs]]) -> list[float | str]:
+    """The difference of each file from its expected outputs, or the error of running it.
+
+    Args:
+        jobs: a file or folder, the name of its loader in clean.py, and its expected outputs.
+
+    Raises:
+        ExportError: the process itself failed.
+    """
+    with TemporaryDirectory(prefix="nas-export-") as name:
+        folder = Path(name)
+        data = [_job(folder / f"{i}.safetensors", *job) for i, job in enumerate(jobs)]
+        (folder / "jobs.json").write_text(json.dumps(data))
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("PYTHON")},
+            "HF_MODULES_CACHE": str(folder / "modules"),
+            "HF_HUB_OFFLINE": "1",
+        }
+        command = [sys.executable, "-I", str(_SCRIPT), str(folder)]
+        done = subprocess.run(  # noqa: S603 - our own script, by its full path
+            command, env=environment, cwd=folder, capture_output=True, text=True, check=False
+        )
+        results = folder / "results.json"
+        if not results.is_file():
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise ExportError(f"the process that checks exports failed ({last}).")
+        answer: list[float | str] = json.loads(results.read_text())
+    return answer
+
+
+def check_outputs(path: Path, loader: str, expected: ExpectedOutputs) -> float:
+    """The difference of a file from its expected outputs.
+
+    Raises:
+        ExportError: the file cannot be run, or differs by more than ``TOLERANCE``.
+    """
+    (difference,) = differences([(path, loader, expected)])
+    if isinstance(difference, str):
+        raise ExportError(f"the export cannot be run in a clean process: {difference}.")
+    if not difference <= TOLERANCE:
+        raise ExportError(
+            f"the export differs from the mechanism by {difference:.1e} of its outputs; "
+            f"expected at most {TOLERANCE:.0e}. Nothing is written."
+        )
+    return difference
+
+
+def _job(path: Path, exported: Path, loader: str, expected: ExpectedOutputs) -> dict[str, Any]:
+    tensors = {f"state/{name}": tensor for name, tensor in expected.state.items()}
+    for index, case in enumerate(expected.cases):
+        tensors |= {f"{index}/{name}": tensor for name, tensor in case.inputs.items()}
+        tensors[f"{index}/"] = case.expected
+    save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, path)
+    cases = [{"is_causal": c.is_causal, "is_loaded": c.is_loaded} for c in expected.cases]
+    return {"path": str(exported.resolve()), "loader": loader, "tensors": str(path), "cases": cases}

@@ -1,0 +1,224 @@
+"""Formats ``py`` and ``timm``: one readable Python file whose only import is torch.
+
+The class is written in its readable form, or in the fast form used for training, with all helpers
+copied into the file. The docstring holds genome, digest and provenance. A ``py`` file run as a
+program compares itself with outputs recorded here; a ``timm`` file adds a class for
+``VisionTransformer(..., attn_layer=ViTAttention)`` of timm 1.0.31.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from nas.common.errors import ExportError
+from nas.compiler import build_attention, formula_of, make_plan, write
+from nas.compiler.inlining import file_source
+from nas.exporting.checking import ExpectedOutputs, block_outputs
+from nas.exporting.formats import EXPORTS, ExportFormat
+from nas.exporting.request import MASKS, ExportRequest, Provenance
+from nas.genome import Genome
+from nas.genome.canonical import digest
+
+if TYPE_CHECKING:
+    from nas.compiler import Plan
+
+_PY_USE: Final = """\
+An attention mechanism as a torch module; run as a program, this file tests itself.
+
+    block = Attention(dim={dim}, heads={heads})
+    y = block(x, attn_mask=None, key_padding_mask=None, is_causal=False)"""
+
+_TIMM_USE: Final = """\
+An attention mechanism for timm's vision transformers; the file needs torch alone.
+
+    from timm.models.vision_transformer import VisionTransformer
+    model = VisionTransformer(embed_dim={dim}, num_heads={heads}, attn_layer=ViTAttention)"""
+
+_TIMM_CLASS: Final = '''\
+class ViTAttention(Attention):
+    """The mechanism as an ``attn_layer``; parameter names are those of ``Attention``."""
+
+    def __init__(
+        self,
+        dim: int = {dim},
+        num_heads: int = {heads},
+        qkv_bias: bool = False,
+        qk_norm: bool = False,
+        scale_norm: bool = False,
+        proj_bias: bool = True,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
+        norm_layer: type[nn.Module] | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if qk_norm or scale_norm or attn_drop:
+            raise ValueError("the mechanism takes no qk_norm, scale_norm or attn_drop")
+        super().__init__(dim, num_heads, qkv_bias)
+        if not proj_bias and hasattr(self, "wo"):
+            self.wo.bias = None
+        self.qkv_bias, self.proj_drop = qkv_bias, nn.Dropout(proj_drop)
+        self.to(device=device, dtype=dtype)
+
+    def init_weights(self) -> None:
+        """Restore the mechanism's initial weights, which timm overwrites with a ViT's."""
+        initial = Attention(self.dim, self.heads, self.qkv_bias).state_dict()
+        self.load_state_dict({{name: initial[name] for name in self.state_dict()}})
+
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
+    ) -> Tensor:
+        """attn_mask (n, n) or (b, 1, n, n), True where allowed."""
+        if attn_mask is not None and attn_mask.dtype != torch.bool:
+            raise ValueError("attn_mask is added to scores; expected a bool mask")
+        return self.proj_drop(super().forward(x, attn_mask, None, is_causal))
+'''
+
+_SELF_TEST: Final = '''\
+def self_test() -> float:
+    """The largest difference from the outputs recorded when this file was written."""
+    block = Attention().double().eval()
+    with torch.no_grad():
+        for number, weight in enumerate(block.parameters()):
+            pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
+            weight.copy_({scale} * pattern.cos().view_as(weight))
+        x = (torch.arange(2 * 7 * block.dim, dtype=torch.float64) * 0.37).sin()
+        out = block(x.view(2, 7, -1)).flatten()[: 2 * block.dim : max(1, block.dim // 4)]
+    expected = [
+{numbers}
+    ]
+    return (out - torch.tensor(expected, dtype=torch.float64)).abs().max().item()
+
+
+if __name__ == "__main__":
+    difference = self_test()
+    print(f"largest difference from the recorded outputs: {{difference:.1e}}")
+    raise SystemExit(0 if difference < 1e-6 else 1)
+'''
+
+
+def export_module(
+    genome: Genome,
+    dim: int,
+    heads: int,
+    provenance: Provenance,
+    *,
+    qkv_bias: bool = False,
+    is_fast: bool = False,
+) -> str:
+    """The text of a ``py`` file; ``dim`` and ``heads`` become the defaults of its class.
+
+    Args:
+        is_fast: write the form used for training instead of the readable one.
+
+    Raises:
+        GenomeError, ViolationError: the mechanism does not exist at this size.
+        ExportError: its outputs are not finite, however small the weights.
+    """
+    plan = make_plan(genome)
+    sources = write(plan, dim, heads, qkv_bias=qkv_bias, is_fast=is_fast).alone()
+    scale, expected = _self_test_outputs(plan.genome, dim, heads, qkv_bias)
+    rows = [", ".join(map(repr, expected[i : i + 4])) for i in range(0, len(expected), 4)]
+    numbers = "\n".join(f"        {row}," for row in rows)
+    sources.append(_SELF_TEST.format(scale=scale, numbers=numbers))
+    return _file(plan, provenance, _PY_USE.format(dim=dim, heads=heads), heads, sources)
+
+
+def py_content(request: ExportRequest) -> str:
+    """The text of a ``py`` file."""
+    return export_module(
+        *(request.genome, request.dim, request.heads, request.provenance),
+        qkv_bias=request.qkv_bias,
+        is_fast=request.is_fast,
+    )
+
+
+def timm_content(request: ExportRequest) -> str:
+    """The text of a ``timm`` file.
+
+    Raises:
+        GenomeError, ViolationError: the mechanism does not exist at this size.
+    """
+    plan, dim, heads = request.plan, request.dim, request.heads
+    request.reference(request.layer)  # raises where the mechanism does not exist at these sizes
+    sources = write(plan, dim, heads, qkv_bias=None, is_fast=request.is_fast).alone()
+    sources.append(_TIMM_CLASS.format(dim=dim, heads=heads))
+    use = _TIMM_USE.format(dim=dim, heads=heads)
+    return _file(plan, request.provenance, use, heads, sources)
+
+
+def _file(plan: Plan, provenance: Provenance, use: str, heads: int, sources: list[str]) -> str:
+    """The file's text: a docstring from which the genome can be read back, then the sources."""
+    lines = [
+        f'"""{formula_of(plan)}',
+        "",
+        *use.splitlines(),
+        "",
+        f"Digest: {digest(plan.genome)}",
+        *(f"Note: {remark}." for remark in plan.remarks(heads)),
+        *provenance.lines(),
+        "Genome:",
+        *_genome_lines(plan.genome),
+        '"""',
+    ]
+    text = "\n".join([*lines, "", file_source(sources)])
+    ast.parse(text)  # no name in the docstring may break the file
+    return text
+
+
+def _genome_lines(genome: Genome) -> list[str]:
+    """The genome as JSON, one node on each line."""
+    data = genome.to_dict()
+    nodes = ",\n".join(f"    {json.dumps(node)}" for node in data.pop("graph_def"))
+    rest = ",\n".join(f'  "{name}": {json.dumps(value)}' for name, value in data.items())
+    return f'{{ "graph_def": [\n{nodes}\n  ],\n{rest}\n}}'.splitlines()
+
+
+def _self_test_outputs(
+    genome: Genome, dim: int, heads: int, qkv_bias: bool
+) -> tuple[float, list[float]]:
+    """The scale of fixed weights, and the interpreter's outputs with them on a fixed input."""
+    with torch.random.fork_rng(devices=[]):
+        block = build_attention(genome, dim, heads, qkv_bias=qkv_bias, reference=True)
+    block = block.double().eval()
+    x = (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin().view(2, 7, dim)
+    for scale in (0.3, 0.03, 0.003):
+        with torch.no_grad():
+            for number, weight in enumerate(block.parameters()):
+                pattern = torch.arange(weight.numel(), dtype=weight.dtype) * 0.7 + number
+                weight.copy_(scale * pattern.cos().view_as(weight))
+            out = block(x).flatten()[: 2 * dim : max(1, dim // 4)]
+        if bool(out.isfinite().all()):
+            return scale, [float(f"{value:.12g}") for value in out.tolist()]
+    raise ExportError("the mechanism's outputs are not finite, so no self-test can be written.")
+
+
+def _expected(request: ExportRequest, masks: tuple[str, ...]) -> ExpectedOutputs:
+    causal = (False,) if request.plan.unsafe else (False, True)
+    return block_outputs(request, masks, causal, with_file_weights=False)
+
+
+PY: Final = ExportFormat(
+    ".py",
+    py_content,
+    options=("is_fast",),
+    tests_itself=True,
+    loader="py",
+    expected=lambda request: _expected(request, MASKS),
+)
+for _name in ("module", "py"):
+    EXPORTS.register(_name)(PY)
+EXPORTS.register("timm")(
+    ExportFormat(
+        ".py",
+        timm_content,
+        options=("is_fast",),
+        packages=("timm",),
+        loader="timm",
+        expected=lambda request: _expected(request, ("attn_mask",)),
+    )
+)

@@ -1,0 +1,179 @@
+"""What to export: a mechanism at given sizes, its provenance, and its weights.
+
+Weights come from a training that a run recorded. Without one they are initial weights drawn from
+``SEED``, the same in every format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import torch
+
+from nas.common.errors import ExportError
+from nas.compiler import build_attention, make_plan, write
+from nas.compiler.inlining import file_source
+from nas.genome import Genome, layers_with_mechanism
+from nas.genome.mechanisms import mechanism
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from nas.compiler import Plan
+    from nas.tasks import ModelTask
+
+SEED: Final = 0
+MASKS: Final = ("attn_mask", "key_padding_mask")
+SOURCE_NAME: Final = "<the mechanism>"  # the file name in tracebacks through generated source
+State: TypeAlias = "Mapping[str, Tensor]"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a mechanism comes from, as the exported file states it.
+
+    Attributes:
+        source: the SOURCE string that named it.
+        run: the run's name, space, task and seed.
+        results: a line about its trainings, then one for each objective: value, standard error,
+            and whether the number is measured, estimated, counted or predicted.
+    """
+
+    source: str
+    run: str | None = None
+    results: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """One line for each fact, safe inside a docstring."""
+        run = [f"Run: {self.run}"] if self.run else []
+        lines = [f"Source: {self.source}", *run, *(f"  {result}" for result in self.results)]
+        return [_plain(line) for line in lines]
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """A mechanism with everything that a format needs to write it.
+
+    Attributes:
+        dim, heads: sizes of the block; Python files use them as defaults.
+        is_fast: write the form used for training instead of the readable one.
+        is_causal: hide later tokens, in formats that fix this.
+        masks: mask inputs of a graph beside its tokens, a subset of ``MASKS``.
+        layer: the layer whose weights are written, in formats that hold one block.
+        weights: trained weights of every attention layer by layer index; empty without a training.
+        task: the run's task, whose model sizes the ``hf`` format uses.
+
+    Raises:
+        ExportError: ``layer`` does not hold the mechanism, the mechanism cannot be causal, or the
+            weights do not fit it.
+    """
+
+    genome: Genome
+    dim: int
+    heads: int
+    provenance: Provenance
+    qkv_bias: bool = False
+    is_fast: bool = False
+    is_causal: bool = False
+    masks: tuple[str, ...] = ("key_padding_mask",)
+    layer: int = 0
+    weights: Mapping[int, State] = field(default_factory=dict)
+    task: ModelTask | None = None
+
+    def __post_init__(self) -> None:
+        if self.layer not in self.mechanism_layers:
+            raise ExportError(
+                f"layer {self.layer} does not hold the mechanism; expected one of "
+                f"{', '.join(map(str, self.mechanism_layers))}."
+            )
+        if self.is_causal and self.plan.unsafe:
+            steps = (s for s in self.plan.steps if s.primitive.name in self.plan.unsafe)
+            nodes = ", ".join(f"node {step.index} ({step.primitive.name})" for step in steps)
+            raise ExportError(
+                f"{nodes} sees later tokens, so the mechanism cannot be causal; expected "
+                "--no-causal."
+            )
+        for layer in range(self.depth) if self.weights else ():
+            self._check_weights(layer)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the mechanism."""
+        return make_plan(self.genome)
+
+    @property
+    def depth(self) -> int:
+        """Number of layers of a whole model."""
+        return self.task.depth if self.task else 2
+
+    @property
+    def mechanism_layers(self) -> tuple[int, ...]:
+        """Layers of a whole model that hold the mechanism; the others hold ``mha``."""
+        return layers_with_mechanism(self.genome.placement, self.depth)
+
+    def genome_of(self, layer: int) -> Genome:
+        """The genome in a layer of a whole model."""
+        return self.genome if layer in self.mechanism_layers else mechanism("mha").genome
+
+    def state(self, layer: int) -> State:
+        """The weights of a layer's attention block."""
+        return self.weights.get(layer) or self._initial_block(layer).state_dict()
+
+    def block(self, *, fuse: bool | Collection[str] = True) -> nn.Module:
+        """The readable class in float32 with the weights of ``layer``, in eval mode."""
+        block = self._initial_block(self.layer, fuse=fuse)
+        block.load_state_dict(dict(self.state(self.layer)))
+        return block.eval()
+
+    def reference(self, layer: int) -> nn.Module:
+        """The interpreter of a layer's genome in float64, with the weights of the layer."""
+        block = self._interpreter(layer)
+        block.load_state_dict(dict(self.state(layer)))
+        return block.double().eval()
+
+    def _interpreter(self, layer: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            return build_attention(
+                self.genome_of(layer), self.dim, self.heads, qkv_bias=self.qkv_bias, reference=True
+            )
+
+    def _initial_block(self, layer: int, *, fuse: bool | Collection[str] = True) -> nn.Module:
+        self._interpreter(layer)  # raises where the mechanism does not exist at these sizes
+        with torch.random.fork_rng(devices=[]):
+            scope: dict[str, Any] = {"__name__": "written"}
+            text = source_text(self, make_plan(self.genome_of(layer)), fuse)
+            exec(compile(text, SOURCE_NAME, "exec"), scope)  # noqa: S102 - generated by nas.compiler
+            torch.manual_seed(SEED + layer)
+            block: nn.Module = scope["Attention"]()
+        return block
+
+    def _check_weights(self, layer: int) -> None:
+        expected, found = self._interpreter(layer).state_dict(), self.weights.get(layer, {})
+        for name in sorted(expected.keys() | found.keys()):
+            shapes = [tuple(s[name].shape) if name in s else "none" for s in (found, expected)]
+            problem = ""
+            if shapes[0] != shapes[1]:
+                problem = f"shape {shapes[0]}; expected {shapes[1]}"
+            elif found[name].is_floating_point() != expected[name].is_floating_point():
+                problem = f"{found[name].dtype}; expected {expected[name].dtype}"
+            elif not bool(found[name].isfinite().all()):
+                problem = "NaN or infinity; expected finite numbers"
+            if problem:
+                raise ExportError(
+                    f"the trained weights do not fit the mechanism: layer {layer}, {name!r}: found "
+                    f"{problem}."
+                )
+
+
+def source_text(request: ExportRequest, plan: Plan, fuse: bool | Collection[str] = True) -> str:
+    """The readable class of a plan as a file; tracebacks refer to its lines."""
+    sizes = plan, request.dim, request.heads
+    return file_source(write(*sizes, qkv_bias=request.qkv_bias, is_fast=False, fuse=fuse).alone())
+
+
+def _plain(text: str) -> str:
+    """Text with ``?`` in place of characters that could end a docstring or a line."""
+    return "".join(c if c.isprintable() and c not in '\\"' else "?" for c in text)
