@@ -13,7 +13,7 @@ from nas.compiler.fast import FastSource
 from nas.compiler.formula import formula, formula_of
 from nas.compiler.inlining import file_source
 from nas.compiler.interpreter import ReferenceAttention, check_sizes
-from nas.compiler.lowering import RULES, chosen_rules, lower
+from nas.compiler.lowering import chosen_rules, lower, rules
 from nas.compiler.plain import PlainSource
 from nas.compiler.plan import Plan, make_plan
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nas.genome import Genome
 
 __all__ = [
-    "RULES",
     "Plan",
     "build_attention",
     "emit",
@@ -34,6 +33,7 @@ __all__ = [
     "formula_of",
     "make_plan",
     "plain_source",
+    "rules",
     "write",
 ]
 
@@ -58,7 +58,7 @@ def build_attention(
         qkv_bias: give W_Q, W_K and W_V a bias.
         reference: interpret the graph instead of running the generated source.
         fuse: let dot products, softmax and aggregation be one call: by all rules, by none, or by
-            those named (``nas.compiler.RULES``).
+            those named (``nas.compiler.rules()``).
 
     Warns:
         UserWarning: a part of it can never train.
@@ -121,8 +121,8 @@ def write(
     Args:
         qkv_bias: as for ``build_attention``; None makes it an argument of the class.
     """
-    rules = chosen_rules(fuse)
-    form = FastSource(plan, lower(plan, rules)) if is_fast else PlainSource(plan, rules)
+    chosen = chosen_rules(fuse)
+    form = FastSource(plan, lower(plan, chosen)) if is_fast else PlainSource(plan, chosen)
     return form.write(dim, heads, qkv_bias)
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from nas.compiler.features import features_of
+from nas.compiler.features import TextOperations, features_of
 from nas.compiler.kernels import fast_class, means, runtime, shaped, windows
 from nas.compiler.source import Source
 from nas.compiler.text import LINE, call_lines, indented
-from nas.genome.primitives import alibi, products
 from nas.genome.primitives.base import STREAM_OF_PORT
+from nas.genome.primitives.factors import Weights
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,7 +36,7 @@ class FastSource(Source):
     split = "split_heads({x}, {heads})"
     repeat = "repeat_heads({x}, {heads})"
     merge = "merge_heads({x})"
-    modules = (*Source.modules, runtime, means, shaped, windows, alibi, products)
+    modules = (*Source.modules, runtime, means, shaped, windows)
 
     def module(self, step: Step) -> tuple[type[nn.Module], str | None, Collection[str]]:
         """Of the fast class."""
@@ -99,9 +99,10 @@ class FastSource(Source):
         word = ["is_causal=is_causal"] if self.is_causal_by_word() else []
         if not call.scores:
             return self._mean(call, word)
-        score, index = features_of(self, call), call.sums[0].index
+        operations, index = TextOperations(self), call.sums[0].index
+        score = features_of(call, operations)
         values, lines = self._values(call)
-        key, mask, lines = score.key, "mask", [*score.lines, *lines]
+        key, mask, lines = score.key, "mask", [*operations.lines, *lines]
         if call.has_silent_key:
             names = [f"key_{index}", f"values_{index}", f"mask_{index}"]
             lines += call_lines(", ".join(names), "with_silent_key", [key, values, mask])
@@ -125,17 +126,15 @@ class FastSource(Source):
             lines.append(f"{name} = {self.repeated(name, step.operands[1], step)}")
         return lines
 
-    def _function(self, call: Lowered, score: Features) -> tuple[str, list[str]]:
+    def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
         """The function that a call is, and what it is told of the shape of the weights."""
-        name = call.normaliser.primitive.name
-        if name == "softmax_free":
+        if call.is_linear:
             return "linear_attention", []
-        shape = [f"cap={score.cap}"] if score.cap else []
+        shape = [f"cap={score.cap!r}"] if score.cap else []
         if score.slopes:
             shape += [f"slopes={score.slopes}", *(["start=start"] if self.keys else [])]
-        if name == "sigmoid":
-            has_bias = call.normaliser.params["length_bias"]
-            shape.append(f'weights="{"sigmoid_over_length" if has_bias else name}"')
+        if call.weights in (Weights.SIGMOID, Weights.SIGMOID_OVER_LENGTH):
+            shape.append(f'weights="{call.weights}"')
         return ("shaped_attention" if shape else "dot_product_attention"), shape
 
     def _results(self, call: Lowered, function: str, given: list[str]) -> list[str]:

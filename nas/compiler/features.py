@@ -1,180 +1,260 @@
-"""Write scores as products of features: what is multiplied in place of them.
+"""Scores as products of features: the queries and keys that are multiplied in place of scores.
 
-    query_0 = self.bilinear_0.map(q)
+    query_0 = self.bilinear_0.query_features(q)
     query_1 = by_head(query_0, self.temperature_1.factor)
 
-A score is written as scale * query·key^T + bias, where bias is a column of numbers of the keys; a
-cap bends it, and slopes take from it what the distance of query and key costs.
+A score is scale * query·key^T + bias, where bias is a column of numbers of the keys; a cap bends
+it, and slopes subtract from it in proportion to the distance of query and key. Source code and the
+running sums of a decoder are written by the same function, over texts or over tensors.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
+from nas.compiler.lowering import forms_of, is_shift
 from nas.compiler.text import call_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nas.compiler.lowering import Lowered
-    from nas.compiler.plan import Step
+    from nas.compiler.plan import Operand, Step
     from nas.compiler.source import Source
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
-class Features:
-    """The expressions that a score is made of, and the lines of its own that name some.
+class Features(Generic[V]):
+    """The parts of a score.
 
     Attributes:
-        slopes: what each head takes from its scores for a step of distance in the text.
-        cap: the bound that products, scale and bias are bent into.
+        slopes: how much each head subtracts for a step of distance between query and key.
+        cap: the bound of products, scale and bias.
     """
 
-    query: str
-    key: str
-    scale: str | None = None
-    bias: str | None = None
-    slopes: str | None = None
-    cap: str | None = None
-    lines: tuple[str, ...] = ()
-
-    @property
-    def scaled_query(self) -> str:
-        """The query with the scale in it."""
-        return f"{self.query} * {self.scale}" if self.scale else self.query
-
-    @property
-    def scaled_key(self) -> str:
-        """The key with the scale in it."""
-        return f"{self.key} * {self.scale}" if self.scale else self.key
+    query: V
+    key: V
+    scale: V | None = None
+    bias: V | None = None
+    slopes: V | None = None
+    cap: float | None = None
 
 
-def features_of(source: Source, call: Lowered) -> Features:
-    """The score that the call's normaliser reads."""
-    found: dict[object, Features] = {}
+class Operations(Protocol[V]):
+    """Operations on texts, or on tensors."""
+
+    def operand(self, step: Step, operand: Operand, is_grouped: bool) -> V:
+        """Tokens that a step reads, with as many heads as the step unless ``is_grouped``."""
+
+    def scale(self, step: Step) -> V:
+        """One over the square root of the width that scores are scaled by."""
+
+    def attribute(self, step: Step, name: str) -> V:
+        """An attribute of the step's module."""
+
+    def method(self, step: Step, name: str, value: V) -> V:
+        """A method of the step's module, called."""
+
+    def slopes(self, step: Step) -> V:
+        """The slopes that the step's primitive declares."""
+
+    def by_head(self, value: V, factor: V) -> V:
+        """Each head times its factor."""
+
+    def times(self, first: V, second: V) -> V:
+        """The product."""
+
+    def plus(self, first: V, second: V) -> V:
+        """The sum."""
+
+    def concatenated(self, first: V, second: V) -> V:
+        """The features of both, side by side."""
+
+    def named(self, kind: str, step: Step, value: V) -> V:
+        """The value as a variable of the step."""
+
+
+def features_of(call: Lowered, operations: Operations[V]) -> Features[V]:
+    """The score that a call's normaliser reads."""
+    forms = forms_of(call, {})
+    parts: dict[Any, Features[V]] = {}
     # Longer features, of several products, need as many heads of each.
-    is_one_product = sum(step.primitive.name in _PAIRS for step in call.scores) == 1
-    read = source.names if call.is_grouped and is_one_product else source.arguments
+    is_one_product = sum(step.primitive.factors is not None for step in call.scores) == 1
+    is_grouped = call.is_grouped and is_one_product
     for step in call.scores:
-        name = step.primitive.name
-        below = [found[operand.ref] for operand in step.operands if operand.ref in found]
-        if name == "key_bias":
-            shared, own = read(step)[1], source.arguments(step)[1]
-            found[step.index] = _key_bias(step, below[0], shared, own)
-        elif below:
-            found[step.index] = _CHANGES[name](source, step, *below)
+        below = [operand.ref for operand in step.operands if operand.is_paired]
+        if not below:
+            parts[step.index] = _product(step, operations, is_grouped)
+        elif len(below) == 1:
+            is_shifted = is_shift(step, forms[below[0]])
+            parts[step.index] = _changed(step, operations, parts[below[0]], is_shifted)
         else:
-            query, key = source.arguments(step)[0], read(step)[1]
-            found[step.index] = _PAIRS[name](source, step, query, key)
-    lines = [line for step in call.scores for line in found[step.index].lines]
-    return replace(found[call.scores[-1].index], lines=tuple(lines))
+            first, second = (forms[ref] for ref in below)
+            has_same = first.key == second.key, first.query == second.query
+            scores = parts[below[0]], parts[below[1]]
+            parts[step.index] = _sum(step, operations, *scores, *has_same)
+    return parts[call.scores[-1].index]
 
 
-def _dot_product(source: Source, step: Step, query: str, key: str) -> Features:
-    return Features(query, key, scale=source.scale(step))
+def _product(step: Step, operations: Operations[V], is_grouped: bool) -> Features[V]:
+    factors, named = step.primitive.factors, operations.named
+    assert factors is not None, "scores of tokens declare their factors"
+    query = operations.operand(step, step.operands[0], False)
+    tokens = operations.operand(step, step.operands[1], is_grouped)
+    key, bias = tokens, None
+    scale: V | None = operations.scale(step) if factors.is_scaled else None
+    if factors.query:
+        query = named("query", step, operations.method(step, factors.query, query))
+    if factors.key:
+        key = named("key", step, operations.method(step, factors.key, tokens))
+    if factors.bias:
+        if scale is not None:
+            query, scale = named("query", step, operations.times(query, scale)), None
+        bias = named("bias", step, operations.method(step, factors.bias, tokens))
+    return Features(query, key, scale, bias)
 
 
-def _bilinear(source: Source, step: Step, query: str, key: str) -> Features:
-    name = f"query_{step.index}"
-    return Features(name, key, lines=(f"{name} = self.{step.module}.map({query})",))
+def _changed(
+    step: Step, operations: Operations[V], score: Features[V], is_shifted: bool
+) -> Features[V]:
+    change, named = step.primitive.score_change, operations.named
+    assert change is not None, "changes of scores are declared"
+    if change.cap:
+        return replace(score, cap=cast("float", step.params[change.cap]))
+    if change.slopes:
+        added = _total(operations, operations.slopes(step), score.slopes)
+        return replace(score, slopes=named("slopes", step, added))
+    if change.factor:
+        factor = operations.attribute(step, change.factor)
+        whole = factor if score.scale is None else operations.times(factor, score.scale)
+        query = named("query", step, operations.by_head(score.query, whole))
+        bias, slopes = score.bias, score.slopes
+        if bias is not None:
+            bias = named("bias", step, operations.by_head(bias, factor))
+        if slopes is not None:
+            slopes = named("slopes", step, operations.times(slopes, factor))
+        return Features(query, score.key, None, bias, slopes)
+    if is_shifted and change.shifted:
+        query = operations.method(step, change.shifted, _scaled(operations, score, score.query))
+        return replace(score, query=named("query", step, query), scale=None)
+    assert change.bias, "a change without any attribute is a sum of two scores"
+    tokens = operations.operand(step, step.operands[1], False)
+    bias = _total(operations, operations.method(step, change.bias, tokens), score.bias)
+    return replace(score, bias=named("bias", step, bias))
 
 
-def _cosine(source: Source, step: Step, query: str, key: str) -> Features:
-    names = f"query_{step.index}", f"key_{step.index}"
-    lines = (
-        *call_lines(names[0], "by_head", [f"unit_length({query})", f"self.{step.module}.factor"]),
-        f"{names[1]} = unit_length({key})",
-    )
-    return Features(*names, lines=lines)
-
-
-def _distance(source: Source, step: Step, query: str, key: str) -> Features:
-    """(query·key - |key|² / 2) / sqrt(r): softmax does not see |query|²."""
-    names, scale = (f"query_{step.index}", f"bias_{step.index}"), source.scale(step)
-    lines = (
-        f"{names[0]} = {query} * {scale}",
-        f"{names[1]} = squared_length({key}) * (-0.5 * {scale})",
-    )
-    return Features(names[0], key, bias=names[1], lines=lines)
-
-
-def _key_bias(step: Step, score: Features, shared: str, own: str) -> Features:
-    """(query + u)·key where that is the score's key; else what each key adds."""
-    name = f"self.{step.module}"
-    if score.key == shared:
-        query = f"query_{step.index}"
-        lines = call_lines(query, f"{name}.shifted", [score.scaled_query])
-        return replace(score, query=query, scale=None, lines=tuple(lines))
-    bias = f"bias_{step.index}"
-    line = f"{bias} = {name}.of({own})" + (f" + {score.bias}" if score.bias else "")
-    return replace(score, bias=bias, lines=(line,))
-
-
-def _alibi(source: Source, step: Step, score: Features) -> Features:
-    name = f"slopes_{step.index}"
-    line = f"{name} = alibi_slopes({source.heads[step.heads]}, x)"
-    line += f" + {score.slopes}" if score.slopes else ""
-    return replace(score, slopes=name, lines=(line,))
-
-
-def _softcap(source: Source, step: Step, score: Features) -> Features:
-    return replace(score, cap=f"{step.params['cap']!r}", lines=())
-
-
-def _temperature(source: Source, step: Step, score: Features) -> Features:
-    factor = f"self.{step.module}.factor"
-    scaled = f"{factor} * {score.scale}" if score.scale else factor
-    query, bias, slopes = f"query_{step.index}", None, None
-    lines = call_lines(query, "by_head", [score.query, scaled])
-    if score.bias:
-        bias = f"bias_{step.index}"
-        lines += call_lines(bias, "by_head", [score.bias, factor])
-    if score.slopes:
-        slopes = f"slopes_{step.index}"
-        lines.append(f"{slopes} = {score.slopes} * {factor}")
-    return Features(query, score.key, bias=bias, slopes=slopes, lines=tuple(lines))
-
-
-def _sum(source: Source, step: Step, first: Features, second: Features) -> Features:
+def _sum(
+    step: Step,
+    operations: Operations[V],
+    first: Features[V],
+    second: Features[V],
+    has_same_key: bool,
+    has_same_query: bool,
+) -> Features[V]:
     """Products with one factor in common are the product of a sum, others of longer features."""
-    query, key = f"query_{step.index}", f"key_{step.index}"
-    queries, keys = (first.scaled_query, second.scaled_query), (first.key, second.key)
-    lines: list[str] = []
-    bias = _added("bias", step, first.bias, second.bias, lines)
-    slopes = _added("slopes", step, first.slopes, second.slopes, lines)
-    if first.key == second.key:
-        lines.append(f"{query} = {queries[0]} + {queries[1]}")
-        key = first.key
-    elif first.query == second.query:
-        lines.append(f"{key} = {first.scaled_key} + {second.scaled_key}")
-        query = first.query
-    else:
-        lines += call_lines(query, "torch.cat", [f"({', '.join(queries)})", "dim=-1"])
-        lines += call_lines(key, "torch.cat", [f"({', '.join(keys)})", "dim=-1"])
-    return Features(query, key, bias=bias, slopes=slopes, lines=tuple(lines))
+    bias, slopes = (
+        _sum_of("bias", step, operations, first.bias, second.bias),
+        _sum_of("slopes", step, operations, first.slopes, second.slopes),
+    )
+    if has_same_query and not has_same_key:
+        keys = (_scaled(operations, score, score.key) for score in (first, second))
+        key = operations.named("key", step, operations.plus(*keys))
+        return Features(first.query, key, None, bias, slopes)
+    queries = (_scaled(operations, score, score.query) for score in (first, second))
+    if has_same_key:
+        query = operations.named("query", step, operations.plus(*queries))
+        return Features(query, first.key, None, bias, slopes)
+    query = operations.named("query", step, operations.concatenated(*queries))
+    key = operations.named("key", step, operations.concatenated(first.key, second.key))
+    return Features(query, key, None, bias, slopes)
 
 
-def _added(
-    name: str, step: Step, first: str | None, second: str | None, lines: list[str]
-) -> str | None:
-    """The sum of what two scores may have each; where both do, a line names it."""
+def _scaled(operations: Operations[V], score: Features[V], value: V) -> V:
+    return value if score.scale is None else operations.times(value, score.scale)
+
+
+def _total(operations: Operations[V], first: V, second: V | None) -> V:
+    return first if second is None else operations.plus(first, second)
+
+
+def _sum_of(
+    kind: str, step: Step, operations: Operations[V], first: V | None, second: V | None
+) -> V | None:
+    """The sum of what two scores may have each; where both do, a variable holds it."""
     if first is None or second is None:
-        return first or second
-    lines.append(f"{name}_{step.index} = {first} + {second}")
-    return f"{name}_{step.index}"
+        return second if first is None else first
+    return operations.named(kind, step, operations.plus(first, second))
 
 
-# Scores by the primitive's name: of two streams, and of other scores.
-_PAIRS: Final[dict[str, Callable[..., Features]]] = {
-    "scaled_dot_product": _dot_product,
-    "bilinear": _bilinear,
-    "cosine": _cosine,
-    "distance": _distance,
-}
-_CHANGES: Final[dict[str, Callable[..., Features]]] = {
-    "temperature": _temperature,
-    "add": _sum,
-    "alibi": _alibi,
-    "softcap": _softcap,
-}
+class _Call(str):
+    """The text of a call, and its parts, for lines that are short."""
+
+    __slots__ = ("arguments", "function")
+    function: str
+    arguments: list[str]
+
+
+def _call(function: str, *arguments: str) -> str:
+    text = _Call(f"{function}({', '.join(arguments)})")
+    text.function, text.arguments = function, [*arguments]
+    return text
+
+
+class TextOperations:
+    """Operations as source; ``lines`` holds the statements."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.lines: list[str] = []
+
+    def operand(self, step: Step, operand: Operand, is_grouped: bool) -> str:
+        """The variable, with its heads repeated where the step has more."""
+        read = self.source.names if is_grouped else self.source.arguments
+        return read(step)[step.operands.index(operand)]
+
+    def scale(self, step: Step) -> str:
+        """A constant of the block."""
+        return self.source.scale(step)
+
+    def attribute(self, step: Step, name: str) -> str:
+        """Of the block's module."""
+        self.source.called.add(step.index)
+        return f"self.{step.module}.{name}"
+
+    def method(self, step: Step, name: str, value: str) -> str:
+        """Of the block's module."""
+        return _call(self.attribute(step, name), value)
+
+    def slopes(self, step: Step) -> str:
+        """A call of the declared function, which the source imports or copies."""
+        change = step.primitive.score_change
+        assert change is not None, "a step with slopes declares them"
+        assert change.slopes is not None, "a step with slopes declares them"
+        self.source.used.append(change.slopes)
+        return _call(change.slopes.__name__, self.source.heads[step.heads], "x")
+
+    def by_head(self, value: str, factor: str) -> str:
+        """A call of the helper."""
+        return _call("by_head", value, factor)
+
+    def times(self, first: str, second: str) -> str:
+        """An infix operation."""
+        return f"{first} * {second}"
+
+    def plus(self, first: str, second: str) -> str:
+        """An infix operation."""
+        return f"{first} + {second}"
+
+    def concatenated(self, first: str, second: str) -> str:
+        """A call of torch."""
+        return _call("torch.cat", f"({first}, {second})", "dim=-1")
+
+    def named(self, kind: str, step: Step, value: str) -> str:
+        """An assignment."""
+        name = f"{kind}_{step.index}"
+        if isinstance(value, _Call):
+            self.lines += call_lines(name, value.function, value.arguments)
+        else:
+            self.lines.append(f"{name} = {value}")
+        return name

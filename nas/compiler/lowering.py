@@ -1,25 +1,26 @@
-"""Which parts of a plan become one call: of attention, of a mean, of a linear sum.
+"""Lowering: which aggregations of a plan become one call, without a tensor of all weights.
 
-A score is *products of features* if scores_ij = f(q_i)·g(k_j) + b(k_j) + c(q_i): scaled dot
-products, bilinear scores, cosines, distances, and what factors, sums and biases of keys make of
-them. Softmax does not see c, so that the weights are never needed, and fused kernels, whose memory
-is linear in the length, apply. What a curve or a distance in the text adds after the products
-(softcap, ALiBi, sigmoid) is one call too, for which a device may have a kernel. Weights that are
-the scores, or that no score changes, need not exist at all. ``RULES`` names what is recognised;
-each can be switched off alone, and each gains 5 % of a training step or more at 65 tokens, or 20 %
-at 1,024. The interpreter knows none of this: every rule is compared with it.
+Primitives declare how their scores are products of features and which weights a normaliser makes
+(nas.genome.primitives.factors). Products under softmax run in fused kernels, whose memory is linear
+in the length; so do slopes and caps over the products, where a device has a kernel. Weights that
+are the scores themselves become sums over the keys (Katharopoulos et al. 2020), a mean needs no
+scores. The interpreter knows none of this: every rule is compared with it.
 
-What a call reads instead of the scores, nas.compiler.features writes.
+A rule is the name of a primitive, or one of ``SHARING``; each can be switched off alone, and each
+gains 5 % of a training step or more at 65 tokens, or 20 % at 1,024. nas.compiler.features writes
+what a call reads instead of the scores.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nas.common.config import near
 from nas.common.errors import ConfigError
+from nas.genome.primitives import get, names
+from nas.genome.primitives.factors import Weights
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -29,65 +30,34 @@ if TYPE_CHECKING:
 
     Readers = Mapping[Ref, list[Step]]
     # The calls that replace aggregations, by the index of the first.
-    Fused = Mapping[int, "Lowered"]
+    Calls = Mapping[int, "Lowered"]
 
-# By name of a rule, the score (or change of scores) that it reads as products of features.
-SCORES: Final = {
-    "dot_product": "scaled_dot_product",
-    "bilinear": "bilinear",
-    "cosine": "cosine",
-    "distance": "distance",
-    "temperature": "temperature",
-    "sum": "add",
-    "key_bias": "key_bias",
-    "alibi": "alibi",
-    "softcap": "softcap",
-}
-RULES: Final = (
-    *SCORES,
-    "softmax_one",  # a silent key in front of the others
-    "sigmoid",  # weights that do not see each other
-    "softmax_free",  # weights that are the scores: sums over the keys come first
-    "uniform",  # a mean needs no scores
-    "same_scores",  # what several softmaxes read is in the call of each
+SHARING: Final = (
+    "same_scores",  # scores that several softmaxes read are computed in the call of each
     "same_weights",  # several aggregations by the same weights are one of wider values
     "shared_weights",  # heads of values that share a head of weights are one of wider values
 )
-# By normaliser, the scores below it that are not products of features: only softmax forgets what a
-# distance adds to all scores of a query.
-_UNKNOWN: Final = {
-    "softmax": frozenset(),
-    "softmax_one": frozenset({"distance", "alibi", "softcap"}),
-    "sigmoid": frozenset({"distance"}),
-    "softmax_free": frozenset({"distance", "alibi", "softcap"}),
-}
-# The same below a change of scores: a curve comes after all products, a penalty after the curve.
-_UNKNOWN_BELOW: Final = {
-    "temperature": frozenset({"softcap"}),
-    "add": frozenset({"softcap"}),
-    "key_bias": frozenset({"softcap"}),
-    "alibi": frozenset(),
-    "softcap": frozenset({"distance", "alibi", "softcap"}),
-}
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """Aggregations that are one call, and what the call stands for.
+    """Aggregations that are one call.
 
     Attributes:
         sums: the aggregations, all by the weights of ``normaliser``.
-        scores: what makes its scores, the last of them what it reads; empty where it reads none.
+        scores: the steps that make its scores, the last of them what it reads; empty for a mean.
+        weights: which weights the normaliser makes.
     """
 
     sums: tuple[Step, ...]
     normaliser: Step
     scores: tuple[Step, ...]
+    weights: Weights
 
     @property
     def is_grouped(self) -> bool:
-        """Whether heads that share keys and values share their sums: others are given copies."""
-        return self.is_linear or not self.scores
+        """Whether heads that share keys and values share their sums, without copies."""
+        return self.weights.is_by_sums
 
     @property
     def is_folded(self) -> bool:
@@ -97,12 +67,12 @@ class Lowered:
     @property
     def has_silent_key(self) -> bool:
         """Whether weights may sum to less than one."""
-        return self.normaliser.primitive.name == "softmax_one"
+        return self.weights is Weights.SOFTMAX_ONE
 
     @property
     def is_linear(self) -> bool:
-        """Whether the scores themselves are the weights, so that sums may come first."""
-        return self.normaliser.primitive.name == "softmax_free"
+        """Whether the scores themselves are the weights."""
+        return self.weights is Weights.LINEAR
 
     @property
     def read(self) -> Iterator[Operand]:
@@ -111,56 +81,135 @@ class Lowered:
             yield from (operand for operand in step.operands if not operand.is_paired)
 
 
+class Form(NamedTuple):
+    """A score as a product: names of its features, their width, whether keys add a number."""
+
+    query: str
+    key: str
+    width: int
+    has_bias: bool
+
+
+def forms_of(call: Lowered, widths: Mapping[int, int]) -> dict[Ref, Form]:
+    """The products that the scores of a call are, by step.
+
+    Two scores with the same keys (or queries) are one product of a sum; others are one of longer
+    features.
+
+    Args:
+        widths: of the operands of each score, by step.
+    """
+    forms: dict[Ref, Form] = {}
+    for step in call.scores:
+        below = [forms[operand.ref] for operand in step.operands if operand.is_paired]
+        forms[step.index] = _form(step, below, widths.get(step.index, 0))
+    return forms
+
+
+def _form(step: Step, below: list[Form], width: int) -> Form:
+    query, key = f"query_{step.index}", f"key_{step.index}"
+    factors, change = step.primitive.factors, step.primitive.score_change
+    if factors is not None:
+        own_query, own_key = (operand.variable for operand in step.operands)
+        is_query = factors.query is factors.bias is None  # a bias is of queries that are scaled
+        return Form(
+            own_query if is_query else query,
+            own_key if factors.key is None else key,
+            factors.width(width, step.params),
+            factors.bias is not None,
+        )
+    assert change is not None, f"{step.primitive.name} declares no product"
+    first = below[0]
+    if len(below) == 2:
+        second = below[1]
+        has_bias = first.has_bias or second.has_bias
+        if first.key == second.key:
+            return Form(query, first.key, first.width, has_bias)
+        if first.query == second.query:
+            return Form(first.query, key, first.width, has_bias)
+        return Form(query, key, first.width + second.width, has_bias)
+    if change.factor:
+        return first._replace(query=query)
+    if change.bias:
+        is_shifted = is_shift(step, first)
+        return first._replace(query=query) if is_shifted else first._replace(has_bias=True)
+    return first
+
+
+def is_shift(step: Step, below: Form) -> bool:
+    """Whether a bias is of the keys that are multiplied, so that it can shift the queries."""
+    change = step.primitive.score_change
+    keys = (operand.variable for operand in step.operands if not operand.is_paired)
+    return change is not None and change.shifted is not None and below.key in keys
+
+
+def rules() -> tuple[str, ...]:
+    """The names of all rules; softmax is none, since all others but a few build on it."""
+    declared = []
+    for name in names():
+        primitive = get(name)
+        weights = primitive.weights(primitive.defaults())
+        if primitive.factors or primitive.score_change or weights not in (None, Weights.SOFTMAX):
+            declared.append(name)
+    return (*declared, *SHARING)
+
+
 def chosen_rules(fuse: bool | Collection[str]) -> frozenset[str]:
     """The rules that a switch means: all, none, or those named.
 
     Raises:
         ConfigError: no rule has that name.
     """
+    known = rules()
     if isinstance(fuse, bool):
-        return frozenset(RULES if fuse else ())
-    names = (fuse,) if isinstance(fuse, str) else fuse
-    for name in names:
-        if name not in RULES:
+        return frozenset(known if fuse else ())
+    chosen = (fuse,) if isinstance(fuse, str) else fuse
+    for name in chosen:
+        if name not in known:
             raise ConfigError(
                 f"fuse: found {name!r}; expected True, False or a collection of "
-                f"{', '.join(RULES)}{near(name, RULES)}."
+                f"{', '.join(known)}{near(name, known)}."
             )
-    return frozenset(names)
+    return frozenset(chosen)
 
 
-def lower(plan: Plan, rules: Collection[str]) -> dict[int, Lowered]:
-    """The calls that a plan's aggregations become, by the index of their first aggregation."""
+def lower(plan: Plan, chosen: Collection[str] | None = None) -> dict[int, Lowered]:
+    """The calls that a plan's aggregations become, by the index of their first aggregation.
+
+    Args:
+        chosen: names of rules; None for all.
+    """
+    chosen = {*(step.primitive.name for step in plan.steps), *SHARING} if chosen is None else chosen
     readers: defaultdict[Ref, list[Step]] = defaultdict(list)
     for step in plan.steps:
         for operand in step.operands:
             readers[operand.ref].append(step)
-    found: dict[int, Lowered] = {}
+    calls: dict[int, Lowered] = {}
     for step in plan.steps:
-        for call in _calls(plan, step, readers, rules):
-            found[call.sums[0].index] = call
-    # Scores that somebody reads as they are exist anyway: nothing is won by a call without them.
-    while late := [i for i, call in found.items() if _is_read(call, live(plan, found))]:
+        for call in _calls(plan, step, readers, chosen):
+            calls[call.sums[0].index] = call
+    # Scores that another step reads are computed anyway: a call without them saves nothing.
+    while late := [i for i, call in calls.items() if _is_read(call, live(plan, calls))]:
         for index in late:
-            del found[index]
-    return found
+            del calls[index]
+    return calls
 
 
-def live(plan: Plan, fused: Fused) -> set[Ref]:
+def live(plan: Plan, calls: Calls) -> set[Ref]:
     """The streams and steps that are read when calls replace aggregations."""
-    calls = {step.index: call for call in fused.values() for step in call.sums}
-    found: set[Ref] = {plan.steps[-1].index}
+    of_step = {step.index: call for call in calls.values() for step in call.sums}
+    live: set[Ref] = {plan.steps[-1].index}
     for step in reversed(plan.steps):
-        if step.index in found:
-            read = calls[step.index].read if step.index in calls else step.operands
-            found.update(operand.ref for operand in read)
-    return found
+        if step.index in live:
+            read = of_step[step.index].read if step.index in of_step else step.operands
+            live.update(operand.ref for operand in read)
+    return live
 
 
-def uncalled(plan: Plan, fused: Fused) -> set[int]:
-    """The steps that are not called: those that nobody reads, and all sums of a call but one."""
-    needed = live(plan, fused)
-    later = {step.index for call in fused.values() for step in call.sums[1:]}
+def uncalled(plan: Plan, calls: Calls) -> set[int]:
+    """The steps that are not called: those that nothing reads, and all sums of a call but one."""
+    needed = live(plan, calls)
+    later = {step.index for call in calls.values() for step in call.sums[1:]}
     return later | {step.index for step in plan.steps if step.index not in needed}
 
 
@@ -169,58 +218,72 @@ def _is_read(call: Lowered, needed: set[Ref]) -> bool:
 
 
 def _calls(
-    plan: Plan, normaliser: Step, readers: Readers, rules: Collection[str]
+    plan: Plan, normaliser: Step, readers: Readers, chosen: Collection[str]
 ) -> Iterator[Lowered]:
-    """What the aggregations that read a normaliser's weights become."""
-    name = normaliser.primitive.name
-    own = readers[normaliser.index]
-    if any(step.primitive.name != "weighted_sum" for step in own):
+    """The calls of the aggregations that read a normaliser's weights."""
+    weights = normaliser.primitive.weights(normaliser.params)
+    sums = tuple(readers[normaliser.index])
+    is_chosen = weights is Weights.SOFTMAX or normaliser.primitive.name in chosen
+    if weights is None or not is_chosen or not all(s.primitive.sums_values for s in sums):
         return
-    if name == "uniform" and "uniform" in rules:
-        for step in own:
-            yield Lowered((step,), normaliser, ())
-    if name not in _UNKNOWN or (name != "softmax" and name not in rules):
+    if weights is Weights.MEAN:
+        for step in sums:
+            yield Lowered((step,), normaliser, (), weights)
         return
-    sums = _sums(normaliser, tuple(own), rules)
-    known = frozenset(SCORES[rule] for rule in rules if rule in SCORES) - _UNKNOWN[name]
-    scores = _scores(plan, normaliser.operands[0].ref, normaliser, readers, rules, known)
-    if sums and scores:
-        once = tuple({step.index: step for step in scores}.values())
-        yield Lowered(sums, normaliser, once)
+    scores = _scores(plan, normaliser.operands[0].ref, normaliser, readers, chosen)
+    if scores and _are_one_call(normaliser, sums, chosen):
+        steps, shape = scores
+        takes = shape.has_query_term <= weights.ignores_shifts
+        if takes and (shape.has_slopes or shape.has_cap) <= weights.takes_shapes:
+            once = tuple({step.index: step for step in steps}.values())
+            yield Lowered(sums, normaliser, once, weights)
 
 
-def _sums(normaliser: Step, sums: tuple[Step, ...], rules: Collection[str]) -> tuple[Step, ...]:
-    """The aggregations that are one call; none if they cannot be."""
-    if normaliser.is_filtered:
-        return ()
+def _are_one_call(normaliser: Step, sums: tuple[Step, ...], chosen: Collection[str]) -> bool:
+    """Whether the aggregations by the same weights can be one."""
+    if normaliser.is_filtered or not sums:
+        return False
     if any(step.operands[0].is_repeated for step in sums):
-        return sums if len(sums) == 1 and "shared_weights" in rules else ()
+        return len(sums) == 1 and "shared_weights" in chosen
     # Values that are made of an earlier sum's result come too late to be summed with it.
     are_ready = all(step.stage == sums[0].stage for step in sums)
-    return sums if len(sums) == 1 or ("same_weights" in rules and are_ready) else ()
+    return len(sums) == 1 or ("same_weights" in chosen and are_ready)
+
+
+class _Shape(NamedTuple):
+    """What a score has beside products and biases of keys."""
+
+    has_query_term: bool = False
+    has_slopes: bool = False
+    has_cap: bool = False
 
 
 def _scores(
-    plan: Plan,
-    ref: Ref,
-    reader: Step,
-    readers: Readers,
-    rules: Collection[str],
-    known: frozenset[str],
-) -> tuple[Step, ...] | None:
-    """What a score is made of, if all of it is products of features, and curves over them."""
+    plan: Plan, ref: Ref, reader: Step, readers: Readers, chosen: Collection[str]
+) -> tuple[tuple[Step, ...], _Shape] | None:
+    """The steps of a score, if all of it is products of features and shapes over them."""
     assert isinstance(ref, int), "scores are never streams"
     step = plan.steps[ref]
-    name = step.primitive.name
-    is_free = len(readers[ref]) == 1 or "same_scores" in rules
-    # A sum of scores of one and of many heads is quicker as it is: 1.5 times at 65 tokens.
-    if name not in known or not is_free or step.heads != reader.heads:
+    factors, change = step.primitive.factors, step.primitive.score_change
+    is_free = len(readers[ref]) == 1 or "same_scores" in chosen
+    # A sum of scores of one and of many heads is faster as it is: 1.5 times at 65 tokens.
+    if step.primitive.name not in chosen or not is_free or step.heads != reader.heads:
+        return None
+    if factors is not None:
+        return (step,), _Shape(has_query_term=factors.has_query_term)
+    if change is None:
         return None
     parts: tuple[Step, ...] = ()
+    shape = _Shape()
     for operand in (o for o in step.operands if o.is_paired):
-        least = known - _UNKNOWN_BELOW[name]
-        below = _scores(plan, operand.ref, reader, readers, rules, least)
+        below = _scores(plan, operand.ref, reader, readers, chosen)
         if below is None:
             return None
-        parts += below
-    return (*parts, step)
+        parts += below[0]
+        shape = _Shape(*(one or other for one, other in zip(shape, below[1], strict=True)))
+    if change.cap:
+        return None if any(shape) else ((*parts, step), _Shape(has_cap=True))
+    if change.slopes:
+        return (*parts, step), shape._replace(has_slopes=True)
+    # A cap comes after all products, slopes after the cap.
+    return None if shape.has_cap else ((*parts, step), shape)

@@ -16,6 +16,7 @@ from nas.compiler.lowering import lower
 from nas.compiler.source import Source
 from nas.compiler.specialising import specialised, written_out
 from nas.compiler.text import call_lines, size_texts
+from nas.genome.primitives.factors import Factors, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Plan, Step
 
-# The rules of lowering whose calls torch has a function for, or one of helpers.py.
-RULES: Final = ("dot_product", "uniform", "softmax_free")
 _PAST: Final = "torch.ones(n, n, dtype=torch.bool, device=x.device).tril()"
 
 
@@ -42,8 +41,9 @@ class PlainSource(Source):
     merge = "{x}.transpose(1, 2).flatten(2)"
     modules = (*Source.modules, helpers)
 
-    def __init__(self, plan: Plan, rules: Collection[str] = RULES) -> None:
-        super().__init__(plan, lower(plan, [rule for rule in RULES if rule in rules]))
+    def __init__(self, plan: Plan, rules: Collection[str]) -> None:
+        known = {step.primitive.name for step in plan.steps if _has_function(step)}
+        super().__init__(plan, lower(plan, known.intersection(rules)))
 
     def step(self, step: Step) -> list[str]:
         """An expression where that is short, else the call of a module."""
@@ -111,13 +111,13 @@ class PlainSource(Source):
 
     def call(self, call: Lowered) -> list[str]:
         """Aggregations that torch, or a helper, has a function for."""
-        step, name = call.sums[0], call.normaliser.primitive.name
+        step = call.sums[0]
         values = self.arguments(step)[1]
-        if name == "uniform":
+        if not call.scores:
             return [f"{step.variable} = visible_mean({values}, mask)"]
         (score,) = call.scores
         given = [*self.arguments(score), values, "mask"]
-        if name == "softmax_free":
+        if call.is_linear:
             return call_lines(step.variable, "linear_attention", [*given, self.scale(score)])
         is_shared = [o.is_repeated for o in (*score.operands, step.operands[1])]
         is_grouped = is_shared == [False, True, True]  # torch repeats keys and values itself
@@ -135,3 +135,10 @@ class PlainSource(Source):
         if any(twin.params != step.params for twin in twins):
             return super().module(step)
         return step.primitive.module, *specialised(step.primitive.module, step.params)
+
+
+def _has_function(step: Step) -> bool:
+    """Whether calls with it have a function in torch or in helpers.py."""
+    primitive = step.primitive
+    is_plain = primitive.factors is not None and primitive.factors == Factors(is_scaled=True)
+    return is_plain or primitive.weights(step.params) in (Weights.LINEAR, Weights.MEAN)

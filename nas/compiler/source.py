@@ -86,6 +86,7 @@ class Source(ABC):
         self.constants: dict[str, str] = {}
         self.methods: list[str] = []
         self.used: list[Any] = []
+        self.called: set[int] = set()  # steps of whose modules a call uses methods or attributes
         # Inside a method for some queries, what it calls the tokens that it reads as keys.
         self.keys: list[str] | None = None
 
@@ -96,9 +97,8 @@ class Source(ABC):
             qkv_bias: whether W_Q, W_K and W_V have a bias; None makes it an argument of the class.
         """
         forward = self._forward()
-        built = [
-            s for s in self.plan.steps if s.index not in self.replaced or s.primitive.is_parametric
-        ]
+        unused = self.replaced - self.called
+        built = [s for s in self.plan.steps if s.index not in unused or s.primitive.is_parametric]
         constructor = self._constructor(built, "qkv_bias" if qkv_bias is None else str(qkv_bias))
         more = ", qkv_bias: bool = False" if qkv_bias is None else ""
         lines = [

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from nas.compiler.lowering import RULES, live, lower, uncalled
+from nas.compiler.lowering import forms_of, is_shift, live, lower, uncalled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from nas.compiler import Plan
     from nas.compiler.lowering import Lowered
@@ -36,7 +36,7 @@ class Computed(NamedTuple):
 
 def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Computed:
     """The multiply-adds of a compiled block at batch 1, by its calls."""
-    fused = lower(plan, RULES)
+    fused = lower(plan)
     hidden = uncalled(plan, fused)
     own, total = _projections(plan, sizes, live(plan, fused)), 0
     for step in plan.steps:
@@ -135,9 +135,7 @@ class Call:
         self, plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool = False
     ) -> None:
         self.plan, self.call, self.sizes, self.is_causal = plan, call, sizes, is_causal
-        self.products: dict[Ref, _Product] = {}
-        for step in call.scores:
-            self.products[step.index] = _product(step, self.products, self._width(step))
+        self._forms = forms_of(call, {step.index: self._width(step) for step in call.scores})
 
     def token_macs(self) -> int:
         """Of the maps of single queries or keys that make its features."""
@@ -180,14 +178,13 @@ class Call:
         """The width of the features that it multiplies; 1 where it reads no scores."""
         if not self.call.scores:
             return 1
-        last = self.products[self.call.scores[-1].index]
+        last = self._forms[self.call.scores[-1].index]
         return last.width + (self.call.is_linear and last.has_bias)
 
     def _is_called(self, step: Step) -> bool:
         """A bias of the keys that are multiplied anyway shifts the queries instead."""
-        if step.primitive.name != "key_bias":
-            return True
-        return self.products[step.operands[0].ref].key != step.operands[1].variable
+        below = [self._forms[operand.ref] for operand in step.operands if operand.is_paired]
+        return not (below and is_shift(step, below[0]))
 
     def _grouped_values(self) -> int:
         """Values of a token, with as many heads as keys and values have where they are shared."""
@@ -214,35 +211,3 @@ class Call:
 
     def _values(self, step: Step) -> int:
         return self._count(step) * self._width(step)
-
-
-class _Product(NamedTuple):
-    """A score as a product: what is multiplied, named, how wide, and whether keys add a number."""
-
-    query: str
-    key: str
-    width: int
-    has_bias: bool
-
-
-def _product(step: Step, known: Mapping[Ref, _Product], width: int) -> _Product:
-    """What a score multiplies, as nas.compiler.features writes it."""
-    name, below = step.primitive.name, [known[o.ref] for o in step.operands if o.ref in known]
-    query, key = f"query_{step.index}", f"key_{step.index}"
-    if name == "add":
-        first, second = below
-        has_bias = first.has_bias or second.has_bias
-        if first.key == second.key:
-            return _Product(query, first.key, first.width, has_bias)
-        if first.query == second.query:
-            return _Product(first.query, key, first.width, has_bias)
-        return _Product(query, key, first.width + second.width, has_bias)
-    if name == "key_bias":
-        score = below[0]
-        if score.key == step.operands[1].variable:
-            return score._replace(query=query)
-        return score._replace(has_bias=True)
-    if below:
-        return below[0]._replace(query=query) if name == "temperature" else below[0]
-    own = step.operands[1].variable
-    return _Product(query, key if name == "cosine" else own, width, name == "distance")

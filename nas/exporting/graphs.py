@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from nas.common.errors import ExportError
-from nas.compiler.lowering import RULES
+from nas.compiler.lowering import rules
 from nas.exporting.checking import ExpectedOutputs, block_inputs, block_outputs
 from nas.exporting.formats import EXPORTS, ExportFormat
 from nas.exporting.request import MASKS, SOURCE_NAME, ExportRequest, source_text
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 OPSET: Final = 20  # opset 23's Attention is too recent in onnxruntime
 _SIZES: Final = (2, 7)  # batch and tokens of tracing; torch specialises on 0 and 1
-_FUSED: Final = "dot_product"  # the rule that emits torch's fused attention
+_FUSED: Final = "scaled_dot_product"  # the rule that emits torch's fused attention
 
 
 class _Graph(nn.Module):
@@ -93,7 +93,7 @@ def onnx(request: ExportRequest) -> bytes:
     Raises:
         ExportError: the mechanism cannot be traced, or ONNX has no operation for a part of it.
     """
-    fuse = [rule for rule in RULES if rule != _FUSED]
+    fuse = [rule for rule in rules() if rule != _FUSED]
     program = traced(request, fuse=fuse)
     try:
         with _without_warnings():

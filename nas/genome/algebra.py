@@ -17,11 +17,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nas.genome import PLACEMENTS, Genome, Node, Visibility, layers_with_mechanism
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind
+from nas.genome.primitives.factors import Sign
 from nas.genome.types import infer
 
 if TYPE_CHECKING:
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 
     # Of a live node what may stand in its genome's place, the best first.
     Rule = Callable[[Genome, int, Typing, ModelSizes | None], Iterator[Genome]]
-
-# Weights that are never below zero, and whose gradient is zero wherever they are.
-_WEIGHTS = frozenset({"softmax", "softmax_one", "sparsemax", "entmax15", "sigmoid"}) | {
-    "topk_softmax",
-    "relu_squared",
-    "uniform",
-}
-# Scores that stay at or below zero through these.
-_SIGN_KEEPING = frozenset({"topk_filter", "softcap", "alibi"})
 
 
 def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
@@ -171,70 +163,45 @@ def _drop_relu(
 ) -> Iterator[Genome]:
     """A rectifier of what is never below zero."""
     node = genome.nodes[index]
-    if node.op == "relu" and _is_positive(genome, node.inputs[0]):
+    if node.op == "relu" and _sign(genome, node.inputs[0]).is_non_negative:
         yield from _without(genome, index, node.inputs[0])
 
 
-class _Signs(NamedTuple):
-    """What is provable of each node's result, whatever the parameters.
-
-    Attributes:
-        positive: never below zero, and hands down no gradient where it is zero. Then a rectifier of
-            it, whose gradient at zero is zero, changes neither values nor gradients.
-        negative: scores that are never above zero.
-        zero: weights, or tokens that they sum, that are zero.
-    """
-
-    positive: list[bool]
-    negative: list[bool]
-    zero: list[bool]
-
-
 @lru_cache(maxsize=16)
-def _signs(nodes: tuple[Node, ...]) -> _Signs:
-    """One pass over the nodes: a graph of n nodes may hold 2^n paths."""
-    found = _Signs([], [], [])
+def _signs(nodes: tuple[Node, ...]) -> tuple[Sign, ...]:
+    """Provable signs of each node's result, as primitives declare them.
+
+    One pass over the nodes, since a graph of n nodes may hold 2^n paths.
+    """
+    signs: list[Sign] = []
     for node in nodes:
-        positive, negative, zero = (
-            [isinstance(ref, int) and known[ref] for ref in node.inputs] for known in found
-        )
-        op = node.op
-        is_square = op == "multiply" and len({*node.inputs}) == 1
-        is_joined = op in ("add", "multiply", "weighted_sum") and all(positive)
-        is_gated = op in ("gated_value", "output_gate") and positive[0]
-        found.positive.append(op == "relu" or op in _WEIGHTS or is_square or is_joined or is_gated)
-        keeps_sign = op in _SIGN_KEEPING or op == "add"
-        found.negative.append(op == "distance" or (keeps_sign and all(negative)))
-        found.zero.append(
-            (op == "relu_squared" and negative[0])
-            or (op == "add" and all(zero))
-            or (op in ("multiply", "weighted_sum") and any(zero))
-        )
-    return found
+        operands = [signs[ref] if isinstance(ref, int) else Sign() for ref in node.inputs]
+        signs.append(get(node.op).sign(operands, len(node.inputs) > len({*node.inputs})))
+    return tuple(signs)
 
 
-def _is_positive(genome: Genome, ref: Ref) -> bool:
-    return isinstance(ref, int) and _signs(genome.nodes).positive[ref]
+def _sign(genome: Genome, ref: Ref) -> Sign:
+    return _signs(genome.nodes)[ref] if isinstance(ref, int) else Sign()
 
 
 def _fold_zeros(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Squared rectifiers of scores that are never above zero: weights of zero.
+    """Weights that are zero for the sign of their scores, as squared rectifiers of distances are.
 
     A sum with them is the other summand; what else they are made of does not matter, so that all
     mechanisms whose weights are zero have one form: of a distance within one stream.
     """
     node = genome.nodes[index]
-    if node.op == "relu_squared" and _is_negative(genome, node.inputs[0]):
+    if _normalises_to_zero(genome, index, typing):
         yield from _plain_zero(genome, index)
     elif node.op == "add" and typing.of(index).kind is not Kind.SCORES:
         for zero, other in (node.inputs, node.inputs[::-1]):
-            if _is_zero(genome, zero) and typing.of(other) == typing.of(index):
+            if _sign(genome, zero).is_zero and typing.of(other) == typing.of(index):
                 yield from _without(genome, index, other)
     elif node.op == "multiply":
         for ref in node.inputs:
-            if _is_zero(genome, ref) and typing.of(ref) == typing.of(index):
+            if _sign(genome, ref).is_zero and typing.of(ref) == typing.of(index):
                 yield from _without(genome, index, ref)
 
 
@@ -245,36 +212,33 @@ def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
     """
     below = genome.nodes[index].inputs[0]
     assert isinstance(below, int), "scores are never streams"
-    readers = (genome.nodes[i] for i in genome.live())
-    if any(node.op != "relu_squared" for node in readers if below in node.inputs):
-        return
+    readers = [i for i in genome.live() if below in genome.nodes[i].inputs]
     for stream in ("v", "k", "q"):
         plain = Node("distance", (stream, stream))
         if genome.nodes[below] == plain:
             return
         found = genome.with_node(below, plain)
         others = (found.nodes[i] for i in found.live() if i != below)
-        if any(stream in other.inputs for other in others):
+        is_zero = all(_sign(found, reader).is_zero for reader in readers)
+        if is_zero and any(stream in other.inputs for other in others):
             yield found
 
 
 def is_constant(genome: Genome) -> bool:
     """Whether the output of a genome that type-checks is provably the same for all tokens."""
     fixed: list[bool] = []
-    zero = _signs(genome.nodes).zero
+    signs = _signs(genome.nodes)
     for index, node in enumerate(genome.nodes):
         reads_fixed = all(isinstance(ref, int) and fixed[ref] for ref in node.inputs)
         reads_tokens = "x" in get(node.op).extras or not node.inputs
-        fixed.append(zero[index] or (reads_fixed and not reads_tokens))
+        fixed.append(signs[index].is_zero or (reads_fixed and not reads_tokens))
     return fixed[-1]
 
 
-def _is_zero(genome: Genome, ref: Ref) -> bool:
-    return isinstance(ref, int) and _signs(genome.nodes).zero[ref]
-
-
-def _is_negative(genome: Genome, ref: Ref) -> bool:
-    return isinstance(ref, int) and _signs(genome.nodes).negative[ref]
+def _normalises_to_zero(genome: Genome, index: int, typing: Typing) -> bool:
+    ports, output = typing.signatures[index].inputs, typing.of(index).kind
+    reads_scores = [port.kind for port in ports] == [Kind.SCORES]
+    return reads_scores and output is Kind.WEIGHTS and _sign(genome, index).is_zero
 
 
 RULES: tuple[Rule, ...] = (

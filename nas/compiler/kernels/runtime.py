@@ -52,12 +52,6 @@ def by_head(x: Tokens, factor: Float[Tensor, "h"]) -> Tokens:
     return x * factor.to(x.dtype).view(-1, 1, 1)
 
 
-def squared_length(x: Tokens) -> Float[Tensor, "b h n 1"]:
-    """The tokens' squared lengths, in float32 at least."""
-    exact = x.to(torch.promote_types(x.dtype, torch.float32))
-    return exact.square().sum(dim=-1, keepdim=True)
-
-
 def with_silent_key(
     key: Key,
     values: Values,

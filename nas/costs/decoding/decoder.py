@@ -151,7 +151,7 @@ class Decoder:
         call, values = self.memory.sums[step.index], now[step.operands[1].ref]
         key = query = torch.ones_like(values[:, :1, :, :1])
         if call.call.scores:
-            query, key = features(call, self.modules, read)
+            query, key = features(call.call, self.block, self.modules, read)
         name = f"sums of {step.variable}"
         out, self.cache[name] = continued(query, key, values, self.cache.get(name), start)
         heads = step.type.head_count(self.block.heads)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.common.errors import GenomeError
-from nas.compiler.lowering import RULES, live, lower
+from nas.compiler.lowering import live, lower
 from nas.costs.macs import Call, numbers
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
     from which keys and values would have to be computed again.
     """
     inputs = {step.index: reach for step in plan.steps if (reach := _reach(step)) is not None}
-    calls = lower(plan, RULES)
+    calls = lower(plan)
     summed = {i: c for i, c in calls.items() if Call(plan, c, sizes).has_sums}
     ways = []
     for fused in (summed, {}) if summed else ({},):
@@ -102,8 +102,10 @@ def is_past(operand: Operand) -> bool:
 
 def shares_heads(step: Step) -> bool:
     """Whether a product of rows reads keys or values that several heads share, without copies."""
-    is_product = step.primitive.name in ("scaled_dot_product", "weighted_sum")
-    return is_product and [o.is_repeated for o in step.operands] == [False, True]
+    return step.primitive.is_plain_product and [o.is_repeated for o in step.operands] == [
+        False,
+        True,
+    ]
 
 
 def check_decodable(plan: Plan) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.compiler.lowering import RULES, live, lower
+from nas.compiler.lowering import live, lower
 from nas.costs.macs import computed_pairs, is_by_sums
 from nas.genome.primitives import Role
 
@@ -30,15 +30,13 @@ if TYPE_CHECKING:
 Amount = tuple[str, float]
 
 MILLION: Final = 1e6
-# Scores that are products of tokens as they are, without work of their own beside it.
-_PRODUCTS: Final = ("scaled_dot_product", "weighted_sum")
 
 
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """The work of one attention layer, forward and backward, by kind."""
     # A window's mask is written once a layer, for all sequences.
     found = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
-    calls = lower(plan, RULES)
+    calls = lower(plan)
     read = live(plan, calls)
     member = {
         step.index: call
@@ -89,7 +87,7 @@ def _step(plan: Plan, step: Step, size: Sizes, way: str) -> Iterator[Amount]:
     elif not step.is_paired:
         yield name, tokens
         yield f"{name}.macs", macs
-    elif name in _PRODUCTS:
+    elif step.primitive.is_plain_product:
         yield f"{name}{way}", pairs
         yield f"product{way}.macs", pairs * size.width
     else:

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.factors import non_negative
 from nas.genome.primitives.shapes import Tokens
 
 
@@ -50,6 +51,7 @@ class Silu(nn.Module):
     role=Role.TRANSFORM,
     notation="ReLU({tokens})",
     source="Nair and Hinton 2010",
+    sign=non_negative,
 )
 class Relu(nn.Module):
     """Rectified linear unit.

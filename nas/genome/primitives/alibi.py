@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.factors import ScoreChange, non_positive_like_first
 from nas.genome.primitives.shapes import Scores
 
 
@@ -40,6 +41,8 @@ def alibi_slopes(heads: int, like: Tensor) -> Float[Tensor, "h"]:
     role=Role.ADJUST,
     notation="({scores} - m|i-j|)",
     source="Press et al. 2022 (ALiBi), section 3; both directions: its authors' code, symmetric",
+    score_change=ScoreChange(slopes=alibi_slopes),
+    sign=non_positive_like_first,
 )
 class Alibi(nn.Module):
     """Adds a penalty that grows with the distance of query and key, at a rate of each head.

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.factors import ScoreChange, sign_of_product, sign_of_sum
 
 
 @primitive(
@@ -17,6 +18,8 @@ from nas.genome.primitives.base import Role, primitive
     notation="({first} + {second})",
     source="Evolving Attention, section 2.1",
     commutes=True,
+    score_change=ScoreChange(),
+    sign=sign_of_sum,
 )
 class Add(nn.Module):
     """The sum of two tensors of one kind; a key that either score excludes is excluded.
@@ -38,6 +41,7 @@ class Add(nn.Module):
     notation="({first} ⊙ {second})",
     source="Evolving Attention, section 2.1",
     commutes=True,
+    sign=sign_of_product,
 )
 class Multiply(nn.Module):
     """The elementwise product of two tensors of one kind.

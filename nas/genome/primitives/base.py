@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nas.common.errors import GenomeError
 from nas.common.registry import Registry
 from nas.genome.primitives.domains import Domain
+from nas.genome.primitives.factors import Factors, ScoreChange, SignRule, Weights, unknown_sign
 
 if TYPE_CHECKING:
     from torch import nn
@@ -143,6 +144,12 @@ class Primitive:
             such a port is fed with only the shape matters.
         derived: parameters that a genome's normal form sets, which no space has to list.
         least_heads: the label of the heads that the result has at least.
+        factors: how scores of queries and keys are products of features; None where they are not.
+        score_change: how scores that are changed stay products; None where they do not.
+        weights: which of the known weights a normaliser's are, given the parameters; None for
+            others.
+        sums_values: whether the result is the weights times the values.
+        sign: what is provable of the result's sign, from the operands' signs.
     """
 
     name: str
@@ -162,6 +169,11 @@ class Primitive:
     unread: Callable[[Params], tuple[str, ...]] = lambda params: ()
     derived: tuple[str, ...] = ()
     least_heads: Callable[[Params], str] = lambda params: "one"
+    factors: Factors | None = None
+    score_change: ScoreChange | None = None
+    weights: Callable[[Params], Weights | None] = lambda params: None
+    sums_values: bool = False
+    sign: SignRule = unknown_sign
     sizes: tuple[str, ...] = field(init=False)
     extras: tuple[str, ...] = field(init=False)
     is_parametric: bool = field(init=False)
@@ -190,6 +202,11 @@ class Primitive:
     def about(self) -> str:
         """The first line of the module's docstring."""
         return (inspect.getdoc(self.module) or "").split("\n", 1)[0]
+
+    @property
+    def is_plain_product(self) -> bool:
+        """Whether it multiplies two operands as they are: queries by keys, or weights by values."""
+        return self.sums_values or (self.factors is not None and self.factors.is_plain)
 
     @property
     def arities(self) -> tuple[int, ...]:

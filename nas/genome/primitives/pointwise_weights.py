@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
-from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.base import Params, Role, primitive
 from nas.genome.primitives.domains import Flag
+from nas.genome.primitives.factors import Sign, Weights, non_negative, sign_of_first
 from nas.genome.primitives.masks import count_visible, hide
 from nas.genome.primitives.shapes import Mask, Scores
+
+
+def _sigmoid_weights(params: Params) -> Weights:
+    return Weights.SIGMOID_OVER_LENGTH if params["length_bias"] else Weights.SIGMOID
 
 
 @primitive(
@@ -18,6 +25,8 @@ from nas.genome.primitives.shapes import Mask, Scores
     notation="sigmoid({scores})",
     source="Evolving Attention, section 2.1; length bias: Ramapuram et al. 2024, section 3",
     parameters={"length_bias": Flag(default=False)},
+    weights=_sigmoid_weights,
+    sign=non_negative,
 )
 class Sigmoid(nn.Module):
     """A weight of its own for every visible key; rows do not sum to 1.
@@ -37,12 +46,17 @@ class Sigmoid(nn.Module):
         return torch.sigmoid(hidden).to(scores.dtype)
 
 
+def _sign_of_squares(operands: Sequence[Sign], is_square: bool) -> Sign:
+    return Sign(is_non_negative=True, is_zero=operands[0].is_non_positive)
+
+
 @primitive(
     "relu_squared",
     "scores: scores[h] -> weights[h]",
     role=Role.NORMALIZE,
     notation="ReLU²({scores})/n",
     source="Hua et al. 2022 (FLASH), section 3.2; 1/n: Wortsman et al. 2023, section 3",
+    sign=_sign_of_squares,
 )
 class ReluSquared(nn.Module):
     """Squares of the positive scores over the number n of visible keys.
@@ -62,6 +76,8 @@ class ReluSquared(nn.Module):
     role=Role.NORMALIZE,
     notation="{scores}/n",
     source="Cao 2021 (Choose a Transformer: Fourier or Galerkin), eq. 5",
+    weights=lambda params: Weights.LINEAR,
+    sign=sign_of_first,
 )
 class SoftmaxFree(nn.Module):
     """The visible scores over their number: weights of both signs that sum to the mean score.

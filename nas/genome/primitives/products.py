@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.genome.primitives.base import Params, Role, Sizes, pair_macs, primitive
+from nas.genome.primitives.factors import Factors, non_positive
 from nas.genome.primitives.shapes import Key, Query, Scores, Tokens
 
 
@@ -17,6 +18,7 @@ from nas.genome.primitives.shapes import Key, Query, Scores, Tokens
     notation="({query}·{key}ᵀ)/√d",
     source="Vaswani et al. 2017, eq. 1",
     macs=pair_macs,
+    factors=Factors(is_scaled=True),
 )
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys over the square root of the head's width.
@@ -44,6 +46,7 @@ def _bilinear_macs(sizes: Sizes, params: Params) -> int:
     notation="{query}·W·{key}ᵀ",
     source="Luong et al. 2015 (general), section 3.1; Evolving Attention, section 2.1",
     macs=_bilinear_macs,
+    factors=Factors(query="map"),
 )
 class Bilinear(nn.Module):
     """Dot products of keys with a learned map of the queries, without a scale.
@@ -73,6 +76,7 @@ def unit_length(tokens: Tokens) -> Tokens:
     notation="τ·cos({query}, {key})",
     source="Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
     macs=pair_macs,
+    factors=Factors(query="query_features", key="key_features"),
 )
 class Cosine(nn.Module):
     """Cosines of the angles between queries and keys, times a learned factor for each head.
@@ -86,8 +90,15 @@ class Cosine(nn.Module):
         self.factor = nn.Parameter(torch.full((heads,), width**0.5))
 
     def forward(self, query: Query, key: Key) -> Scores:
-        directions = unit_length(query) * self.factor.to(query.dtype).view(-1, 1, 1)
-        return directions @ unit_length(key).transpose(-2, -1)
+        return self.query_features(query) @ self.key_features(key).transpose(-2, -1)
+
+    def query_features(self, query: Query) -> Query:
+        """g q / |q|."""
+        return unit_length(query) * self.factor.to(query.dtype).view(-1, 1, 1)
+
+    def key_features(self, key: Key) -> Key:
+        """k / |k|."""
+        return unit_length(key)
 
 
 @primitive(
@@ -97,6 +108,8 @@ class Cosine(nn.Module):
     notation="-|{query} - {key}|²/2√d",
     source="Chen et al. 2021 (Skyformer), section 4.1: the logarithm of its Gaussian kernel",
     macs=pair_macs,
+    factors=Factors(bias="key_bias", is_scaled=True, has_query_term=True),
+    sign=non_positive,
 )
 class Distance(nn.Module):
     """Negative squared distances of queries and keys: the logarithm of a Gaussian kernel.
@@ -113,6 +126,10 @@ class Distance(nn.Module):
         products = query @ key.transpose(-2, -1)
         lengths = self._half_square(query) + self._half_square(key).transpose(-2, -1)
         return ((products - lengths) * self.scale).to(products.dtype)
+
+    def key_bias(self, key: Key) -> Float[Tensor, "b h k 1"]:
+        """-|k|^2 / (2 sqrt(r)), in float32 at least."""
+        return self._half_square(key) * -self.scale
 
     def _half_square(self, tokens: Tokens) -> Float[Tensor, "b h n 1"]:
         exact = tokens.to(torch.promote_types(tokens.dtype, torch.float32))

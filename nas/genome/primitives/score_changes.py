@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Real
+from nas.genome.primitives.factors import ScoreChange, sign_of_first
 from nas.genome.primitives.shapes import Key, Query, Scores
 
 
@@ -17,6 +18,7 @@ from nas.genome.primitives.shapes import Key, Query, Scores
     role=Role.ADJUST,
     notation="τ·{scores}",
     source="Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
+    score_change=ScoreChange(factor="factor"),
 )
 class Temperature(nn.Module):
     """A learned factor for each head, 1 at the start.
@@ -43,6 +45,8 @@ class Temperature(nn.Module):
     notation="softcap_{cap}({scores})",
     source="Bello et al. 2016, eq. 16; Gemma 2, section 2",
     parameters={"cap": Real(default=50.0, low=1e-3, high=1e6)},
+    score_change=ScoreChange(cap="cap"),
+    sign=sign_of_first,
 )
 class Softcap(nn.Module):
     """Scores pressed into an interval, nearly unchanged where they are small.
@@ -66,6 +70,7 @@ class Softcap(nn.Module):
     notation="({scores} + u·{key}ᵀ/√d)",
     source="Dai et al. 2019 (Transformer-XL), section 3.3, term (c)",
     macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width,
+    score_change=ScoreChange(bias="bias", shifted="shifted"),
 )
 class KeyBias(nn.Module):
     """Adds what each key says for itself, whatever the query: a learned linear function per head.
@@ -81,9 +86,9 @@ class KeyBias(nn.Module):
         self.direction = nn.Parameter(torch.zeros(heads, width))
 
     def forward(self, scores: Scores, key: Key) -> Scores:
-        return scores + self.of(key).to(scores.dtype).transpose(-2, -1)
+        return scores + self.bias(key).to(scores.dtype).transpose(-2, -1)
 
-    def of(self, key: Key) -> Float[Tensor, "b h k 1"]:
+    def bias(self, key: Key) -> Float[Tensor, "b h k 1"]:
         """What each key adds."""
         return key @ (self.direction.to(key.dtype) * self.scale)[:, :, None]
 

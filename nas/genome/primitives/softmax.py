@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.factors import Weights, non_negative
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.shapes import Mask, Scores
 
@@ -27,6 +28,8 @@ def masked_softmax(scores: Scores, mask: Mask, filtered: bool) -> Scores:
     role=Role.NORMALIZE,
     notation="softmax({scores})",
     source="Vaswani et al. 2017, eq. 1",
+    weights=lambda params: Weights.SOFTMAX,
+    sign=non_negative,
 )
 class Softmax(nn.Module):
     """Softmax over the visible keys; a row that sees no key gives zeros.
@@ -48,6 +51,8 @@ class Softmax(nn.Module):
     role=Role.NORMALIZE,
     notation="softmax₁({scores})",
     source="Miller 2023, 'Attention Is Off By One'",
+    weights=lambda params: Weights.SOFTMAX_ONE,
+    sign=non_negative,
 )
 class SoftmaxOne(nn.Module):
     """Softmax over the visible keys and one silent key whose score and value are zero.

@@ -12,6 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.factors import non_negative
 from nas.genome.primitives.masks import below_top
 from nas.genome.primitives.shapes import Mask, Scores
 
@@ -60,6 +61,7 @@ def support_of(z: Scores, power: int) -> Bool[Tensor, "b h q k"]:
     role=Role.NORMALIZE,
     notation="sparsemax({scores})",
     source="Martins and Astudillo 2016, eq. 2 and algorithm 1",
+    sign=non_negative,
 )
 class Sparsemax(nn.Module):
     """The point of the simplex nearest to the scores of a row; most weights are exactly zero.
@@ -77,6 +79,7 @@ class Sparsemax(nn.Module):
     role=Role.NORMALIZE,
     notation="entmax₁.₅({scores})",
     source="Peters et al. 2019, eq. 10 and algorithm 2",
+    sign=non_negative,
 )
 class Entmax15(nn.Module):
     """Half-way between softmax and sparsemax: smooth where positive, zero for far keys.

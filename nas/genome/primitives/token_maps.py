@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, map_macs, primitive
+from nas.genome.primitives.factors import sign_of_first
 from nas.genome.primitives.shapes import Tokens
 
 
@@ -39,6 +40,7 @@ class Linear(nn.Module):
     notation="gate({tokens})",
     source="Evolving Attention, section 2.1",
     macs=map_macs,
+    sign=sign_of_first,
 )
 class GatedValue(nn.Module):
     """Features scaled by a gate of their own token, shared by the heads.
@@ -61,6 +63,7 @@ class GatedValue(nn.Module):
     notation="{tokens} ⊙ σ(W x)",
     source="Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
     macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
+    sign=sign_of_first,
 )
 class OutputGate(nn.Module):
     """Features of every head scaled by a gate projected from the block's input.

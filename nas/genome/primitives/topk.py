@@ -7,6 +7,7 @@ from torch import nn
 
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Integer
+from nas.genome.primitives.factors import non_negative, non_positive_like_first
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.shapes import Mask, Scores
 from nas.genome.primitives.softmax import masked_softmax
@@ -27,6 +28,7 @@ def keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
     role=Role.ADJUST,
     notation="top_{k}({scores})",
     source="Evolving Attention, section 2.1 (k = 10)",
+    sign=non_positive_like_first,
     parameters={"k": Integer(default=10, low=1, high=65536)},
 )
 class TopkFilter(nn.Module):
@@ -51,6 +53,7 @@ class TopkFilter(nn.Module):
     role=Role.NORMALIZE,
     notation="softmax_top{k}({scores})",
     source="Gupta et al. 2021 (Memory-efficient Transformers via Top-k Attention), section 2",
+    sign=non_negative,
     parameters={"k": Integer(default=10, low=1, high=65536)},
 )
 class TopkSoftmax(nn.Module):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from nas.genome import LABELS
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Choice
+from nas.genome.primitives.factors import Weights, non_negative
 from nas.genome.primitives.shapes import Mask, Scores
 
 
@@ -20,6 +21,8 @@ from nas.genome.primitives.shapes import Mask, Scores
     source="control: a mean over the keys",
     parameters={"heads": Choice(default="one", values=tuple(reversed(LABELS["q_heads"])))},
     derived=("heads",),
+    weights=lambda params: Weights.MEAN,
+    sign=non_negative,
     unread=lambda params: ("scores", "key"),
     least_heads=lambda params: params["heads"],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from nas.genome.primitives.base import Role, pair_macs, primitive
+from nas.genome.primitives.factors import sign_of_product
 from nas.genome.primitives.shapes import Scores, Sums, Values
 
 
@@ -15,6 +16,8 @@ from nas.genome.primitives.shapes import Scores, Sums, Values
     notation="{weights}·{values}",
     source="Vaswani et al. 2017, eq. 1",
     macs=pair_macs,
+    sums_values=True,
+    sign=sign_of_product,
 )
 class WeightedSum(nn.Module):
     """Sum of the values, weighted for each query.
