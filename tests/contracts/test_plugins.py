@@ -46,9 +46,9 @@ cache_bytes_at_4096 = tests.plugins.objective
 hill-climbing = tests.plugins.algorithm
 [nas.exports]
 dot = tests.plugins.export
-[nas.genome.primitives]
+[nas.primitives]
 squared_score = tests.plugins.primitive
-[nas.genome.mechanisms]
+[nas.mechanisms]
 gated_attention = tests.plugins.mechanism
 [nas.hosts]
 plain = tests.plugins.host
