@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from nas.api.benchmarking import benchmark
+    from nas.api.comparing import benchmark, evaluate
     from nas.api.explaining import explain
     from nas.api.exporting import export
     from nas.api.genomes import (
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         cost,
         list_mechanisms,
         list_objectives,
+        list_plugins,
         show,
         validate,
     )
-    from nas.api.plugins import list_plugins
+    from nas.api.runs import confirm, resume, search
     from nas.api.tables import tabulate
-    from nas.api.training import confirm, evaluate, resume, search
     from nas.common.errors import NasError
     from nas.costs.decoding import Decoder
     from nas.genome import Genome
@@ -74,21 +74,20 @@ _MODULES: Final = {
     "Decoder": "nas.costs.decoding",
     "Genome": "nas.genome",
     "NasError": "nas.common.errors",
-    "benchmark": "nas.api.benchmarking",
-    "confirm": "nas.api.training",
-    "evaluate": "nas.api.training",
+    "benchmark": "nas.api.comparing",
+    "confirm": "nas.api.runs",
+    "evaluate": "nas.api.comparing",
     "explain": "nas.api.explaining",
     "export": "nas.api.exporting",
     "factor": "nas.surgery",
     "front": "nas.report.front",
-    "list_plugins": "nas.api.plugins",
     "load_genome": "nas.store.sources",
     "load_swapped": "nas.surgery",
     "merge": "nas.surgery",
     "preview_swap": "nas.surgery",
-    "resume": "nas.api.training",
+    "resume": "nas.api.runs",
     "save_swapped": "nas.surgery",
-    "search": "nas.api.training",
+    "search": "nas.api.runs",
     "swap_attention": "nas.surgery",
     "tabulate": "nas.api.tables",
     "write_report": "nas.report.page",

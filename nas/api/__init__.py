@@ -1,11 +1,13 @@
-"""What a program calls; the command line calls the same functions.
+"""The Python API; the command line calls the same functions.
 
-    training.py       search, resume, evaluate and confirm: the functions that train
-    benchmarking.py   benchmark: mechanisms under several tasks at once
-    explaining.py     explain: what each part of a mechanism is worth
-    tables.py         tabulate: a whole space trained, as a table
-    genomes.py        of genomes: costs, all that is known, validity, a module, a file to take away
+    runs.py         search, resume, confirm: functions that write a run
+    comparing.py    evaluate, benchmark: train mechanisms without a search
+    explaining.py   explain: what each part of a mechanism contributes
+    genomes.py      cost, show, validate, build_attention, and lists of names
+    exporting.py    export: a mechanism as a file or folder
+    execution.py    arguments that functions which train have in common
 
-They answer with the plain data that the commands of the same names print as JSON. A SOURCE is a
-string (see ``nas.store.sources``) or a genome. ``nas.front`` needs no torch and is in nas.report.
+Functions return frozen dataclasses. ``to_dict()`` gives the JSON that the command of the same name
+prints, ``to_pandas()`` the rows of a table. A SOURCE is a string (see ``nas.store.sources``) or a
+genome. ``nas.front`` needs no torch and is in nas.report.
 """

@@ -1,20 +1,20 @@
-"""Explain: what each part of a mechanism is worth, by ablation with paired fresh seeds."""
+"""Explain: what each part of a mechanism contributes, by ablation with paired fresh seeds."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from nas.api.training import check_legal, check_one_model, execution_of
+from nas.api.execution import check_legal, check_one_model, execution_of
 from nas.common.errors import ConfigError, RunError
 from nas.costs import DEFAULT_COSTS, costs_of
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import why_not
 from nas.explaining import Bounds, Race, plan_explanation
-from nas.report.explanation import explanation_answer
-from nas.report.trials import Training
+from nas.report.explanation import make_explanation
+from nas.report.trials import TrainingRow
 from nas.searching.setup import MAX_COUNT, setting_of
 from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from nas.api.training import Executing
+    from nas.api.execution import Executing
     from nas.evaluation.trial import Evaluator
     from nas.explaining import Explanation
     from nas.genome import Genome
+    from nas.report.explanation import ExplainResult
     from nas.space.validation import Policy
     from nas.store.sources import Source
     from nas.tasks import Data, ModelTask
@@ -54,78 +55,84 @@ def explain(
     policy: str | None = None,
     record: str | Path | None = None,
     runs: str | Path = RUNS,
-    heard: Callable[[Training, int, int], None] | None = None,
-    unkept: Callable[[str], None] = LOGGER.warning,
+    on_training: Callable[[TrainingRow, int, int], None] | None = None,
+    on_save_error: Callable[[str], None] = LOGGER.warning,
     **execution: Unpack[Executing],
-) -> dict[str, Any]:
-    """Say what each part of a mechanism is worth; the answer of ``nas explain --json``.
+) -> ExplainResult:
+    """Measure what each part of a mechanism contributes, by ablation.
 
-    The mechanism is trained beside what single edits make of it, beside the steps that lead to it
-    from standard attention, and beside standard attention of about its costs; all with the same
-    seeds, which no search and no other command has used. The answer on a RUN/ID is kept in the
-    run's folder, for its report.
+    Trains the mechanism, the mechanism with single edits, the steps that lead to it from standard
+    attention, and standard attention of about the same costs, all with the same fresh seeds. The
+    folder of a run whose member is the source keeps the result, for its report.
+
+    >>> result = nas.explain("mha:window=4", task="tiny.yaml", seeds=2, backend="local")
+    >>> [row.words for row in result.path]
+    ['with window of 4']
 
     Args:
+        source: a SOURCE string or a genome.
         task: by name or path; that of its run for RUN/ID, else ``vit-cifar10``.
-        data: what to train on, as the task's family reads it; of a run's task, where its data are
-            now, if they have moved.
-        seeds: trainings of each.
-        most_seeds: comparisons that are unresolved get twice the seeds, and so on up to these; as
-            many as ``seeds`` by default; ``nas.common.differences`` says how verdicts allow for it.
-        margin: what is smaller than this either way is "the same", in the metric's own unit; by
-            default a hundredth of the way from chance to the ideal.
-        seed: what the training seeds derive from.
-        policy: what all mechanisms must obey; the run's own for RUN/ID.
-        record: a file that keeps every finished training; what it holds is not repeated.
-        heard: called with each training that ends, how many have, and how many there are so far.
-        unkept: called with why the answer could not be kept in the run's folder; by default the
-            logger ``nas`` is told.
+        data: training data, as the task's family names them; for a run's task where the data are
+            now, if they were moved.
+        seeds: trainings of each mechanism.
+        most_seeds: unresolved comparisons get twice the seeds, repeatedly, up to this number;
+            ``seeds`` by default. Verdicts are corrected for it (``nas.common.differences``).
+        margin: smaller differences count as none, in the metric's unit; by default a hundredth of
+            the distance from chance to the ideal.
+        seed: from which the seeds of trainings derive.
+        policy: rules that all mechanisms must obey; the run's for RUN/ID.
+        record: a file of finished trainings; those that it holds are not repeated.
+        runs: the folder of runs.
+        on_training: called with each finished training, the number finished, and the total so far.
+        on_save_error: called with the reason if the run's folder cannot keep the result; logs a
+            warning by default.
+        execution: who trains; see ``nas.api.execution.Executing``.
 
     Raises:
         ViolationError: the mechanism is not legal.
-        NasError: something given cannot be used; the message says what and why.
+        NasError: an argument cannot be used; the message names it and what was expected.
     """
     looks = looks_of(seeds, seeds if most_seeds is None else most_seeds)
-    given = execution_of(execution)
-    found = resolve(source, Path(runs))
-    chosen, loaded, rules = _where(found, task, data, policy)
-    check_legal(found, rules)
-    if reason := why_not(found.genome, chosen):
-        raise ConfigError(f"{found.text} cannot be trained under {chosen.name}: {reason}")
-    metric = chosen.metrics(loaded)[0]
+    chosen, resolved = execution_of(execution), resolve(source, Path(runs))
+    model_task, loaded, rules = _where(resolved, task, data, policy)
+    check_legal(resolved, rules)
+    if reason := why_not(resolved.genome, model_task):
+        raise ConfigError(f"{resolved.text} cannot be trained under {model_task.name}: {reason}")
+    metric = model_task.metrics(loaded)[0]
     if margin is None:
         margin = MARGIN * abs(metric.ideal - metric.chance)
     if not margin > 0:  # NaN is not above 0 either
         raise ConfigError(f"margin: found {margin}; expected a number above 0.")
-    plan = plan_explanation(found.genome, Bounds(rules, chosen), setting_of(chosen, {}))
-    evaluator: Evaluator = make_evaluator(given, chosen, loaded)
+    plan = plan_explanation(resolved.genome, Bounds(rules, model_task), setting_of(model_task, {}))
+    evaluator: Evaluator = make_evaluator(chosen, model_task, loaded)
     try:
-        setting = setting_of(chosen, evaluator.calibrate())
+        setting = setting_of(model_task, evaluator.calibrate())
         costs = {key: costs_of(own, setting, COSTS) for key, own in plan.mechanisms.items()}
         if record is not None:
-            evaluator = JournaledEvaluator(evaluator, Path(record), chosen, loaded)
-        race, names = Race(plan, metric, looks, margin), _names(found, plan)
-        for done, (one, total) in enumerate(race.run(chosen, evaluator, seed), 1):
-            if heard is not None:
+            evaluator = JournaledEvaluator(evaluator, Path(record), model_task, loaded)
+        race, names = Race(plan, metric, looks, margin), _names(resolved, plan)
+        for done, (one, total) in enumerate(race.run(model_task, evaluator, seed), 1):
+            if on_training is not None:
                 what = (names[one.name], one.digest, one.repeat, one.evaluation)
-                heard(Training(*what, costs=costs[one.name], metric=metric), done, total)
+                row = TrainingRow(*what, costs=costs[one.name], metric=metric)
+                on_training(row, done, total)
     finally:
         evaluator.close()
-    answer = explanation_answer(found.text, chosen.name, race, costs)
-    if found.run is not None:
-        question = [answer["id"], chosen.fingerprint(), loaded.digest]
+    result = make_explanation(resolved.text, model_task.name, race, costs)
+    if resolved.run is not None:
+        question = [result.mechanism.id, model_task.fingerprint(), loaded.digest]
         try:
-            keep_answer(found.run, "explain", question, answer)
+            keep_answer(resolved.run, "explain", question, result.to_dict())
         except RunError as error:
-            unkept(str(error))
-    return answer
+            on_save_error(str(error))
+    return result
 
 
 def looks_of(seeds: int, most: int) -> tuple[int, ...]:
-    """The numbers of seeds after which verdicts are looked at: doubled up to the most.
+    """Numbers of seeds at which verdicts are tested: doubled up to the most.
 
     Raises:
-        ConfigError: too few for a verdict, or a bound below the beginning.
+        ConfigError: too few for a verdict, or a maximum below ``seeds``.
     """
     if not 2 <= seeds <= MAX_COUNT:
         raise ConfigError(
@@ -145,7 +152,7 @@ def looks_of(seeds: int, most: int) -> tuple[int, ...]:
 def _where(
     source: Source, task: str | None, data: str | None, policy: str | None
 ) -> tuple[ModelTask, Data, Policy]:
-    """Task, data and policy: as given, else those of the source's run, else the usual ones."""
+    """Task, data and policy: arguments first, then the source's run, then defaults."""
     rules = None if policy is None else load_policy(policy)
     if source.run is None or task is not None:
         chosen = load_task(task or TASK, data=data)
@@ -164,7 +171,7 @@ def _where(
 
 
 def _names(source: Source, plan: Explanation) -> dict[str, str]:
-    """What the trainings of each mechanism are called while they go on."""
+    """Names of the mechanisms in progress messages, by key."""
     names = {plan.source: source.text}
     for comparison in plan.comparisons:
         names.setdefault(comparison.after, comparison.words)

@@ -1,11 +1,11 @@
-"""Export: a mechanism as a file or folder to take away, compared with the interpreter first."""
+"""Export: a mechanism as a file or folder, compared with the interpreter first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import ExportError
 from nas.compiler import make_plan
@@ -21,6 +21,7 @@ from nas.exporting import (
     write_export,
 )
 from nas.genome import Genome
+from nas.report.result import Result
 from nas.report.units import quantity
 from nas.store import find_candidate, open_run, weights_path
 from nas.store.sources import resolve
@@ -33,15 +34,18 @@ MAX_DIM: Final = 4096
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult(Result):
     """What was written.
 
     Attributes:
-        weights: a file of trained weights beside it.
-        remarks: what to know of the heads, a sentence each.
-        is_trained: whether a run's weights are in the file itself; None where it holds no weights.
-        difference: from the interpreter in a clean process, as a share of the largest output or,
-            where that is below 1, of 1; None where nothing was compared.
+        path: the file or folder.
+        dim: model width.
+        heads: heads of the backbone.
+        weights: a file of trained weights beside it; None if none was written.
+        remarks: what the head count changes in the mechanism, a sentence each.
+        is_trained: whether the file itself holds a run's weights; None if it holds no weights.
+        difference: largest deviation from the interpreter in a clean process, relative to the
+            largest output, or absolute where that is below 1; None if nothing was compared.
     """
 
     path: Path
@@ -52,12 +56,17 @@ class Exported:
     is_trained: bool | None = None
     difference: float | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; paths as text."""
+        weights = None if self.weights is None else str(self.weights)
+        return super().to_dict() | {"path": str(self.path), "weights": weights}
+
 
 def export(
     source: str | Path | Genome,
     path: str | Path,
     *,
-    format: str = "py",  # noqa: A002 - what the option is called
+    format: str = "py",  # noqa: A002 - name of the option
     dim: int | None = None,
     heads: int | None = None,
     fast: bool = False,
@@ -65,31 +74,37 @@ def export(
     layer: int = 0,
     causal: bool | None = None,
     masks: Sequence[str] | None = None,
-) -> Exported:
-    """Write a mechanism as a file or folder to take away.
+) -> ExportResult:
+    """Write a mechanism as a file or folder that does not need nas.
 
-    All formats but ``py``, which tests itself, are run in a process without nas and compared with
-    the interpreter, at lengths that no tracing saw, before anything is written.
+    All formats but ``py``, which tests itself, are first compared with the interpreter in a process
+    without nas, also at lengths that were not traced.
+
+    >>> result = nas.export("mha", "mha.py", dim=32, heads=2)
+    >>> nas.load_genome(result.path) == nas.load_genome("mha")
+    True
 
     Args:
+        source: a SOURCE string or a genome.
+        path: the file or folder to write; its parent folder must exist.
         format: ``py``, a readable file that needs torch alone; ``timm``, one with a class for
             timm's vision transformers; ``pt2``, a program of torch.export; ``onnx``; ``hf``, a
             folder that transformers loads; or a plug-in's.
-        dim, heads: sizes, in ``py`` and ``timm`` the defaults of a class; those of the run's task,
-            or 64 and 4.
+        dim: model width (in ``py`` and ``timm`` the default of a class); that of the run's task,
+            or 64.
+        heads: heads of the backbone, likewise; those of the run's task, or 4.
         fast: write the form that trains fastest in place of the plainest.
-        weights: also write what a run keeps of its front member's training, as safetensors. Formats
-            that hold weights take them by themselves where there are any; so they must.
-        layer: whose weights: a layer of the backbone.
-        causal: of ``pt2``, ``onnx`` and ``hf``: each token sees itself and earlier ones alone; as
-            in the run's task, or not.
-        masks: of ``pt2`` and ``onnx``: which inputs there are beside the tokens, of ``attn_mask``
-            and ``key_padding_mask``; by default the latter.
+        weights: also write the trained weights of a run's front member, as safetensors. Formats
+            that hold weights include them without this option if there are any.
+        layer: the backbone layer, counted from 0, whose weights are written.
+        causal: of ``pt2``, ``onnx`` and ``hf``: hide later tokens; as in the run's task by default.
+        masks: of ``pt2`` and ``onnx``: inputs beside the tokens, of ``attn_mask`` and
+            ``key_padding_mask``; the latter by default.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
-        ExportError: it cannot be written so, or there; a package is missing; no weights of it are
-            kept; or what was made differs from the mechanism.
+        ExportError: the format, the path or an option cannot be used, a package is missing, there
+            are no such weights, or the written file computes something else.
     """
     export_format, path = EXPORTS.get(format), Path(path)
     options = {"is_fast": fast or None, "is_causal": causal, "masks": masks}
@@ -129,8 +144,13 @@ def export(
     if target:
         save_weights(request, metadata, target)
     remarks = tuple(f"{remark}." for remark in make_plan(found.genome).remarks(heads))
+<<<<<<< HEAD
     is_trained = bool(trained) if export_format.has_weights else None
     return Exported(path, dim, heads, target, remarks, is_trained, difference)
+=======
+    is_trained = bool(subject.kept) if written.has_weights else None
+    return ExportResult(path, dim, heads, target, remarks, is_trained, difference)
+>>>>>>> dfa1e13 (API: functions return frozen dataclasses with to_dict and, if tabular, to_pandas)
 
 
 def _known(masks: Sequence[str]) -> tuple[str, ...]:

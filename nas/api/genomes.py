@@ -1,28 +1,69 @@
-"""Genomes: what one costs, all that is known of it, whether it is legal; one as a module."""
+"""Costs, views and validity of genomes; modules built from them; lists of names."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from nas import compiler
+from nas.common.errors import NasWarning
 from nas.common.objectives import QUALITY
 from nas.costs import COSTS
 from nas.genome import Genome
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.costs import cost_answer, count_costs
-from nas.report.show import examine, show_answer
+from nas.report.costs import count_costs
+from nas.report.result import Result
+from nas.report.show import examine
 from nas.space import validation
 from nas.store.sources import load_genome, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import nn
+
+    from nas.costs import Cost
+    from nas.report.costs import CostTable
+    from nas.report.show import ShowResult
+    from nas.space.validation import Violation
 
 
 Given: TypeAlias = str | Path | Genome
+
+
+@dataclass(frozen=True)
+class ValidateResult(Result):
+    """Whether a genome is legal.
+
+    Attributes:
+        valid: whether there are no violations.
+        digest: digest of the genome.
+        policy: name of the policy.
+        violations: broken rules, each with place, finding, expectation and, if found, a repair.
+    """
+
+    valid: bool
+    digest: str
+    policy: str
+    violations: tuple[Violation, ...]
+
+
+@overload  # a str is a Sequence of str
+def cost(  # type: ignore[overload-overlap]
+    sources: Given, *, dim: int = 64, heads: int = 4, tokens: int = 65
+) -> Cost: ...
+
+
+@overload
+def cost(
+    sources: Sequence[Given], *, dim: int = 64, heads: int = 4, tokens: int | Sequence[int] = 65
+) -> CostTable: ...
+
+
+@overload
+def cost(sources: Given, *, dim: int = 64, heads: int = 4, tokens: Sequence[int]) -> CostTable: ...
 
 
 def cost(
@@ -31,50 +72,123 @@ def cost(
     dim: int = 64,
     heads: int = 4,
     tokens: int | Sequence[int] = 65,
-) -> Any:
-    """What one attention block costs: a dict for one source and length, else a list of them.
+) -> Cost | CostTable:
+    """Count the costs of one attention block at batch 1.
+
+    >>> nas.cost("mha", dim=64, heads=4, tokens=64).macs
+    1572864
+    >>> table = nas.cost(["mha", "sqa"], tokens=[64, 1024])
+    >>> [(row.source, row.tokens) for row in table.rows]
+    [('mha', 64), ('mha', 1024), ('sqa', 64), ('sqa', 1024)]
+
+    Args:
+        sources: a SOURCE string or genome, or several.
+        dim: model width, in features of a token.
+        heads: heads of the backbone.
+        tokens: sequence length, or several.
+
+    Returns:
+        The costs of one source at one length; a table if ``sources`` or ``tokens`` is a sequence.
 
     Raises:
-        GenomeError, ViolationError: a mechanism does not exist at this size.
+        GenomeError, ViolationError: a mechanism does not exist at these sizes.
+        NasError: a SOURCE names nothing.
     """
+    is_single = isinstance(sources, Given) and isinstance(tokens, int)
     given = [sources] if isinstance(sources, Given) else sources
     lengths = [tokens] if isinstance(tokens, int) else tokens
-    return cost_answer(count_costs([resolve(source) for source in given], dim, heads, lengths))
+    table = count_costs([resolve(source) for source in given], dim, heads, lengths)
+    return table.rows[0].cost if is_single else table
 
 
 def show(
     source: Given, *, dim: int | None = None, heads: int | None = None, tokens: int | None = None
-) -> dict[str, Any]:
-    """All that is known of one genome: the answer of ``nas show --json``; see ``examine``."""
-    return show_answer(examine(resolve(source), dim, heads, tokens))
+) -> ShowResult:
+    """Collect everything known about a genome; in a notebook, formula, graph and costs.
+
+    >>> nas.show("mha").formula
+    '(softmax((Q·Kᵀ)/√d)·V)·W_O'
+
+    Args:
+        source: a SOURCE string or a genome; of RUN/ID also results and lineage are shown.
+        dim: model width; that of the run's task, or 64.
+        heads: heads of the backbone; those of the run's task, or 4.
+        tokens: sequence length; that of the run's task, or 65.
+
+    Raises:
+        ViolationError: the genome does not type-check.
+        NasError: the SOURCE names nothing, or its run cannot be read.
+    """
+    return examine(resolve(source), dim, heads, tokens)
 
 
-def validate(source: Given, *, policy: str = "score_normalize_aggregate") -> dict[str, Any]:
-    """Judge a genome by types and a policy: the answer of ``nas validate --json``."""
+def validate(source: Given, *, policy: str = "score_normalize_aggregate") -> ValidateResult:
+    """Check a genome against types and a policy's rules.
+
+    >>> nas.validate("mha").valid
+    True
+
+    Args:
+        source: a SOURCE string or a genome.
+        policy: a policy, by name or path.
+
+    Raises:
+        GenomeError, ConfigError: the SOURCE or the policy cannot be read.
+    """
     rules, genome = validation.load_policy(policy), resolve(source).genome
-    found = validation.with_repairs(genome, rules, validation.validate(genome, rules))
-    return {
-        "valid": not found,
-        "digest": digest(genome),
-        "policy": rules.name,
-        "violations": [violation.to_dict() for violation in found],
-    }
+    violations = validation.with_repairs(genome, rules, validation.validate(genome, rules))
+    return ValidateResult(not violations, digest(genome), rules.name, tuple(violations))
 
 
 def build_attention(source: Given, dim: int, heads: int, *, qkv_bias: bool = False) -> nn.Module:
-    """A mechanism as a module: ``block(x, attn_mask, key_padding_mask, is_causal)``.
+    """Build a mechanism as a module ``block(x, attn_mask, key_padding_mask, is_causal)``.
 
-    See ``nas.compiler.build_attention``, which also takes the options of its back ends.
+    >>> nas.build_attention("mha", dim=64, heads=4)(torch.randn(2, 10, 64)).shape
+    torch.Size([2, 10, 64])
+
+    Args:
+        source: a SOURCE string or a genome.
+        dim: model width, in features of a token.
+        heads: heads of the backbone.
+        qkv_bias: whether query, key and value projections have a bias.
+
+    Returns:
+        A module from (batch, tokens, dim) to the same shape. ``attn_mask`` is True where attention
+        is allowed, ``key_padding_mask`` True at padding; ``is_causal`` hides later tokens.
+
+    Raises:
+        GenomeError, ViolationError: the mechanism does not exist at these sizes.
     """
     return compiler.build_attention(load_genome(source), dim, heads, qkv_bias=qkv_bias)
 
 
 def list_objectives() -> dict[str, str]:
-    """What a space may name as objectives, and what each is; a task's other metrics too."""
+    """Names that a space may list as objectives, with a description; other task metrics too."""
     quality = "the first metric of the task that is searched on; its others by their own names"
     return {QUALITY: quality} | {name: COSTS.get(name).about for name in COSTS.names()}
 
 
 def list_mechanisms() -> dict[str, str]:
-    """The named mechanisms, and what each is."""
+    """Named mechanisms with a line of description."""
     return {name: found.about for name, found in MECHANISMS.items()}
+
+
+def list_plugins() -> dict[str, Any]:
+    """Plug-ins of installed packages by group: the JSON object of ``nas plugins``.
+
+    Imports all of them; a broken one has a ``fault`` and no members.
+    """
+    from nas.exporting import EXPORTS
+    from nas.genome.primitives.base import REGISTRY
+    from nas.searching.algorithm import ALGORITHMS
+    from nas.surgery.hosts import HOSTS
+    from nas.tasks import TASKS
+
+    registries = (REGISTRY, MECHANISMS, TASKS, COSTS, ALGORITHMS, EXPORTS, HOSTS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NasWarning)  # the answer names the broken ones
+        groups = [
+            {"group": r.group, "noun": r.noun, "plugins": [asdict(found) for found in r.plugins()]}
+            for r in registries
+        ]
+    return {"groups": groups}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nas.api.training import check_one_model, execution_of, task_of
+from nas.api.execution import check_one_model, execution_of, task_of
 from nas.common.errors import TableError
 from nas.costs import costs_of
 from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.genome.canonical import resolved_digest
-from nas.report.trials import Training
+from nas.report.trials import TrainingRow
 from nas.searching.setup import check_count, setting_of
 from nas.searching.tabular.making import mechanisms_of, table_of, train_table
 from nas.searching.tabular.table import SUFFIX
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
-    from nas.api.training import Executing
+    from nas.api.execution import Executing
     from nas.evaluation.trial import Evaluation, Trial
     from nas.genome import Genome
     from nas.searching.tabular.table import Table
@@ -40,7 +40,7 @@ def tabulate(
     data: str | None = None,
     seeds: int = 3,
     limit: int | None = None,
-    heard: Callable[[Training, int, int], None] | None = None,
+    on_training: Callable[[TrainingRow, int, int], None] | None = None,
     command: str = "nas.tabulate",
     **execution: Unpack[Executing],
 ) -> Table:
@@ -56,7 +56,7 @@ def tabulate(
         about: a sentence for people.
         task: a task, by name or path; the space's own by default.
         limit: the first so many of the space, in an order drawn once.
-        heard: called with each training that ends, how many have, and how many there are.
+        on_training: called with each training that ends, how many have, and how many there are.
 
     Raises:
         NasError: something given cannot be used; the message says what and why.
@@ -77,18 +77,18 @@ def tabulate(
     metric, setting = trained.metrics(loaded)[0], setting_of(trained, {})
     total, done = seeds * len(mechanisms), 0
 
-    def on_training(trial: Trial, evaluation: Evaluation) -> None:
+    def finished(trial: Trial, evaluation: Evaluation) -> None:
         nonlocal done
         done += 1
-        if heard is not None:
+        if on_training is not None:
             what = (trial.key[:8], trial.key, trial.repeat, evaluation)
             costs = costs_of(trial.genome, setting)
-            heard(Training(*what, costs=costs, metric=metric), done, total)
+            on_training(TrainingRow(*what, costs=costs, metric=metric), done, total)
 
     evaluator = make_evaluator(given, trained, loaded)
     try:
         evaluator = JournaledEvaluator(evaluator, path.with_name(f"{name}.jsonl"), trained, loaded)
-        found = train_table(mechanisms, trained, evaluator, seeds=seeds, on_training=on_training)
+        found = train_table(mechanisms, trained, evaluator, seeds=seeds, on_training=finished)
     finally:
         evaluator.close()
     documents = (*frozen_space(chosen), frozen_task(trained, loaded))

@@ -14,7 +14,7 @@ from nas.cli.options import AsJson, Data, Record, Source, StudySeed, trains
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nas.api.training import Executing
+    from nas.api.execution import Executing
 
 
 @app.command()
@@ -58,8 +58,8 @@ def explain(
     from nas.report.explanation import explanation_table
     from nas.report.trials import trial_line
 
-    unkept: list[str] = []
-    answer = explaining.explain(
+    save_errors: list[str] = []
+    result = explaining.explain(
         source,
         task=task,
         data=data,
@@ -69,15 +69,15 @@ def explain(
         seed=seed,
         policy=policy,
         record=record,
-        heard=lambda *found: note(trial_line(*found)),
-        unkept=unkept.append,
+        on_training=lambda *training: note(trial_line(*training)),
+        on_save_error=save_errors.append,
         **execution,
     )
     if as_json:
-        print_json(answer)
+        print_json(result.to_dict())
     else:
-        explanation_table(output(), answer)
-    for why in unkept:
+        explanation_table(output(), result)
+    for why in save_errors:
         complain(why)
-    if answer["mean"] is None:
+    if not result.is_ok:
         raise typer.Exit(1)

@@ -36,24 +36,24 @@ def show(
     Formula, graph, costs and source; of a run's genome also results and lineage. Sizes default to
     those of the run's task, or to 64, 4 and 65.
     """
-    from nas.report import show as report
+    from nas.api import genomes
     from nas.report.figure import check_picture
     from nas.report.graph_plot import write_graph
-    from nas.store.sources import resolve
+    from nas.report.show import show as show_genome
 
     if plot is not None:
         check_picture(plot)
-    shown = report.examine(resolve(source), dim, heads, tokens)
+    result = genomes.show(source, dim=dim, heads=heads, tokens=tokens)
     if as_json:
-        print_json(report.show_answer(shown))
+        print_json(result.to_dict())
     elif not only_source:
-        report.show(output(), shown)
-    elif shown.code is None:
-        raise GenomeError(f"{source}: {shown.priced.problem}")
+        show_genome(output(), result)
+    elif result.source is None:
+        raise GenomeError(f"{source}: {result.priced.problem}")
     else:
-        tell(shown.code.rstrip("\n"))
+        tell(result.source.rstrip("\n"))
     if plot is not None:
-        write_graph(shown.plan.genome, plot)
+        write_graph(result.plan.genome, plot)
         note(f"{plot}: the graph as a picture.")
 
 
@@ -96,18 +96,18 @@ def validate(
     """Judge a genome by types and a policy's path rules; exit status 1 if it is not legal."""
     from nas.api import genomes
 
-    answer = genomes.validate(source, policy=policy)
-    violations = answer["violations"]
+    result = genomes.validate(source, policy=policy)
     if as_json:
-        print_json(answer)
-    elif answer["valid"]:
-        tell(f"{source} is legal under {answer['policy']} (digest {answer['digest']}).")
+        print_json(result.to_dict())
+    elif result.valid:
+        tell(f"{source} is legal under {result.policy} (digest {result.digest}).")
     else:
-        lines = [f"  {violation['message']}" for violation in violations]
-        tell("\n".join([f"{source} is not legal under {answer['policy']}:", *lines]))
-        if violations[0]["repair"] is not None:
-            tell(f"The nearest legal genome found:\n  {json.dumps(violations[0]['repair'])}")
-    if violations:
+        lines = [f"  {violation.message}" for violation in result.violations]
+        tell("\n".join([f"{source} is not legal under {result.policy}:", *lines]))
+        repair = result.violations[0].repair
+        if repair is not None:
+            tell(f"The nearest legal genome found:\n  {json.dumps(repair.to_dict())}")
+    if not result.valid:
         raise typer.Exit(1)
 
 
@@ -126,10 +126,10 @@ def cost(
     as_json: AsJson = False,
 ) -> None:
     """Count multiply-adds, parameters and cache of one attention block at batch 1."""
+    from nas.api import genomes
     from nas.report.cost_plot import draw_costs
-    from nas.report.costs import cost_answer, count_costs, show_costs
+    from nas.report.costs import show_costs
     from nas.report.figure import check_picture, write_figure
-    from nas.store.sources import resolve
 
     lengths = _lengths(tokens)
     if plot is not None:
@@ -139,13 +139,13 @@ def cost(
                 f"--plot: found one length, {min(lengths)}; expected several, such as "
                 "--tokens 64,256,1024."
             )
-    counted = count_costs([resolve(source) for source in sources], dim, heads, lengths)
+    table = genomes.cost(sources, dim=dim, heads=heads, tokens=sorted(lengths))
     if as_json:
-        print_json(cost_answer(counted))
+        print_json(table.to_dict())
     else:
-        show_costs(output(), counted)
+        show_costs(output(), table)
     if plot is not None:
-        write_figure(draw_costs(counted), plot)
+        write_figure(draw_costs(table), plot)
         note(f"{plot}: cost against length as a picture.")
 
 

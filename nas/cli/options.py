@@ -105,4 +105,4 @@ def _execution(
     time_limit: Annotated[float, typer.Option(help="Seconds that one training may take.")] = 1800,
     start_seconds: Annotated[float, typer.Option(help="Seconds to wait for a busy cluster.")] = 300,
 ) -> None:
-    """Who trains, and on what: ``nas.api.training.Executing`` as options."""
+    """Who trains, and on what: ``nas.api.execution.Executing`` as options."""

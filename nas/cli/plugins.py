@@ -14,7 +14,7 @@ from nas.cli.options import AsJson
 @app.command()
 def plugins(as_json: AsJson = False) -> None:
     """List the plug-ins of other packages, a group at a time; exit status 1 if one is broken."""
-    from nas.api.plugins import list_plugins
+    from nas.api.genomes import list_plugins
     from nas.report.table import Column, say_table
 
     answer = list_plugins()

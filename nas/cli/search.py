@@ -32,8 +32,8 @@ from nas.cli.options import (
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nas.api.training import Executing
-    from nas.report.trials import Training
+    from nas.api.execution import Executing
+    from nas.report.trials import TrainingRow
     from nas.searching.listener import Ended
 
 
@@ -68,11 +68,11 @@ def search(
     **execution: Unpack[Executing],
 ) -> None:
     """Search a space for attention mechanisms."""
-    from nas.api import training
+    from nas.api import runs as api
     from nas.cli.live import listening
 
     with listening(tensorboard) as listener:
-        ended = training.search(
+        ended = api.search(
             space,
             generations=generations,
             population=population,
@@ -110,11 +110,11 @@ def resume(
 
     --data says where its data are now, if they have moved; other data are refused.
     """
-    from nas.api import training
+    from nas.api import runs as api
     from nas.cli.live import listening
 
     with listening(tensorboard) as listener:
-        ended = training.resume(
+        ended = api.resume(
             run,
             generations=generations,
             data=data,
@@ -168,12 +168,11 @@ def evaluate(
     **execution: Unpack[Executing],
 ) -> None:
     """Train mechanisms under a task, with several seeds, without a search."""
-    from nas.api import training
-    from nas.report.trials import trial_answer, trial_line, trial_table
+    from nas.api import comparing
+    from nas.report.trials import trial_line, trial_table
 
-    names, found = list(dict.fromkeys(sources)), []
-    for one in training.evaluate(
-        names,
+    result = comparing.evaluate(
+        sources,
         task=task,
         data=data,
         seeds=seeds,
@@ -181,16 +180,14 @@ def evaluate(
         policy=policy,
         record=record,
         test=test,
+        on_training=lambda *training: note(trial_line(*training)),
         **execution,
-    ):
-        found.append(one)
-        note(trial_line(one, len(found), seeds * len(names)))
-    found.sort(key=lambda one: (names.index(one.name), one.repeat))
+    )
     if as_json:
-        print_json(trial_answer(task, found, test=test))
+        print_json(result.to_dict())
     else:
-        trial_table(output(), found, test=test)
-    if not any(one.evaluation.is_ok for one in found):
+        trial_table(output(), result)
+    if not result.is_ok:
         raise typer.Exit(1)
 
 
@@ -222,7 +219,7 @@ def benchmark(
     Differences are between trainings that share their seed; verdicts are corrected for their
     number.
     """
-    from nas.api import benchmarking
+    from nas.api import comparing
     from nas.report.benchmark import benchmark_table
     from nas.report.benchmark_plot import draw_benchmark
     from nas.report.figure import check_picture, write_figure
@@ -230,13 +227,13 @@ def benchmark(
 
     if plot is not None:
         check_picture(plot)
-    chosen = [name.strip() for name in tasks.split(",")] if tasks else benchmarking.TASKS
+    chosen = [name.strip() for name in tasks.split(",")] if tasks else comparing.TASKS
 
-    def heard(task: str, training: Training, done: int, total: int) -> None:
+    def on_training(task: str, training: TrainingRow, done: int, total: int) -> None:
         note(f"{task}: {trial_line(training, done, total)}")
 
-    unkept: list[str] = []
-    answer = benchmarking.benchmark(
+    save_errors: list[str] = []
+    result = comparing.benchmark(
         sources,
         against=against,
         tasks=chosen,
@@ -246,21 +243,20 @@ def benchmark(
         policy=policy,
         record=record,
         test=test,
-        heard=heard,
-        unkept=unkept.append,
+        on_training=on_training,
+        on_save_error=save_errors.append,
         **execution,
     )
     if as_json:
-        print_json(answer)
+        print_json(result.to_dict())
     else:
-        benchmark_table(output(), answer)
-    for why in unkept:
+        benchmark_table(output(), result)
+    for why in save_errors:
         complain(why)
     if plot is not None:
-        write_figure(draw_benchmark(answer), plot)
+        write_figure(draw_benchmark(result), plot)
         note(f"{plot}: the differences as a picture.")
-    cells = [cell for row in answer["mechanisms"] for cell in row["tasks"].values()]
-    if all(cell["mean"] is None for cell in cells):
+    if not result.is_ok:
         raise typer.Exit(1)
 
 
@@ -292,12 +288,11 @@ def confirm(
     Beside standard attention and the control uniform. The same command goes on where it was
     stopped. --data says where the run's data are now, if they have moved.
     """
-    from nas.api import training
+    from nas.api import runs as api
     from nas.report.confirmation import confirmation_table
-    from nas.report.facts import FRESH
     from nas.report.trials import trial_line
 
-    answer = training.confirm(
+    result = api.confirm(
         run,
         ids or (),
         members=members,
@@ -306,14 +301,12 @@ def confirm(
         test=test,
         data=data,
         runs=runs,
-        heard=lambda *found: note(trial_line(*found)),
+        on_training=lambda *training: note(trial_line(*training)),
         **execution,
     )
     if as_json:
-        print_json(answer)
+        print_json(result.to_dict())
     else:
-        confirmation_table(output(), answer)
-    if not any(
-        one[key] and one[key]["values"] for one in answer["members"] for key in FRESH.values()
-    ):
+        confirmation_table(output(), result)
+    if not result.is_ok:
         raise typer.Exit(1)

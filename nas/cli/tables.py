@@ -16,7 +16,7 @@ from nas.cli.options import AsJson, Data, Space, Task, trains
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nas.api.training import Executing
+    from nas.api.execution import Executing
 
 
 @app.command()
@@ -52,7 +52,7 @@ def tabulate(
         data=data,
         seeds=seeds,
         limit=limit,
-        heard=lambda *found: note(trial_line(*found)),
+        on_training=lambda *training: note(trial_line(*training)),
         command=shlex.join(["nas", *sys.argv[1:]]),
         **execution,
     )

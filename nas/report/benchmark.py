@@ -1,20 +1,21 @@
-"""The answer of ``nas benchmark``: mechanisms under several tasks, each beside one of them.
+"""The result of ``nas.benchmark``: mechanisms under several tasks, compared with one of them.
 
 A difference is the mean over pairs of trainings that share their seed, with the interval of
-Student's t that holds in 95 of 100 cases. Many differences are judged at once, so a verdict is only
-given where Holm's correction over all of them leaves p below .05 (Holm 1979, "A simple sequentially
-rejective multiple test procedure"). Nothing is said of a mechanism whose trainings failed in part:
-what is left of them is chosen by luck.
+Student's t at 95 %. A verdict needs p below .05 after Holm's correction over all differences (Holm
+1979, "A simple sequentially rejective multiple test procedure"). A mechanism with a failed training
+gets no difference: the successful ones are a biased sample.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import LEVEL, difference, holm, mean_and_error, paired
 from nas.report.ranks import rank_correlations
+from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import Column, say, say_table
 from nas.report.trials import ON_TEST, why
 from nas.report.units import amount, header
@@ -24,131 +25,249 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from nas.common.objectives import Metric, Objective
-    from nas.report.trials import Training
+    from nas.report.trials import TrainingRow
 
 MARKS: Final = {"better": "+", "worse": "-", "undecided": "=", None: " "}
 SENSE: Final = {"max": "higher is better", "min": "lower is better"}
 
 
-def benchmark_answer(
-    sources: Sequence[str],
-    trainings: Mapping[str, Sequence[Training]],
+@dataclass(frozen=True)
+class BenchmarkCell(Result):
+    """Trainings of one mechanism under one task.
+
+    Attributes:
+        mean, error: of the metric over seeds, and its standard error; None if all failed.
+        values: the metric by repeat; None where a training failed.
+        failed: number of failed trainings.
+        reasons: how often trainings failed, by reason.
+        core_seconds: mean over successful trainings.
+        costs: of all attention layers, by name.
+        difference: ``mean``, ``low``, ``high``, ``p`` and ``p_holm`` of the paired difference to
+            the reference; None for the reference, or if a training of either failed.
+        verdict: "better", "worse", "undecided", or None without a difference.
+    """
+
+    mean: float | None
+    error: float | None
+    values: tuple[float | None, ...]
+    failed: int
+    reasons: Mapping[str, int]
+    core_seconds: float | None
+    costs: Mapping[str, float]
+    difference: Mapping[str, float] | None
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class BenchmarkRow(Result):
+    """One mechanism under all tasks.
+
+    Attributes:
+        source: the SOURCE as given.
+        tasks: trainings by task.
+        absent: tasks that the mechanism cannot be trained under, with the reason.
+        id: digest of the mechanism.
+    """
+
+    source: str
+    tasks: Mapping[str, BenchmarkCell]
+    absent: Mapping[str, str]
+    id: str
+
+
+@dataclass(frozen=True)
+class BenchmarkResult(TableResult):
+    """Mechanisms under several tasks, each compared with one of them.
+
+    Attributes:
+        against: SOURCE of the reference.
+        seeds: trainings of each mechanism under each task.
+        test: whether test sets were used in place of examples held out of training.
+        tasks: the metric of each task.
+        rank_correlations: of pairs of tasks, Spearman's coefficient with its interval.
+        mechanisms: the reference, then the others in the order given.
+    """
+
+    against: str
+    seeds: int
+    test: bool
+    tasks: Mapping[str, MetricInfo]
+    rank_correlations: tuple[Mapping[str, Any], ...]
+    mechanisms: tuple[BenchmarkRow, ...]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether at least one training ended well."""
+        return any(c.mean is not None for row in self.mechanisms for c in row.tasks.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of ``nas benchmark``."""
+        tasks = {
+            task: {"metric": m.name, "unit": m.unit, "direction": m.direction}
+            for task, m in self.tasks.items()
+        }
+        return super().to_dict() | {"tasks": tasks}
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row a mechanism and task."""
+        empty = dict.fromkeys(("mean", "low", "high", "p", "p_holm"))
+        return [
+            {
+                "source": row.source,
+                "id": row.id,
+                "task": task,
+                "metric": self.tasks[task].name,
+                "mean": cell.mean,
+                "error": cell.error,
+                "failed": cell.failed,
+                **{f"difference_{k}": v for k, v in {**empty, **(cell.difference or {})}.items()},
+                "verdict": cell.verdict,
+                **cell.costs,
+            }
+            for row in self.mechanisms
+            for task, cell in row.tasks.items()
+        ]
+
+
+def make_benchmark(
+    digests: Mapping[str, str],
+    trainings: Mapping[str, Sequence[TrainingRow]],
     absent: Mapping[str, Mapping[str, str]],
     seeds: int,
     *,
     test: bool = False,
-) -> dict[str, Any]:
-    """The JSON answer; its keys are stable.
+) -> BenchmarkResult:
+    """Compare mechanisms by their trainings.
 
     Args:
-        sources: the first is what all others are compared with.
+        digests: by SOURCE; the first is the reference.
         trainings: by task.
-        absent: by task, which cannot be trained under it, and why.
-        test: judged on the test sets.
+        absent: by task, the SOURCES that cannot be trained under it, and why.
+        test: whether test sets were used.
     """
+    against, *_ = sources = list(digests)
+    present = {task: [s for s in sources if s not in absent[task]] for task in trainings}
+    rows = {
+        (task, source): [training for training in trainings[task] if training.name == source]
+        for task in trainings
+        for source in present[task]
+    }
+    values = {key: _values(own) for key, own in rows.items()}
+    differences = {
+        (task, source): difference(paired(values[task, source], values[task, against]))
+        for task, source in rows
+        if source != against
+        and against in present[task]
+        and all(t.evaluation.is_ok for name in (source, against) for t in rows[task, name])
+    }
+    compared = [found for found in differences.values() if found]
+    for found, p in zip(compared, holm([found["p"] for found in compared]), strict=True):
+        found["p_holm"] = p
+    metrics = {t: MetricInfo.of(own[0].metric) for t, own in trainings.items() if own}
     cells = {
-        task: {source: _cell(source, own) for source in sources if source not in absent[task]}
-        for task, own in trainings.items()
+        task: {
+            source: _cell(rows[task, source], differences.get((task, source)), metrics[task], seeds)
+            for source in present[task]
+        }
+        for task in trainings
     }
-    for of in cells.values():
-        base = of.get(sources[0])
-        for source, cell in of.items():
-            cell["difference"] = None
-            if base is not None and source != sources[0] and not cell["failed"] + base["failed"]:
-                cell["difference"] = difference(paired(cell["values"], base["values"]))
-    compared = [c["difference"] for of in cells.values() for c in of.values() if c["difference"]]
-    for judged, p in zip(compared, holm([d["p"] for d in compared]), strict=True):
-        judged["p_holm"] = p
-    metrics = {task: own[0].metric for task, own in trainings.items() if own}
-    for task, of in cells.items():
-        for cell in of.values():
-            cell["verdict"] = _verdict(cell["difference"], metrics[task].direction)
-            cell["values"] = [cell["values"].get(repeat) for repeat in range(seeds)]
-    return {
-        "against": sources[0],
-        "seeds": seeds,
-        "test": test,
-        "tasks": {
-            task: {"metric": m.name, "unit": m.unit, "direction": m.direction}
-            for task, m in metrics.items()
-        },
-        "rank_correlations": [*rank_correlations(_ranked(cells, metrics))],
-        "mechanisms": [
-            {
-                "source": source,
-                "tasks": {task: of[source] for task, of in cells.items() if source in of},
-                "absent": {task: of[source] for task, of in absent.items() if source in of},
-            }
+    return BenchmarkResult(
+        against=against,
+        seeds=seeds,
+        test=test,
+        tasks=metrics,
+        rank_correlations=tuple(rank_correlations(_ranked(cells, metrics))),
+        mechanisms=tuple(
+            BenchmarkRow(
+                source,
+                {task: of[source] for task, of in cells.items() if source in of},
+                {task: of[source] for task, of in absent.items() if source in of},
+                digests[source],
+            )
             for source in sources
-        ],
-    }
+        ),
+    )
 
 
-def benchmark_table(console: Console, answer: Mapping[str, Any]) -> None:
-    """A row a mechanism, a column a task: mean, error, and a verdict beside the first row."""
-    rows = answer["mechanisms"]
-    columns = [Column("mechanism", [row["source"] for row in rows])]
-    for task, metric in answer["tasks"].items():
-        shown = [_shown(row["tasks"].get(task), metric["unit"]) for row in rows]
+def benchmark_table(console: Console, result: BenchmarkResult) -> None:
+    """Print a row a mechanism, a column a task: mean, error, and a verdict."""
+    columns = [Column("mechanism", [row.source for row in result.mechanisms])]
+    for task, metric in result.tasks.items():
+        shown = [_shown(row.tasks.get(task), metric.unit) for row in result.mechanisms]
         columns.append(Column(task, shown, "right"))
     say_table(console, columns)
-    tasks, seeds = answer["tasks"].items(), answer["seeds"]
     units = [
-        f"{task}: {header(m['metric'], m['unit'])}, {SENSE[m['direction']]}" for task, m in tasks
+        f"{task}: {header(metric.name, metric.unit)}, {SENSE[metric.direction]}"
+        for task, metric in result.tasks.items()
     ]
     say(console, "", "; ".join(units) + ".")
-    if answer["test"]:
+    if result.test:
         say(console, ON_TEST)
-    if seeds > 1:
+    if result.seeds > 1:
         say(
             console,
-            f"±: standard error of the mean over {seeds} seeds.",
-            f"+ better than {answer['against']}, - worse, = undecided: pairs of trainings that "
+            f"±: standard error of the mean over {result.seeds} seeds.",
+            f"+ better than {result.against}, - worse, = undecided: pairs of trainings that "
             f"share their seed, p below {LEVEL} after Holm's correction over the whole table.",
         )
-    for one in answer["rank_correlations"]:
-        first, second = one["tasks"]
+    for pair in result.rank_correlations:
+        first, second = pair["tasks"]
         say(
             console,
-            f"{first} and {second}: Spearman's rank correlation {one['rho']:.2f} "
-            f"[{one['low']:.2f}, {one['high']:.2f}] over {one['mechanisms']} mechanisms.",
+            f"{first} and {second}: Spearman's rank correlation {pair['rho']:.2f} "
+            f"[{pair['low']:.2f}, {pair['high']:.2f}] over {pair['mechanisms']} mechanisms.",
         )
-    for row in rows:
-        for task, reason in row["absent"].items():
-            say(console, f"{row['source']} under {task}: {reason}")
-        for task, cell in row["tasks"].items():
-            for reason, count in cell["reasons"].items():
-                say(console, f"{row['source']} under {task}: {count} of {seeds} failed, {reason}")
+    for row in result.mechanisms:
+        for task, reason in row.absent.items():
+            say(console, f"{row.source} under {task}: {reason}")
+        for task, cell in row.tasks.items():
+            for reason, count in cell.reasons.items():
+                failures = f"{count} of {result.seeds} failed, {reason}"
+                say(console, f"{row.source} under {task}: {failures}")
 
 
 def _ranked(
-    cells: Mapping[str, Mapping[str, Mapping[str, Any]]], metrics: Mapping[str, Metric | Objective]
+    cells: Mapping[str, Mapping[str, BenchmarkCell]], metrics: Mapping[str, MetricInfo]
 ) -> dict[str, dict[str, float]]:
-    """The means of what never failed, by task and mechanism; more is better."""
+    """Means of mechanisms without failures, by task and mechanism; more is better."""
     signs = {task: 1 if metric.direction == "max" else -1 for task, metric in metrics.items()}
     return {
-        task: {name: signs[task] * one["mean"] for name, one in of.items() if not one["failed"]}
+        task: {name: signs[task] * (cell.mean or 0) for name, cell in of.items() if not cell.failed}
         for task, of in cells.items()
         if task in signs
     }
 
 
-def _cell(source: str, trainings: Sequence[Training]) -> dict[str, Any]:
-    own = [one for one in trainings if one.name == source]
-    good = [one for one in own if one.evaluation.is_ok]
-    reasons = Counter(why(one.evaluation) for one in own if not one.evaluation.is_ok)
-    values = {one.repeat: one.evaluation.metrics[one.metric.name] for one in good}
-    mean, error = mean_and_error([*values.values()]) if good else (None, None)
+def _values(trainings: Sequence[TrainingRow]) -> dict[int, float]:
+    """The metric of successful trainings by repeat."""
     return {
-        "mean": mean,
-        "error": error,
-        "values": dict(sorted(values.items())),
-        "failed": len(own) - len(good),
-        "reasons": dict(reasons),
-        "core_seconds": fmean(one.evaluation.core_seconds for one in good) if good else None,
-        "costs": dict(own[0].costs) if own else {},
+        training.repeat: training.evaluation.metrics[training.metric.name]
+        for training in sorted(trainings, key=lambda training: training.repeat)
+        if training.evaluation.is_ok
     }
+
+
+def _cell(
+    trainings: Sequence[TrainingRow],
+    difference: Mapping[str, float] | None,
+    metric: MetricInfo,
+    seeds: int,
+) -> BenchmarkCell:
+    values = _values(trainings)
+    failures = [t.evaluation for t in trainings if not t.evaluation.is_ok]
+    seconds = [t.evaluation.core_seconds for t in trainings if t.evaluation.is_ok]
+    mean, error = mean_and_error([*values.values()]) if values else (None, None)
+    return BenchmarkCell(
+        mean=mean,
+        error=error,
+        values=tuple(values.get(repeat) for repeat in range(seeds)),
+        failed=len(failures),
+        reasons=Counter(map(why, failures)),
+        core_seconds=fmean(seconds) if seconds else None,
+        costs=dict(trainings[0].costs) if trainings else {},
+        difference=difference,
+        verdict=_verdict(difference, metric.direction),
+    )
 
 
 def _verdict(difference: Mapping[str, float] | None, direction: str) -> str | None:
@@ -159,7 +278,7 @@ def _verdict(difference: Mapping[str, float] | None, direction: str) -> str | No
     return "better" if (difference["mean"] > 0) == (direction == "max") else "worse"
 
 
-def _shown(cell: Mapping[str, Any] | None, unit: str) -> str:
-    if cell is None or cell["mean"] is None:
+def _shown(cell: BenchmarkCell | None, unit: str) -> str:
+    if cell is None or cell.mean is None:
         return ""
-    return f"{amount(cell['mean'], unit, cell['error'])} {MARKS[cell['verdict']]}"
+    return f"{amount(cell.mean, unit, cell.error)} {MARKS[cell.verdict]}"

@@ -1,13 +1,15 @@
-"""The answer of ``nas confirm``: what the search scored, what it believes, what fresh seeds say."""
+"""The result of ``nas.confirm``: scores of the search, its estimates, and fresh seeds."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nas.common.differences import difference, paired
 from nas.report.benchmark import SENSE
 from nas.report.facts import FRESH, ID_LENGTH, spread
+from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import Column, say, say_table
 from nas.report.trials import points, why
 from nas.report.units import FRACTION, amount, header
@@ -24,8 +26,80 @@ if TYPE_CHECKING:
     from nas.store import Run
 
 
-def confirmation_answer(run: Run, plan: Plan) -> dict[str, Any]:
-    """The JSON answer, from what the record holds of a plan; the keys are stable."""
+@dataclass(frozen=True)
+class ConfirmRow(Result):
+    """One mechanism of a confirmation.
+
+    Attributes:
+        id: digest of the mechanism.
+        name: of a named mechanism.
+        score: mean of the search's trainings; None if the search did not train it.
+        estimate, error: the search's estimate with its standard error.
+        p: probability that no trained mechanism dominates it.
+        fresh, long, test: ``mean``, ``error`` and ``values`` of trainings with fresh seeds, under
+            the run's task, a longer one, and on the test set; None where none was asked for.
+        over_mha: the same of paired differences to standard attention.
+        over_mha_in: of a suite, by part and task: ``mean``, ``low``, ``high``, ``p``.
+        failed: how often trainings failed, by reason.
+        costs: of all attention layers, by name.
+    """
+
+    id: str
+    name: str | None
+    score: float | None
+    estimate: float | None
+    error: float | None
+    p: float | None
+    fresh: Mapping[str, Any] | None
+    long: Mapping[str, Any] | None
+    test: Mapping[str, Any] | None
+    over_mha: Mapping[str, Any] | None
+    over_mha_in: Mapping[str, Any] | None
+    failed: Mapping[str, int]
+    costs: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ConfirmResult(TableResult):
+    """Members of a front trained again with fresh seeds.
+
+    Attributes:
+        seeds: trainings of each member in each part.
+        metric: the run's first metric, which is confirmed.
+        tasks: the task of each part: "fresh", "long", "test".
+        judged: of a suite, unit and direction of each task's metric, by part.
+        members: mechanisms, best first, then the controls.
+    """
+
+    run: str
+    seeds: int
+    metric: MetricInfo
+    tasks: Mapping[str, str]
+    judged: Mapping[str, Mapping[str, Mapping[str, str]]]
+    members: tuple[ConfirmRow, ...]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether at least one training ended well."""
+        parts = (getattr(row, part) for row in self.members for part in FRESH.values())
+        return any(part and part["values"] for part in parts)
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row a mechanism."""
+        records = []
+        for row in self.members:
+            record = {n: getattr(row, n) for n in ("id", "name", "score", "estimate", "error", "p")}
+            for part in self.tasks:
+                own, over = getattr(row, part) or {}, (row.over_mha or {}).get(part) or {}
+                for name in ("mean", "error"):
+                    record[f"{part}_{name}"] = own.get(name)
+                    record[f"{part}_over_mha_{name}"] = over.get(name)
+            records.append({**record, **row.costs})
+        return records
+
+
+def make_confirmation(run: Run, plan: Plan) -> ConfirmResult:
+    """The confirmation of a run, from the recorded trainings of a plan."""
     metric = plan.metric
     # By part, then by key: metrics of trainings that ended well, by repeat.
     found: dict[str, dict[str, dict[int, Mapping[str, float]]]] = {s.part: {} for s in plan.stages}
@@ -40,7 +114,6 @@ def confirmation_answer(run: Run, plan: Plan) -> dict[str, Any]:
         else:
             failed[one.key][f"{FRESH[one.part]}: {why(one.evaluation)}"] += 1
     standard = next(subject.key for subject in plan.subjects if subject.name == STANDARD)
-
     judged = {FRESH[stage.part]: _judged(stage) for stage in plan.stages}
 
     def scores(part: str, key: str, name: str) -> dict[int, float]:
@@ -49,76 +122,81 @@ def confirmation_answer(run: Run, plan: Plan) -> dict[str, Any]:
     def over(part: str, key: str, name: str) -> list[float]:
         return paired(scores(part, key, name), scores(part, standard, name))
 
-    def entry(subject: Subject) -> dict[str, Any]:
+    def row(subject: Subject) -> ConfirmRow:
         known, key = subject.candidate, subject.key
-        own = {part: scores(part, key, metric.name) for part in found}
-        gains = {part: over(part, key, metric.name) for part in found}
-        is_standard = key == standard
-        return {
-            "id": subject.digest,
-            "name": subject.name,
-            "score": known.scores[metric.name] if known else None,
-            "estimate": known.objectives[metric.name] if known else None,
-            "error": known.errors.get(metric.name) if known else None,
-            "p": known.p if known else None,
-            **{key: spread([*own[p].values()]) if p in own else None for p, key in FRESH.items()},
-            "over_mha": None
-            if is_standard
-            else {key: spread(gains[p]) if p in gains else None for p, key in FRESH.items()},
-            "over_mha_in": None
-            if is_standard
-            else {
+        parts: dict[str, Any] = {
+            shown: spread([*scores(part, key, metric.name).values()]) if part in found else None
+            for part, shown in FRESH.items()
+        }
+        over_mha: dict[str, Any] | None = None
+        over_mha_in: dict[str, Any] | None = None
+        if key != standard:
+            over_mha = {
+                shown: spread(over(part, key, metric.name)) if part in found else None
+                for part, shown in FRESH.items()
+            }
+            over_mha_in = {
                 shown: {one.name: difference(over(part, key, one.name)) for one in judged[shown]}
                 for part, shown in FRESH.items()
                 if judged.get(shown)
-            },
-            "failed": dict(failed[subject.key]),
-            "costs": dict(subject.costs),
-        }
+            }
+        return ConfirmRow(
+            id=subject.digest,
+            name=subject.name,
+            score=known.scores[metric.name] if known else None,
+            estimate=known.objectives[metric.name] if known else None,
+            error=known.errors.get(metric.name) if known else None,
+            p=known.p if known else None,
+            **parts,
+            over_mha=over_mha,
+            over_mha_in=over_mha_in,
+            failed=dict(failed[key]),
+            costs=dict(subject.costs),
+        )
 
-    return {
-        "run": run.name,
-        "seeds": plan.seeds,
-        "metric": {"name": metric.name, "direction": metric.direction, "unit": metric.unit},
-        "tasks": {FRESH[stage.part]: stage.task.name for stage in plan.stages},
-        "judged": {
+    return ConfirmResult(
+        run=run.name,
+        seeds=plan.seeds,
+        metric=MetricInfo.of(metric),
+        tasks={FRESH[stage.part]: stage.task.name for stage in plan.stages},
+        judged={
             part: {m.name: {"unit": m.unit, "direction": m.direction} for m in own}
             for part, own in judged.items()
             if own
         },
-        "members": [entry(subject) for subject in plan.subjects],
-    }
+        members=tuple(row(subject) for subject in plan.subjects),
+    )
 
 
 def _judged(stage: Stage) -> tuple[Metric, ...]:
-    """What each task of a suite is judged by; nothing where one task is the whole."""
+    """The metric of each task of a suite; empty for a single task."""
     if not isinstance(stage.task, Suite):
         return ()
     names = {f"{name}.{one.metric}" for name, one in stage.task.references.items()}
     return tuple(metric for metric in stage.task.metrics(stage.data) if metric.name in names)
 
 
-def confirmation_table(console: Console, answer: Mapping[str, Any]) -> None:
-    """A row a mechanism; differences to standard attention are between equal seeds."""
-    unit, members, tasks = answer["metric"]["unit"], answer["members"], answer["tasks"]
-    name = header(answer["metric"]["name"], unit)
+def confirmation_table(console: Console, result: ConfirmResult) -> None:
+    """Print a row a mechanism; differences to standard attention are between equal seeds."""
+    unit, members, tasks = result.metric.unit, result.members, result.tasks
+    name = header(result.metric.name, unit)
     columns = [
-        Column("mechanism", [one["name"] or one["id"][:ID_LENGTH] for one in members]),
-        Column("score", [_value(one["score"], None, unit) for one in members], "right"),
-        Column("estimate", [_value(o["estimate"], o["error"], unit) for o in members], "right"),
+        Column("mechanism", [_label(row) for row in members]),
+        Column("score", [_value(row.score, None, unit) for row in members], "right"),
+        Column("estimate", [_value(row.estimate, row.error, unit) for row in members], "right"),
     ]
-    for key in tasks:
-        cells = [_counted(one[key], unit) for one in members]
-        over = [_difference(one["over_mha"], key, unit) for one in members]
-        columns.append(Column(key, cells, "right"))
+    for part in tasks:
+        cells = [_counted(getattr(row, part), unit) for row in members]
+        over = [_difference(row.over_mha, part, unit) for row in members]
+        columns.append(Column(part, cells, "right"))
         columns.append(Column(f"over {STANDARD}", over, "right", rank=1))
-    for cost in members[0]["costs"]:
-        shown = [amount(one["costs"][cost]) for one in members]
+    for cost in members[0].costs:
+        shown = [amount(row.costs[cost]) for row in members]
         columns.append(Column(header(cost), shown, "right", rank=2))
-    under = ", ".join(f"{key}: task {task}" for key, task in tasks.items())
-    say(console, f"{name} in run {answer['run']}; {under}", "")
+    under = ", ".join(f"{part}: task {task}" for part, task in tasks.items())
+    say(console, f"{name} in run {result.run}; {under}", "")
     say_table(console, columns)
-    what = "points" if unit == FRACTION else answer["metric"]["name"]
+    what = "points" if unit == FRACTION else result.metric.name
     say(
         console,
         "",
@@ -126,35 +204,38 @@ def confirmation_table(console: Console, answer: Mapping[str, Any]) -> None:
         "±: standard error, of a mean over so many (in brackets) fresh seeds.",
         f"over {STANDARD}: difference in {what}, between trainings that share their seed.",
     )
-    for key, judged in answer["judged"].items():
-        _each_task(console, members, key, judged)
-    for one in members:
-        for reason, count in one["failed"].items():
-            name = one["name"] or one["id"][:ID_LENGTH]
-            say(console, f"{name}, {count} of {answer['seeds']} trainings, {reason}")
+    for part, judged in result.judged.items():
+        _each_task(console, members, part, judged)
+    for row in members:
+        for reason, count in row.failed.items():
+            say(console, f"{_label(row)}, {count} of {result.seeds} trainings, {reason}")
     if "test" in tasks:
         say(console, "test: judged on the data's test set, which no search sees.")
 
 
+def _label(row: ConfirmRow) -> str:
+    return row.name or row.id[:ID_LENGTH]
+
+
 def _each_task(
     console: Console,
-    members: Sequence[Mapping[str, Any]],
-    key: str,
+    members: Sequence[ConfirmRow],
+    part: str,
     judged: Mapping[str, Mapping[str, str]],
 ) -> None:
     """A column a task of a suite: differences to standard attention, with their intervals."""
-    shown = [one for one in members if one["over_mha_in"] is not None]
-    columns = [Column("mechanism", [one["name"] or one["id"][:ID_LENGTH] for one in shown])]
+    compared = [(row, row.over_mha_in[part]) for row in members if row.over_mha_in is not None]
+    columns = [Column("mechanism", [_label(row) for row, _ in compared])]
     for name, metric in judged.items():
-        cells = [_interval(one["over_mha_in"][key][name], metric["unit"]) for one in shown]
+        cells = [_interval(over[name], metric["unit"]) for _, over in compared]
         columns.append(Column(f"{name} over {STANDARD}", cells, "right"))
-    say(console, "", f"{key}, each task, with the interval that holds in 95 of 100 cases", "")
+    say(console, "", f"{part}, each task, with the interval that holds in 95 of 100 cases", "")
     say_table(console, columns)
-    told = [
+    senses = [
         f"{name}: {'points, ' if m['unit'] == FRACTION else ''}{SENSE[m['direction']]}"
         for name, m in judged.items()
     ]
-    say(console, "", "; ".join(told) + ".")
+    say(console, "", "; ".join(senses) + ".")
 
 
 def _interval(found: Mapping[str, float] | None, unit: str) -> str:

@@ -1,9 +1,8 @@
-"""Costs of mechanisms at one or several lengths: a table, and the answer of ``nas cost``."""
+"""Costs of mechanisms at one or several sequence lengths: the result of ``nas.cost``."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nas.common.errors import GenomeError
@@ -11,11 +10,12 @@ from nas.compiler import make_plan
 from nas.costs import attention_cost
 from nas.genome.mechanisms import mechanism
 from nas.report.facts import STANDARD
+from nas.report.result import TableResult
 from nas.report.table import Column, say, say_table
 from nas.report.units import header, human
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
 
@@ -40,37 +40,87 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Priced:
-    """What a block costs; None where the mechanism does not exist, and ``problem`` says why."""
+    """The cost of a block, or None and, in ``problem``, why the mechanism does not exist."""
 
     cost: Cost | None
     problem: str = ""
 
 
 @dataclass(frozen=True)
-class Counted:
-    """What blocks of one size cost.
+class CostRow:
+    """Costs of one block of a mechanism.
 
     Attributes:
-        lengths: in tokens, from short to long.
-        rows: mechanisms, each with its costs by length.
+        source: the SOURCE string.
+        name: a short name of the mechanism.
+        tokens: sequence length.
+        remarks: what the head count changes in the mechanism, a sentence each.
+    """
+
+    source: str
+    name: str
+    tokens: int
+    cost: Cost
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CostTable(TableResult):
+    """Costs of mechanisms at one or several sequence lengths, batch 1.
+
+    Attributes:
+        dim: model width.
+        heads: heads of the backbone.
+        rows: in the order of the sources, of each from the shortest length to the longest.
     """
 
     dim: int
     heads: int
-    lengths: tuple[int, ...]
-    rows: tuple[tuple[Source, dict[int, Cost]], ...]
+    rows: tuple[CostRow, ...]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Sequence lengths in tokens, from short to long."""
+        return tuple(sorted({row.tokens for row in self.rows}))
+
+    @property
+    def by_source(self) -> tuple[tuple[CostRow, ...], ...]:
+        """The rows of each source."""
+        size = len(self.lengths)
+        return tuple(self.rows[i : i + size] for i in range(0, len(self.rows), size))
+
+    def to_dict(self) -> Any:
+        """The JSON of ``nas cost``: an object for one row, else a list of them.
+
+        With several lengths each object names its source and length.
+        """
+        is_named = len(self.lengths) > 1
+        objects = [
+            ({"source": row.source, "tokens": row.tokens} if is_named else {}) | row.cost.to_dict()
+            for row in self.rows
+        ]
+        return objects[0] if len(objects) == 1 else objects
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row a source and length."""
+        return [{"source": r.source, "tokens": r.tokens, **r.cost.to_dict()} for r in self.rows]
 
 
-def count_costs(sources: Iterable[Source], dim: int, heads: int, lengths: Iterable[int]) -> Counted:
+def count_costs(
+    sources: Iterable[Source], dim: int, heads: int, lengths: Iterable[int]
+) -> CostTable:
     """Count each mechanism at each length.
 
     Raises:
         GenomeError, ViolationError: a mechanism does not exist at this size.
     """
-    count = partial(attention_cost, dim=dim, heads=heads)
-    ordered = tuple(sorted({*lengths}))
-    rows = ((s, {tokens: count(s.genome, tokens=tokens) for tokens in ordered}) for s in sources)
-    return Counted(dim, heads, ordered, tuple(rows))
+    rows = []
+    for source in sources:
+        remarks = tuple(f"{remark}." for remark in make_plan(source.genome).remarks(heads))
+        for tokens in sorted({*lengths}):
+            cost = attention_cost(source.genome, dim=dim, heads=heads, tokens=tokens)
+            rows.append(CostRow(source.text, source.name, tokens, cost, remarks))
+    return CostTable(dim, heads, tuple(rows))
 
 
 def price(genome: Genome, sizes: Sizes) -> Priced:
@@ -97,27 +147,13 @@ def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") 
     say_table(console, columns)
 
 
-def cost_answer(counted: Counted) -> Any:
-    """The JSON answer of ``nas cost``: one object for one source at one length, else a list.
-
-    With several lengths each object says which source and length it is of.
-    """
-    answers = [
-        ({"source": source.text, "tokens": n} if len(costs) > 1 else {}) | cost.to_dict()
-        for source, costs in counted.rows
-        for n, cost in costs.items()
-    ]
-    return answers[0] if len(answers) == 1 else answers
-
-
-def show_costs(console: Console, counted: Counted) -> None:
-    """Print what was counted."""
-    sizes, lengths = f"dim {counted.dim}, heads {counted.heads}", counted.lengths
-    names = Column("mechanism", [source.name for source, _ in counted.rows])
-    every = [costs for _, costs in counted.rows]
+def show_costs(console: Console, table: CostTable) -> None:
+    """Print a table of costs."""
+    sizes, lengths = f"dim {table.dim}, heads {table.heads}", table.lengths
+    names = Column("mechanism", [first.name for first, *_ in table.by_source])
     if len(lengths) == 1:
         say(console, f"{sizes}, {lengths[0]:,} tokens, batch 1:", "")
-        numbers = [costs[lengths[0]].to_dict() for costs in every]
+        numbers = [row.cost.to_dict() for row in table.rows]
         columns = [
             Column(name.replace("_", " "), [f"{n[name]:,}" for n in numbers], "right")
             for name in numbers[0]
@@ -125,21 +161,24 @@ def show_costs(console: Console, counted: Counted) -> None:
         say_table(console, [names, *columns])
     else:
         say(console, f"Multiply-adds by sequence length ({sizes}, batch 1):", "")
-        macs = [Column(f"{n:,}", [human(c[n].macs) for c in every], "right") for n in lengths]
+        by_length = zip(*table.by_source, strict=True)
+        macs = [
+            Column(f"{rows[0].tokens:,}", [human(row.cost.macs) for row in rows], "right")
+            for rows in by_length
+        ]
         say_table(console, [names, *macs])
         say(console, "", "At every length:", "")
         # A mechanism with weights for each position has other parameters at another length.
-        kept = [
-            Column(header(name), [_range(costs, name) for costs in every], "right")
+        constant = [
+            Column(header(name), [_range(rows, name) for rows in table.by_source], "right")
             for name in ("params", "kv_cache_bytes_per_token")
         ]
-        say_table(console, [names, *kept])
-    for source, _ in counted.rows:
-        remarks = make_plan(source.genome).remarks(counted.heads)
-        say(console, *(f"{source.name}: {remark}." for remark in remarks))
+        say_table(console, [names, *constant])
+    for first, *_ in table.by_source:
+        say(console, *(f"{first.name}: {remark}" for remark in first.remarks))
 
 
-def _range(costs: dict[int, Cost], name: str) -> str:
-    values = [getattr(cost, name) for cost in costs.values()]
+def _range(rows: Sequence[CostRow], name: str) -> str:
+    values = [getattr(row.cost, name) for row in rows]
     least, most = min(values), max(values)
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"

@@ -1,20 +1,21 @@
-"""The answer of ``nas explain``: what each part of a mechanism is worth.
+"""The result of ``nas.explain``: what each part of a mechanism contributes.
 
 Three tables of comparisons between trainings that share their seed: the mechanism with one edit,
 the steps that lead to it from standard attention, and standard attention of about its costs. All
-verdicts are judged together (nas.common.differences). Nothing is said where a training failed: what
-is left is chosen by luck.
+verdicts are corrected together (nas.common.differences). A mechanism with a failed training gets no
+difference: the successful ones are a biased sample.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import LEVEL, mean_and_error
 from nas.compiler import formula_of, make_plan
 from nas.genome.canonical import digest
+from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.table import Column, say, say_table
 from nas.report.trials import points, why
 from nas.report.units import FRACTION, amount, header
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from nas.common.differences import Finding
     from nas.explaining import Comparison, Race
+    from nas.genome import Genome
 
-# What is said of an edit where its result is better, worse or the same.
+# Verdict on an edit whose result is better, worse or the same.
 OF_EDITS: Final = {"worse": "needed", "better": "harmful", "same": "harmless"}
 TITLES: Final = {
     "edits": "Edits of {source}",
@@ -36,72 +39,184 @@ TITLES: Final = {
 ROWS: Final = {"edits": "edit", "path": "step", "controls": "control"}
 
 
-def explanation_answer(
+@dataclass(frozen=True)
+class ExplainedMechanism(Result):
+    """A trained mechanism of an explanation.
+
+    Attributes:
+        id: digest of the mechanism.
+        formula: the mechanism in a line of mathematics.
+        mean, error: of the metric over seeds, and its standard error; None if all failed.
+        values: the metric by repeat; None where a training failed.
+        failed: how often trainings failed, by reason.
+        costs: of all attention layers, by name.
+    """
+
+    id: str
+    formula: str
+    genome: Genome
+    mean: float | None
+    error: float | None
+    values: tuple[float | None, ...]
+    failed: Mapping[str, int]
+    costs: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ExplainRow(Result):
+    """A comparison of two mechanisms.
+
+    Attributes:
+        words: what was changed.
+        mechanism: the mechanism after the change.
+        difference: paired difference of the metric, after minus before; None if undecidable.
+        verdict: of an edit "needed", "harmful", "harmless"; of a step or control "better",
+            "worse", "same"; or "unresolved".
+        added_costs: costs after minus costs before, by name.
+    """
+
+    words: str
+    mechanism: ExplainedMechanism
+    difference: Finding | None
+    verdict: str
+    added_costs: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """An entry of ``edits``, ``path`` or ``controls`` in the JSON of ``nas explain``."""
+        entry = super().to_dict()
+        return {"words": entry.pop("words"), **entry.pop("mechanism"), **entry}
+
+
+@dataclass(frozen=True)
+class ExplainResult(TableResult):
+    """What each part of a mechanism contributes.
+
+    Attributes:
+        source: the SOURCE as given.
+        margin: differences below it count as none, in the metric's unit.
+        seeds: numbers of seeds at which verdicts were tested.
+        mechanism: the mechanism itself.
+        edits: the mechanism with one edit each.
+        path: steps from standard attention to the mechanism.
+        controls: standard attention of about the same costs.
+        has_path: whether single legal edits lead from standard attention to the mechanism.
+    """
+
+    source: str
+    task: str
+    metric: MetricInfo
+    margin: float
+    seeds: tuple[int, ...]
+    mechanism: ExplainedMechanism
+    edits: tuple[ExplainRow, ...]
+    path: tuple[ExplainRow, ...]
+    controls: tuple[ExplainRow, ...]
+    has_path: bool
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether at least one training of the mechanism itself ended well."""
+        return self.mechanism.mean is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of ``nas explain``."""
+        answer = super().to_dict()
+        own: dict[str, Any] = answer.pop("mechanism")
+        return answer | own
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row a comparison."""
+        return [
+            {
+                "part": part,
+                "words": row.words,
+                "id": row.mechanism.id,
+                "mean": row.mechanism.mean,
+                "error": row.mechanism.error,
+                **{
+                    f"difference_{name}": getattr(row.difference, name, None)
+                    for name in ("mean", "error", "low", "high", "pairs")
+                },
+                "verdict": row.verdict,
+                **{f"added_{name}": value for name, value in row.added_costs.items()},
+                "formula": row.mechanism.formula,
+            }
+            for part in TITLES
+            for row in getattr(self, part)
+        ]
+
+
+def make_explanation(
     source: str, task: str, race: Race, costs: Mapping[str, Mapping[str, float]]
-) -> dict[str, Any]:
-    """The JSON answer; its keys are stable.
+) -> ExplainResult:
+    """The result of all comparisons.
 
     Args:
-        costs: of each mechanism, by key.
+        costs: by mechanism key, then by name.
     """
-    plan, metric, found = race.plan, race.metric, race.findings()
+    plan, found = race.plan, race.findings()
 
-    def mechanism(key: str) -> dict[str, Any]:
-        values, failed = race.values(key), Counter[str]()
-        failed.update(why(e) for e in race.evaluations[key].values() if not e.is_ok)
+    def mechanism(key: str) -> ExplainedMechanism:
+        values, genome = race.values(key), plan.mechanisms[key]
         mean, error = mean_and_error([*values.values()]) if values else (None, None)
-        genome = plan.mechanisms[key]
-        return {
-            "id": digest(genome),
-            "formula": formula_of(make_plan(genome)),
-            "genome": genome.to_dict(),
-            "mean": mean,
-            "error": error,
-            "values": [values.get(repeat) for repeat in sorted(race.evaluations[key])],
-            "failed": dict(failed),
-            "costs": dict(costs[key]),
-        }
+        return ExplainedMechanism(
+            id=digest(genome),
+            formula=formula_of(make_plan(genome)),
+            genome=genome,
+            mean=mean,
+            error=error,
+            values=tuple(values.get(repeat) for repeat in sorted(race.evaluations[key])),
+            failed=Counter(why(e) for e in race.evaluations[key].values() if not e.is_ok),
+            costs=dict(costs[key]),
+        )
 
-    def row(one: Comparison) -> dict[str, Any]:
-        finding = found[one.pair]
-        if finding is not None and one.pair != (one.before, one.after):
+    def row(comparison: Comparison) -> ExplainRow:
+        finding = found[comparison.pair]
+        if finding is not None and comparison.pair != (comparison.before, comparison.after):
             finding = finding.reversed()
         verdict: str = "unresolved" if finding is None else finding.verdict
-        return {
-            "words": one.words,
-            **mechanism(one.after),
-            "difference": finding and asdict(finding),
-            "verdict": OF_EDITS.get(verdict, verdict) if one.part == "edits" else verdict,
-            "added_costs": {n: c - costs[one.before][n] for n, c in costs[one.after].items()},
-        }
+        before, after = costs[comparison.before], costs[comparison.after]
+        return ExplainRow(
+            words=comparison.words,
+            mechanism=mechanism(comparison.after),
+            difference=finding,
+            verdict=OF_EDITS.get(verdict, verdict) if comparison.part == "edits" else verdict,
+            added_costs={name: cost - before[name] for name, cost in after.items()},
+        )
 
-    return {
-        "source": source,
-        "task": task,
-        "metric": {"name": metric.name, "unit": metric.unit, "direction": metric.direction},
-        "margin": race.margin,
-        "seeds": list(race.looks),
-        **mechanism(plan.source),
-        **{part: [row(one) for one in plan.comparisons if one.part == part] for part in TITLES},
-        "has_path": plan.has_path,
-    }
+    def part(name: str) -> tuple[ExplainRow, ...]:
+        return tuple(row(c) for c in plan.comparisons if c.part == name)
+
+    return ExplainResult(
+        source=source,
+        task=task,
+        metric=MetricInfo.of(race.metric),
+        margin=race.margin,
+        seeds=tuple(race.looks),
+        mechanism=mechanism(plan.source),
+        edits=part("edits"),
+        path=part("path"),
+        controls=part("controls"),
+        has_path=plan.has_path,
+    )
 
 
-def explanation_table(console: Console, answer: Mapping[str, Any]) -> None:
-    """The mechanism, then a table a part: what differs, by how much, the verdict, the costs."""
-    metric, source = answer["metric"], answer["source"]
-    unit = metric["unit"]
-    mean = "-" if answer["mean"] is None else amount(answer["mean"], unit, answer["error"])
-    name = header(metric["name"], unit)
-    say(console, f"{source}   {answer['formula']}")
-    say(console, f"{name} {mean} under {answer['task']}, {len(answer['values'])} seeds")
+def explanation_table(console: Console, result: ExplainResult) -> None:
+    """Print the mechanism, then a table a part: difference, verdict and costs a row."""
+    metric, source, own = result.metric, result.source, result.mechanism
+    unit = metric.unit
+    mean = "-" if own.mean is None else amount(own.mean, unit, own.error)
+    say(console, f"{source}   {own.formula}")
+    seeds = f"{len(own.values)} seeds"
+    say(console, f"{header(metric.name, unit)} {mean} under {result.task}, {seeds}")
+    parts: dict[str, tuple[ExplainRow, ...]] = {part: getattr(result, part) for part in TITLES}
     for part, title in TITLES.items():
-        if answer[part]:
+        if parts[part]:
             say(console, "", title.format(source=source))
-            say_table(console, _columns(part, answer[part], unit))
-    margin = points(answer["margin"], None, unit).lstrip("+")
-    what = f"points of {metric['name']}" if unit == FRACTION else metric["name"]
-    looks = " and ".join(map(str, answer["seeds"]))
+            say_table(console, _columns(part, parts[part], unit))
+    margin = points(result.margin, None, unit).lstrip("+")
+    what = f"points of {metric.name}" if unit == FRACTION else metric.name
+    looks = " and ".join(map(str, result.seeds))
     say(
         console,
         "",
@@ -111,35 +226,33 @@ def explanation_table(console: Console, answer: Mapping[str, Any]) -> None:
         f"way. All verdicts: p below {LEVEL} after Holm's correction over all rows, looked at "
         f"after {looks} seeds.",
     )
-    if not answer["has_path"]:
+    if not result.has_path:
         say(console, "No path of single legal edits from mha was found.")
-    for one in ({"words": source, **answer}, *(r for part in TITLES for r in answer[part])):
-        for reason, count in one["failed"].items():
-            say(console, f"{one['words']}: {count} of {len(one['values'])} failed, {reason}")
+    rows = [(row.words, row.mechanism) for part in parts.values() for row in part]
+    for words, mechanism in ((source, own), *rows):
+        for reason, count in mechanism.failed.items():
+            say(console, f"{words}: {count} of {len(mechanism.values)} failed, {reason}")
 
 
-def _columns(part: str, rows: Sequence[Mapping[str, Any]], unit: str) -> list[Column]:
-    found = [row["difference"] for row in rows]
-    over = [points(one["mean"], one["error"], unit) if one else "-" for one in found]
-    ends = [_ends(one, unit) for one in found]
+def _columns(part: str, rows: Sequence[ExplainRow], unit: str) -> list[Column]:
+    found = [row.difference for row in rows]
+
+    def end(name: str) -> list[str]:
+        return [points(getattr(one, name), None, unit) if one else "-" for one in found]
+
+    over = [points(one.mean, one.error, unit) if one else "-" for one in found]
     columns = [
-        Column(ROWS[part], [row["words"] for row in rows]),
+        Column(ROWS[part], [row.words for row in rows]),
         Column("difference", over, "right"),
-        Column("low", [low for low, _ in ends], "right", rank=1),
-        Column("high", [high for _, high in ends], "right", rank=1),
-        Column("seeds", [str(d["pairs"]) if d else "-" for d in found], "right", rank=2),
-        Column("verdict", [row["verdict"] for row in rows]),
+        Column("low", end("low"), "right", rank=1),
+        Column("high", end("high"), "right", rank=1),
+        Column("seeds", [str(one.pairs) if one else "-" for one in found], "right", rank=2),
+        Column("verdict", [row.verdict for row in rows]),
     ]
-    for cost in rows[0]["added_costs"]:
-        added = [signed(row["added_costs"][cost]) for row in rows]
+    for cost in rows[0].added_costs:
+        added = [signed(row.added_costs[cost]) for row in rows]
         columns.append(Column(header(cost), added, "right", rank=2))
-    return [*columns, Column("formula", [row["formula"] for row in rows], rank=3)]
-
-
-def _ends(found: Mapping[str, float] | None, unit: str) -> tuple[str, str]:
-    if found is None:
-        return "-", "-"
-    return points(found["low"], None, unit), points(found["high"], None, unit)
+    return [*columns, Column("formula", [row.mechanism.formula for row in rows], rank=3)]
 
 
 def signed(value: float) -> str:

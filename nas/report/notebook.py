@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING
 
 from nas.common.errors import NasError
 from nas.common.registry import NOTEBOOK
-from nas.compiler import formula_of, make_plan
-from nas.report.costs import Sizes, price
+from nas.compiler import make_plan
 from nas.report.facts import gather, headline
 from nas.report.front import front_columns, legend
 from nas.report.graph import graph_svg
 from nas.report.page.content import read_content
 from nas.report.page.markup import Markup, element, join
 from nas.report.page.verdict import verdict_of
+from nas.report.show import examine
 from nas.report.units import human
 from nas.store import open_run
+from nas.store.sources import Source
 
 if TYPE_CHECKING:
     from nas.genome import Genome
     from nas.report.facts import RunFacts
     from nas.report.front import Front
+    from nas.report.show import ShowResult
     from nas.searching.listener import Ended
 
 
@@ -31,21 +33,23 @@ if TYPE_CHECKING:
 def genome_html(genome: Genome) -> str:
     """Formula, graph, and the costs of one block; of one that is not legal, why."""
     try:
-        plan = make_plan(genome)
+        make_plan(genome)
     except NasError as error:
         return element("p", str(error))
-    sizes = Sizes()
-    priced = price(plan.genome, sizes)
-    costs = priced.problem or "there are no costs"
-    if priced.cost is not None:
+    return show_html(examine(Source("", genome)))
+
+
+def show_html(result: ShowResult) -> str:
+    """Formula, graph, and the costs of one block."""
+    costs, cost = result.priced.problem or "there are no costs", result.costs
+    if cost is not None:
         costs = (
-            f"{human(priced.cost.macs)} MACs, {human(priced.cost.params)} parameters, "
-            f"{human(priced.cost.kv_cache_bytes_per_token)} bytes of cache a token"
+            f"{human(cost.macs)} MACs, {human(cost.params)} parameters, "
+            f"{human(cost.kv_cache_bytes_per_token)} bytes of cache a token"
         )
-    about = element("p", f"One block at {sizes}: {costs}.")
-    return element(
-        "div", element("p", element("code", formula_of(plan))), graph_svg(plan.genome), about
-    )
+    about = element("p", f"One block at {result.sizes}: {costs}.")
+    formula = element("p", element("code", result.formula))
+    return element("div", formula, graph_svg(result.plan.genome), about)
 
 
 @NOTEBOOK.register("front")

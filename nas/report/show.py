@@ -1,4 +1,4 @@
-"""One genome seen from all sides: formula, graph, costs, results, lineage and source."""
+"""Everything known about one genome: formula, graph, costs, results, lineage and source."""
 
 from __future__ import annotations
 
@@ -13,42 +13,86 @@ from nas.genome.mechanisms import MECHANISMS, names_of
 from nas.report.costs import Priced, Sizes, price, show_price
 from nas.report.drawing import drawing, drawing_columns
 from nas.report.history import History, history_of, lineage_columns, results
+from nas.report.result import Result
 from nas.report.table import cut, line_width, say, say_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from nas.compiler import Plan
+    from nas.costs import Cost
+    from nas.genome import Genome
     from nas.store.sources import Source
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A genome and what is known about it.
+class ShowResult(Result):
+    """Everything known about one genome; a notebook shows formula, graph and costs.
 
     Attributes:
-        names: the named mechanisms that it equals.
-        code: its plain source; None where it does not exist at the sizes.
-        history: what a run knows of it, for RUN/ID.
+        origin: the SOURCE and its genome as written.
+        sizes: the sizes of costs and source code.
+        plan: the genome in normal form, typed.
+        digest: digest of the normal form.
+        mechanisms: named mechanisms equal to the genome.
+        priced: costs of one block, or why the mechanism does not exist at the sizes.
+        source: readable Python source; None if the mechanism does not exist at the sizes.
+        history: results and lineage in its run; None unless the SOURCE is RUN/ID.
     """
 
-    source: Source
+    origin: Source
     sizes: Sizes
     plan: Plan
     digest: str
-    names: tuple[str, ...]
+    mechanisms: tuple[str, ...]
     priced: Priced
-    code: str | None
+    source: str | None
     history: History | None
+
+    @property
+    def genome(self) -> Genome:
+        """The genome as written."""
+        return self.origin.genome
+
+    @property
+    def formula(self) -> str:
+        """The mechanism in a line of mathematics."""
+        return formula_of(self.plan)
+
+    @property
+    def costs(self) -> Cost | None:
+        """Costs of one block at batch 1; None if the mechanism does not exist at the sizes."""
+        return self.priced.cost
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of ``nas show``."""
+        answer: dict[str, Any] = {
+            "genome": self.genome.to_dict(),
+            "digest": self.digest,
+            "formula": self.formula,
+            "source": self.source,
+            "costs": self.costs.to_dict() if self.costs else None,
+            "parents": [],
+            "sizes": asdict(self.sizes),
+            "mechanisms": list(self.mechanisms),
+            "canonical": self.plan.genome.to_dict(),
+            "graph": [asdict(line) for line in drawing(self.plan.genome)],
+        }
+        return answer | (self.history.to_dict() if self.history else {})
+
+    def _repr_html_(self) -> str:
+        from nas.report.notebook import show_html
+
+        return show_html(self)
 
 
 def examine(
     source: Source, dim: int | None = None, heads: int | None = None, tokens: int | None = None
-) -> Shown:
-    """Find out everything about a genome, at these sizes, else at those of its run's task.
+) -> ShowResult:
+    """Collect everything known about a genome; sizes default to those of its run's task.
 
     Raises:
-        ViolationError: it does not type-check.
+        ViolationError: the genome does not type-check.
         RunError: its run cannot be read.
     """
     try:
@@ -59,79 +103,61 @@ def examine(
         ) from None
     sizes, task = Sizes(), source.task()
     if task is not None:
-        found = task.main.sizes
-        sizes = Sizes(found.dim, found.heads, found.tokens, task.main.qkv_bias)
+        model = task.main.sizes
+        sizes = Sizes(model.dim, model.heads, model.tokens, task.main.qkv_bias)
     given: dict[str, Any] = {"dim": dim, "heads": heads, "tokens": tokens}
     sizes = replace(sizes, **{name: size for name, size in given.items() if size is not None})
     priced = price(plan.genome, sizes)
     code = None
     if priced.cost is not None:
         code = plain_source(plan.genome, sizes.dim, sizes.heads, qkv_bias=sizes.qkv_bias)
-    return Shown(
-        source=source,
+    return ShowResult(
+        origin=source,
         sizes=sizes,
         plan=plan,
         digest=digest(source.genome),
-        names=names_of(source.genome),
+        mechanisms=names_of(source.genome),
         priced=priced,
-        code=code,
+        source=code,
         history=history_of(source.run, source.digest) if source.run and source.digest else None,
     )
 
 
-def show_answer(shown: Shown) -> dict[str, Any]:
-    """The JSON answer of ``nas show``: its stable keys, and what a run knows."""
-    history = shown.history
-    answer: dict[str, Any] = {
-        "genome": shown.source.genome.to_dict(),
-        "digest": shown.digest,
-        "formula": formula_of(shown.plan),
-        "source": shown.code,
-        "costs": shown.priced.cost.to_dict() if shown.priced.cost else None,
-        "parents": [],
-        "sizes": asdict(shown.sizes),
-        "mechanisms": list(shown.names),
-        "canonical": shown.plan.genome.to_dict(),
-        "graph": [asdict(line) for line in drawing(shown.plan.genome)],
-    }
-    return answer | (history.to_dict() if history else {})
-
-
-def show(console: Console, shown: Shown) -> None:
-    """Print all about a genome."""
-    say(console, *_title(shown), "", formula_of(shown.plan))
+def show(console: Console, result: ShowResult) -> None:
+    """Print everything known about a genome."""
+    say(console, *_title(result), "", result.formula)
     _section(console, "Graph")
-    say_table(console, drawing_columns(drawing(shown.plan.genome)))
-    say(console, *_notes(shown))
-    _section(console, f"Costs of one block at {shown.sizes}")
-    show_price(console, shown.priced, shown.sizes)
-    if shown.history:
-        _section(console, f"In run {shown.history.run}, all attention layers together")
-        say_table(console, results(shown.history))
+    say_table(console, drawing_columns(drawing(result.plan.genome)))
+    say(console, *_notes(result))
+    _section(console, f"Costs of one block at {result.sizes}")
+    show_price(console, result.priced, result.sizes)
+    if result.history:
+        _section(console, f"In run {result.history.run}, all attention layers together")
+        say_table(console, results(result.history))
         _section(console, "Lineage, nearest first")
-        say_table(console, lineage_columns(shown.history))
-        say(console, *shown.history.more)
-    if shown.code:
+        say_table(console, lineage_columns(result.history))
+        say(console, *result.history.more)
+    if result.source:
         _section(console, "Source")
-        console.print(shown.code.rstrip(), soft_wrap=True, highlight=False, markup=False)
-    text = shlex.quote(shown.source.text)
+        console.print(result.source.rstrip(), soft_wrap=True, highlight=False, markup=False)
+    text = shlex.quote(result.origin.text)
     say(console, "", f"next: nas export {text} -o attention.py · nas evaluate {text} mha")
 
 
-def _title(shown: Shown) -> list[str]:
-    lines = [f"{shown.source.text}   digest {shown.digest}"]
-    if shown.source.text in MECHANISMS:
-        found = MECHANISMS[shown.source.text]
+def _title(result: ShowResult) -> list[str]:
+    lines = [f"{result.origin.text}   digest {result.digest}"]
+    if result.origin.text in MECHANISMS:
+        found = MECHANISMS[result.origin.text]
         lines.append(f"{found.about} ({found.paper})")
-    others = [name for name in shown.names if name != shown.source.text]
+    others = [name for name in result.mechanisms if name != result.origin.text]
     if others:
         lines.append(f"the named mechanism {' = '.join(others)}")
     return lines
 
 
-def _notes(shown: Shown) -> list[str]:
-    """What the drawing does not say."""
-    given, canonical = shown.source.genome, shown.plan.genome
+def _notes(result: ShowResult) -> list[str]:
+    """Remarks beside the drawing."""
+    given, canonical = result.origin.genome, result.plan.genome
     layers = {
         "all": "In every layer of a backbone.",
         "first": "In the first layer of a backbone; the others keep standard attention.",
@@ -140,9 +166,9 @@ def _notes(shown: Shown) -> list[str]:
     lines = [layers[canonical.placement]]
     if len(canonical.nodes) < len(given.nodes):
         lines.append(f"The file has {len(given.nodes)} nodes; what has no effect is left out here.")
-    lines += [f"{remark}." for remark in shown.plan.remarks(shown.sizes.heads)]
-    if shown.plan.unsafe:
-        lines.append(f"Not causal: {', '.join(shown.plan.unsafe)} sees later tokens.")
+    lines += [f"{remark}." for remark in result.plan.remarks(result.sizes.heads)]
+    if result.plan.unsafe:
+        lines.append(f"Not causal: {', '.join(result.plan.unsafe)} sees later tokens.")
     return ["", *lines]
 
 

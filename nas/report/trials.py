@@ -1,4 +1,4 @@
-"""The answer of ``nas evaluate``: mechanisms trained without a search, with their spread."""
+"""The result of ``nas.evaluate``: mechanisms trained without a search, with their spread."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import mean_and_error, paired
 from nas.evaluation.study import Result
+from nas.report.result import TableResult
 from nas.report.table import Column, say, say_table
 from nas.report.text import last_line
 from nas.report.units import FRACTION, amount, header, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from rich.console import Console
 
@@ -24,8 +25,8 @@ ON_TEST: Final = "Judged on the test set."
 
 
 @dataclass(frozen=True)
-class Training(Result):
-    """One training of one mechanism, and what it gave; its name is the SOURCE as given.
+class TrainingRow(Result):
+    """One training of one mechanism; its name is the SOURCE as given.
 
     Attributes:
         costs: of all attention layers, by name.
@@ -35,13 +36,62 @@ class Training(Result):
     costs: Mapping[str, float]
     metric: Metric | Objective
 
+    def to_dict(self) -> dict[str, Any]:
+        """An entry of ``evaluations`` in the JSON of ``nas evaluate``."""
+        result = self.evaluation
+        return {
+            "id": self.digest,
+            "source": self.name,
+            "repeat": self.repeat,
+            "seed": result.seed,
+            "status": result.status,
+            "reason": result.reason,
+            "objectives": {**result.to_dict()["metrics"], **self.costs} if result.is_ok else {},
+            "core_seconds": result.core_seconds,
+            "wall_seconds": result.wall_seconds,
+            "peak_memory_bytes": result.peak_memory_bytes,
+            "budget": asdict(result.budget),
+            "hardware": result.hardware,
+            "error": result.error,
+        }
 
-def trial_answer(task: str, trainings: Sequence[Training], *, test: bool = False) -> dict[str, Any]:
-    """The JSON answer: its stable keys, and the source beside the digest."""
-    return {"task": task, "test": test, "evaluations": [_entry(training) for training in trainings]}
+
+@dataclass(frozen=True)
+class EvaluateResult(TableResult):
+    """Trainings of mechanisms under one task, without a search.
+
+    Attributes:
+        task: the task as it was named.
+        test: whether the test set was used in place of examples held out of training.
+        trainings: by mechanism in the order given, then by repeat.
+    """
+
+    task: str
+    test: bool
+    trainings: tuple[TrainingRow, ...]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether at least one training ended well."""
+        return any(training.evaluation.is_ok for training in self.trainings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of ``nas evaluate``."""
+        rows = [training.to_dict() for training in self.trainings]
+        return {"task": self.task, "test": self.test, "evaluations": rows}
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row a training; metrics and costs are columns."""
+        records = []
+        for training in self.trainings:
+            entry = training.to_dict()
+            objectives = entry.pop("objectives")
+            del entry["budget"]
+            records.append({**entry, **training.costs, **objectives})
+        return records
 
 
-def trial_line(training: Training, done: int, total: int) -> str:
+def trial_line(training: TrainingRow, done: int, total: int) -> str:
     """One line for a finished training."""
     result, metric = training.evaluation, training.metric
     told = f"{result.status} ({result.reason})" if result.reason else why(result)
@@ -51,11 +101,12 @@ def trial_line(training: Training, done: int, total: int) -> str:
     return f"[{done}/{total}] {training.name}, seed {training.repeat}: {told}, {seconds}"
 
 
-def trial_table(console: Console, trainings: Sequence[Training], *, test: bool = False) -> None:
-    """A row a mechanism: means, standard errors, costs, and failures where there are any.
+def trial_table(console: Console, result: EvaluateResult) -> None:
+    """Print a row a mechanism: means, standard errors, costs, and failures if there are any.
 
-    Differences are those of trainings that share their seed, to the mechanism named first.
+    Differences are between trainings that share their seed, to the first mechanism.
     """
+    trainings = result.trainings
     metric, ok = trainings[0].metric, [t for t in trainings if t.evaluation.is_ok]
     of = {t.name: [own for own in trainings if own.name == t.name] for t in trainings}
     values = {
@@ -77,7 +128,7 @@ def trial_table(console: Console, trainings: Sequence[Training], *, test: bool =
     }
     numbers = [Column(title, column, "right") for title, column in cells.items()]
     say_table(console, [Column("mechanism", [*of]), *numbers])
-    if test:
+    if result.test:
         say(console, "", ON_TEST)
     if any(len(own) > 1 for own in of.values()):
         say(console, "", "±: standard error of the mean over seeds.")
@@ -100,25 +151,6 @@ def why(evaluation: Evaluation) -> str:
     if evaluation.status == "stopped":
         return f"stopped at the {text.partition(':')[0]}"
     return f"{evaluation.reason}: {text}"
-
-
-def _entry(training: Training) -> dict[str, Any]:
-    result = training.evaluation
-    return {
-        "id": training.digest,
-        "source": training.name,
-        "repeat": training.repeat,
-        "seed": result.seed,
-        "status": result.status,
-        "reason": result.reason,
-        "objectives": {**result.to_dict()["metrics"], **training.costs} if result.is_ok else {},
-        "core_seconds": result.core_seconds,
-        "wall_seconds": result.wall_seconds,
-        "peak_memory_bytes": result.peak_memory_bytes,
-        "budget": asdict(result.budget),
-        "hardware": result.hardware,
-        "error": result.error,
-    }
 
 
 def _mean(values: Collection[float], metric: Metric | Objective) -> str:

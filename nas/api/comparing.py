@@ -1,0 +1,219 @@
+"""Evaluate and benchmark: train mechanisms without a search."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nas.api.execution import check_legal, check_one_model, execution_of
+from nas.common.errors import ConfigError, RunError
+from nas.costs import costs_of
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.journal import JournaledEvaluator
+from nas.evaluation.study import study, why_not
+from nas.genome.canonical import canonicalise, digest
+from nas.report.benchmark import make_benchmark
+from nas.report.trials import EvaluateResult, TrainingRow
+from nas.searching.setup import check_count, setting_of
+from nas.space.validation import load_policy
+from nas.store import RUNS
+from nas.store.answers import keep_answer
+from nas.store.sources import resolve
+from nas.tasks import load_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping, Sequence
+    from typing import Unpack
+
+    from nas.api.execution import Executing
+    from nas.evaluation.share import Execution
+    from nas.genome import Genome
+    from nas.report.benchmark import BenchmarkResult
+    from nas.store.sources import Source
+    from nas.tasks import Data, Task
+
+LOGGER: Final = logging.getLogger("nas")
+TASKS: Final = ("recall", "induction", "copying", "bytes", "text-classification", "vit-cifar10")
+
+
+def evaluate(
+    sources: Sequence[str | Path | Genome],
+    *,
+    task: str = "vit-cifar10",
+    data: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    seeds: int = 1,
+    seed: int = 0,
+    policy: str = "score_normalize_aggregate",
+    record: str | Path | None = None,
+    test: bool = False,
+    runs: str | Path = RUNS,
+    on_training: Callable[[TrainingRow, int, int], None] | None = None,
+    **execution: Unpack[Executing],
+) -> EvaluateResult:
+    """Train mechanisms under one task, without a search.
+
+    >>> result = nas.evaluate(["mha", "uniform"], task="tiny.yaml", backend="local")
+    >>> [training.evaluation.status for training in result.trainings]
+    ['ok', 'ok']
+    >>> sorted(result.to_pandas()["source"])
+    ['mha', 'uniform']
+
+    Args:
+        sources: SOURCE strings or genomes.
+        task: a task, by name or path.
+        data: training data, as the task's family names them; the task's by default.
+        overrides: fields of the task to set.
+        seeds: trainings of each mechanism; all mechanisms share the seeds.
+        seed: from which the seeds of trainings derive.
+        policy: rules that genomes must obey, by name or path; members of a run obey the run's.
+        record: a file of finished trainings; those that it holds are not repeated.
+        test: evaluate on the test set in place of examples held out of training.
+        runs: the folder of runs.
+        on_training: called with each finished training, the number finished, and the total.
+        execution: who trains; see ``nas.api.execution.Executing``.
+
+    Raises:
+        ViolationError: a genome is not legal.
+        NasError: an argument cannot be used; the message names it and what was expected.
+    """
+    check_count("seeds", seeds)
+    rules, chosen = load_policy(policy), execution_of(execution)
+    resolved = _resolve_all(sources, Path(runs))
+    for source in resolved.values():
+        check_legal(source, rules)
+    loaded = load_task(task, data=data, overrides=overrides)
+    check_one_model(loaded)
+    examples = loaded.load_test() if test else loaded.load()
+    given, trainings = [*resolved.values()], []
+    with closing(_train(given, loaded, examples, chosen, seeds, seed, record)) as finished:
+        for training in finished:
+            trainings.append(training)
+            if on_training is not None:
+                on_training(training, len(trainings), seeds * len(given))
+    order = [*resolved]
+    trainings.sort(key=lambda training: (order.index(training.name), training.repeat))
+    return EvaluateResult(task, test, tuple(trainings))
+
+
+def benchmark(
+    sources: Sequence[str | Path | Genome],
+    *,
+    against: str | Path | Genome = "mha",
+    tasks: Sequence[str] = TASKS,
+    data: Mapping[str, str] | None = None,
+    seeds: int = 5,
+    seed: int = 0,
+    policy: str = "score_normalize_aggregate",
+    record: str | Path | None = None,
+    test: bool = False,
+    runs: str | Path = RUNS,
+    on_training: Callable[[str, TrainingRow, int, int], None] | None = None,
+    on_save_error: Callable[[str], None] = LOGGER.warning,
+    **execution: Unpack[Executing],
+) -> BenchmarkResult:
+    """Train mechanisms under several tasks and compare each with one of them.
+
+    The folder of a run whose member is a source keeps the result, for its report.
+
+    >>> result = nas.benchmark(["uniform"], tasks=["tiny.yaml"], seeds=2, backend="local")
+    >>> [row.source for row in result.mechanisms], list(result.tasks)
+    (['mha', 'uniform'], ['tiny'])
+
+    Args:
+        sources: SOURCE strings or genomes.
+        against: the reference; differences are between trainings that share their seed.
+        tasks: by name or path; six built-in ones on tokens and images by default.
+        data: training data by task, in place of the task's.
+        seeds: trainings of each mechanism under each task.
+        seed: from which the seeds of trainings derive.
+        policy: rules that genomes must obey, by name or path.
+        record: a file of finished trainings; those that it holds are not repeated.
+        test: evaluate on test sets in place of examples held out of training.
+        runs: the folder of runs.
+        on_training: called with the task's name, each finished training, the number finished, and
+            the total.
+        on_save_error: called with the reason if a run's folder cannot keep the result; logs a
+            warning by default.
+        execution: who trains; see ``nas.api.execution.Executing``.
+
+    Raises:
+        ViolationError: a genome is not legal.
+        NasError: an argument cannot be used; the message names it and what was expected.
+    """
+    check_count("seeds", seeds)
+    rules, chosen, data = load_policy(policy), execution_of(execution), data or {}
+    resolved = _resolve_all((against, *sources), Path(runs))
+    for source in resolved.values():
+        check_legal(source, rules)
+    if unknown := set(data) - set(tasks):
+        raise ConfigError(
+            f"data: found {', '.join(sorted(unknown))}; expected tasks among {', '.join(tasks)}."
+        )
+    loaded = {task.name: task for task in (load_task(n, data=data.get(n)) for n in tasks)}
+    if len(loaded) < len(tasks):
+        raise ConfigError(f"tasks: found {', '.join(tasks)}; expected each once, by its own name.")
+    for task in loaded.values():
+        check_one_model(task)
+    # All data are loaded before the first training, so that missing ones are reported at once.
+    examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
+    absent = {
+        name: {text: why for text, own in resolved.items() if (why := why_not(own.genome, task))}
+        for name, task in loaded.items()
+    }
+    total = seeds * sum(len(resolved) - len(missing) for missing in absent.values())
+    trainings: dict[str, list[TrainingRow]] = {name: [] for name in loaded}
+    for name, task in loaded.items():
+        present = [source for text, source in resolved.items() if text not in absent[name]]
+        if not present:
+            continue
+        finished = _train(present, task, examples[name], chosen, seeds, seed, record)
+        with closing(finished):
+            for training in finished:
+                trainings[name].append(training)
+                if on_training is not None:
+                    done = sum(map(len, trainings.values()))
+                    on_training(name, training, done, total)
+    digests = {text: digest(source.genome) for text, source in resolved.items()}
+    result = make_benchmark(digests, trainings, absent, seeds, test=test)
+    prints = (task.fingerprint() + examples[name].digest for name, task in loaded.items())
+    question = [*digests.values(), *prints]
+    for run in {source.run for source in resolved.values() if source.run is not None}:
+        try:
+            keep_answer(run, "benchmark", question, result.to_dict())
+        except RunError as error:
+            on_save_error(str(error))
+    return result
+
+
+def _resolve_all(sources: Sequence[str | Path | Genome], runs: Path) -> dict[str, Source]:
+    """Each source once, by its text."""
+    return {found.text: found for found in (resolve(source, runs) for source in sources)}
+
+
+def _train(
+    sources: Sequence[Source],
+    task: Task,
+    data: Data,
+    execution: Execution,
+    seeds: int,
+    seed: int,
+    record: str | Path | None,
+) -> Generator[TrainingRow, None, None]:
+    """Train each source with each seed; workers exist until the generator is closed."""
+    metric, setting, model = task.metrics(data)[0], setting_of(task, {}), task.main
+    genomes = {
+        s.text: canonicalise(s.genome, model.sizes, is_causal=model.is_causal) for s in sources
+    }
+    costs = {text: costs_of(genome, setting) for text, genome in genomes.items()}
+    evaluator = make_evaluator(execution, task, data)
+    try:
+        if record is not None:
+            evaluator = JournaledEvaluator(evaluator, Path(record), task, data)
+        named = [(source.text, source.genome) for source in sources]
+        for found in study(named, task, evaluator, repeats=seeds, seed=seed):
+            yield TrainingRow(**vars(found), costs=costs[found.name], metric=metric)
+    finally:
+        evaluator.close()

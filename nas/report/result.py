@@ -1,0 +1,85 @@
+"""Results of the API: frozen dataclasses that convert to plain data and, if tabular, to pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from nas.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas
+
+    from nas.common.objectives import Metric, Objective
+
+
+class Result:
+    """Base of the frozen dataclasses that functions of the API return."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that the command of the same name prints with ``--json``."""
+        return {name: to_plain(value) for name, value in vars(self).items()}
+
+
+class TableResult(Result):
+    """A result that is also a table."""
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows of ``to_pandas``: a dict a row, with the same keys in each."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return data_frame(self.records())
+
+
+@dataclass(frozen=True)
+class MetricInfo(Result):
+    """A metric by which mechanisms are compared.
+
+    Attributes:
+        unit: such as "fraction"; empty for a plain number.
+        direction: "max" if more is better, else "min".
+    """
+
+    name: str
+    unit: str
+    direction: str
+
+    @classmethod
+    def of(cls, metric: Metric | Objective) -> MetricInfo:
+        """Name, unit and direction of a task's metric or of an objective."""
+        return cls(metric.name, metric.unit, metric.direction)
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses, mappings and sequences as dicts and lists, which JSON can express."""
+    if is_dataclass(value) and hasattr(value, "to_dict"):
+        return value.to_dict()
+    if is_dataclass(value):
+        return {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def data_frame(records: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Rows as a DataFrame.
+
+    Raises:
+        ConfigError: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise ConfigError(
+            "to_pandas: the package pandas is missing; install it with `pip install pandas`."
+        ) from None
+    return pandas.DataFrame([*records])
