@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # What commands import; without it each of them would, anew.
 IMPORTED: Final = (
-    *("nas.api.training", "nas.api.exporting", "nas.report.confirmation", "nas.report.front"),
+    *("nas.api.runs", "nas.api.exporting", "nas.report.confirmation", "nas.report.front"),
     *("nas.cli.live", "nas.searching.surrogate", "nas.tasks.sequences.synthetic"),
 )
 RUN: Final = Path("runs/life")

@@ -47,16 +47,17 @@ def test_a_source_or_a_genome_is_built_counted_and_put_into_a_model() -> None:
         costs.append(nas.cost(given, dim=64, heads=1, tokens=65))
     assert costs[0] == costs[1]
     several = nas.cost(["mha", "sqa"], tokens=[64, 16])
-    named = [(found["source"], found["tokens"]) for found in several]
+    named = [(row.source, row.tokens) for row in several.rows]
     assert named == [("mha", 16), ("mha", 64), ("sqa", 16), ("sqa", 64)]
 
 
 def test_a_genome_is_shown_judged_and_exported(tmp_path: Path) -> None:
     shown = nas.show("sqa", dim=32, heads=2, tokens=17)
-    assert shown["sizes"] == {"dim": 32, "heads": 2, "tokens": 17, "qkv_bias": False}
-    assert nas.validate("sqa") == {
+    sizes = shown.sizes
+    assert (sizes.dim, sizes.heads, sizes.tokens, sizes.qkv_bias) == (32, 2, 17, False)
+    assert nas.validate("sqa").to_dict() == {
         "valid": True,
-        "digest": shown["digest"],
+        "digest": shown.digest,
         "policy": "score_normalize_aggregate",
         "violations": [],
     }
@@ -66,7 +67,7 @@ def test_a_genome_is_shown_judged_and_exported(tmp_path: Path) -> None:
 
 
 def test_a_size_of_zero_is_not_taken_for_none_given(tmp_path: Path) -> None:
-    assert nas.show("sqa", dim=0)["costs"] is None
+    assert nas.show("sqa", dim=0).costs is None
     with pytest.raises(NasError, match="dim 0"):
         nas.export("sqa", tmp_path / "sqa.py", dim=0)
 
@@ -82,7 +83,7 @@ def test_evaluate_trains_and_repeats_exactly() -> None:
     def found() -> dict[tuple[str, int], Any]:
         options: dict[str, Any] = {"data": "digits", "overrides": TINY, "backend": "local"}
         trained = nas.evaluate(["gqa", "mqa"], seeds=2, **options)
-        return {(t.name, t.repeat): t.evaluation for t in trained}
+        return {(t.name, t.repeat): t.evaluation for t in trained.trainings}
 
     first, again = found(), found()
     assert len(first) == 4

@@ -28,7 +28,7 @@ from nas.report.facts import gather
 from nas.report.page.content import read_content
 from nas.report.page.writer import page
 from nas.report.runs import runs_answer
-from nas.report.show import examine, show_answer
+from nas.report.show import examine
 from nas.searching.checking import check_run
 from nas.store import (
     Confirmation,
@@ -184,7 +184,7 @@ def _lineages(own: Path) -> None:
 
 
 def _shown(own: Path) -> None:
-    json.dumps(show_answer(examine(resolve(f"{own}/best"))), allow_nan=False)
+    json.dumps(examine(resolve(f"{own}/best")).to_dict(), allow_nan=False)
 
 
 def _all(own: Path) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from nas.api.execution import Executing
-    from nas.evaluation.share import Execution
+    from nas.evaluation.execution import Execution
     from nas.genome import Genome
     from nas.report.benchmark import BenchmarkResult
     from nas.store.sources import Source

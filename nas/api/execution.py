@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 from nas.common.errors import ConfigError, ViolationError
 from nas.compiler import make_plan
-from nas.evaluation.share import Execution
+from nas.evaluation.execution import Execution
 from nas.space.validation import validate
 from nas.tasks import load_task
 from nas.tasks.suite import Suite

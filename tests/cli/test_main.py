@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nas.api.training import Executing
 
+from nas.api.execution import Executing
 from nas.cli import COMMANDS
 from nas.cli.app import StoppedError, app
 

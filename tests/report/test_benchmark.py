@@ -11,9 +11,9 @@ from scipy.stats import ttest_rel
 
 from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
-from nas.report.benchmark import benchmark_answer, benchmark_table
+from nas.report.benchmark import benchmark_table, make_benchmark
 from nas.report.benchmark_plot import draw_benchmark
-from nas.report.trials import Training
+from nas.report.trials import TrainingRow
 
 ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
 BITS = Metric("bits_per_byte", "bit", "min", 5.0, 0.0)
@@ -30,12 +30,16 @@ def trainings(values, metric):
             error = None if value else "the loss is no number"
             rest = ((), repeat, Budget(1, 2, "float32"), 1.0, 2.0, 0, "here")
             evaluation = Evaluation(*status, *rest, error=error)
-            found.append(Training(source, source, repeat, evaluation, {"macs": 3.0}, metric))
+            found.append(TrainingRow(source, source, repeat, evaluation, {"macs": 3.0}, metric))
     return found
 
 
+def compare(sources, trainings, absent, seeds):
+    return make_benchmark({name: name for name in sources}, trainings, absent, seeds)
+
+
 @pytest.fixture
-def answer():
+def result():
     by_task = {
         "images": trainings(
             {"mha": BASE, "up": BASE + 0.05 + RNG.normal(0, 1e-3, 5), "like": BASE + 1e-6},
@@ -53,25 +57,25 @@ def answer():
     }
     why = "sees later tokens"
     absent = {"images": {}, "bytes": {}, "recall": {"up": why, "like": why}}
-    return benchmark_answer(["mha", "up", "like"], by_task, absent, 5)
+    return compare(["mha", "up", "like"], by_task, absent, 5)
 
 
-def test_differences_are_those_of_pairs_and_verdicts_know_the_direction(answer):
-    _, up, like = answer["mechanisms"]
-    images, bytes_ = up["tasks"]["images"], up["tasks"]["bytes"]
-    assert (images["verdict"], bytes_["verdict"]) == ("better", "worse")
-    found = ttest_rel(images["values"], BASE)
-    assert images["difference"]["p"] == pytest.approx(found.pvalue)
+def test_differences_are_those_of_pairs_and_verdicts_know_the_direction(result):
+    _, up, like = result.mechanisms
+    images, bytes_ = up.tasks["images"], up.tasks["bytes"]
+    assert (images.verdict, bytes_.verdict) == ("better", "worse")
+    found = ttest_rel(images.values, BASE)
+    assert images.difference["p"] == pytest.approx(found.pvalue)
     low, high = found.confidence_interval(0.95)
-    assert (images["difference"]["low"], images["difference"]["high"]) == pytest.approx((low, high))
-    assert images["difference"]["low"] < 0.05 < images["difference"]["high"]
-    failing = like["tasks"]["bytes"]  # what is left of it is chosen by luck
-    assert (failing["difference"], failing["verdict"], failing["failed"]) == (None, None, 2)
-    assert failing["values"] == [2.5, None, 2.4, None, 2.6]
-    assert failing["reasons"] == {"diverged: the loss is no number": 2}
-    assert up["absent"] == {"recall": "sees later tokens"}
-    assert "recall" not in up["tasks"]
-    assert answer["mechanisms"][0]["tasks"]["images"]["verdict"] is None
+    assert (images.difference["low"], images.difference["high"]) == pytest.approx((low, high))
+    assert images.difference["low"] < 0.05 < images.difference["high"]
+    failing = like.tasks["bytes"]  # what is left of it is chosen by luck
+    assert (failing.difference, failing.verdict, failing.failed) == (None, None, 2)
+    assert failing.values == (2.5, None, 2.4, None, 2.6)
+    assert failing.reasons == {"diverged: the loss is no number": 2}
+    assert up.absent == {"recall": "sees later tokens"}
+    assert "recall" not in up.tasks
+    assert result.mechanisms[0].tasks["images"].verdict is None
 
 
 def test_tasks_that_share_ten_mechanisms_say_whether_they_rank_alike():
@@ -82,19 +86,19 @@ def test_tasks_that_share_ten_mechanisms_say_whether_they_rank_alike():
         name: [5 - 4 * v, None if name == "m9" else 5 - 4 * v] for name, (v, _) in short.items()
     }
     tasks = {"short": trainings(short, ACCURACY), "bits": trainings(bits, BITS)}
-    answer = benchmark_answer(names, tasks, {"short": {}, "bits": {}}, 2)
-    (found,) = answer["rank_correlations"]
+    result = compare(names, tasks, {"short": {}, "bits": {}}, 2)
+    (found,) = result.rank_correlations
     assert (found["tasks"], found["mechanisms"]) == (["short", "bits"], 10)  # one failed
     assert (found["rho"], found["low"]) == pytest.approx((1, 1))  # less is better of bits
     console = Console(file=io.StringIO(), width=200)
-    benchmark_table(console, answer)
+    benchmark_table(console, result)
     said = "short and bits: Spearman's rank correlation 1.00 [1.00, 1.00] over 10 mechanisms."
     assert said in console.file.getvalue()
 
 
-def test_the_table_says_what_cannot_be_compared(answer):
+def test_the_table_says_what_cannot_be_compared(result):
     console = Console(file=io.StringIO(), width=200)
-    benchmark_table(console, answer)
+    benchmark_table(console, result)
     text = console.file.getvalue()
     assert "images: accuracy %, higher is better; bytes: bits per byte, lower is better" in text
     assert "up under recall: sees later tokens" in text
@@ -103,8 +107,8 @@ def test_the_table_says_what_cannot_be_compared(answer):
     assert (row.count("+"), row.count("-")) == (1, 1)
 
 
-def test_the_picture_shows_leads_to_the_right_whatever_is_measured(answer):
-    figure = draw_benchmark(answer)
+def test_the_picture_shows_leads_to_the_right_whatever_is_measured(result):
+    figure = draw_benchmark(result)
     panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
     assert list(panels) == ["images", "bytes", "recall"]
     images, bytes_ = (panels[task].containers for task in ("images", "bytes"))
@@ -116,19 +120,19 @@ def test_the_picture_shows_leads_to_the_right_whatever_is_measured(answer):
 
 
 def test_one_seed_gives_no_verdicts():
-    answer = benchmark_answer(
+    result = compare(
         ["mha", "up"],
         {"images": trainings({"mha": [0.5], "up": [0.6]}, ACCURACY)},
         {"images": {}},
         1,
     )
-    assert answer["mechanisms"][1]["tasks"]["images"]["verdict"] is None
+    assert result.mechanisms[1].tasks["images"].verdict is None
     console = Console(file=io.StringIO(), width=200)
-    benchmark_table(console, answer)
+    benchmark_table(console, result)
     assert "seeds" not in console.file.getvalue()
 
 
 def test_equal_gains_without_a_spread_decide_nothing():
     found = {"images": trainings({"mha": [0.5, 0.5], "up": [0.75, 0.75]}, ACCURACY)}
-    answer = benchmark_answer(["mha", "up"], found, {"images": {}}, 2)
-    assert answer["mechanisms"][1]["tasks"]["images"]["verdict"] == "undecided"
+    result = compare(["mha", "up"], found, {"images": {}}, 2)
+    assert result.mechanisms[1].tasks["images"].verdict == "undecided"

@@ -13,12 +13,12 @@ from .conftest import Printed
 
 
 def test_parameters_that_depend_on_the_length_are_a_range(pipe: Printed) -> None:
-    counted = count_costs([resolve("mha")], 16, 4, [16, 8])
-    ((source, costs),) = counted.rows
-    assert list(costs) == [8, 16]
-    grown = costs | {16: dataclasses.replace(costs[16], params=9_999)}
-    show_costs(pipe.console, dataclasses.replace(counted, rows=((source, grown),)))
-    assert f"{costs[8].params:,} to 9,999" in pipe.text
+    table = count_costs([resolve("mha")], 16, 4, [16, 8])
+    short, long = table.rows
+    assert (short.tokens, long.tokens) == (8, 16)
+    grown = dataclasses.replace(long, cost=dataclasses.replace(long.cost, params=9_999))
+    show_costs(pipe.console, dataclasses.replace(table, rows=(short, grown)))
+    assert f"{short.cost.params:,} to 9,999" in pipe.text
 
 
 def test_a_block_is_compared_with_standard_attention(pipe: Printed) -> None:

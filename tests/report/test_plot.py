@@ -13,7 +13,7 @@ from PIL import Image
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
 from nas.report.cost_plot import draw_costs
-from nas.report.costs import Counted, count_costs
+from nas.report.costs import CostTable, count_costs
 from nas.report.facts import RunFacts
 from nas.report.figure import check_picture, write_figure
 from nas.report.plot import draw_front
@@ -29,7 +29,7 @@ def figure(facts: RunFacts) -> Any:
 
 
 @pytest.fixture(scope="module")
-def counted() -> Counted:
+def cost_table() -> CostTable:
     return count_costs([resolve(name) for name in NAMES], 64, 8, (64, 256, 1024))
 
 
@@ -97,13 +97,15 @@ def test_fronts_of_every_kind_of_run(facts: RunFacts) -> None:
         of(accuracy)
 
 
-def test_every_mechanism_is_a_line_of_its_costs_that_looks_like_no_other(counted: Counted) -> None:
-    (axes,) = draw_costs(counted).axes
+def test_every_mechanism_is_a_line_of_its_costs_that_looks_like_no_other(
+    cost_table: CostTable,
+) -> None:
+    (axes,) = draw_costs(cost_table).axes
     lines = {line.get_label(): line for line in axes.lines}
     assert tuple(lines) == NAMES
-    for source, costs in counted.rows:
-        assert tuple(lines[source.name].get_xdata()) == counted.lengths
-        assert list(lines[source.name].get_ydata()) == [cost.macs for cost in costs.values()]
+    for rows in cost_table.by_source:
+        assert tuple(lines[rows[0].name].get_xdata()) == cost_table.lengths
+        assert list(lines[rows[0].name].get_ydata()) == [row.cost.macs for row in rows]
     looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in lines.values()}
     assert len(looks) == len(NAMES)
     # Names stand beside the lines, in their order.
@@ -120,11 +122,11 @@ def test_every_mechanism_is_a_line_of_its_costs_that_looks_like_no_other(counted
 @pytest.mark.parametrize("ending", ["svg", "pdf"])
 @pytest.mark.parametrize("kind", ["front", "costs"])
 def test_the_same_numbers_give_the_same_file(
-    facts: RunFacts, counted: Counted, tmp_path: Path, kind: str, ending: str
+    facts: RunFacts, cost_table: CostTable, tmp_path: Path, kind: str, ending: str
 ) -> None:
     paths = [tmp_path / f"{name}.{ending}" for name in ("a", "b")]
     for path in paths:
-        write_figure(draw_front(facts) if kind == "front" else draw_costs(counted), path)
+        write_figure(draw_front(facts) if kind == "front" else draw_costs(cost_table), path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert sorted(tmp_path.iterdir()) == paths
 

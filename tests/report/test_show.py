@@ -12,7 +12,7 @@ from nas.common.errors import ViolationError
 from nas.costs import attention_cost
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.show import Shown, examine, show, show_answer
+from nas.report.show import ShowResult, examine, show
 from nas.store import candidates, open_run
 from nas.store.sources import Source, resolve
 
@@ -21,33 +21,33 @@ from .conftest import Printed
 KEYS = ("genome", "digest", "formula", "source", "costs", "parents")
 
 
-def of(genome: Genome, **sizes: int) -> Shown:
+def of(genome: Genome, **sizes: int) -> ShowResult:
     return examine(Source("file.json", genome), **sizes)
 
 
-def text(shown: Shown, width: int | None = None) -> Printed:
+def text(shown: ShowResult, width: int | None = None) -> Printed:
     printed = Printed(width)
     show(printed.console, shown)
     return printed
 
 
 @pytest.fixture(scope="module")
-def best(recorded_run: Path) -> Shown:
+def best(recorded_run: Path) -> ShowResult:
     return examine(resolve("example/best", recorded_run.parent))
 
 
-def test_answer_has_the_stable_keys(best: Shown) -> None:
+def test_answer_has_the_stable_keys(best: ShowResult) -> None:
     for shown in (examine(resolve("mha")), best):
-        data = json.loads(json.dumps(show_answer(shown), allow_nan=False))
+        data = json.loads(json.dumps(shown.to_dict(), allow_nan=False))
         assert set(KEYS) <= data.keys()
-        assert Genome.from_dict(data["genome"]) == shown.source.genome
+        assert Genome.from_dict(data["genome"]) == shown.genome
         assert isinstance(data["parents"], list)
 
 
 def test_costs_are_those_of_the_sizes_asked_for() -> None:
     genome = MECHANISMS["ssqa"].genome
     expected = attention_cost(genome, dim=32, heads=2, tokens=17)
-    data = show_answer(of(genome, dim=32, heads=2, tokens=17))
+    data = of(genome, dim=32, heads=2, tokens=17).to_dict()
     assert data["costs"] == expected.to_dict()
     assert "def __init__(self, dim: int = 32, heads: int = 2)" in data["source"]
 
@@ -55,7 +55,7 @@ def test_costs_are_those_of_the_sizes_asked_for() -> None:
 def test_a_member_brings_its_results_and_lineage(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         child = next(c.proposal for c in candidates(run) if c.proposal.parents)
-    data = show_answer(examine(resolve(f"{recorded_run}/{child.digest}")))
+    data = examine(resolve(f"{recorded_run}/{child.digest}")).to_dict()
     assert data["parents"] == list(child.parents)
     assert data["operator"] == child.operator
     assert [one["id"] for one in data["lineage"][:2]] == [child.digest, child.parents[0]]
@@ -65,9 +65,9 @@ def test_a_member_brings_its_results_and_lineage(recorded_run: Path) -> None:
     assert 0 <= data["p_non_dominated"] <= 1
 
 
-def test_text_shows_everything(best: Shown) -> None:
+def test_text_shows_everything(best: ShowResult) -> None:
     printed = text(best)
-    assert show_answer(best)["formula"] in printed.lines
+    assert best.to_dict()["formula"] in printed.lines
     for words in (
         f"digest {best.digest}",
         "output = ",
@@ -83,7 +83,7 @@ def test_text_shows_everything(best: Shown) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_all_but_the_source_fits_the_terminal(best: Shown, width: int) -> None:
+def test_all_but_the_source_fits_the_terminal(best: ShowResult, width: int) -> None:
     lines = text(best, width).lines
     assert max(len(line.rstrip()) for line in lines[: lines.index("Source")]) <= width
 
@@ -114,7 +114,7 @@ def test_what_does_not_exist_at_the_sizes_is_still_shown_what_has_no_types_is_no
     genome: Any,
 ) -> None:
     shown = of(MECHANISMS["lsqa"].genome, dim=64, heads=2)
-    assert show_answer(shown)["costs"] is None
+    assert shown.to_dict()["costs"] is None
     assert "output = " in text(shown).text
     with pytest.raises(ViolationError, match=r"file\.json: .*nas validate file\.json"):
         of(genome(("softmax", "q")))

@@ -6,7 +6,7 @@ import json
 
 from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
-from nas.report.trials import Training, trial_answer, trial_line, trial_table
+from nas.report.trials import EvaluateResult, TrainingRow, trial_line, trial_table
 
 from .conftest import Printed
 
@@ -15,7 +15,7 @@ LOSS = Metric("log_loss", "nat", "min", 2.3, 0.0)
 COSTS = {"macs": 1e6, "params": 100.0, "kv_cache_bytes_per_token": 64.0}
 
 
-def training(name: str, repeat: int, value: float | None, metric: Metric = RECALL) -> Training:
+def training(name: str, repeat: int, value: float | None, metric: Metric = RECALL) -> TrainingRow:
     evaluation = Evaluation(
         status="ok" if value is not None else "failed",
         reason=None if value is not None else "diverged",
@@ -29,7 +29,7 @@ def training(name: str, repeat: int, value: float | None, metric: Metric = RECAL
         worker="w",
         error=None if value is not None else "Traceback ...\nit diverged.\x1b[2J",
     )
-    return Training(name, "0" * 16, repeat, evaluation, COSTS, metric)
+    return TrainingRow(name, "0" * 16, repeat, evaluation, COSTS, metric)
 
 
 TRAININGS = [
@@ -42,9 +42,13 @@ TRAININGS = [
 ]
 
 
+def result(*trainings: TrainingRow) -> EvaluateResult:
+    return EvaluateResult("comparison", False, trainings)
+
+
 def test_differences_are_those_of_pairs(pipe: Printed) -> None:
     """sqa is one point below in each pair: an error of zero, though both spread by two."""
-    trial_table(pipe.console, TRAININGS)
+    trial_table(pipe.console, result(*TRAININGS))
     assert "recall %" in pipe.lines[0]
     assert "over mha" in pipe.lines[0]
     rows = {line.split()[0]: line for line in pipe.lines if line}
@@ -58,19 +62,19 @@ def test_differences_are_those_of_pairs(pipe: Printed) -> None:
 
 
 def test_a_metric_that_is_no_fraction_keeps_its_unit(pipe: Printed) -> None:
-    trial_table(pipe.console, [training("mha", 0, 1.25, LOSS), training("sqa", 0, 1.5, LOSS)])
+    trial_table(pipe.console, result(training("mha", 0, 1.25, LOSS), training("sqa", 0, 1.5, LOSS)))
     rows = {line.split()[0]: line.split() for line in pipe.lines if line}
     assert rows["sqa"][1:3] == ["1.50", "+0.250"]
 
 
 def test_one_mechanism_once_has_nothing_to_compare(pipe: Printed) -> None:
-    trial_table(pipe.console, TRAININGS[:1])
+    trial_table(pipe.console, result(TRAININGS[0]))
     assert "±" not in pipe.text
     assert "share their seed" not in pipe.text
 
 
 def test_the_answer_holds_every_training() -> None:
-    answer = json.loads(json.dumps(trial_answer("comparison", TRAININGS), allow_nan=False))
+    answer = json.loads(json.dumps(result(*TRAININGS).to_dict(), allow_nan=False))
     assert answer["task"] == "comparison"
     assert [e["status"] for e in answer["evaluations"]].count("failed") == 1
     first = answer["evaluations"][0]

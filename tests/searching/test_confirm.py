@@ -10,7 +10,7 @@ import pytest
 from nas.common.differences import mean_and_error
 from nas.common.errors import ConfigError, DataError, NasError, RunError
 from nas.evaluation.trial import training_seed
-from nas.report.confirmation import confirmation_answer
+from nas.report.confirmation import make_confirmation
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
 from nas.searching.setup import Settings
@@ -33,7 +33,7 @@ def confirm(folder: Any, table: Any, **options: Any) -> dict[str, Any]:
         plan = plan_confirmation(writer.run, **{**FEW, **options})
         for _ in confirm_run(writer, plan, lambda *_: table):
             pass
-        return confirmation_answer(writer.run, plan)
+        return make_confirmation(writer.run, plan).to_dict()
 
 
 def test_members_are_chosen_and_paired_with_fresh_seeds(folder: Any, make_table: Any) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
 from nas.evaluation.local import LocalEvaluator
-from nas.report.confirmation import confirmation_answer, confirmation_table
+from nas.report.confirmation import confirmation_table, make_confirmation
 from nas.report.facts import gather
 from nas.report.front import no_front
 from nas.report.history import history_of, results
@@ -184,17 +184,15 @@ def test_a_confirmation_says_how_each_task_differs(searched: Any, tmp_path: Path
         plan = plan_confirmation(writer.run, members=3, seeds=2)
         for _ in confirm_run(writer, plan, LocalEvaluator):
             pass
-        answer = confirmation_answer(writer.run, plan)
+        answer = make_confirmation(writer.run, plan)
         own = {
             (one.key, one.repeat): one.evaluation.metrics["recall.accuracy"]
             for one in writer.run.confirmations()
             if one.evaluation.is_ok
         }
-    assert answer["judged"] == {
-        "fresh": {"recall.accuracy": {"unit": "fraction", "direction": "max"}}
-    }
+    assert answer.judged == {"fresh": {"recall.accuracy": {"unit": "fraction", "direction": "max"}}}
     mha, *others = sorted(plan.subjects, key=lambda one: one.name != "mha")
-    compared = {one["id"]: one["over_mha_in"] for one in answer["members"]}
+    compared = {row.id: row.over_mha_in for row in answer.members}
     assert compared[mha.digest] is None
     for one in others:
         gains = [own[one.key, r] - own[mha.key, r] for r in range(2) if (one.key, r) in own]

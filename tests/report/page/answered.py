@@ -7,8 +7,8 @@ from pathlib import Path
 from nas.costs import DEFAULT_COSTS, costs_of
 from nas.explaining import Bounds, Race, plan_explanation
 from nas.genome.canonical import digest
-from nas.report.benchmark import benchmark_answer
-from nas.report.explanation import explanation_answer
+from nas.report.benchmark import make_benchmark
+from nas.report.explanation import make_explanation
 from nas.searching.setup import setting_of
 from nas.space.validation import load_policy
 from nas.store.answers import keep_answer
@@ -25,7 +25,7 @@ def explain_best(run: Path) -> dict:
     for _ in race.run(TASK, Known(), 0):
         pass
     costs = {k: costs_of(g, setting, DEFAULT_COSTS) for k, g in race.plan.mechanisms.items()}
-    answer = explanation_answer("latest/best", TASK.name, race, costs)
+    answer = make_explanation("latest/best", TASK.name, race, costs).to_dict()
     keep_answer(run, "explain", [answer["id"]], answer)
     return answer
 
@@ -37,8 +37,8 @@ def benchmark_best(run: Path) -> dict:
         "images": trainings({"mha": BASE, "best": BASE + 0.05 + 1e-3 * BASE}, ACCURACY),
         "bytes": trainings({"mha": 5 * BASE, "best": 5 * BASE + 0.1 + 1e-3 * BASE}, BITS),
     }
-    answer = benchmark_answer([*sources], found, {"images": {}, "bytes": {}}, len(BASE))
-    for row in answer["mechanisms"]:
-        row["id"] = digest(sources[row["source"]].genome)
+    digests = {name: digest(source.genome) for name, source in sources.items()}
+    absent = {"images": {}, "bytes": {}}
+    answer = make_benchmark(digests, found, absent, len(BASE)).to_dict()
     keep_answer(run, "benchmark", ["best"], answer)
     return answer
