@@ -144,13 +144,8 @@ def export(
     if target:
         save_weights(request, metadata, target)
     remarks = tuple(f"{remark}." for remark in make_plan(found.genome).remarks(heads))
-<<<<<<< HEAD
     is_trained = bool(trained) if export_format.has_weights else None
-    return Exported(path, dim, heads, target, remarks, is_trained, difference)
-=======
-    is_trained = bool(subject.kept) if written.has_weights else None
     return ExportResult(path, dim, heads, target, remarks, is_trained, difference)
->>>>>>> dfa1e13 (API: functions return frozen dataclasses with to_dict and, if tabular, to_pandas)
 
 
 def _known(masks: Sequence[str]) -> tuple[str, ...]:
