@@ -29,7 +29,7 @@ install_import_hook(
         *(
             f"nas.genome.primitives.{p.stem}"
             for p in PRIMITIVES.glob("*.py")
-            if p.stem not in {"__init__", "base", "domains"}
+            if p.stem not in {"__init__", "base", "domains", "factors"}
         ),
     ],
     "beartype.beartype",

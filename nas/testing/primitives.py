@@ -245,6 +245,27 @@ def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:
     return 2 * math.prod(out_shape)
 
 
+def is_the_product_of_its_factors(case: Case) -> None:
+    """Declared features multiply to its scores, up to a declared number for each query."""
+    factors = case.primitive.factors
+    if factors is None:
+        return
+    module, inputs = build(case, LARGE), draw(case.signature, LARGE)
+    query, key = inputs.operands
+    scores = (getattr(module, factors.query)(query) if factors.query else query) @ (
+        getattr(module, factors.key)(key) if factors.key else key
+    ).mT
+    if factors.is_scaled:
+        scores = scores * LARGE.width**-0.5
+    if factors.bias:
+        scores = scores + getattr(module, factors.bias)(key).mT
+    difference = call(module, case, inputs) - scores
+    if factors.has_query_term:
+        difference = difference - difference[..., :1]
+    gap = difference.abs().max().item()
+    require(gap <= 1e-9, f"its scores and the product of its factors differ by {gap:.2g}")
+
+
 def declares_its_parameters(case: Case) -> None:
     """What is declared are the constructor's keywords, and whether it learns."""
     primitive = case.primitive
@@ -288,5 +309,6 @@ PROMISES: Final[tuple[Promise, ...]] = (
     starts_from_the_seed,
     survives_pickle,
     costs_what_torch_counts,
+    is_the_product_of_its_factors,
     is_exported_as_a_file,
 )

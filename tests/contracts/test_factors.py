@@ -1,0 +1,107 @@
+"""Scores that a plug-in declares as products are lowered, decoded, counted and simplified."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from nas.compiler import build_attention, emit, make_plan
+from nas.costs import attention_cost
+from nas.costs.decoding import Decoder
+from nas.costs.macs import computed_macs
+from nas.genome import Genome, ModelSizes
+from nas.genome.canonical import digest
+from nas.genome.primitives.base import REGISTRY
+from nas.testing import check_primitive
+from tests.compiler.test_compiler import check_equal, masks
+
+DIM, HEADS, TOKENS = 32, 4, 300
+Build = Callable[..., Genome]
+
+
+@pytest.fixture(autouse=True)
+def _plugin() -> Iterator[None]:
+    """The example's primitive, for one test."""
+    names = REGISTRY.names()
+    import_module("tests.plugins.linear_score")
+    yield
+    for name in set(REGISTRY.names()) - set(names):
+        del REGISTRY._members[name]
+    del sys.modules["tests.plugins.linear_score"]
+
+
+@pytest.fixture
+def linear(genome: Build) -> Genome:
+    return genome(
+        ("elu_product", "qk"), ("softmax_free", [0]), ("weighted_sum", [1, "v"]), kv_heads="1/2"
+    )
+
+
+def features(tokens: torch.Tensor) -> torch.Tensor:
+    return torch.where(tokens > 0, tokens + 1, tokens.exp())
+
+
+def test_plugin_score_keeps_the_promises_of_primitives() -> None:
+    check_primitive("elu_product", lambda module, q, k: features(q) @ features(k).mT)
+
+
+@pytest.mark.parametrize("kind", masks(1))
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_plugin_score_is_lowered_and_equals_the_interpreter(
+    linear: Genome, kind: str, is_causal: bool
+) -> None:
+    """Values and gradients, in float64."""
+    assert "linear_attention(" in emit(linear, DIM, HEADS)
+    check_equal(linear, TOKENS, masks(TOKENS)[kind] | {"is_causal": is_causal and kind != "row"})
+
+
+def test_plugin_score_under_softmax_is_fused(genome: Build) -> None:
+    nodes = (
+        ("elu_product", "qk"),
+        ("temperature", [0]),
+        ("softmax", [1]),
+        ("weighted_sum", [2, "v"]),
+    )
+    fused = genome(*nodes)
+    assert "dot_product_attention(" in emit(fused, DIM, HEADS)
+    check_equal(fused, 60, {"is_causal": True})
+
+
+def test_plugin_score_is_decoded_from_sums_that_do_not_grow(linear: Genome) -> None:
+    block = build_attention(linear, DIM, HEADS).double().eval()
+    decoder = Decoder(block, context=4096)
+    x = torch.randn(2, 40, DIM, dtype=torch.float64)
+    rows, held = [], set()
+    for token in x.split(1, dim=1):
+        rows.append(decoder.step(token))
+        held.add(sum(kept.numel() for kept in decoder.cache.values()))
+    torch.testing.assert_close(torch.cat(rows, 1), block(x, is_causal=True), rtol=1e-9, atol=1e-9)
+    assert held == {2 * HEADS // 2 * (DIM // HEADS) ** 2}
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_plugin_score_is_counted_as_it_runs(linear: Genome, is_causal: bool) -> None:
+    block = build_attention(linear, DIM, HEADS)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        block(torch.randn(1, TOKENS, DIM), is_causal=is_causal)
+    sizes = ModelSizes(DIM, HEADS, 1, TOKENS)
+    charged: Any = computed_macs(make_plan(linear, sizes), sizes, is_causal)
+    assert charged.all == counter.get_total_flops() / 2
+    assert (
+        attention_cost(linear, dim=DIM, heads=HEADS, tokens=TOKENS).attention_macs < TOKENS**2 * DIM
+    )
+
+
+def test_plugin_score_is_simplified_by_its_sign(genome: Build) -> None:
+    """Sums of non-negative values by non-negative weights need no rectifier."""
+    nodes = (("elu_product", "qk"), ("softmax_free", [0]), ("relu", "v"), ("weighted_sum", [1, 2]))
+    assert digest(genome(*nodes, ("relu", [3]))) == digest(genome(*nodes))
+    signed = (("scaled_dot_product", "qk"), *nodes[1:])
+    assert digest(genome(*signed, ("relu", [3]))) != digest(genome(*signed))
