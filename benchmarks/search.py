@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.figures import TIMES, Figure, single
-from nas.report.facts import RunFacts, gather
+from nas.report.run_view import RunView
 from nas.store import open_run
 
 SPACE: Final = "attention_v1"
@@ -44,7 +44,7 @@ def search(options: argparse.Namespace) -> list[Figure]:
         print(f"\n{SPACE}, {TASK}, {GENERATIONS} generations of {POPULATION}, {WORKERS} workers")
         spent = run_and_measure(folder, options.data)
         with open_run(Path(folder) / "benchmark") as run:
-            facts = gather(run)
+            facts = RunView.read(run)
     return _told(facts, spent)
 
 
@@ -126,7 +126,7 @@ class Stat:
             return None
 
 
-def _told(facts: RunFacts, spent: dict[str, float]) -> list[Figure]:
+def _told(facts: RunView, spent: dict[str, float]) -> list[Figure]:
     total = sum(spent.values())
     count = len(facts.candidates)
     assert facts.busy is not None

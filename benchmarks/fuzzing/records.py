@@ -23,13 +23,13 @@ from benchmarks.fuzzing.values import (
     mutated,
     nudged,
 )
-from nas.report import front as fronts
-from nas.report.facts import gather
-from nas.report.page.content import read_content
+from nas.report.front import Front
 from nas.report.page.writer import page
+from nas.report.run_view import RunView
 from nas.report.runs import runs_answer
 from nas.report.show import examine
 from nas.searching.checking import check_run
+from nas.searching.front_file import run_answer
 from nas.store import (
     Confirmation,
     find_proposal,
@@ -168,7 +168,7 @@ def _other(value: Any, rng: Rng, *, only_text: bool) -> Any:
 
 def _front(own: Path) -> None:
     with open_run(own) as run:
-        json.dumps(fronts.answer(run, gather(run)), allow_nan=False)
+        json.dumps(Front(RunView.read(run)).to_dict(), allow_nan=False)
 
 
 def _list(own: Path) -> None:
@@ -196,12 +196,12 @@ def _all(own: Path) -> None:
 def _folded(own: Path) -> None:
     fold_log(own)
     with open_run(own) as run:
-        fronts.front_answer(run)
+        run_answer(run)
 
 
 def _page(own: Path) -> None:
     with open_run(own) as run:
-        text = page([read_content(run, str(own), run.name)])
+        text = page([RunView.read(run, str(own), run.name)])
     assert f"<{MARK}" not in text, "a text of the record is markup in the page"
     assert f"<script>{MARK}" not in text, "a text of the record is a script in the page"
     assert "<img src=x" not in text, "a text of the record is an element of the page"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.cli.console import complain, output
 from nas.cli.progress import Progress
-from nas.report.facts import run_line
+from nas.report.front import run_line
 from nas.report.table import Column, cut, named_values, say, table_lines
 from nas.report.text import message, plural, printable
 from nas.report.units import duration, quantity

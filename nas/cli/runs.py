@@ -58,12 +58,11 @@ def front(
     The mechanisms that no other one beats, what they cost, and how the run stands. Exit status 1
     if there are none yet.
     """
-    from nas.report.facts import gather
     from nas.report.figure import check_picture, write_figure
     from nas.report.files import write_file
-    from nas.report.front import answer, no_front, show_front
-    from nas.report.front_csv import front_csv
+    from nas.report.front import Front, no_front, show_front
     from nas.report.plot import draw_front
+    from nas.report.run_view import RunView
     from nas.store import find_run, open_run
 
     if plot is not None:
@@ -73,22 +72,23 @@ def front(
         raise NasError("--all: is about the CSV; expected --csv FILE beside it.")
     if is_printed and as_json:
         raise NasError("--csv -: found --json beside it; expected one of both on standard output.")
-    with open_run(find_run(run)) as opened, opened.snapshot():
-        facts = gather(opened)
-        if as_json:
-            print_json(answer(opened, facts))
-    if not facts.members:
-        complain(no_front(facts, run))
+    with open_run(find_run(run)) as opened:
+        view = RunView.read(opened, run)
+    found = Front(view)
+    if as_json:
+        print_json(found.to_dict())
+    if not view.members:
+        complain(no_front(view))
         raise typer.Exit(1)
     if is_printed:
-        sys.stdout.write(front_csv(facts, every=every))
+        sys.stdout.write(found.to_csv(every=every))
     elif not as_json:
-        show_front(output(), facts, run)
+        show_front(output(), view)
     if csv is not None and not is_printed:
-        write_file(csv, front_csv(facts, every=every).encode())
+        write_file(csv, found.to_csv(every=every).encode())
         note(f"{csv}: {'every mechanism' if every else 'the front'} as CSV.")
     if plot is not None:
-        write_figure(draw_front(facts), plot)
+        write_figure(draw_front(view), plot)
         note(f"{plot}: the front as a picture.")
 
 

@@ -129,8 +129,8 @@ def resume(
 
 def _show_end(ended: Ended, runs: Path) -> None:
     """The front, what to type next, and how the run ended."""
-    from nas.report.facts import gather
     from nas.report.front import show_front
+    from nas.report.run_view import RunView
     from nas.report.table import say
     from nas.store import RUNS, open_run
     from nas.store.files import typed
@@ -139,15 +139,15 @@ def _show_end(ended: Ended, runs: Path) -> None:
         raise StoppedError(ended.message)
     console = output()
     with open_run(ended.folder) as run:
-        facts = gather(run)
-    if facts.members:
-        show_front(console, facts, ended.run if runs == RUNS else str(ended.folder))
+        view = RunView.read(run, ended.run if runs == RUNS else str(ended.folder))
+    if view.members:
+        show_front(console, view)
         say(console, "")
     say(console, ended.message)
-    if facts.members and any(objective.is_metric for objective in facts.setup.objectives):
+    if view.members and view.metric is not None:
         where = typed(ended.folder)
         say(console, f"Next: `nas confirm {where}` trains its likely members with fresh seeds.")
-    if not facts.members:
+    if not view.members:
         raise typer.Exit(1)
 
 

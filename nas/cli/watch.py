@@ -60,8 +60,8 @@ def tensorboard(
 
 def _watch(folder: Path, label: str) -> None:
     from nas.cli.following import Watched, change_line, follow, shown, why_stopped
-    from nas.report.facts import gather
     from nas.report.front import no_front, show_front
+    from nas.report.run_view import RunView
     from nas.report.table import say
     from nas.store import open_run
 
@@ -75,11 +75,11 @@ def _watch(folder: Path, label: str) -> None:
                 say(console, change_line(seen))
             complain(why_stopped(run))
             raise typer.Exit(1)
-        facts = gather(run)
-    if facts.members:
-        show_front(console, facts, label)
+        view = RunView.read(run, label)
+    if view.members:
+        show_front(console, view)
     else:
-        complain(no_front(facts, label))
+        complain(no_front(view))
         raise typer.Exit(1)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nas.common.differences import difference, paired
 from nas.report.benchmark import SENSE
-from nas.report.facts import FRESH, ID_LENGTH, spread
 from nas.report.result import MetricInfo, Result, TableResult
+from nas.report.run_view import FRESH, ID_LENGTH, spread_answer
 from nas.report.table import Column, say, say_table
 from nas.report.trials import points, why
 from nas.report.units import FRACTION, amount, header
@@ -125,14 +125,16 @@ def make_confirmation(run: Run, plan: Plan) -> ConfirmResult:
     def row(subject: Subject) -> ConfirmRow:
         known, key = subject.candidate, subject.key
         parts: dict[str, Any] = {
-            shown: spread([*scores(part, key, metric.name).values()]) if part in found else None
+            shown: spread_answer([*scores(part, key, metric.name).values()])
+            if part in found
+            else None
             for part, shown in FRESH.items()
         }
         over_mha: dict[str, Any] | None = None
         over_mha_in: dict[str, Any] | None = None
         if key != standard:
             over_mha = {
-                shown: spread(over(part, key, metric.name)) if part in found else None
+                shown: spread_answer(over(part, key, metric.name)) if part in found else None
                 for part, shown in FRESH.items()
             }
             over_mha_in = {

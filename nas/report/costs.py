@@ -9,8 +9,8 @@ from nas.common.errors import GenomeError
 from nas.compiler import make_plan
 from nas.costs import attention_cost
 from nas.genome.mechanisms import mechanism
-from nas.report.facts import STANDARD
 from nas.report.result import TableResult
+from nas.report.run_view import STANDARD
 from nas.report.table import Column, say, say_table
 from nas.report.units import header, human
 

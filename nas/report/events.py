@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import ConfigError, RunError
-from nas.report.facts import id_length
+from nas.report.run_view import id_length
 from nas.searching.listener import Listener
 from nas.store import open_run
 from nas.store.files import write_whole

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.report.facts import id_length, p_cell
+from nas.report.run_view import id_length
 from nas.report.table import Column, named_values
 from nas.report.text import last_line, plural
 from nas.report.units import amount, duration, header, human
@@ -107,13 +107,15 @@ def results(history: History) -> list[Column]:
     if found is not None:
         units = dict.fromkeys(found.objectives, "") | {o.name: o.unit for o in objectives}
         rows += [(header(n, units[n]), _value(found, n, units[n])) for n in found.objectives]
-        if p := p_cell(found):
+        if found.p is not None and found.errors:
             rows += [
                 (f"{header(o.name, o.unit)} by seed", _scores(history, o))
                 for o in objectives
                 if o.name in found.scores
             ]
-            rows.append(("P", f"{p}: how likely nothing that was trained dominates it"))
+            rows.append(
+                ("p(front)", f"{found.p:.2f}: probability that no trained mechanism dominates it")
+            )
     rows += _trained(history)
     if not history.evaluations:
         rows.append(("trained", proposal.note or "not yet"))

@@ -12,7 +12,7 @@ from nas.compiler import formula
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.costs import price, show_price
-from nas.report.facts import STANDARD
+from nas.report.run_view import STANDARD
 from nas.report.table import GAP, Column, line_width, say, say_lines, table_lines
 from nas.report.units import header, human
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from nas.common.errors import NasError
 from nas.common.registry import NOTEBOOK
 from nas.compiler import make_plan
-from nas.report.facts import gather, headline
-from nas.report.front import front_columns, legend
+from nas.report.front import Front
 from nas.report.graph import graph_svg
-from nas.report.page.content import read_content
-from nas.report.page.markup import Markup, element, join
+from nas.report.page.markup import Markup, element
 from nas.report.page.verdict import verdict_of
+from nas.report.run_view import RunView
 from nas.report.show import examine
 from nas.report.units import human
 from nas.store import open_run
@@ -23,8 +22,6 @@ from nas.store.sources import Source
 
 if TYPE_CHECKING:
     from nas.genome import Genome
-    from nas.report.facts import RunFacts
-    from nas.report.front import Front
     from nas.report.show import ShowResult
     from nas.searching.listener import Ended
 
@@ -52,39 +49,13 @@ def show_html(result: ShowResult) -> str:
     return element("div", formula, graph_svg(result.plan.genome), about)
 
 
-@NOTEBOOK.register("front")
-def front_html(found: Front) -> str:
-    """The table of ``nas front``."""
-    return element("div", element("p", headline(found.facts)), _table(found.facts))
-
-
 @NOTEBOOK.register("run")
 def run_html(ended: Ended) -> str:
-    """What holds, in a sentence, and the table of ``nas front``."""
+    """The verdict, and the table of ``nas front``."""
     try:
-        with open_run(ended.folder) as run, run.snapshot():
-            facts, content = gather(run), read_content(run, ended.run, ended.run)
+        with open_run(ended.folder) as run:
+            view = RunView.read(run)
     except NasError as error:
         return element("p", f"{ended.message} {error}")
-    said = element("p", element("b", verdict_of(content).headline))
-    return element("div", element("p", headline(facts)), said, _table(facts))
-
-
-def _table(facts: RunFacts) -> Markup:
-    columns = [column for column in front_columns(facts) if any(column.cells)]
-    looks = [
-        f"text-align: {column.align}; padding: 0.2em 0.7em; white-space: nowrap"
-        for column in columns
-    ]
-    heads = [
-        element("th", column.header, scope="col", style=look)
-        for column, look in zip(columns, looks, strict=True)
-    ]
-    rows = [
-        element("tr", *(element("td", c, style=look) for c, look in zip(cells, looks, strict=True)))
-        for cells in zip(*(column.cells for column in columns), strict=True)
-    ]
-    body = element("thead", element("tr", *heads)), element("tbody", *rows)
-    grid = element("table", *body, style="color: inherit")  # some pages give tables another one
-    notes = [element("p", element("small", line)) for line in legend(facts)]
-    return join(element("div", grid, style="overflow-x: auto"), *notes)
+    said = element("p", element("b", verdict_of(view).headline))
+    return element("div", said, Markup(Front(view)._repr_html_()))

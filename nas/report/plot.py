@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
 from nas.common.pareto import non_dominated
-from nas.report.facts import FRESH, task_and_data
 from nas.report.figure import DIM, DPI, FONT, new_axes
+from nas.report.run_view import FRESH, task_and_data
 from nas.report.text import plural
 from nas.report.units import FRACTION, header
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nas.common.objectives import Objective
-    from nas.report.facts import RunFacts
-    from nas.store import Candidate
+    from nas.report.run_view import Mechanism, RunView
 
     Point = tuple[float, float]
 
@@ -37,16 +36,16 @@ DISTANCES: Final = (12, 22, 34, 48, 66, 90, 120)
 OVER_LABEL, OVER_DRAWN, OUTSIDE = 1000, 40, 5000
 
 
-def draw_front(facts: RunFacts) -> Any:
+def draw_front(view: RunView) -> Any:
     """The picture as a matplotlib figure.
 
     Raises:
         RunError: the run has one objective.
     """
-    across, up = _axes_of(facts)
-    title = f"{facts.summary.space} · {task_and_data(facts.setup)}"
-    with new_axes(title, _caption(facts, across, up), _title(across), _title(up)) as axes:
-        picture = _Picture(axes, facts, across, up)
+    across, up = _axes_of(view)
+    title = f"{view.setup.space.name} · {task_and_data(view.setup)}"
+    with new_axes(title, _caption(view, across, up), _title(across), _title(up)) as axes:
+        picture = _Picture(axes, view, across, up)
         picture.draw()
         axes.figure.canvas.draw()
         axes.figure.set_layout_engine("none")  # from here on nothing moves
@@ -57,38 +56,38 @@ def draw_front(facts: RunFacts) -> Any:
 class _Picture:
     """The layers of the picture, from the back to the front, and the labels on top."""
 
-    def __init__(self, axes: Any, facts: RunFacts, across: Objective, up: Objective) -> None:
-        self.axes, self.facts, self.across, self.up = axes, facts, across, up
+    def __init__(self, axes: Any, view: RunView, across: Objective, up: Objective) -> None:
+        self.axes, self.view, self.across, self.up = axes, view, across, up
         self.stairs = self._stairs()
         self.taken: list[Any] = []  # boxes of labels
         self.drawn: list[Any] = []  # boxes of what labels should not cover
 
     def draw(self) -> None:
-        facts = self.facts
+        view = self.view
         self._scale_across()
-        scores = [self._place(candidate, is_score=True) for candidate in facts.candidates]
+        scores = [self._place(candidate, is_score=True) for candidate in view.candidates]
         self._points(scores, "scores", "o", GREY, size=3.5)
         if self.stairs:
             xs, ys = zip(*self.stairs, strict=True)
             self.axes.step(xs, ys, where="post", color=BLUE, linewidth=1.4, zorder=2.5)
-        self._estimates(facts.members, "front", "o", BLUE)
-        named = [candidate for _, candidate in facts.named]
+        self._estimates(view.members, "front", "o", BLUE)
+        named = [candidate for _, candidate in view.named]
         self._estimates(named, "named mechanisms", "D", ORANGE)
-        self._fresh([*facts.members, *named])
+        self._fresh([*view.members, *named])
         self.axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=FONT)
 
     def label(self) -> None:
         """Name the named mechanisms, and best, knee and cheapest: each label where it fits."""
-        facts = self.facts
+        view = self.view
         self.drawn = self._boxes()
-        for name, candidate in facts.named:
+        for name, candidate in view.named:
             self._label(name, candidate, ORANGE)
-        for member in facts.members:
-            if member.digest in facts.titles and not facts.names_of(member):
-                titles = ", ".join(facts.titles[member.digest])
-                self._label(f"{titles}: {facts.short(member)}", member, BLUE)
+        for member in view.members:
+            if member.digest in view.titles and not view.names_of(member):
+                titles = ", ".join(view.titles[member.digest])
+                self._label(f"{titles}: {view.short(member)}", member, BLUE)
 
-    def _label(self, name: str, candidate: Candidate, colour: str) -> None:
+    def _label(self, name: str, candidate: Mechanism, colour: str) -> None:
         """Write a label at the best of a ring of places around its point."""
         from matplotlib.patheffects import withStroke
         from matplotlib.text import Text
@@ -125,20 +124,19 @@ class _Picture:
         text.set_position([72 / DPI * pixels for pixels in best])
         self.taken.append(box.translated(*best))
 
-    def _estimates(self, shown: Sequence[Candidate], label: str, marker: str, colour: str) -> None:
+    def _estimates(self, shown: Sequence[Mechanism], label: str, marker: str, colour: str) -> None:
         errors = [self._error(candidate) for candidate in shown]
         self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
 
-    def _fresh(self, shown: Sequence[Candidate]) -> None:
+    def _fresh(self, shown: Sequence[Mechanism]) -> None:
         """What fresh seeds gave under the run's own task, beside the estimate of each."""
-        metric = next((o for o in self.facts.setup.objectives if o.is_metric), None)
-        if metric is not self.up:
+        if self.view.metric is not self.up:
             return
-        found = {c.digest: (c, self.facts.confirmed(c).get(FRESH["search"])) for c in shown}
+        found = {c.digest: (c, self.view.spread(FRESH["search"], c.key)) for c in shown}
         held = [(c, spread) for c, spread in found.values() if spread is not None]
         scale = _scale(self.up)
-        places = [(self._place(c)[0], scale * spread["mean"]) for c, spread in held]
-        errors = [scale * (spread["error"] or 0.0) for _, spread in held]
+        places = [(self._place(c)[0], scale * spread.mean) for c, spread in held]
+        errors = [scale * (spread.error or 0.0) for _, spread in held]
         self._points(places, "with fresh seeds", "s", GREEN, 4.5, errors)
 
     def _points(
@@ -172,13 +170,14 @@ class _Picture:
         """Costs over decades on a logarithmic axis, others beside standard attention's."""
         from matplotlib.ticker import EngFormatter
 
-        axes, facts = self.axes, self.facts
+        axes, view = self.axes, self.view
         axes.margins(x=0.06, y=0.08)
-        values = [self._place(c)[0] for c in facts.candidates]
+        values = [self._place(c)[0] for c in view.candidates]
         is_wide = min(values, default=0) > 0 and max(values) / min(values) > LOGARITHMIC_FROM
         axes.set_xscale("log" if is_wide else "linear")
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-        scale = self._place(facts.standard)[0] if facts.standard else 0.0
+        is_placed = view.standard is not None and bool(view.standard.objectives)
+        scale = self._place(view.standard)[0] if view.standard and is_placed else 0.0
         if scale and not is_wide:
             top = axes.secondary_xaxis("top", functions=(lambda x: x / scale, lambda x: x * scale))
             top.set_xlabel("relative to standard attention (mha)", fontsize=FONT, color=DIM)
@@ -192,9 +191,9 @@ class _Picture:
         """
         if (self.across.direction, self.up.direction) != ("min", "max"):
             return []
-        points = sorted({self._place(member) for member in self.facts.members})
+        points = sorted({self._place(member) for member in self.view.members})
         corners = [points[i] for i in non_dominated([(x, -y) for x, y in points])]
-        end = max((self._place(c)[0] for c in self.facts.candidates), default=0.0)
+        end = max((self._place(c)[0] for c in self.view.candidates), default=0.0)
         return [*corners, (end, corners[-1][1])] if corners else []
 
     def _boxes(self) -> list[Any]:
@@ -202,18 +201,18 @@ class _Picture:
         from matplotlib.transforms import Bbox
 
         boxes = [self.axes.get_legend().get_window_extent().padded(3.0)]
-        facts, bars = self.facts, []
-        for candidate in (*facts.members, *(found for _, found in facts.named)):
+        view, bars = self.view, []
+        for candidate in (*view.members, *(found for _, found in view.named)):
             (x, y), error = self._place(candidate), self._error(candidate)
             bars.append(((x, y - error), (x, y + error), 5.0))
-        scores = [self._place(candidate, is_score=True) for candidate in facts.candidates]
+        scores = [self._place(candidate, is_score=True) for candidate in view.candidates]
         bars += [(place, place, 4.0) for place in scores]
         for (x, y), (next_x, next_y) in pairwise(self.stairs):
             bars += [((x, y), (next_x, y), 2.0), ((next_x, y), (next_x, next_y), 2.0)]
         at = self.axes.transData.transform
         return boxes + [Bbox(at([low, high])).padded(around) for low, high, around in bars]
 
-    def _place(self, candidate: Candidate, *, is_score: bool = False) -> Point:
+    def _place(self, candidate: Mechanism, *, is_score: bool = False) -> Point:
         """Where a candidate stands, in the units of the axes; by estimate, or as measured."""
         values = {**candidate.objectives, **(candidate.scores if is_score else {})}
         return (
@@ -221,17 +220,17 @@ class _Picture:
             _scale(self.up) * values[self.up.name],
         )
 
-    def _error(self, candidate: Candidate) -> float:
+    def _error(self, candidate: Mechanism) -> float:
         """Half the length of a candidate's error bar."""
         return _scale(self.up) * candidate.errors.get(self.up.name, 0.0)
 
 
-def _axes_of(facts: RunFacts) -> tuple[Objective, Objective]:
+def _axes_of(view: RunView) -> tuple[Objective, Objective]:
     """What goes across and up: the first cost if there is one, and the first metric."""
-    objectives = facts.setup.objectives
+    objectives = view.setup.objectives
     if len(objectives) < 2:
         raise RunError(
-            f"run {facts.summary.name!r} has one objective, {objectives[0].name}; a picture of a "
+            f"run {view.name!r} has one objective, {objectives[0].name}; a picture of a "
             "front needs two."
         )
     up = next((o for o in objectives if o.is_metric), objectives[0])
@@ -249,14 +248,14 @@ def _title(objective: Objective) -> str:
     return ": ".join(filter(None, (header(objective.name, objective.unit), about)))
 
 
-def _caption(facts: RunFacts, across: Objective, up: Objective) -> str:
-    setup = facts.setup
+def _caption(view: RunView, across: Objective, up: Objective) -> str:
+    setup = view.setup
     parts = [
         f"seed {setup.seed}",
-        f"{plural(facts.summary.counts.evaluated, 'mechanism')} evaluated",
-        f"hypervolume {facts.hypervolume:.4f}",
+        f"{plural(view.counts.evaluated, 'mechanism')} evaluated",
+        f"hypervolume {view.hypervolume:.4f}",
     ]
-    if any(member.errors for member in facts.members):
+    if any(member.errors for member in view.members):
         parts.append("bars: standard errors")
     if len(setup.objectives) > 2:
         others = [o.name for o in setup.objectives if o not in (across, up)]

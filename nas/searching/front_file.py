@@ -17,47 +17,61 @@ from nas.store.files import typed, write_whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nas.store import Candidate, Run, RunSetup
+    from nas.store import Counts, Run, RunSetup
 
 FRONT_FILE: Final = "front.json"
 
 
-def front_answer(run: Run, members: Sequence[Candidate] | None = None) -> dict[str, Any]:
-    """The run's front with objectives, hypervolume and counts; the keys are stable.
+def front_answer(
+    name: str,
+    setup: RunSetup,
+    members: Sequence[Any],
+    counts: Counts,
+    hypervolume: float,
+    generations: int,
+) -> dict[str, Any]:
+    """The stable keys of a run's front: objectives, hypervolume, counts and members.
 
     Args:
-        members: of the front at this moment, where they are known.
+        members: candidates of the front, best first objective first.
+        generations: number of complete generations.
     """
+    names = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")
+    return {
+        "run": name,
+        "task": setup.task.name,
+        "seed": setup.seed,
+        "objectives": [
+            {"name": o.name, "direction": o.direction, "unit": o.unit} for o in setup.objectives
+        ],
+        "reference_point": [o.reference for o in setup.objectives],
+        "hypervolume": hypervolume,
+        "counts": {name: getattr(counts, name) for name in names},
+        "members": [_member(member, setup) for member in members],
+        "space": setup.space.name,
+        "algorithm": setup.algorithm,
+        "ideal_point": [o.ideal for o in setup.objectives],
+        "generations": generations,
+    }
+
+
+def run_answer(run: Run) -> dict[str, Any]:
+    """The content of front.json."""
     with run.snapshot():
-        setup, counts = run.setup, run.counts()
-        members = front(run) if members is None else members
-        names = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")
-        return {
-            "run": run.name,
-            "task": setup.task.name,
-            "seed": setup.seed,
-            "objectives": [
-                {"name": o.name, "direction": o.direction, "unit": o.unit} for o in setup.objectives
-            ],
-            "reference_point": [o.reference for o in setup.objectives],
-            "hypervolume": front_hypervolume(run, members),
-            "counts": {name: getattr(counts, name) for name in names},
-            "members": [_member(member, setup) for member in members],
-            "space": setup.space.name,
-            "algorithm": setup.algorithm,
-            "ideal_point": [o.ideal for o in setup.objectives],
-            "generations": len(run.generations()),
-        }
+        members = front(run)
+        volume = front_hypervolume(run, members)
+        generations = len(run.generations())
+        return front_answer(run.name, run.setup, members, run.counts(), volume, generations)
 
 
 def front_content(run: Run) -> bytes:
-    """What front.json holds."""
-    text = json.dumps(front_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
+    """The bytes of front.json."""
+    text = json.dumps(run_answer(run), indent=2, ensure_ascii=False, allow_nan=False)
     return f"{text}\n".encode("utf-8", "backslashreplace")
 
 
 def write_front(run: Run) -> Path:
-    """Make front.json say what the record says: whole or not at all.
+    """Write front.json from the record: whole or not at all.
 
     Raises:
         RunError: the folder cannot be written.
@@ -74,7 +88,7 @@ def write_front(run: Run) -> Path:
     return path
 
 
-def _member(member: Candidate, setup: RunSetup) -> dict[str, Any]:
+def _member(member: Any, setup: RunSetup) -> dict[str, Any]:
     names = [objective.name for objective in setup.objectives]
     return {
         "id": member.digest,

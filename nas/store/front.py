@@ -6,7 +6,7 @@ one that diverged in part, is no result yet.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from nas.common.errors import RunError
 from nas.common.objectives import as_costs
@@ -16,13 +16,20 @@ from nas.store.records import Candidate
 from nas.store.results import front_of, scaled_hypervolume
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from nas.common.objectives import Objective
     from nas.store.records import Proposal
     from nas.store.results import Result
     from nas.store.run import Run
 
+
+class _HasObjectives(Protocol):
+    @property
+    def objectives(self) -> Mapping[str, float]: ...
+
+
+T = TypeVar("T", bound=_HasObjectives)
 NAMED_MEMBERS: Final = ("best", "knee", "cheapest")
 MAX_LISTED: Final = 8
 
@@ -57,9 +64,7 @@ def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:
     return scaled_hypervolume(run.setup.objectives, [member.objectives for member in members])
 
 
-def named_members(
-    objectives: Sequence[Objective], members: Sequence[Candidate]
-) -> dict[str, Candidate]:
+def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict[str, T]:
     """Best in the first objective, the knee, and cheapest in the first cost, if there is one."""
     if not members:
         return {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nas.report.facts import RunFacts, gather
+from nas.report.run_view import RunView
 from nas.store import open_run
 
 
@@ -41,10 +41,10 @@ def pipe() -> Printed:
 
 
 @pytest.fixture(scope="session")
-def facts(recorded_run: Path) -> RunFacts:
+def view(recorded_run: Path) -> RunView:
     return read(recorded_run)
 
 
-def read(folder: Path) -> RunFacts:
+def read(folder: Path) -> RunView:
     with open_run(folder) as run:
-        return gather(run)
+        return RunView.read(run, "latest")

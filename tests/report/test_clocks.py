@@ -11,7 +11,7 @@ import pytest
 import nas
 from nas.cli.following import Watched, change_line
 from nas.report.events import write_events
-from nas.report.facts import session_seconds
+from nas.report.run_view import session_seconds
 from nas.searching.checking import check_run
 from nas.store import front, open_run
 from tests.recorded_run import NOON, MakeRun

@@ -1,18 +1,32 @@
-"""`nas front`: the JSON of docs/formats.md, and a table that says the same."""
+"""`nas front`: the JSON and CSV of docs/formats.md, and a table that says the same."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nas
 from nas.genome import Genome
-from nas.report.facts import RunFacts
-from nas.report.front import front_columns, next_commands, no_front, show_front
+from nas.report.columns import text_columns
+from nas.report.front import (
+    Front,
+    front_columns,
+    headline,
+    next_commands,
+    no_front,
+    show_front,
+    tally,
+)
+from nas.report.run_view import Mechanism, RunView, task_and_data
+from nas.report.units import duration
+from nas.store import Document
 
 from .conftest import Printed, read
 
@@ -26,48 +40,97 @@ KEYS = {
     "counts": dict,
     "members": list,
 }
+COUNTS = {"proposed", "evaluated", "repeated", "replayed", "rejected", "failed"}
 
 
-COUNTS = ("proposed", "evaluated", "repeated", "replayed", "rejected", "failed")
+@pytest.fixture(scope="module")
+def example() -> RunView:
+    return read(Path(__file__).resolve().parents[2] / "runs" / "example")
 
 
-def shown(facts: RunFacts, label: str = "latest", width: int | None = None) -> Printed:
+def shown(view: RunView, width: int | None = None) -> Printed:
     printed = Printed(width)
-    show_front(printed.console, facts, label)
+    show_front(printed.console, view)
     return printed
 
 
-def with_status(facts: RunFacts, status: str) -> RunFacts:
-    summary = dataclasses.replace(facts.summary, status=status)
-    return dataclasses.replace(facts, summary=summary)
+def cells(view: RunView) -> dict[str, list[str]]:
+    found = text_columns(front_columns(view), view.members)
+    return {column.header: list(column.cells) for column in found}
 
 
-def test_answer_has_the_stable_keys_status_times_and_names(
-    recorded_run: Path, facts: RunFacts
+def rows(view: RunView, **options: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(Front(view).to_csv(**options))))
+
+
+def with_members(view: RunView, members: list[Mechanism]) -> RunView:
+    return dataclasses.replace(view, mechanisms=tuple(members), members=tuple(members))
+
+
+def test_answer_has_the_stable_keys_state_times_and_names(
+    recorded_run: Path, view: RunView
 ) -> None:
-    data = json.loads(json.dumps(nas.front("example", runs=recorded_run.parent), allow_nan=False))
+    found = nas.front("example", runs=recorded_run.parent).to_dict()
+    data = json.loads(json.dumps(found, allow_nan=False))
     assert {key: type(data[key]) for key in KEYS} == KEYS
     assert set(data["objectives"][0]) == {"name", "direction", "unit"}
-    assert set(data["counts"]) == {*COUNTS}
+    assert set(data["counts"]) == COUNTS
     for member in data["members"]:
         assert {"id", "objectives", "genome", "formula"} <= member.keys()
         assert set(member["objectives"]) == {"accuracy", "macs"}
         Genome.from_dict(member["genome"])
     assert data["status"] == "finished"
-    assert data["wall_seconds"] == facts.wall_seconds
+    assert data["wall_seconds"] == view.wall_seconds
     assert data["core_seconds"] == 3 * (data["counts"]["evaluated"] + data["counts"]["repeated"])
-    assert data["hardware"] == list(facts.hardware)
+    assert data["hardware"] == list(view.hardware)
     assert data["named"].keys() == data["dominates"].keys() == {m["id"] for m in data["members"]}
     assert {one: list(found) for one, found in data["p_dominates"].items()} == data["dominates"]
 
 
-def test_table_has_a_row_for_each_member_and_what_to_type_next(facts: RunFacts) -> None:
-    printed = shown(facts)
-    for member in facts.members:
+def test_csv_has_a_row_a_member_with_every_number_in_full(example: RunView) -> None:
+    found = rows(example)
+    assert [row["id"] for row in found] == [member.digest for member in example.members]
+    for row, member in zip(found, example.members, strict=True):
+        assert float(row["accuracy_estimate_fraction"]) == member.objectives["accuracy"]
+        assert float(row["accuracy_error_fraction"]) == member.errors["accuracy"]
+        assert float(row["accuracy_score_fraction"]) == member.scores["accuracy"]
+        assert float(row["p_non_dominated"]) == member.p
+        assert int(row["seeds"]) == member.trainings
+        assert {n: float(row[n]) for n in member.proposal.costs} == member.proposal.costs
+        assert row["formula"] == member.proposal.formula
+        assert row["parents"].split() == list(member.proposal.parents)
+        fresh = example.confirmed(member).get("fresh")
+        assert row["fresh_accuracy_mean_fraction"] == (str(fresh["mean"]) if fresh else "")
+        assert row["fresh_seeds"] == (str(len(fresh["values"])) if fresh else "")
+
+
+def test_csv_of_all_has_every_mechanism_that_ended_well(example: RunView) -> None:
+    found = rows(example, every=True)
+    assert [row["id"] for row in found] == [one.digest for one in example.candidates]
+    members = {member.digest for member in example.members}
+    assert {row["id"] for row in found if row["in_front"] == "1"} == members
+    assert {row["name"] for row in found} >= {"mha", "qana"}
+
+
+def test_before_the_first_estimate_only_scores_are_shown(view: RunView) -> None:
+    early = with_members(view, [dataclasses.replace(m, p=None, errors={}) for m in view.members])
+    row = rows(early)[0]
+    assert row["accuracy_estimate_fraction"] == row["accuracy_error_fraction"] == ""
+    assert float(row["accuracy_score_fraction"]) == early.members[0].scores["accuracy"]
+    assert cells(early)["accuracy %"][0] == f"{100 * early.members[0].scores['accuracy']:.1f}"
+    assert not {"score", "seeds", "p(front)"} & cells(early).keys()
+    assert "no estimate yet" in shown(early).text
+    assert "> " not in shown(early).text
+
+
+def test_table_has_a_row_for_each_member_and_what_to_type_next(view: RunView) -> None:
+    printed = shown(view)
+    assert view.standard is not None
+    for member in view.members:
         row = next(line for line in printed.lines if line.startswith(member.digest[:8]))
         assert f"{100 * member.objectives['accuracy']:.1f}" in row
         assert member.proposal.formula in row
-        assert f"{member.objectives['macs'] / facts.standard.objectives['macs']:.2f}" in row
+        assert f"{member.costs['macs'] / view.standard.costs['macs']:.2f}" in row
     for command in (
         "nas show latest/best",
         "nas export latest/best -o champion.py",
@@ -79,48 +142,52 @@ def test_table_has_a_row_for_each_member_and_what_to_type_next(facts: RunFacts) 
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
-def test_table_fits_the_terminal(facts: RunFacts, width: int) -> None:
-    terminal = shown(facts, width=width)
+def test_table_fits_the_terminal(view: RunView, width: int) -> None:
+    terminal = shown(view, width)
     assert max(map(len, terminal.lines)) <= width
-    assert facts.members[0].digest[:8] in terminal.text
+    assert view.members[0].digest[:8] in terminal.text
     assert "nas export latest/best -o champion.py" in terminal.text
 
 
-def test_standard_errors_and_other_hardware_are_told(
+def test_legend_names_standard_errors_and_different_hardware(
     make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
-    facts = read(make_run(tmp_path, repeats=3, generations=1))
-    printed = shown(dataclasses.replace(facts, hardware=("a CPU", "a GPU")))
+    view = read(make_run(tmp_path, repeats=3, generations=1))
+    first = view.trainings[0]
+    other = dataclasses.replace(first.evaluation, hardware="a GPU")
+    trainings = (*view.trainings, dataclasses.replace(first, evaluation=other))
+    printed = shown(dataclasses.replace(view, trainings=trainings))
     assert " ± " in printed.text
     assert "standard error of an estimate" in printed.text
-    assert "different hardware, which rounds differently: a CPU, a GPU." in printed.text
+    assert f"different hardware, which rounds differently: {view.hardware[0]}, a GPU." in (
+        printed.text
+    )
 
 
-def test_estimates_stand_beside_scores_seeds_and_probability(facts: RunFacts) -> None:
-    cells = {column.header: column.cells for column in front_columns(facts)}
-    assert list(cells)[:3] == ["id", "accuracy %", "score"]
-    for i, member in enumerate(facts.members):
+def test_estimates_stand_beside_scores_seeds_and_p_front(view: RunView) -> None:
+    found = cells(view)
+    assert list(found)[:3] == ["id", "accuracy %", "score"]
+    for i, member in enumerate(view.members):
         estimate, error = member.objectives["accuracy"], member.errors["accuracy"]
-        assert cells["accuracy %"][i] == f"{100 * estimate:.1f} ± {100 * error:.1f}"
-        assert cells["score"][i] == f"{100 * member.scores['accuracy']:.1f}"
-        assert cells["seeds"][i] == str(member.trainings)
-        assert cells["P"][i] == f"{member.p:.2f}"
-    assert max(candidate.trainings for candidate in facts.candidates) == 2
-    narrow = next(row for row in shown(facts, width=90).lines if row.startswith("id ")).split()
+        assert found["accuracy %"][i] == f"{100 * estimate:.1f} ± {100 * error:.1f}"
+        assert found["score"][i] == f"{100 * member.scores['accuracy']:.1f}"
+        assert found["seeds"][i] == str(member.trainings)
+        assert found["p(front)"][i] == f"{member.p:.2f}"
+    assert max(candidate.trainings for candidate in view.candidates) == 2
+    narrow = next(row for row in shown(view, 90).lines if row.startswith("id ")).split()
     assert "score" in narrow
-    assert not {"seeds", "P"} & {*narrow}
+    assert not {"seeds", "p(front)"} & {*narrow}
 
 
-def test_a_mark_asks_for_a_lead_that_is_surely_more_than_the_errors(facts: RunFacts) -> None:
-    member = next(m for m in facts.members if facts.beaten_by(m) and not facts.names_of(m))
-    (name, p), *_ = facts.beaten_by(member).items()
-    other = dict(facts.named)[next(n for n, _ in facts.named if name in n.split(" = "))]
+def test_a_mark_needs_a_lead_that_exceeds_the_errors(view: RunView) -> None:
+    member = next(m for m in view.members if view.dominated_by(m) and not view.names_of(m))
+    (name, p), *_ = view.dominated_by(member).items()
+    other = dict(view.named)[next(n for n, _ in view.named if name in n.split(" = "))]
 
     def marks(error: float) -> tuple[float, str]:
         found = [dataclasses.replace(c, errors={"accuracy": error}) for c in (member, other)]
-        alone = dataclasses.replace(facts, candidates=tuple(found), members=tuple(found[:1]))
-        columns = {column.header: column.cells for column in front_columns(alone)}
-        return alone.beaten_by(found[0])[name], columns["named"][0]
+        alone = dataclasses.replace(view, mechanisms=tuple(found), members=tuple(found[:1]))
+        return alone.dominated_by(found[0])[name], cells(alone).get("named", [""])[0]
 
     lead = member.objectives["accuracy"] - other.objectives["accuracy"]
     for errors, expected in ((2.0, 0.638), (1.0, 0.760), (0.5, 0.921)):
@@ -129,56 +196,68 @@ def test_a_mark_asks_for_a_lead_that_is_surely_more_than_the_errors(facts: RunFa
         assert mark.startswith(f"> {name}") == (p >= 0.8)
 
 
-def test_before_anything_is_estimated_scores_alone_are_shown_and_said_to_be_lucky(
-    facts: RunFacts,
-) -> None:
-    measured = [
-        dataclasses.replace(c, objectives={**c.objectives, **c.scores}, errors={}, p=None)
-        for c in facts.candidates
-    ]
-    early = dataclasses.replace(facts, candidates=tuple(measured), members=tuple(measured[-2:]))
-    headers = [column.header for column in front_columns(early) if any(column.cells)]
-    assert not {"score", "seeds", "P"} & {*headers}
-    printed = shown(early)
-    assert "nothing estimated yet: the best of many is lucky" in printed.text
-    assert "> " not in printed.text
+def test_legend_says_if_nothing_was_trained_twice(view: RunView) -> None:
+    once = tuple(dataclasses.replace(c, trainings=1) for c in view.mechanisms)
+    words = "No mechanism was trained twice"
+    assert words in shown(dataclasses.replace(view, mechanisms=once)).text
+    assert words not in shown(view).text
 
 
-def test_where_nothing_was_trained_twice_that_is_said(facts: RunFacts) -> None:
-    once = [dataclasses.replace(c, trainings=1) for c in facts.candidates]
-    words = "Nothing was trained twice"
-    assert words in shown(dataclasses.replace(facts, candidates=tuple(once))).text
-    assert words not in shown(facts).text
-
-
-def test_without_mha_there_is_no_relative_column(facts: RunFacts) -> None:
-    for found, has_one in ((facts, True), (dataclasses.replace(facts, names={}), False)):
-        assert ("× mha" in [column.header for column in front_columns(found)]) == has_one
+def test_costs_relative_to_mha_need_mha(view: RunView) -> None:
+    assert "× mha" in cells(view)
+    assert "× mha" not in cells(dataclasses.replace(view, names={}))
 
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [("stopped", "nas resume x"), ("running", "look again"), ("finished", "See why")],
+    [("stopped", "nas resume latest"), ("running", "look again"), ("finished", "See why")],
 )
-def test_no_front_says_why_and_what_to_do(facts: RunFacts, status: str, words: str) -> None:
-    sentence = no_front(dataclasses.replace(with_status(facts, status), members=()), "x")
+def test_no_front_says_why_and_what_to_do(view: RunView, status: str, words: str) -> None:
+    sentence = no_front(dataclasses.replace(view, status=status, members=()))
     assert words in sentence
     assert "1 diverged" in sentence
 
 
-def test_what_to_type_is_quoted_and_says_where_the_runs_are(facts: RunFacts) -> None:
-    commands, _ = next_commands(with_status(facts, "stopped"), "my runs/x")
+def test_commands_are_quoted_and_name_the_run_as_typed(view: RunView) -> None:
+    stopped = dataclasses.replace(view, status="stopped", label="my runs/x")
+    commands, _ = next_commands(stopped)
     assert "nas show 'my runs/x/best'" in commands.cells
     assert "nas resume 'my runs/x'" in commands.cells
 
 
-def test_of_several_tasks_the_one_that_limits_a_member_is_named(facts: RunFacts) -> None:
+def test_of_several_tasks_the_one_with_the_largest_regret_is_named(view: RunView) -> None:
     regrets = ({"a.regret": 0.2, "b.regret": -0.1}, {"a.regret": 0.1, "b.regret": 0.3})
-    members = tuple(
+    members = [
         dataclasses.replace(member, scores={**member.scores, **regrets[i % 2]})
-        for i, member in enumerate(facts.members)
+        for i, member in enumerate(view.members)
+    ]
+    assert cells(with_members(view, members))["limited by"][:2] == ["a", "b"]
+    assert "limited by" not in cells(view)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("made", "made"),
+        ("hf:tales/book/long:train", "hf:tales/book/long:train"),
+        ("hf:/home/of/somebody/book", "folder book"),
+        ("imagefolder:~/cifar10", "folder cifar10"),
+    ],
+)
+def test_a_headline_discloses_no_whole_path(view: RunView, data: str, expected: str) -> None:
+    task = Document("bytes", f"kind: bytes\ndata: {data}\n", "0011223344556677")
+    setup = dataclasses.replace(view.setup, task=task)
+    assert task_and_data(setup) == f"bytes on {expected}"
+
+
+def test_headline_and_tally(view: RunView) -> None:
+    assert headline(view) == (
+        "run example · space attention_v2 · task vit-cifar10 · seed 7 · nsga2 · finished, "
+        "3 of 3 generations"
     )
-    columns = front_columns(dataclasses.replace(facts, members=members))
-    (column,) = (column for column in columns if column.header == "limited by")
-    assert list(column.cells[:2]) == ["a", "b"]
-    assert "limited by" not in shown(facts).text
+    words = dict(tally(view))
+    assert words["failed"] == "1 (1 diverged)"
+    assert words["proposed"].startswith(f"{view.counts.proposed}: 34 evaluated, 2 repeated, ")
+    assert words["time"].startswith(f"{duration(view.wall_seconds)}; ")
+    assert f"workers busy {100 * (view.busy or 0):.1f} %" in words["time"]
+    assert words["hypervolume"].endswith("(reference: accuracy 10.0 %, MACs 4.00 M)")

@@ -59,7 +59,7 @@ def test_scores_by_seed_stand_beside_the_estimate_and_its_probability(recorded_r
     first, second = (100 * e.metrics["accuracy"] for e in found.evaluations)
     assert told["accuracy % by seed"].strip() == f"{first:.1f}, {second:.1f}"
     assert told["accuracy %"].strip().startswith(f"{100 * candidate.objectives['accuracy']:.1f} ± ")
-    assert told["P"].strip().startswith(f"{candidate.p:.2f}: ")
+    assert told["p(front)"].strip().startswith(f"{candidate.p:.2f}: ")
 
 
 def test_how_steps_ran_is_told_where_it_is_no_matter_of_course(recorded_run: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import nas
 from nas.compiler import formula_of, make_plan
 from nas.genome import Genome, Node
-from nas.report.facts import RunFacts
 from nas.report.front import Front
+from nas.report.run_view import RunView
 from nas.searching.listener import Ended
 from nas.store import Counts
 
@@ -43,22 +43,20 @@ def test_a_genome_that_is_not_legal_says_why() -> None:
 
 def test_a_front_is_its_answer_and_its_table(recorded_run: Path) -> None:
     found = nas.front("example", runs=recorded_run.parent)
-    assert json.loads(json.dumps(found))["run"] == "example"
+    answer = found.to_dict()
+    assert json.loads(json.dumps(answer))["run"] == "example"
     text = found._repr_html_()
     harmless(text)
-    assert text.count("<tr>") == 1 + len(found["members"])
-    assert all(member["formula"] in unescape(text) for member in found["members"])
+    assert text.count("<tr>") == 1 + len(answer["members"])
+    assert all(member["formula"] in unescape(text) for member in answer["members"])
 
 
-def test_words_of_a_record_are_escaped(facts: RunFacts) -> None:
-    first = facts.members[0]
+def test_words_of_a_record_are_escaped(view: RunView) -> None:
+    first = view.members[0]
     proposal = dataclasses.replace(first.proposal, formula=HOSTILE)
-    changed = dataclasses.replace(
-        facts,
-        members=(dataclasses.replace(first, proposal=proposal),),
-        names={str(proposal.key): (HOSTILE,)},
-    )
-    text = Front({}, changed)._repr_html_()
+    member = dataclasses.replace(first, proposal=proposal)
+    changed = dataclasses.replace(view, members=(member,), names={member.key: (HOSTILE,)})
+    text = Front(changed)._repr_html_()
     harmless(text)
     assert text.count("&lt;/td&gt;&lt;script&gt;") == 2
 

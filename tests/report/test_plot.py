@@ -14,9 +14,9 @@ from nas.common.errors import RunError
 from nas.common.objectives import Objective
 from nas.report.cost_plot import draw_costs
 from nas.report.costs import CostTable, count_costs
-from nas.report.facts import RunFacts
 from nas.report.figure import check_picture, write_figure
 from nas.report.plot import draw_front
+from nas.report.run_view import RunView
 from nas.store.sources import resolve
 
 PARAMS = Objective("params", "min", "count", "learned numbers", 0.0, 1.0, is_metric=False)
@@ -24,8 +24,8 @@ NAMES = ("mha", "gqa", "mqa", "sqa", "ssqa", "xsqa", "xsmqa", "lsqa", "rsqa", "q
 
 
 @pytest.fixture(scope="module")
-def figure(facts: RunFacts) -> Any:
-    return draw_front(facts)
+def figure(view: RunView) -> Any:
+    return draw_front(view)
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,10 @@ def cost_table() -> CostTable:
     return count_costs([resolve(name) for name in NAMES], 64, 8, (64, 256, 1024))
 
 
-def test_every_named_mechanism_has_a_label_of_its_own_inside(figure: Any, facts: RunFacts) -> None:
+def test_every_named_mechanism_has_a_label_of_its_own_inside(figure: Any, view: RunView) -> None:
     texts = figure.axes[0].texts
     labels = {text.get_text() for text in texts}
-    assert {name for name, _ in facts.named} <= labels
+    assert {name for name, _ in view.named} <= labels
     assert any(label.startswith("best") for label in labels)
     renderer = figure.canvas.get_renderer()
     # Without the lines to their points.
@@ -45,7 +45,7 @@ def test_every_named_mechanism_has_a_label_of_its_own_inside(figure: Any, facts:
     assert all(b.x0 >= 0 and b.x1 <= 1200 and b.y0 >= 0 and b.y1 <= 800 for b in boxes)
 
 
-def test_a_front_says_what_was_searched_and_in_which_units(figure: Any, facts: RunFacts) -> None:
+def test_a_front_says_what_was_searched_and_in_which_units(figure: Any, view: RunView) -> None:
     (axes,) = figure.axes
     assert axes.get_ylabel() == "accuracy %: share got right"
     assert axes.get_xlabel() == "MACs: multiply-adds"
@@ -53,43 +53,43 @@ def test_a_front_says_what_was_searched_and_in_which_units(figure: Any, facts: R
     assert [entry.split(" (")[0] for entry in legend] == ["scores", "front", "named mechanisms"]
     assert figure.get_suptitle() == "attention_v2 · vit-cifar10"
     # What the title says is not said again: the caption is one line and would leave the picture.
-    caption = f"seed 7 · 34 mechanisms evaluated · hypervolume {facts.hypervolume:.4f}"
+    caption = f"seed 7 · 34 mechanisms evaluated · hypervolume {view.hypervolume:.4f}"
     assert figure.get_supxlabel() == f"{caption} · bars: standard errors"
 
 
-def test_stairs_climb_from_left_to_right(figure: Any, facts: RunFacts) -> None:
+def test_stairs_climb_from_left_to_right(figure: Any, view: RunView) -> None:
     (steps,) = (s for s in figure.axes[0].lines if s.get_drawstyle() == "steps-post")
     points = list(zip(steps.get_xdata(), steps.get_ydata(), strict=True))
     assert points == sorted(points)
-    values = [member.objectives for member in facts.members]
+    values = [member.objectives for member in view.members]
     corners = {(own["macs"], 100 * own["accuracy"]) for own in values}
     assert corners == set(points[:-1]) or corners == set(points)
 
 
-def test_estimates_have_bars_and_scores_stand_as_measured(figure: Any, facts: RunFacts) -> None:
+def test_estimates_have_bars_and_scores_stand_as_measured(figure: Any, view: RunView) -> None:
     scores, *estimates = figure.axes[0].containers
     assert not scores.has_yerr
     assert all(container.has_yerr for container in estimates)
-    measured = [(c.objectives["macs"], 100 * c.scores["accuracy"]) for c in facts.candidates]
+    measured = [(c.objectives["macs"], 100 * c.scores["accuracy"]) for c in view.candidates]
     assert [*zip(*scores.lines[0].get_data(), strict=True)] == measured
-    believed = [(m.objectives["macs"], 100 * m.objectives["accuracy"]) for m in facts.members]
+    believed = [(m.objectives["macs"], 100 * m.objectives["accuracy"]) for m in view.members]
     assert [*zip(*estimates[0].lines[0].get_data(), strict=True)] == believed
 
 
-def test_fronts_of_every_kind_of_run(facts: RunFacts) -> None:
-    alone = facts.members[:1]
-    draw_front(dataclasses.replace(facts, candidates=alone, members=alone, names={}))
+def test_fronts_of_every_kind_of_run(view: RunView) -> None:
+    alone = view.members[:1]
+    draw_front(dataclasses.replace(view, mechanisms=alone, members=alone, names={}))
 
-    first = facts.candidates[0]
+    first = view.candidates[0]
     wide = dataclasses.replace(first, objectives={**first.objectives, "macs": 1e10})
-    figure = draw_front(dataclasses.replace(facts, candidates=(*facts.candidates, wide)))
+    figure = draw_front(dataclasses.replace(view, mechanisms=(wide, *view.candidates[1:])))
     assert figure.axes[0].get_xscale() == "log"
 
     def of(*objectives: Objective) -> Any:
-        setup = dataclasses.replace(facts.setup, objectives=objectives)
-        return draw_front(dataclasses.replace(facts, setup=setup))
+        setup = dataclasses.replace(view.setup, objectives=objectives)
+        return draw_front(dataclasses.replace(view, setup=setup))
 
-    accuracy, macs = facts.setup.objectives
+    accuracy, macs = view.setup.objectives
     assert "also an objective: params" in of(accuracy, macs, PARAMS).get_supxlabel()
     loss = dataclasses.replace(accuracy, name="log_loss", direction="min", unit="nat")
     assert of(accuracy, loss, macs).axes[0].get_xlabel().startswith("MACs")
@@ -122,11 +122,11 @@ def test_every_mechanism_is_a_line_of_its_costs_that_looks_like_no_other(
 @pytest.mark.parametrize("ending", ["svg", "pdf"])
 @pytest.mark.parametrize("kind", ["front", "costs"])
 def test_the_same_numbers_give_the_same_file(
-    facts: RunFacts, cost_table: CostTable, tmp_path: Path, kind: str, ending: str
+    view: RunView, cost_table: CostTable, tmp_path: Path, kind: str, ending: str
 ) -> None:
     paths = [tmp_path / f"{name}.{ending}" for name in ("a", "b")]
     for path in paths:
-        write_figure(draw_front(facts) if kind == "front" else draw_costs(cost_table), path)
+        write_figure(draw_front(view) if kind == "front" else draw_costs(cost_table), path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert sorted(tmp_path.iterdir()) == paths
 

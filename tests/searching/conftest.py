@@ -17,7 +17,7 @@ from nas.costs import Setting
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
 from nas.searching.algorithm import Materials
-from nas.searching.front_file import front_answer
+from nas.searching.front_file import run_answer
 from nas.searching.judging import Judge
 from nas.searching.listener import Listener
 from nas.searching.loop import Loop
@@ -207,7 +207,7 @@ class Kit:
     def recorded(self, name: str = "run") -> dict[str, Any]:
         """All of a run that must not depend on workers and interruptions."""
         with open_run(self.root / name) as run:
-            answer = front_answer(run)
+            answer = run_answer(run)
             steps = [
                 (g.number, g.hypervolume, g.best, g.counts, g.front) for g in run.generations()
             ]

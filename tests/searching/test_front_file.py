@@ -12,7 +12,7 @@ import pytest
 
 from nas.common.errors import RunError
 from nas.genome import Genome
-from nas.searching.front_file import FRONT_FILE, front_answer, write_front
+from nas.searching.front_file import FRONT_FILE, run_answer, write_front
 from nas.store import front, open_run
 
 
@@ -24,7 +24,7 @@ def folder(kit: Any) -> Path:
 
 def test_front_answer_has_the_stable_keys(folder: Path) -> None:
     with open_run(folder) as run:
-        answer, members = front_answer(run), front(run)
+        answer, members = run_answer(run), front(run)
     keys = {"run", "task", "seed", "objectives", "reference_point", "hypervolume", "counts"}
     assert keys | {"members"} <= set(answer)
     assert answer["objectives"] == [
@@ -48,7 +48,7 @@ def test_front_answer_has_the_stable_keys(folder: Path) -> None:
 
 def test_front_answer_of_a_run_without_results_is_empty(kit: Any) -> None:
     with kit.create() as writer:
-        answer = front_answer(writer.run)
+        answer = run_answer(writer.run)
     assert (answer["members"], answer["hypervolume"]) == ([], 0.0)
 
 
@@ -56,7 +56,7 @@ def test_front_file_is_the_answer_and_mended_where_it_is_not(folder: Path) -> No
     path = folder / FRONT_FILE
     right = path.read_bytes()
     with open_run(folder) as run:
-        assert json.loads(right) == front_answer(run)
+        assert json.loads(right) == run_answer(run)
         for content in (b"", right[:-10], None):
             path.unlink() if content is None else path.write_bytes(content)
             write_front(run)

@@ -14,9 +14,9 @@ from nas.common.errors import RunError
 from nas.common.objectives import Objective
 from nas.evaluation.local import LocalEvaluator
 from nas.report.confirmation import confirmation_table, make_confirmation
-from nas.report.facts import gather
 from nas.report.front import no_front
 from nas.report.history import history_of, results
+from nas.report.run_view import RunView
 from nas.searching.archive import Archive
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
@@ -153,7 +153,7 @@ def test_a_search_whose_first_candidates_all_miss_a_gate_goes_on(tmp_path: Any) 
     assert ended.counts.stopped == ended.counts.evaluated >= 8
     with open_run(ended.folder) as run:
         assert front(run) == ()
-        told = no_front(gather(run), "x")
+        told = no_front(RunView.read(run, "x"))
     assert f"stopped at a gate: {ended.counts.stopped}." in told
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from nas.report.page.content import Content
+    from nas.report.run_view import RunView
 
     Answer = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ WIDTH, HEIGHT = 160.0, 24.0
 ORDER: Final = ("needed", "harmful", "harmless", "unresolved")
 
 
-def explanations(contents: Sequence[Content]) -> list[dict[str, Any]]:
+def explanations(contents: Sequence[RunView]) -> list[dict[str, Any]]:
     """All explanations of all runs.
 
     Raises:
@@ -39,7 +39,7 @@ def explanations(contents: Sequence[Content]) -> list[dict[str, Any]]:
     ]
 
 
-def benchmarks(contents: Sequence[Content]) -> list[dict[str, Any]]:
+def benchmarks(contents: Sequence[RunView]) -> list[dict[str, Any]]:
     """All benchmarks of all runs.
 
     Raises:
@@ -53,7 +53,7 @@ def benchmarks(contents: Sequence[Content]) -> list[dict[str, Any]]:
 
 
 def _read(
-    make: Callable[[Content, Answer], dict[str, Any]], content: Content, path: Path, answer: Answer
+    make: Callable[[RunView, Answer], dict[str, Any]], content: RunView, path: Path, answer: Answer
 ) -> dict[str, Any]:
     try:
         return make(content, answer)
@@ -61,7 +61,7 @@ def _read(
         raise damaged(path, "explain" if make is _explanation else "benchmark") from error
 
 
-def _explanation(content: Content, answer: Answer) -> dict[str, Any]:
+def _explanation(content: RunView, answer: Answer) -> dict[str, Any]:
     digest, metric = answer["id"], answer["metric"]
     unit, words = metric["unit"], metric["name"].replace("_", " ")
     known = content.by_digest.get(digest)
@@ -140,7 +140,7 @@ def _gain(row: Answer, unit: str) -> str:
     return gain(found["mean"], found["error"], unit) if found else "–"
 
 
-def _benchmark(content: Content, answer: Answer) -> dict[str, Any]:
+def _benchmark(content: RunView, answer: Answer) -> dict[str, Any]:
     tasks = answer["tasks"]
     heads = [
         (f"{task}: {header(about['metric'], about['unit'])}", SENSE[about["direction"]])

@@ -9,17 +9,16 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from nas.common.config import parse_json, parse_yaml
+from nas.common.config import parse_yaml
 from nas.common.errors import NasError
-from nas.genome import Genome
 
 if TYPE_CHECKING:
-    from nas.report.page.content import Content
+    from nas.report.run_view import RunView
 
 MOST: Final = 24
 
 
-def code_of(content: Content) -> dict[str, str]:
+def code_of(content: RunView) -> dict[str, str]:
     """Plain sources by digest, at the sizes of the run's task; or why one cannot be written.
 
     Named ones and confirmed ones, best, knee and cheapest, then the front from the best on.
@@ -34,9 +33,8 @@ def code_of(content: Content) -> dict[str, str]:
         return {member.digest: str(error) for member in content.members}
     found: dict[str, str] = {}
     for digest in islice(_wanted(content), MOST):
-        text = content.by_digest[digest].genome
         try:
-            genome = make_plan(Genome.from_dict(parse_json(text, digest), digest)).genome
+            genome = make_plan(content.by_digest[digest].proposal.genome).genome
             found[digest] = plain_source(
                 genome, model.sizes.dim, model.sizes.heads, qkv_bias=model.qkv_bias
             )
@@ -52,7 +50,7 @@ def roles() -> dict[str, str]:
     return {name: str(get(name).signatures[0].role) for name in names()}
 
 
-def _wanted(content: Content) -> dict[str, None]:
+def _wanted(content: RunView) -> dict[str, None]:
     confirmed = {one.key for one in content.confirmations}
     keys = [key for key in (*confirmed, *content.names) if key in content.trained]
     wanted = [content.trained[key].digest for key in sorted(keys)]

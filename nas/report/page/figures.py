@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import mean_and_error
 from nas.common.pareto import non_dominated
-from nas.report.facts import FRESH, STANDARD
-from nas.report.page.content import shares, spread
 from nas.report.page.scale import Scale
+from nas.report.run_view import FRESH, STANDARD
 from nas.report.trials import points
 from nas.report.units import FRACTION, amount, header
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from nas.common.objectives import Objective
-    from nas.report.page.content import Content, Mechanism
+    from nas.report.run_view import Mechanism, RunView
 
     Axes = tuple[Objective, Objective]
     Point = tuple[float, float]
@@ -43,7 +42,7 @@ def axes_of(objectives: Sequence[Objective]) -> Axes:
     return min(others, key=lambda o: (o.is_metric, o.direction != "min")), up
 
 
-def front_figure(contents: Sequence[Content]) -> dict[str, Any]:
+def front_figure(contents: Sequence[RunView]) -> dict[str, Any]:
     """All mechanisms over the first run's first cost and metric; fronts and named ones marked."""
     axes = axes_of(contents[0].setup.objectives)
     names = {objective.name for objective in axes}
@@ -70,8 +69,8 @@ def front_figure(contents: Sequence[Content]) -> dict[str, Any]:
 
 def _point(mechanism: Mechanism, axes: Axes) -> Point | None:
     """A mechanism's values by estimate; None while it has no result."""
-    values = mechanism.result.objectives if mechanism.result else None
-    if values is None:
+    values = mechanism.objectives
+    if not values:
         return None
     across, up = (factor(objective) * values[objective.name] for objective in axes)
     return across, up
@@ -91,12 +90,12 @@ def _stairs(places: Sequence[Point], axes: Axes) -> str:
     return f"M{x:.1f} {y:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in others)
 
 
-def _mark(content: Content, key: str, at: Point, y: Scale) -> dict[str, Any]:
+def _mark(content: RunView, key: str, at: Point, y: Scale) -> dict[str, Any]:
     """A member of the front or a named mechanism, its error bar and its fresh mean."""
     mechanism, metric = content.trained[key], content.metric
-    estimate = mechanism.result.estimate if mechanism.result else None
-    error = estimate.errors.get(metric.name, 0.0) if estimate and metric else 0.0
-    fresh = spread(content.values(FRESH["search"], key)) if metric else None
+    is_estimated = mechanism.is_estimated
+    error = mechanism.errors.get(metric.name, 0.0) if is_estimated and metric else 0.0
+    fresh = content.spread(FRESH["search"], key) if metric else None
     name = content.called(key)
     return {
         "x": at[0],
@@ -105,11 +104,11 @@ def _mark(content: Content, key: str, at: Point, y: Scale) -> dict[str, Any]:
         "fresh_y": y(factor(metric) * fresh[0]) if fresh and metric else None,
         "is_named": key in content.names,
         "name": name,
-        "words": f"{name}: {mechanism.formula}",
+        "words": f"{name}: {mechanism.proposal.formula}",
     }
 
 
-def confirmed_figure(content: Content) -> dict[str, Any] | None:
+def confirmed_figure(content: RunView) -> dict[str, Any] | None:
     """A row for each mechanism with fresh seeds: score, estimate, fresh mean, then leads."""
     metric, fresh = content.metric, content.fresh.get(FRESH["search"])
     if not fresh or metric is None:
@@ -142,23 +141,20 @@ def confirmed_figure(content: Content) -> dict[str, Any] | None:
         "x": Scale.over([*ends, *(row["score"] for row in rows)], 160, 140 + 1.35 * room),
         "rows": rows,
         "panels": panels,
-        "costs": f"{names} × {STANDARD}" if content.standard else "",
+        "costs": f"{names} × {STANDARD}" if content.standard_key else "",
     }
 
 
-def _row(content: Content, metric: Objective, key: str) -> dict[str, Any]:
+def _row(content: RunView, metric: Objective, key: str) -> dict[str, Any]:
     """The three numbers of a mechanism, on the axis and in words, and its costs."""
     mechanism, unit = content.trained[key], factor(metric)
-    result, found = mechanism.result, spread(content.values(FRESH["search"], key))
-    assert result is not None
+    found = content.spread(FRESH["search"], key)
     assert found is not None
     mean, mean_error, seeds = found
-    score = (result.scores or {}).get(metric.name, float("nan"))
-    estimate, error = score, 0.0
-    if result.estimate is not None:
-        estimate = result.estimate.means.get(metric.name, score)
-        error = result.estimate.errors.get(metric.name, 0.0)
-    ratio = shares(content, key)
+    score = mechanism.scores.get(metric.name, float("nan"))
+    estimate = mechanism.objectives.get(metric.name, score)
+    error = mechanism.errors.get(metric.name, 0.0) if mechanism.is_estimated else 0.0
+    ratio = content.shares(content.trained[key])
     return {
         "key": key,
         "name": content.called(key),
@@ -183,13 +179,13 @@ def _row(content: Content, metric: Objective, key: str) -> dict[str, Any]:
 
 
 def _gains(
-    content: Content, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
+    content: RunView, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
 ) -> list[tuple[int, float, float, str]]:
     """Leads over standard attention: row, mean and standard error on the axis, words."""
     unit, leads = factor(metric), []
     for place, row in enumerate(rows):
         values = content.gains(title, row["key"])
-        if values and row["key"] != content.standard:
+        if values and row["key"] != content.standard_key:
             mean, error = mean_and_error(values)
             leads.append(
                 (place, unit * mean, unit * (error or 0.0), points(mean, error, metric.unit))
@@ -197,7 +193,7 @@ def _gains(
     return leads
 
 
-def course_figure(contents: Sequence[Content], *, over_time: bool) -> dict[str, Any]:
+def course_figure(contents: Sequence[RunView], *, over_time: bool) -> dict[str, Any]:
     """Hypervolume after each generation, over trainings or over their core-minutes."""
     courses = [_course(content, over_time=over_time) for content in contents]
     known = [point for course in courses for point in course]
@@ -212,10 +208,12 @@ def course_figure(contents: Sequence[Content], *, over_time: bool) -> dict[str, 
     return {"x": x, "y": y, "title": title, "runs": runs}
 
 
-def _course(content: Content, *, over_time: bool) -> list[Point]:
+def _course(content: RunView, *, over_time: bool) -> list[Point]:
     """Work done and hypervolume after each generation."""
-    trials = content.trials
-    work = sorted((r["moment"], r["core_seconds"] / 60 if over_time else 1) for r in trials)
+    work = sorted(
+        (one.recorded, one.evaluation.core_seconds / 60 if over_time else 1)
+        for one in content.trainings
+    )
     moments, spent = [moment for moment, _ in work], [0.0, *accumulate(one for _, one in work)]
     return [
         (spent[bisect_right(moments, generation.finished)], generation.hypervolume)

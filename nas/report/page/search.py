@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nas.common.objectives import Objective
     from nas.evaluation.trial import Incident
-    from nas.report.page.content import Content, Mechanism
+    from nas.report.run_view import Mechanism, RunView
 
 MOST_EXAMPLES: Final = 10
 
@@ -40,16 +40,17 @@ class Operator:
     core_seconds: float
 
 
-def operators_of(content: Content) -> list[Operator]:
+def operators_of(content: RunView) -> list[Operator]:
     """The operators, most trained first."""
     groups: dict[str, list[Mechanism]] = {}
     for mechanism in content.trained.values():
-        groups.setdefault(mechanism.operator, []).append(mechanism)
+        groups.setdefault(mechanism.proposal.operator, []).append(mechanism)
     joined = set(chain.from_iterable(generation.front for generation in content.generations))
     stayed = {member.digest for member in content.members}
     seconds: dict[str, float] = {}
-    for row in content.trials:
-        seconds[row["key"]] = seconds.get(row["key"], 0.0) + row["core_seconds"]
+    for training in content.trainings:
+        key = training.key
+        seconds[key] = seconds.get(key, 0.0) + training.evaluation.core_seconds
     operators = []
     for name, group in groups.items():
         gains = [gain for m in group if (gain := _gain(content, m)) is not None]
@@ -67,28 +68,29 @@ def operators_of(content: Content) -> list[Operator]:
     return sorted(operators, key=lambda operator: (-operator.trained, operator.name))
 
 
-def _gain(content: Content, child: Mechanism) -> float | None:
+def _gain(content: RunView, child: Mechanism) -> float | None:
     objective = content.setup.objectives[0]
     value = _cost(child, objective)
-    parents = (content.by_digest.get(digest) for digest in child.parents)
+    parents = (content.by_digest.get(digest) for digest in child.proposal.parents)
     values = [v for parent in parents if parent and (v := _cost(parent, objective)) is not None]
     return None if value is None or not values else min(values) - value
 
 
 def _cost(mechanism: Mechanism, objective: Objective) -> float | None:
     """The objective of a mechanism; lower is better."""
-    values = mechanism.result.objectives if mechanism.result else None
-    return None if values is None else objective.as_cost(values[objective.name])
+    values = mechanism.objectives
+    return objective.as_cost(values[objective.name]) if values else None
 
 
-def failures_of(content: Content) -> list[tuple[str, int, list[tuple[str, str, str]]]]:
+def failures_of(content: RunView) -> list[tuple[str, int, list[tuple[str, str, str]]]]:
     """By reason, most frequent first: count, and examples as name, digest, last line of error."""
     reasons: dict[str, list[str]] = {}
     errors: dict[str, str] = {}
-    for row in content.trials:
-        if row["status"] != "ok":
-            reasons.setdefault(row["reason"] or row["status"], []).append(row["key"])
-            errors[row["key"]] = last_line(row["error"])
+    for training in content.trainings:
+        evaluation = training.evaluation
+        if not evaluation.is_ok:
+            reasons.setdefault(evaluation.reason or evaluation.status, []).append(training.key)
+            errors[training.key] = last_line(evaluation.error)
     return [
         (
             reason.replace("_", " "),
@@ -102,7 +104,7 @@ def failures_of(content: Content) -> list[tuple[str, int, list[tuple[str, str, s
     ]
 
 
-def incidents_of(content: Content) -> list[dict[str, Any]]:
+def incidents_of(content: RunView) -> list[dict[str, Any]]:
     """Worker failures by kind, most frequent first."""
     groups: dict[str, list[Incident]] = {}
     for incident in content.incidents:

@@ -19,8 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import NasError, RunError
-from nas.report.page.content import read_content
 from nas.report.page.writer import Watched, page
+from nas.report.run_view import RunView
 from nas.report.text import message
 from nas.store import open_run, stamp
 
@@ -84,7 +84,7 @@ class PageServer(ThreadingHTTPServer):
             if now != self._made[0]:
                 began = time.process_time()
                 with open_run(self._folder) as run:
-                    content = read_content(run, self._label, run.name)
+                    content = RunView.read(run, self._label, run.name)
                 pause = max(PAUSE_SECONDS, (time.process_time() - began) / SHARE)
                 self._made = now, page([content], Watched(now, round(pause, 1))).encode()
             return self._made

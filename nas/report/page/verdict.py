@@ -13,8 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nas.common.differences import LEVEL, difference, mean_and_error
-from nas.report.facts import FRESH, STANDARD
-from nas.report.page.content import shares, spread
+from nas.report.run_view import FRESH, STANDARD
 from nas.report.text import plural
 from nas.report.trials import points
 from nas.report.units import FRACTION, duration, header, percent, quantity
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nas.common.objectives import Objective
-    from nas.report.page.content import Content
-    from nas.store import Candidate
+    from nas.report.run_view import Mechanism, RunView
 
 CHEAPER: Final = 0.9  # share of standard attention's cost up to which less is worth a headline
 NOUNS: Final = {"kv_cache_bytes_per_token": "KV cache", "decode_ms": "decoding time"}
@@ -55,7 +53,7 @@ class Verdict:
     figures: tuple[tuple[str, str, str], ...]
 
 
-def verdict_of(content: Content) -> Verdict:
+def verdict_of(content: RunView) -> Verdict:
     """What can be said of a run."""
     if not content.members:
         counts = content.counts
@@ -68,16 +66,16 @@ def verdict_of(content: Content) -> Verdict:
     return _confirmed(content, best)
 
 
-def _is_confirmed(content: Content, member: Candidate) -> bool:
+def _is_confirmed(content: RunView, member: Mechanism) -> bool:
     fresh = content.fresh.get(FRESH["search"], {})
     return member.proposal.key in fresh and member.proposal.key not in content.names
 
 
-def _confirmed(content: Content, best: Candidate) -> Verdict:
+def _confirmed(content: RunView, best: Mechanism) -> Verdict:
     metric, key = content.metric, str(best.proposal.key)
     assert metric is not None
     name, titles = content.called(key), [title for title in content.fresh if title != "fresh"]
-    found = spread(content.values(FRESH["search"], key))
+    found = content.spread(FRESH["search"], key)
     gain = _gain(content, FRESH["search"], key)
     assert found is not None
     mean, error, seeds = found
@@ -106,7 +104,7 @@ def _confirmed(content: Content, best: Candidate) -> Verdict:
     return Verdict(f"{headline}.", tuple(filter(None, said)), tuple(figures))
 
 
-def _unconfirmed(content: Content) -> Verdict:
+def _unconfirmed(content: RunView) -> Verdict:
     best, objective = content.members[0], content.setup.objectives[0]
     key = str(best.proposal.key)
     name, value = content.called(key), best.objectives[objective.name]
@@ -125,15 +123,15 @@ def _unconfirmed(content: Content) -> Verdict:
     return Verdict(headline, tuple(said), tuple(figures))
 
 
-def _held(content: Content, key: str) -> str:
+def _held(content: RunView, key: str) -> str:
     metric = content.metric
     assert metric is not None
-    mean, error, seeds = spread(content.values("fresh", key)) or (0.0, None, 0)
+    mean, error, seeds = content.spread("fresh", key) or (0.0, None, 0)
     said = (
         f"The search's best by estimate, {content.called(key)}, reaches {_words(metric)} "
         f"{_value(mean, error, metric.unit)} over {plural(seeds, 'fresh seed')}"
     )
-    base = spread(content.values("fresh", content.standard)) if content.standard else None
+    base = content.spread("fresh", content.standard_key) if content.standard_key else None
     gain = _gain(content, "fresh", key)
     if base is None or gain is None:
         return f"{said}."
@@ -143,8 +141,8 @@ def _held(content: Content, key: str) -> str:
     )
 
 
-def _longer(content: Content, title: str, key: str, first: Gain | None) -> str:
-    metric, found = content.metric, spread(content.values(title, key))
+def _longer(content: RunView, title: str, key: str, first: Gain | None) -> str:
+    metric, found = content.metric, content.spread(title, key)
     if found is None or metric is None:
         return ""
     task = next(iter(content.fresh[title].values()))[0].task_name
@@ -156,7 +154,7 @@ def _longer(content: Content, title: str, key: str, first: Gain | None) -> str:
     return f"{said}, {_over(gain, metric.unit)} over standard attention: {_lasts(gain, first)}."
 
 
-def _still(content: Content, key: str, titles: Sequence[str], gain: Gain) -> str:
+def _still(content: RunView, key: str, titles: Sequence[str], gain: Gain) -> str:
     """What becomes of a lead under a longer task or on the test set, for the headline."""
     if not titles or gain.side < 1:
         return ""
@@ -165,9 +163,9 @@ def _still(content: Content, key: str, titles: Sequence[str], gain: Gain) -> str
     return f"; {where}, {_lasts(last, gain)}" if last else ""
 
 
-def _at_cost(content: Content, key: str, gain: Gain) -> str:
+def _at_cost(content: RunView, key: str, gain: Gain) -> str:
     """What a mechanism that is level saves most of, for the headline."""
-    found = shares(content, key)
+    found = content.shares(content.trained[key])
     names = [o.name for o in content.setup.objectives if o.name in found]
     least = min(names, key=lambda name: found[name], default="")
     if gain.side or not least or found[least] > CHEAPER:
@@ -179,10 +177,10 @@ def _lasts(later: Gain, first: Gain | None) -> str:
     return (AFTER_LEAD if first and first.side > 0 else AFTER_NONE)[later.side]
 
 
-def _cheaper(content: Content, best: str) -> str:
+def _cheaper(content: RunView, best: str) -> str:
     """The cheapest that still leads clearly, by the first cost."""
     metric, costs = content.metric, [o for o in content.setup.objectives if not o.is_metric]
-    if metric is None or not costs or content.standard is None:
+    if metric is None or not costs or content.standard_key is None:
         return ""
     leading = {
         key: gain
@@ -204,7 +202,7 @@ def _cheaper(content: Content, best: str) -> str:
     )
 
 
-def _calibrated(content: Content, best: Candidate) -> str:
+def _calibrated(content: RunView, best: Mechanism) -> str:
     """By how much scores and estimates were too good, over all that were confirmed."""
     metric = content.metric
     assert metric is not None
@@ -212,7 +210,7 @@ def _calibrated(content: Content, best: Candidate) -> str:
         (member.scores[metric.name], member.objectives[metric.name], found[0])
         for member in content.members
         if _is_confirmed(content, member)
-        and (found := spread(content.values("fresh", str(member.proposal.key))))
+        and (found := content.spread("fresh", str(member.proposal.key)))
     ]
     sign = 1 if metric.direction == "max" else -1
     scores = sign * fmean(score - fresh for score, _, fresh in pairs)
@@ -227,7 +225,7 @@ def _calibrated(content: Content, best: Candidate) -> str:
     )
 
 
-def effort(content: Content) -> str:
+def effort(content: RunView) -> str:
     """How much was tried, and how long it took."""
     counts = content.counts
     failed = f"{counts.failed} failed" if counts.failed else "none failed"
@@ -241,15 +239,15 @@ def effort(content: Content) -> str:
     )
 
 
-def _cost_figures(content: Content, key: str) -> Iterator[tuple[str, str, str]]:
-    found = shares(content, key)
+def _cost_figures(content: RunView, key: str) -> Iterator[tuple[str, str, str]]:
+    found = content.shares(content.trained[key])
     for objective in content.setup.objectives:
         if objective.name in found:
             yield f"{found[objective.name]:.2f} ×", f"{_noun(objective.name)} of {STANDARD}", "cost"
 
 
-def _shares(content: Content, key: str) -> str:
-    found = shares(content, key)
+def _shares(content: RunView, key: str) -> str:
+    found = content.shares(content.trained[key])
     names = [o.name for o in content.setup.objectives if o.name in found]
     said = " and ".join(f"{found[name]:.2f} of its {_noun(name)}" for name in names)
     return said or "another cost"
@@ -259,7 +257,7 @@ def _noun(cost: str) -> str:
     return NOUNS.get(cost) or header(cost).removesuffix(" ms")
 
 
-def _gain(content: Content, title: str, key: str) -> Gain | None:
+def _gain(content: RunView, title: str, key: str) -> Gain | None:
     gains, metric = content.gains(title, key), content.metric
     if not gains or metric is None:
         return None

@@ -18,26 +18,23 @@ from typing import TYPE_CHECKING, Any, Final
 from markupsafe import Markup
 
 from nas.common.errors import RunError
-from nas.report.facts import STANDARD, task_and_data
+from nas.report.front import front_columns
 from nas.report.page.answers import benchmarks, explanations
 from nas.report.page.code import code_of, roles
 from nas.report.page.columns import Columns
-from nas.report.page.content import read_content, shares, spread
 from nas.report.page.figures import confirmed_figure, course_figure, front_figure
 from nas.report.page.packing import pack_run
 from nas.report.page.rendering import render
 from nas.report.page.search import failures_of, incidents_of, operators_of
 from nas.report.page.verdict import verdict_of
+from nas.report.run_view import RunView, task_and_data
 from nas.report.text import plural
-from nas.report.units import amount, header
 from nas.store import RUNS, find_run, open_run
 from nas.store.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nas.common.objectives import Objective
-    from nas.report.page.content import Content
 
 HERE: Final = resources.files("nas.report.page")
 # A constant of a script is read by functions alone, so only the last one's place matters.
@@ -84,7 +81,7 @@ def write_report(
     return target
 
 
-def page(contents: Sequence[Content], watched: Watched | None = None) -> str:
+def page(contents: Sequence[RunView], watched: Watched | None = None) -> str:
     """The text of the page; a served one asks its server whether its run has changed."""
     columns = Columns()
     header_ = {"runs": [pack_run(c, code_of(c), columns) for c in contents], "roles": roles()}
@@ -123,18 +120,18 @@ def page_script() -> str:
     return "\n".join((HERE / "scripts" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
 
 
-def _contents(labels: Sequence[str], folder: Path) -> list[Content]:
+def _contents(labels: Sequence[str], folder: Path) -> list[RunView]:
     """The runs' contents; runs of one name are numbered."""
-    contents: list[Content] = []
+    contents: list[RunView] = []
     for label in labels:
         with open_run(find_run(label, folder)) as run:
             same = sum(content.name.partition(" (")[0] == run.name for content in contents)
             name = f"{run.name} ({same + 1})" if same else run.name
-            contents.append(read_content(run, label, name))
+            contents.append(RunView.read(run, label, name))
     return contents
 
 
-def _about(content: Content) -> list[str]:
+def _about(content: RunView) -> list[str]:
     """Which run it is and how it stands."""
     setup = content.setup
     done = f"{len(content.generations)} of {plural(setup.generations, 'generation')}"
@@ -149,40 +146,25 @@ def _about(content: Content) -> list[str]:
     ]
 
 
-def _members(contents: Sequence[Content]) -> dict[str, Any]:
+def _members(contents: Sequence[RunView]) -> dict[str, Any]:
     """The fronts as a table, for readers without scripts and for paper."""
-    objectives = contents[0].setup.objectives
-    heads = [*(["run"] if len(contents) > 1 else []), "id"]
-    for objective in objectives:
-        heads.append(header(objective.name, objective.unit))
-        heads += ["score", "fresh"] if objective.is_metric else [f"× {STANDARD}"]
-    rows = [row for content in contents for row in _rows(content, objectives, len(contents))]
-    return {"heads": [*heads, "seeds", "P", "formula"], "rows": rows}
-
-
-def _rows(content: Content, objectives: Sequence[Objective], runs: int) -> list[list[str]]:
-    """The front as rows with cells for these objectives; a run may lack one of another's."""
-    own = {o.name: o for o in content.setup.objectives}
-    rows = []
-    for member in content.members:
-        key, cells = str(member.proposal.key), [*([content.name] if runs > 1 else [])]
-        cells.append(content.called(key))
-        ratio = shares(content, key)
-        for asked in objectives:
-            o = own.get(asked.name)
-            if o is None:
-                cells += [""] * (3 if asked.is_metric else 2)
-                continue
-            cells.append(amount(member.objectives[o.name], o.unit, member.errors.get(o.name)))
-            if o.is_metric:
-                fresh = spread(content.values("fresh", key)) if o is content.metric else None
-                cells.append(amount(member.scores[o.name], o.unit))
-                cells.append(amount(fresh[0], o.unit, fresh[1]) if fresh else "")
-            else:
-                cells.append(f"{ratio[o.name]:.2f}" if o.name in ratio else "")
-        p = "" if member.p is None else f"{member.p:.2f}"
-        rows.append([*cells, str(member.trainings), p, member.proposal.formula])
-    return rows
+    tables = [{column.key: column for column in front_columns(content)} for content in contents]
+    titles = {key: c.title for columns in tables for key, c in columns.items() if c.title}
+    rows = [
+        {"run": content.name if len(contents) > 1 else ""}
+        | {key: columns[key].cell(member) for key in titles if key in columns}
+        for content, columns in zip(contents, tables, strict=True)
+        for member in content.members
+    ]
+    heads = {
+        key: title
+        for key, title in ({"run": "run"} | titles).items()
+        if any(row.get(key) for row in rows)
+    }
+    return {
+        "heads": [*heads.values()],
+        "rows": [[row.get(key, "") for key in heads] for row in rows],
+    }
 
 
 def _hash(text: str) -> str:

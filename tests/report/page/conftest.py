@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nas.report.page import write_report
-from nas.report.page.content import Content, read_content
+from nas.report.run_view import RunView
 from nas.store import open_run
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "runs" / "example"
@@ -29,9 +29,9 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def content(example: Path) -> Content:
+def content(example: Path) -> RunView:
     with open_run(example) as run:
-        return read_content(run, "example", "example")
+        return RunView.read(run, "example", "example")
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from PIL import Image
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
 from nas.report.page import write_report
-from nas.report.page.content import Content, read_content
+from nas.report.run_view import RunView
 from nas.report.units import amount
 from nas.store import open_run
 from nas.store.answers import keep_answer, read_answers
@@ -73,7 +73,7 @@ def test_page_opens_quietly_and_is_drawn(look: Callable[..., Any], page_file: Pa
 
 
 def test_hover_shows_the_values_of_the_store(
-    look: Callable[..., Any], page_file: Path, content: Content
+    look: Callable[..., Any], page_file: Path, content: RunView
 ) -> None:
     opened, best = look(page_file), content.members[0]
     hover(opened, "circle.chosen")
@@ -89,12 +89,12 @@ def test_hover_shows_the_values_of_the_store(
 
 
 def test_box_filters_the_table_and_the_address_brings_it_back(
-    look: Callable[..., Any], page_file: Path, content: Content
+    look: Callable[..., Any], page_file: Path, content: RunView
 ) -> None:
     opened = look(page_file)
     drag(opened, (0.3, 0.1), (0.6, 0.5))
     left, right, low, high = map(float, state(opened)["box"].split(","))
-    values = [m.result.objectives for m in content.mechanisms if m.result and m.result.objectives]
+    values = [m.objectives for m in content.candidates]
     inside = sum(left <= v["time_ms"] <= right and low <= v["accuracy"] <= high for v in values)
     assert 0 < inside < len(values)
     assert counted(opened) == (inside, len(content.mechanisms))
@@ -110,7 +110,7 @@ def test_box_filters_the_table_and_the_address_brings_it_back(
 
 
 def test_words_and_comparisons_filter_and_columns_sort(
-    look: Callable[..., Any], page_file: Path, content: Content
+    look: Callable[..., Any], page_file: Path, content: RunView
 ) -> None:
     opened = look(page_file)
     opened.page.keyboard.press("/")
@@ -118,7 +118,7 @@ def test_words_and_comparisons_filter_and_columns_sort(
     wanted = [
         m
         for m in content.mechanisms
-        if "softmax" in f"{m.formula} {m.operator}".lower()
+        if "softmax" in f"{m.proposal.formula} {m.proposal.operator}".lower()
         and m.operator != "crossover"
         and m.costs.get("macs", 1e9) < 1e6
     ]
@@ -144,12 +144,12 @@ def test_the_table_begins_with_the_best_where_less_is_better(
     opened = look(write_report(run, tmp_path / "run.html"))
     shown = opened.page.locator("#rows tbody tr td.id").all_inner_texts()
     with open_run(run) as store:
-        found = read_content(store, "run", "run")
+        found = RunView.read(store, "run", "run")
     assert shown[0] == found.called(str(found.members[0].proposal.key))
 
 
 def test_graph_and_lineage_open(
-    look: Callable[..., Any], page_file: Path, content: Content
+    look: Callable[..., Any], page_file: Path, content: RunView
 ) -> None:
     opened, best = look(page_file), content.members[0]
     genome = best.proposal.genome
@@ -160,7 +160,7 @@ def test_graph_and_lineage_open(
     rows = opened.page.locator(".trainings tbody tr")
     assert rows.count() == best.trainings + 10
     steps = opened.page.locator(".lineage li")
-    parents = content.by_digest[best.digest].parents
+    parents = content.by_digest[best.digest].proposal.parents
     assert steps.count() > 1
     link = steps.nth(1).locator("a").first
     assert link.get_attribute("data-id") in parents
@@ -180,7 +180,7 @@ def answered(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_answers_are_in_the_panel_of_their_mechanism(
-    look: Callable[..., Any], answered: Path, tmp_path: Path, content: Content
+    look: Callable[..., Any], answered: Path, tmp_path: Path, content: RunView
 ) -> None:
     [(_, answer)] = read_answers(answered, "explain")
     opened = look(write_report(answered, tmp_path / "run.html"))
@@ -246,7 +246,7 @@ def test_lineage_names_the_edits(look: Callable[..., Any], page_file: Path) -> N
 
 
 def test_keys_step_through_the_front_and_the_table(
-    look: Callable[..., Any], page_file: Path, content: Content
+    look: Callable[..., Any], page_file: Path, content: RunView
 ) -> None:
     opened = look(page_file)
     opened.page.focus(CHART)
@@ -282,13 +282,13 @@ def active(opened: Any, grid: Any) -> str:
 
 
 def test_generations_are_counted_from_one(
-    look: Callable[..., Any], page_file: Path, content: Content
+    look: Callable[..., Any], page_file: Path, content: RunView
 ) -> None:
     """As `nas search` and `nas watch` count them."""
     best, size = content.members[0], content.setup.population
-    made = content.by_digest[best.digest].number // size + 1
+    made = content.by_digest[best.digest].proposal.number // size + 1
     opened = look(page_file, "#q=generation%3D1&sort=generation:up")
-    assert counted(opened)[0] == sum(m.number < size for m in content.mechanisms)
+    assert counted(opened)[0] == sum(m.proposal.number < size for m in content.mechanisms)
     heads = opened.page.locator("#rows th").all_inner_texts()
     first = opened.page.locator("#rows tbody tr[data-place='0'] td")
     assert first.nth(heads.index("gen")).inner_text() == "1"
@@ -364,7 +364,7 @@ def test_axes_can_be_chosen(look: Callable[..., Any], page_file: Path) -> None:
 
 
 def test_page_can_be_read_without_scripts(
-    look: Callable[..., Any], page_file: Path, content: Content
+    look: Callable[..., Any], page_file: Path, content: RunView
 ) -> None:
     opened = look(page_file, java_script_enabled=False)
     assert opened.page.locator("#table tbody tr").count() == len(content.members)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nas.genome import Genome
 from nas.report.graph import placed
-from nas.report.page.content import Content
+from nas.report.run_view import RunView
 
 pytestmark = pytest.mark.browser
 DRAWN = """() => [...document.querySelectorAll(".graph .node")].map((node) => {
@@ -22,16 +20,14 @@ DRAWN = """() => [...document.querySelectorAll(".graph .node")].map((node) => {
 
 
 def test_both_place_every_box_alike(
-    look: Callable[..., Any], page_file: Path, content: Content
+    look: Callable[..., Any], page_file: Path, content: RunView
 ) -> None:
-    largest = max(
-        content.trained.values(), key=lambda one: len(json.loads(one.genome)["graph_def"])
-    )
+    largest = max(content.trained.values(), key=lambda one: len(one.proposal.genome.nodes))
     chosen = [largest.digest, *(member.digest for member in content.members[:3])]
     for digest in chosen:
         opened = look(page_file, f"#run={content.name}&id={digest}")
         opened.page.wait_for_selector(".graph .node")
-        genome = Genome.from_dict(json.loads(content.by_digest[digest].genome))
+        genome = content.by_digest[digest].proposal.genome
         boxes = [box for box in placed(genome) if box.kind != "bend"]
         ours = sorted((box.words, box.more, box.x, box.y) for box in boxes)
         theirs = sorted(map(tuple, opened.page.evaluate(DRAWN)))

@@ -9,45 +9,46 @@ from typing import Any
 
 import pytest
 
-from nas.report.page.content import Content, read_content
 from nas.report.page.search import operators_of
 from nas.report.page.verdict import verdict_of
+from nas.report.run_view import FRESH, RunView
 from nas.store import open_run
 
 
-def read(folder: Path) -> Content:
+def read(folder: Path) -> RunView:
     with open_run(folder) as run:
-        return read_content(run, "label", run.name)
+        return RunView.read(run, "label", run.name)
 
 
-def led(content: Content, title: str, gains: Sequence[float]) -> Content:
+def led(content: RunView, title: str, gains: Sequence[float]) -> RunView:
     """The content with as many fresh results, which lead standard attention's by so much."""
-    base = content.values(title, str(content.standard))
+    base = content.values(title, str(content.standard_key))
     return changed(content, title, len(gains), lambda one: base[one.repeat] + gains[one.repeat])
 
 
-def shifted(content: Content, title: str, by: float) -> Content:
+def shifted(content: RunView, title: str, by: float) -> RunView:
     """The content with fresh results of all but standard attention moved."""
     return changed(content, title, 99, lambda one: one.evaluation.metrics["accuracy"] + by)
 
 
-def changed(content: Content, title: str, seeds: int, value: Callable[[Any], float]) -> Content:
+def changed(content: RunView, title: str, seeds: int, value: Callable[[Any], float]) -> RunView:
     """The content with other fresh results of all but standard attention."""
 
+    titles = {FRESH[part]: part for part in FRESH}
+
     def moved(one: Any) -> Any:
+        if one.part != titles[title] or one.key == content.standard_key:
+            return one
         metrics = {**one.evaluation.metrics, "accuracy": value(one)}
         return dataclasses.replace(
             one, evaluation=dataclasses.replace(one.evaluation, metrics=metrics)
         )
 
-    own = {
-        key: found[:seeds] if key == content.standard else tuple(map(moved, found[:seeds]))
-        for key, found in content.fresh[title].items()
-    }
-    return dataclasses.replace(content, fresh={**content.fresh, title: own})
+    kept = [c for c in content.confirmations if c.part != titles[title] or c.repeat < seeds]
+    return dataclasses.replace(content, confirmations=tuple(map(moved, kept)))
 
 
-def minimised(content: Content) -> Content:
+def minimised(content: RunView) -> RunView:
     """The content as if accuracy counted errors."""
     first, *others = content.setup.objectives
     objectives = (dataclasses.replace(first, direction="min"), *others)
@@ -56,7 +57,7 @@ def minimised(content: Content) -> Content:
     )
 
 
-def test_example_says_what_readme_says(content: Content) -> None:
+def test_example_says_what_readme_says(content: RunView) -> None:
     """README's table of `nas confirm example` has these numbers."""
     found = verdict_of(content)
     said = " ".join(found.sentences)
@@ -87,7 +88,7 @@ def test_example_says_what_readme_says(content: Content) -> None:
     ],
 )
 def test_words_follow_the_fresh_numbers(
-    content: Content, fresh: float, long: float, headline: str, longer: str
+    content: RunView, fresh: float, long: float, headline: str, longer: str
 ) -> None:
     """What never led can neither lose a lead nor hold it."""
     found = verdict_of(shifted(shifted(content, "fresh", fresh), "long", long))
@@ -108,31 +109,31 @@ def test_words_follow_the_fresh_numbers(
     ],
 )
 def test_who_leads_is_said_by_students_t(
-    content: Content, gains: Sequence[float], words: str
+    content: RunView, gains: Sequence[float], words: str
 ) -> None:
     headline = verdict_of(led(content, "fresh", gains)).headline
     assert headline.startswith(f"06ce36bb {words} standard attention")
 
 
-def test_less_may_be_better(content: Content) -> None:
+def test_less_may_be_better(content: RunView) -> None:
     """By 0.4 points more than with fresh seeds, an error was scored that much too badly."""
     found = verdict_of(minimised(content))
     assert "scores were too good by −0.4 points, estimates by −0.2 points" in found.sentences[3]
     assert found.headline.startswith("06ce36bb falls behind standard attention by 3.0 ± 0.8")
 
 
-def test_what_was_trained_to_confirm_alone_is_not_the_cheapest(content: Content) -> None:
+def test_what_was_trained_to_confirm_alone_is_not_the_cheapest(content: RunView) -> None:
     """A control that led, and standard attention beside itself, were asked for their costs."""
-    assert content.names.keys() & content.fresh["fresh"].keys() > {content.standard}
+    assert content.names.keys() & content.fresh["fresh"].keys() > {content.standard_key}
     for whole in (led(content, "fresh", [0.02, 0.021]), minimised(content)):
         found = tuple(m for m in whole.mechanisms if m.key not in content.names)
         lone = dataclasses.replace(whole, mechanisms=found, names={})
-        assert lone.standard == content.standard
+        assert lone.standard_key == content.standard_key
         assert verdict_of(lone).headline == verdict_of(whole).headline
 
 
-def test_what_is_not_confirmed_is_said_to_be_so(content: Content) -> None:
-    found = verdict_of(dataclasses.replace(content, fresh={}, confirmations=()))
+def test_what_is_not_confirmed_is_said_to_be_so(content: RunView) -> None:
+    found = verdict_of(dataclasses.replace(content, confirmations=()))
     assert found.headline == "06ce36bb is the best so far, and not yet confirmed."
     assert "`nas confirm example`" in found.sentences[1]
     assert found.figures[0] == ("40.2 ± 0.6 %", "accuracy, estimate", "estimate")
@@ -151,7 +152,7 @@ def test_costs_alone_have_a_verdict(recorded_run: Path) -> None:
     assert found.sentences[0].startswith("The search's best by ")
 
 
-def test_operators_account_for_every_mechanism(content: Content) -> None:
+def test_operators_account_for_every_mechanism(content: RunView) -> None:
     found = operators_of(content)
     assert sum(one.trained for one in found) == len(content.trained) == 279
     assert sum(one.stayed for one in found) == len(content.members)
@@ -162,16 +163,16 @@ def test_operators_account_for_every_mechanism(content: Content) -> None:
     assert next(one for one in found if one.name == "sample").gain is None
 
 
-def test_gain_is_over_the_better_parent(content: Content) -> None:
+def test_gain_is_over_the_better_parent(content: RunView) -> None:
     """Of the one `see` among the front's ancestors that has a parent, by hand."""
     one = next(o for o in operators_of(content) if o.name == "remove")
-    children = [m for m in content.trained.values() if m.operator == "remove"]
+    children = [m for m in content.trained.values() if m.proposal.operator == "remove"]
 
     def accuracy(mechanism: Any) -> float:
-        return float(mechanism.result.objectives["accuracy"])
+        return float(mechanism.objectives["accuracy"])
 
     gains = [
-        accuracy(child) - max(accuracy(content.by_digest[p]) for p in child.parents)
+        accuracy(child) - max(accuracy(content.by_digest[p]) for p in child.proposal.parents)
         for child in children
     ]
     assert one.gain is not None

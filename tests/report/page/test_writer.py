@@ -18,9 +18,8 @@ import pytest
 import nas
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
-from nas.report.page.code import code_of
-from nas.report.page.content import read_content
 from nas.report.page.writer import SCRIPTS, page_script
+from nas.report.run_view import RunView
 from nas.report.units import amount
 from nas.store import front, open_run
 from nas.store.database import Database
@@ -86,13 +85,17 @@ def test_runs_of_other_objectives_share_one_table(
     assert grid is not None
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in grid[1].split("<tr>")[1:]]
     heads, *members = rows
-    assert heads[:7] == ["run", "id", "accuracy %", "score", "fresh", "MACs", "× mha"]
+    assert heads[:5] == ["run", "id", "accuracy %", "score", "MACs"]
     assert {len(row) for row in rows} == {len(heads)}
     with open_run(other) as run:
         first, found = front(run)[0], [row for row in members if row[0] == "example (2)"]
         assert len(found) == len(front(run))
     value = amount(first.objectives["accuracy"], "fraction", first.errors["accuracy"])
-    assert found[0][2:7] == [value, amount(first.scores["accuracy"], "fraction"), "", "", ""]
+    assert found[0][1:4] == [
+        first.digest[:8],
+        value,
+        amount(first.scores["accuracy"], "fraction"),
+    ]
 
 
 def test_wrong_endings_runs_and_none_are_refused(example: Path, tmp_path: Path) -> None:
@@ -139,15 +142,15 @@ def nas_report() -> Callable[..., int]:
     return run
 
 
-def test_a_genome_that_cannot_be_read_is_said_in_place_of_its_source(recorded_run, tmp_path):
+def test_a_genome_that_cannot_be_read_is_a_damaged_record(recorded_run, tmp_path):
     own = shutil.copytree(recorded_run, tmp_path / "example")
     with open_run(own) as run:
         members = {member.digest for member in front(run)}
         lost = next(p.digest for p in run.proposals() if p.name and p.digest not in members)
     with closing(sqlite3.connect(own / "run.sqlite", isolation_level=None)) as connection:
         connection.execute("UPDATE proposals SET genome = '1 2' WHERE digest = ?", (lost,))
-    with open_run(own) as run:
-        assert "not JSON" in code_of(read_content(run, "example", "example"))[lost]
+    with open_run(own) as run, pytest.raises(RunError, match="cannot be read"):
+        RunView.read(run)
 
 
 def test_what_befell_machines_is_told_where_something_did(example: Path, tmp_path: Path) -> None:

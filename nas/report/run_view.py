@@ -1,0 +1,433 @@
+"""One view of a run: everything that a display shows of it, read from its record at one moment.
+
+Tables, pictures, the report page and notebooks render a ``RunView``; none of them reads the record
+itself. Names of published mechanisms come from the record as well (the search writes them down), so
+that reading a view needs no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from nas.common.config import parse_yaml
+from nas.common.differences import mean_and_error, paired
+from nas.common.objectives import as_costs
+from nas.common.pareto import dominates
+from nas.store import named_members
+from nas.store.answers import read_answers
+from nas.store.results import front_of, scaled_hypervolume
+from nas.store.rows import training_from_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+    from typing import TypeAlias
+
+    from nas.common.objectives import Objective
+    from nas.evaluation.trial import Incident
+    from nas.store import (
+        Confirmation,
+        Counts,
+        Generation,
+        PastTraining,
+        Proposal,
+        Run,
+        RunSetup,
+    )
+    from nas.store.records import PastSession
+    from nas.store.results import Result
+
+    Answer: TypeAlias = tuple[Path, dict[str, Any]]
+
+STANDARD: Final = "mha"
+ID_LENGTH: Final = 8
+# The title of each part of a confirmation, in JSON and above columns.
+FRESH: Final = {"search": "fresh", "long": "long", "test": "test"}
+
+
+class Spread(NamedTuple):
+    """Mean, standard error (None for a single value) and number of values."""
+
+    mean: float
+    error: float | None
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A proposed mechanism and everything that the run knows about it.
+
+    Attributes:
+        state: "ok", "failed", "stopped" (at a gate) or "waiting" if it is trained here; "known" if
+            another spelling of it is; "rejected" if it is not legal.
+        costs: by name, of all attention layers; empty unless it is trained here.
+        scores: metrics as measured, means over its trainings; empty unless all ended well.
+        objectives: costs and metrics by name, metrics as estimated, or as measured before the first
+            estimate; empty unless all trainings ended well.
+        errors: standard errors of the metrics in ``objectives``.
+        p: p(front), the probability that no trained mechanism dominates it; None before the first
+            estimate.
+        trainings: number of its trainings in the search that have ended.
+    """
+
+    proposal: Proposal
+    state: str
+    costs: Mapping[str, float]
+    scores: Mapping[str, float]
+    objectives: Mapping[str, float]
+    errors: Mapping[str, float]
+    p: float | None
+    trainings: int
+
+    @property
+    def digest(self) -> str:
+        """The digest, by which people name it."""
+        return self.proposal.digest
+
+    @property
+    def key(self) -> str:
+        """The digest resolved at the task's sizes; empty if it was rejected before."""
+        return self.proposal.key or ""
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether its metrics are estimates, with standard errors."""
+        return self.p is not None and bool(self.errors)
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run at one moment.
+
+    Attributes:
+        name: of the run; distinct from other runs that are shown together.
+        label: the run's name as typed on the command line.
+        mechanisms: all that were proposed, one for each digest, in order of proposal.
+        members: the front, best first objective first.
+        titles: best, knee and cheapest, by digest; a member may have several.
+        names: names of published mechanisms by key; at small sizes one may have several.
+        trainings: of the search, by key and repeat.
+        confirmations: all trainings with fresh seeds.
+        explained, benchmarked: answers of ``nas explain`` and ``nas benchmark`` with their files.
+        hypervolume: of the members, as a share of the recorded box.
+        wall_seconds: over all sessions.
+        busy: share of the workers' time spent in trainings; None while a session is open.
+    """
+
+    name: str
+    label: str
+    folder: Path
+    status: str
+    note: str
+    started: datetime
+    setup: RunSetup
+    mechanisms: tuple[Mechanism, ...]
+    members: tuple[Mechanism, ...]
+    titles: Mapping[str, tuple[str, ...]]
+    names: Mapping[str, tuple[str, ...]]
+    trainings: tuple[PastTraining, ...]
+    confirmations: tuple[Confirmation, ...]
+    incidents: tuple[Incident, ...]
+    explained: tuple[Answer, ...]
+    benchmarked: tuple[Answer, ...]
+    generations: tuple[Generation, ...]
+    sessions: tuple[PastSession, ...]
+    counts: Counts
+    hypervolume: float
+    wall_seconds: float
+    busy: float | None
+
+    @classmethod
+    def read(cls, run: Run, label: str | None = None, name: str | None = None) -> RunView:
+        """Read everything at one moment.
+
+        Args:
+            label: the run's name as typed, by default its name.
+            name: by default the run's name.
+
+        Raises:
+            RunError: the record is damaged.
+        """
+        with run.snapshot():
+            setup, results = run.setup, run.results()
+            trainings = run.read_rows("trials", lambda rows: tuple(map(training_from_row, rows)))
+            mechanisms = _mechanisms(run.proposals(), results, trainings)
+            by_key = {one.key: one for one in mechanisms if one.state not in ("known", "rejected")}
+            members = tuple(by_key[result.key] for result in front_of(setup.objectives, results))
+            wall, available = session_seconds(run)
+            busy = math.fsum(one.evaluation.wall_seconds for one in trainings)
+            return cls(
+                name=name or run.name,
+                label=label or run.name,
+                folder=run.folder,
+                status=run.status,
+                note=run.note,
+                started=run.started,
+                setup=setup,
+                mechanisms=mechanisms,
+                members=members,
+                titles=_titles(setup.objectives, members),
+                names=_names(mechanisms),
+                trainings=trainings,
+                confirmations=run.confirmations(),
+                incidents=run.incidents(),
+                explained=read_answers(run.folder, "explain"),
+                benchmarked=read_answers(run.folder, "benchmark"),
+                generations=run.generations(),
+                sessions=run.sessions(),
+                counts=run.counts(),
+                hypervolume=scaled_hypervolume(setup.objectives, [m.objectives for m in members]),
+                wall_seconds=wall,
+                busy=min(1.0, busy / available) if available else None,
+            )
+
+    @cached_property
+    def metric(self) -> Objective | None:
+        """The first objective that a training measures."""
+        return next((o for o in self.setup.objectives if o.is_metric), None)
+
+    @cached_property
+    def trained(self) -> dict[str, Mechanism]:
+        """Mechanisms that are trained here, by key, in order of proposal."""
+        return {m.key: m for m in self.mechanisms if m.state not in ("known", "rejected")}
+
+    @cached_property
+    def candidates(self) -> tuple[Mechanism, ...]:
+        """Mechanisms whose trainings all ended well, in order of proposal."""
+        return tuple(one for one in self.trained.values() if one.objectives)
+
+    @cached_property
+    def by_digest(self) -> dict[str, Mechanism]:
+        """All mechanisms."""
+        return {one.digest: one for one in self.mechanisms}
+
+    @cached_property
+    def id_length(self) -> int:
+        """Number of characters that distinguish all digests of the run, at least 8."""
+        return id_length([one.digest for one in self.mechanisms])
+
+    @cached_property
+    def named(self) -> tuple[tuple[str, Mechanism], ...]:
+        """Published mechanisms among the candidates, each with its names."""
+        pairs = ((" = ".join(self.names_of(one)), one) for one in self.candidates)
+        return tuple((name, one) for name, one in pairs if name)
+
+    @cached_property
+    def standard_key(self) -> str | None:
+        """The key of standard attention, if it was trained by the search or for confirmation."""
+        keys = [key for key, names in self.names.items() if STANDARD in names]
+        keys += [one.key for one in self.confirmations if one.name == STANDARD]
+        return keys[0] if keys else None
+
+    @property
+    def standard(self) -> Mechanism | None:
+        """Standard attention, if the search proposed it."""
+        return self.trained.get(self.standard_key or "")
+
+    @cached_property
+    def fresh(self) -> dict[str, dict[str, tuple[Confirmation, ...]]]:
+        """Trainings with fresh seeds that ended well, by title and key.
+
+        The title is "fresh", "long" or "test", followed by the task where one part has several.
+        """
+        tasks = {part: {c.task for c in self.confirmations if c.part == part} for part in FRESH}
+        fresh: dict[str, dict[str, tuple[Confirmation, ...]]] = {}
+        for one in sorted(self.confirmations, key=lambda c: [*FRESH].index(c.part)):
+            if one.evaluation.is_ok:
+                is_single = len(tasks[one.part]) == 1
+                title = FRESH[one.part] if is_single else f"{FRESH[one.part]} {one.task_name}"
+                by_key = fresh.setdefault(title, {})
+                by_key[one.key] = (*by_key.get(one.key, ()), one)
+        return fresh
+
+    @cached_property
+    def failures(self) -> dict[str, int]:
+        """Number of mechanisms with a failed training, by reason."""
+        reasons = {t.key: t.evaluation.reason for t in self.trainings if t.evaluation.reason}
+        return dict(Counter(reasons.values()))
+
+    @property
+    def core_seconds(self) -> float:
+        """Over all trainings of the search."""
+        return math.fsum(one.evaluation.core_seconds for one in self.trainings)
+
+    @property
+    def hardware(self) -> tuple[str, ...]:
+        """Processors and GPUs that trained, each once."""
+        return tuple(dict.fromkeys(filter(None, (t.evaluation.hardware for t in self.trainings))))
+
+    def names_of(self, one: Mechanism) -> tuple[str, ...]:
+        """Names of the published mechanisms that it equals at this task's sizes."""
+        return self.names.get(one.key, ())
+
+    def short(self, one: Mechanism) -> str:
+        """The beginning of its digest, unique in the run."""
+        return one.digest[: self.id_length]
+
+    def called(self, key: str) -> str:
+        """The names of a trained mechanism, else the beginning of its digest."""
+        return " = ".join(self.names.get(key, ())) or self.short(self.trained[key])
+
+    def shares(self, one: Mechanism) -> dict[str, float]:
+        """Costs as multiples of standard attention's, by name."""
+        base = self.standard.costs if self.standard else {}
+        return {name: cost / base[name] for name, cost in one.costs.items() if base.get(name)}
+
+    def values(self, title: str, key: str) -> dict[int, float]:
+        """The metric in trainings with fresh seeds, by repeat."""
+        if self.metric is None:
+            return {}
+        found, name = self.fresh.get(title, {}).get(key, ()), self.metric.name
+        return {one.repeat: one.evaluation.metrics[name] for one in found}
+
+    def spread(self, title: str, key: str) -> Spread | None:
+        """Of the metric in trainings with fresh seeds; None without any."""
+        return spread(self.values(title, key).values())
+
+    def gains(self, title: str, key: str) -> list[float]:
+        """Differences of the metric to standard attention's at equal seeds."""
+        base = self.values(title, self.standard_key) if self.standard_key else {}
+        return paired(self.values(title, key), base)
+
+    def confirmed(self, one: Mechanism) -> dict[str, dict[str, Any]]:
+        """Mean, error and values of its trainings with fresh seeds, by title."""
+        values = {title: [*self.values(title, one.key).values()] for title in self.fresh}
+        return {title: spread_answer(found) for title, found in values.items() if found}
+
+    def dominated_by(self, one: Mechanism) -> dict[str, float]:
+        """Published mechanisms that it dominates by estimates, with the probability that it does.
+
+        The probability is that it is better in every metric; errors count as independent and
+        normal, and a metric without an error as unknown.
+        """
+        costs = as_costs(self.setup.objectives, one.objectives)
+        return {
+            name: self._p_better(one, other)
+            for _, other in self.named
+            if dominates(costs, as_costs(self.setup.objectives, other.objectives))
+            for name in self.names_of(other)
+        }
+
+    def _p_better(self, one: Mechanism, other: Mechanism) -> float:
+        p = 1.0
+        for objective in (o for o in self.setup.objectives if o.is_metric):
+            name = objective.name
+            lead = objective.as_cost(other.objectives[name] - one.objectives[name])
+            error = math.hypot(*(m.errors.get(name, math.inf) for m in (one, other)))
+            p *= NormalDist().cdf(lead / error) if error else 1.0
+        return p
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    """Mean, standard error and number of values; None without any."""
+    numbers = [*values]
+    return Spread(*mean_and_error(numbers), len(numbers)) if numbers else None
+
+
+def spread_answer(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, standard error and the values themselves, as in JSON answers."""
+    mean, error = mean_and_error(values) if values else (None, None)
+    return {"mean": mean, "error": error, "values": list(values)}
+
+
+def id_length(digests: Sequence[str]) -> int:
+    """Number of characters that distinguish digests, at least 8."""
+    length = ID_LENGTH
+    while len({digest[:length] for digest in digests}) < len({*digests}):
+        length += 1
+    return length
+
+
+def task_and_data(setup: RunSetup) -> str:
+    """The task's name and its data, from the frozen copy of the task."""
+    document = parse_yaml(setup.task.text, setup.task.name)
+    data = document.get("data") if isinstance(document, dict) else None
+    if not data:
+        return setup.task.name
+    # A whole path may disclose more than its owner intends.
+    _, _, path = str(data).partition(":")
+    is_path = path.startswith(("/", "~"))
+    return f"{setup.task.name} on {f'folder {PurePath(path).name}' if is_path else data}"
+
+
+def session_seconds(run: Run) -> tuple[float, float]:
+    """Seconds of all sessions, and the same times their workers, or 0 while one is open.
+
+    A killed session counts until the last generation that was complete before the next session.
+    """
+    finished = [generation.finished for generation in run.generations()]
+    wall = available = 0.0
+    limit, is_closed = None, True
+    for past in reversed(run.sessions()):
+        is_closed = is_closed and past.ended is not None
+        before = (f for f in finished if f > past.started and (limit is None or f <= limit))
+        end = past.ended or max(before, default=past.started)
+        seconds = max(0.0, (end - past.started).total_seconds())
+        wall += seconds
+        available += seconds * past.session.workers
+        limit = past.started
+    return wall, available if is_closed else 0.0
+
+
+def _mechanisms(
+    proposals: Sequence[Proposal], results: Sequence[Result], trainings: Sequence[PastTraining]
+) -> tuple[Mechanism, ...]:
+    """One for each digest: the proposal that is trained, else the first."""
+    by_key = {result.key: result for result in results}
+    if unknown := {one.key for one in trainings} - by_key.keys():
+        raise ValueError(f"a training of {min(unknown)}, which was never proposed")
+    order = ("waiting", "ok", "stopped", "failed")
+    states = dict.fromkeys(by_key, "waiting")
+    for training in trainings:
+        states[training.key] = max(
+            states[training.key], training.evaluation.status, key=order.index
+        )
+    chosen: dict[str, Proposal] = {}
+    for proposal in proposals:
+        if proposal.is_new or proposal.digest not in chosen:
+            chosen[proposal.digest] = proposal
+    return tuple(_mechanism(one, by_key, states) for one in chosen.values())
+
+
+def _mechanism(
+    proposal: Proposal, results: Mapping[str, Result], states: Mapping[str, str]
+) -> Mechanism:
+    if not proposal.is_new:
+        state = "rejected" if proposal.verdict == "rejected" else "known"
+        return Mechanism(proposal, state, {}, {}, {}, {}, None, 0)
+    result = results[str(proposal.key)]
+    estimate = result.estimate
+    return Mechanism(
+        proposal=proposal,
+        state=states[result.key],
+        costs=result.costs,
+        scores=result.scores or {},
+        objectives=result.objectives or {},
+        errors=estimate.errors if estimate else result.errors,
+        p=estimate.p if estimate else None,
+        trainings=result.trainings,
+    )
+
+
+def _names(mechanisms: Sequence[Mechanism]) -> dict[str, tuple[str, ...]]:
+    names: dict[str, tuple[str, ...]] = {}
+    for one in mechanisms:
+        if one.key and one.proposal.name:
+            names[one.key] = (*names.get(one.key, ()), one.proposal.name)
+    return names
+
+
+def _titles(
+    objectives: Sequence[Objective], members: Sequence[Mechanism]
+) -> dict[str, tuple[str, ...]]:
+    titles: dict[str, tuple[str, ...]] = {}
+    for title, member in named_members(objectives, members).items():
+        titles[member.digest] = (*titles.get(member.digest, ()), title)
+    return titles

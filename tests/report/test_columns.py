@@ -1,0 +1,121 @@
+"""A column is declared once and has the same values in every output."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import sys
+from typing import Any
+
+import pytest
+
+from nas.common.errors import ConfigError
+from nas.report import front
+from nas.report.columns import (
+    Column,
+    csv_text,
+    html_table,
+    json_rows,
+    legend,
+    rows_of,
+    text_columns,
+)
+from nas.report.front import Front
+from nas.report.result import data_frame
+from nas.report.run_view import RunView
+
+from .conftest import Printed
+
+Row = tuple[str, float | None, float | None]
+ROWS: list[Row] = [("a", 0.25, 0.01), ("b", None, None)]
+COLUMNS: list[Column[Row]] = [
+    Column("name", "name", lambda row: row[0], is_number=False),
+    Column(
+        "share_fraction",
+        "share %",
+        lambda row: row[1],
+        unit="fraction",
+        error=lambda row: row[2],
+        error_key="share_error",
+        about="share: of all.",
+    ),
+    Column("half", "", lambda row: row[1] and row[1] / 2, about="half: of the share."),
+    Column("unknown", "unknown", lambda row: None, about="unknown: nothing."),
+]
+
+
+def test_text_shows_values_with_errors_and_leaves_out_empty_columns() -> None:
+    shown = text_columns(COLUMNS, ROWS)
+    assert [(c.header, list(c.cells), c.align) for c in shown] == [
+        ("name", ["a", "b"], "left"),
+        ("share %", ["25.0 ± 1.0", ""], "right"),
+    ]
+    assert legend(COLUMNS, ROWS) == ["share: of all.", "half: of the share."]
+
+
+def test_json_csv_and_data_frame_have_numbers_in_full() -> None:
+    assert json_rows(COLUMNS, ROWS)[0] == {
+        "name": "a",
+        "share_fraction": 0.25,
+        "half": 0.125,
+        "unknown": None,
+    }
+    first, second = csv.DictReader(io.StringIO(csv_text(COLUMNS, ROWS)))
+    assert first == {
+        "name": "a",
+        "share_fraction": "0.25",
+        "share_error": "0.01",
+        "half": "0.125",
+        "unknown": "",
+    }
+    assert second["share_fraction"] == ""
+    pytest.importorskip("pandas")
+    frame = data_frame(rows_of(COLUMNS, ROWS))
+    assert list(frame.columns) == list(first)
+    assert frame.share_fraction[0] == 0.25
+    assert frame.share_fraction.isna().tolist() == [False, True]
+
+
+def test_without_pandas_a_data_frame_says_what_to_install(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        data_frame([])
+
+
+@pytest.mark.parametrize(
+    "text", ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\t=1", "\x1b]0;", "a\n=1"]
+)
+def test_no_csv_cell_is_a_formula_of_a_spreadsheet(text: str) -> None:
+    (row,) = csv.DictReader(io.StringIO(csv_text(COLUMNS, [(text, None, None)])))
+    safe = text.replace("\x1b", "\\u001b")
+    assert row["name"] == (f"'{safe}" if safe[0] in "=+-@\t" else safe)
+
+
+def test_html_escapes_texts() -> None:
+    text = html_table(COLUMNS, [("</td><script>alert(1)</script>", 0.5, None)])
+    assert "<script" not in text
+    assert text.count("&lt;/td&gt;&lt;script&gt;") == 1
+
+
+def test_one_new_column_of_the_front_is_in_all_five_outputs(
+    view: RunView, monkeypatch: Any
+) -> None:
+    new: Column[Any] = Column("nodes", "nodes", lambda m: len(m.proposal.genome.nodes))
+    columns = front.front_columns
+
+    def with_new(view: RunView) -> list[Column[Any]]:
+        return [*columns(view), new]
+
+    monkeypatch.setattr(front, "front_columns", with_new)
+    found, values = Front(view), [len(m.proposal.genome.nodes) for m in view.members]
+    assert [member["nodes"] for member in found.to_dict()["members"]] == values
+    rows = csv.DictReader(io.StringIO(found.to_csv()))
+    assert [row["nodes"] for row in rows] == [str(value) for value in values]
+    assert ">nodes</th>" in found._repr_html_()
+    printed = Printed()
+    front.show_front(printed.console, dataclasses.replace(view))
+    row = next(line for line in printed.lines if line.startswith(view.members[0].digest[:8]))
+    assert row.endswith(str(values[0]))
+    pytest.importorskip("pandas")
+    assert found.to_pandas().nodes.tolist() == values

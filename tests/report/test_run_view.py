@@ -1,0 +1,74 @@
+"""What a view computes from a run's record."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nas.common.objectives import as_costs
+from nas.common.pareto import dominates
+from nas.report.run_view import RunView, id_length, session_seconds
+from nas.store import find_proposal, front, open_run
+
+
+def test_view_agrees_with_the_store(view: RunView, recorded_run: Path) -> None:
+    with open_run(recorded_run) as run:
+        members = front(run)
+        assert [m.digest for m in view.members] == [m.digest for m in members]
+        assert [m.objectives for m in view.members] == [m.objectives for m in members]
+        assert view.counts == run.counts()
+        assert view.hypervolume == run.generations()[-1].hypervolume
+        for title in ("best", "knee", "cheapest"):
+            assert title in view.titles[find_proposal(run, title).digest]
+        (past,) = run.sessions()
+        evaluations = run.evaluations().values()
+    assert "best" in view.titles[view.members[0].digest]
+    assert sum(map(len, view.titles.values())) == 3
+    assert past.ended is not None
+    seconds = (past.ended - past.started).total_seconds()
+    assert view.wall_seconds == pytest.approx(seconds)
+    trained = sum(e.wall_seconds for e in evaluations)
+    assert view.busy == pytest.approx(min(1.0, trained / (seconds * past.session.workers)))
+
+
+def test_published_mechanisms_and_what_dominates_them(view: RunView) -> None:
+    named = dict(view.named)
+    # A mechanism that was trained again has its name once.
+    assert {"mha", "ssqa", "uniform", "champion_2025"} <= named.keys()
+    # At the task's sizes: a quarter of four heads is one head.
+    assert "gqa = mqa" in named
+    assert view.standard is named["mha"]
+    objectives = view.setup.objectives
+    for member in view.members:
+        beaten = view.dominated_by(member)
+        assert all(0.5 <= p <= 1 for p in beaten.values())
+        for name, other in view.named:
+            costs = [as_costs(objectives, one.objectives) for one in (member, other)]
+            assert all((part in beaten) == dominates(*costs) for part in name.split(" = "))
+
+
+def test_id_length_distinguishes_all_digests() -> None:
+    assert id_length(()) == id_length(("00112233aabb",)) == 8
+    assert id_length(("00112233aabb", "01112233aabb")) == 8
+    assert id_length(("00112233aabb", "00112233aacc", "f0112233aacc")) == 11
+
+
+def test_a_killed_session_ended_with_the_last_generation_before_the_next() -> None:
+    def at(minutes: float) -> datetime:
+        return datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(minutes=minutes)
+
+    def session(start: float, end: float | None) -> Any:
+        ended = None if end is None else at(end)
+        return SimpleNamespace(started=at(start), ended=ended, session=SimpleNamespace(workers=2))
+
+    generations = [SimpleNamespace(finished=at(minutes)) for minutes in (1, 2.5, 12)]
+    run: Any = SimpleNamespace(
+        generations=lambda: generations, sessions=lambda: (session(0, None), session(10, 14))
+    )
+    assert session_seconds(run) == (60 * 6.5, 0.0)
+    run.sessions = lambda: (session(0, 3), session(10, 14))
+    assert session_seconds(run) == (60 * 7, 60 * 14)
