@@ -119,7 +119,7 @@ def test_words_and_comparisons_filter_and_columns_sort(
         m
         for m in content.mechanisms
         if "softmax" in f"{m.proposal.formula} {m.proposal.operator}".lower()
-        and m.operator != "crossover"
+        and m.proposal.operator != "crossover"
         and m.costs.get("macs", 1e9) < 1e6
     ]
     assert counted(opened)[0] == len(wanted) > 0
