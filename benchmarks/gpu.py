@@ -34,8 +34,8 @@ from nas.genome.canonical import canonicalise, resolved_digest
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.store.sources import load_genome
 from nas.tasks import Data, Task, load_task
-from nas.training.optimizers import make_optimizer
-from nas.training.stepping import Steps, graphs_on
+from nas.training.cuda_graphs import Steps, graphs_on
+from nas.training.optimizers import ScheduledAdamW
 from nas.training.steps import TrainStep
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _training(
     train = task.examples(data, "train", device, torch.bfloat16)
     # One rate throughout: how many steps there will be is not known.
     constant = task.model_copy(update={"schedule": "constant"})
-    optimizer = make_optimizer(list(model.parameters()), constant, 1, device, is_capturable=True)
+    optimizer = ScheduledAdamW(model.parameters(), constant, 1)
     learn = TrainStep(model, task, train, "bfloat16", device, optimizer)
     size = min(task.batch_size, len(train))
     chosen = torch.arange(size, device=device)

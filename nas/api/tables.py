@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nas.api.execution import check_one_model, execution_of, task_of
 from nas.common.errors import TableError
 from nas.costs import costs_of
-from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.genome.canonical import resolved_digest
 from nas.report.trials import TrainingRow

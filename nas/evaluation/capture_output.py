@@ -1,4 +1,4 @@
-"""What a candidate prints while it trains: the beginning, and never among a command's answers."""
+"""Bound what a candidate prints while it trains, and keep it off standard output."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MAX_PRINTED: Final = 4000
 @contextlib.contextmanager
 def bounded_output() -> Iterator[None]:
     """Send what Python code prints inside to standard error, at most ``MAX_PRINTED`` characters."""
-    shown = _Beginning(sys.stderr)
-    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+    stream = _BoundedStream(sys.stderr)
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         yield
 
 
-class _Beginning(io.TextIOBase):
-    """Passes on the beginning of what is written."""
+class _BoundedStream(io.TextIOBase):
+    """Passes on the first ``MAX_PRINTED`` characters."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._left = stream, MAX_PRINTED
@@ -33,7 +33,7 @@ class _Beginning(io.TextIOBase):
         if self._left > 0:
             self._stream.write(printable(text[: self._left]))
             if len(text) > self._left:
-                self._stream.write(" ... (what else this candidate prints is left out)\n")
+                self._stream.write(" ... (further output of this candidate is left out)\n")
             self._left -= len(text)
         return len(text)
 

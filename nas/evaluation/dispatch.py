@@ -1,12 +1,21 @@
-"""Hand out trials to workers, and watch over both: what happens when a worker hangs or is lost.
+"""Hand out trials to workers; decide what follows when a worker hangs, is lost or is refused.
 
-The rules are here, free of any library; a `Pool` is what carries them out (`ray_backend` has one).
-A worker has one trial at a time. One that hangs is ended, and its trial has failed. A lost one is
-replaced. Where its machine is to blame (the node is gone or was taken back), its trial is begun
-again as if nothing had been, however often. Else nobody knows: the trial is tried again, alone,
-before it is recorded as failed, since most losses are a neighbour's that takes all memory. So is,
-alone, a trial that ran out of memory beside others, and in another worker one that met an error.
-Nothing here depends on who finishes first, and nothing walks all workers: there may be thousands.
+The rules are free of any library; a `Pool` carries them out (`ray_actors.ActorPool`). A worker has
+one trial at a time.
+
+    the worker hangs                        it is ended, and the trial has failed
+    its machine or GPU is lost              the trial starts again, without limit
+    its process ended, for whatever reason  the trial is tried again while nothing else runs, and
+                                            fails after `MAX_LOSSES`
+    out of memory beside other trials       tried again once while nothing else runs
+    an error                                tried again once in another process
+
+Most processes end because a neighbour takes all memory; hence the retry alone. Results do not
+depend on who finishes first, and nothing iterates over all workers: there may be thousands.
+
+Ray's `max_restarts` and `max_task_retries` stay off. They count a lost machine like a crash unless
+Ray calls it preempted, cannot retry a task while nothing else runs, restart without back-off, and
+report nothing to the driver.
 """
 
 from __future__ import annotations
@@ -15,10 +24,10 @@ import heapq
 import math
 import time
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from nas.common.errors import DeviceError, RunError
-from nas.evaluation.patience import Deadlines, NoWorkerTimeout
 from nas.evaluation.pool import BLAMELESS, WorkerLostError, WorkerRefusedError
 from nas.evaluation.trial import Evaluation, Incident, log
 
@@ -28,24 +37,25 @@ if TYPE_CHECKING:
     from nas.evaluation.pool import Pool
     from nas.evaluation.trial import Budget, Kind, Reason, Trial
 
-MAX_LOSSES: Final = 3  # of workers, before a trial is recorded; but the first, while alone
-MAX_FAILED_STARTS: Final = 3  # in a row, where none has ever started; later it may be on its way
-PAUSE_SECONDS: Final = 1.0  # before a worker is started again that died as it started; doubled
-REFUSED_SECONDS: Final = 30.0  # or one that was refused, which may come to lie elsewhere
-CALIBRATION_SECONDS: Final = 120.0  # after which a worker that measures its speed counts as lost
+MAX_LOSSES: Final = 3  # of workers before a trial has failed; all but the first while alone
+MAX_FAILED_STARTS: Final = 3  # in a row, before any worker has ever started
+PAUSE_SECONDS: Final = 1.0  # before a worker that died while starting is started again; doubles
+REFUSED_SECONDS: Final = 30.0  # before a refused worker is started again; the longest pause
+CALIBRATION_SECONDS: Final = 120.0  # after which a worker that calibrates counts as lost
+NO_WORKER_SECONDS: Final = 30.0  # without any worker, after which the wait is reported
 
 
 class Dispatcher:
     """An `Evaluator` that runs trials on the workers of a pool.
 
     Args:
-        pool: where the workers come from; they start at once.
-        workers: how many at most; those for whom there is no room yet are started all the same.
+        pool: starts and ends workers.
+        workers: most workers at once; all are started, those without room wait in the pool.
         budget: of every trial, for the record of a failure.
         patience: seconds after which a worker that did not answer is ended.
-        start_seconds: how long there may be no worker at all: starting one imports torch, a busy
-            cluster has a queue, and one that has lost its machines may get others.
-        clock: gives seconds; does not go back.
+        start_seconds: longest time without any worker. Starting one imports torch, a busy cluster
+            has a queue, and a cluster that lost its machines may get others.
+        clock: monotonic time in seconds.
     """
 
     def __init__(
@@ -61,47 +71,47 @@ class Dispatcher:
         self.workers = workers
         self.on_incident: Callable[[Incident], None] = log
         self._pool, self._budget, self._patience, self._clock = pool, budget, patience, clock
-        self._pending: list[_Ticket] = []
+        self._pending: list[_Ticket] = []  # a heap
         self._slots: set[_Slot] = set()
         self._free: list[_Slot] = []
-        self._awaited: dict[Any, _Slot | None] = {}  # who owes us what comes by each reference
-        self._pauses: dict[Any, float] = {}  # of workers that are to be started after one
-        self._deadlines = Deadlines(clock, self._awaited)
-        self._silence = NoWorkerTimeout(clock, start_seconds, self._tell)
-        self._num_ready = self._num_running = self._num_queued = self._failed_starts = 0
+        self._awaited: dict[Any, _Slot] = {}  # by reference of an answer, or of a pause
+        self._timers: list[tuple[float, int, Any]] = []  # a heap: time, number, reference
+        self._numbers = count()
+        self._no_worker = NoWorkerTimeout(clock, start_seconds, self._report)
+        self._num_ready = self._num_running = self._failed_starts = 0
         self._runs_alone = self._has_started = self._is_closed = False
         self._refusals: set[str] = set()
-        self._fault: DeviceError | None = None  # raised once all answers have been given
+        self._fault: DeviceError | None = None  # raised once all answers are returned
         for _ in range(workers):
             self._start()
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Have the first worker that is ready measure its speed; only while no trial is under way.
+        """Calibrate on the first worker that is ready; only while no trial runs.
 
         Raises:
             DeviceError: no worker starts, or all that were asked are lost or hang.
         """
         self._queue(None, 0.0)
-        ((_, measured),) = self._answers()
-        found: Mapping[str, Any] = measured
-        return found
+        ((_, calibration),) = self._answers()
+        result: Mapping[str, Any] = calibration
+        return result
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Queue trials, those with most work first, and give free workers theirs."""
+        """Queue trials, those with most work first, and give them to free workers."""
         for trial in trials:
             self._queue(trial, trial.work)
         self._assign()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Wait until trials are done, and give all that are; empty where none is under way.
+        """Block until trials are done and return all that are; empty if none is under way.
 
         Raises:
-            DeviceError: no worker starts, or none starts any more.
+            DeviceError: no worker starts.
         """
         return [(ticket.trial, answer) for ticket, answer in self._answers() if ticket.trial]
 
     def close(self) -> None:
-        """End all workers; what they were doing is forgotten, and what waits."""
+        """End all workers and drop all trials."""
         for slot in self._slots:
             self._pool.kill(slot.worker)
         for held in (self._slots, self._free, self._pending, self._awaited):
@@ -112,8 +122,7 @@ class Dispatcher:
     def _queue(self, trial: Trial | None, work: float) -> None:
         if self._is_closed:
             raise RunError("this evaluator was closed; expected a new one.")
-        self._num_queued += 1
-        heapq.heappush(self._pending, _Ticket(0, (-work, self._num_queued), trial))
+        heapq.heappush(self._pending, _Ticket(0, (-work, next(self._numbers)), trial))
 
     def _answers(self) -> list[_Answer]:
         answers: list[_Answer] = []
@@ -127,23 +136,21 @@ class Dispatcher:
         return answers
 
     def _gather(self, answers: list[_Answer]) -> None:
-        """Wait for whatever comes next, and see to it."""
+        """Wait for the next event, and add the trials that it ends to ``answers``."""
         self._assign()
-        nearest = min(self._deadlines.next(), self._silence.next())
-        timeout = None if nearest == math.inf else max(0.0, nearest - self._clock())
+        deadline = min(self._next_timer(), self._no_worker.deadline)
+        timeout = None if deadline == math.inf else max(0.0, deadline - self._clock())
         for ref in self._pool.wait(timeout):
-            if slot := self._awaited.pop(ref, None):  # else it was ended meanwhile
+            if slot := self._awaited.pop(ref, None):  # None: the worker was ended meanwhile
                 answers += self._attend(slot, ref)
-        for ref in self._deadlines.due():
-            if slot := self._awaited.pop(ref):
-                answers += self._give_up(slot, slot.ticket)
-            else:
-                self._start(self._pauses.pop(ref))
-        self._silence.check()
-        self._assign()  # before the caller takes its time over the answers
+        while self._next_timer() <= self._clock():
+            slot = self._awaited.pop(heapq.heappop(self._timers)[2])
+            answers += self._time_out(slot)
+        self._no_worker.check()
+        self._assign()  # workers go on while the caller handles the answers
 
     def _assign(self) -> None:
-        """Give each free worker a trial; one that was lost waits until it has the machine alone."""
+        """Give trials to free workers; a trial that lost a worker runs while nothing else does."""
         while self._pending and self._free:
             is_alone = self._pending[0].losses > 0
             if self._num_running and (is_alone or self._runs_alone):
@@ -151,92 +158,107 @@ class Dispatcher:
             slot, ticket = self._free.pop(), heapq.heappop(self._pending)
             slot.ticket, slot.since = ticket, self._clock()
             self._num_running, self._runs_alone = self._num_running + 1, is_alone
-            patience = self._patience if ticket.trial else CALIBRATION_SECONDS
             ref = self._pool.submit(slot.worker, ticket.trial)
-            self._awaited[ref] = slot
-            self._deadlines.add(patience, ref)
+            self._expect(ref, slot, self._patience if ticket.trial else CALIBRATION_SECONDS)
+
+    def _expect(self, ref: Any, slot: _Slot, seconds: float) -> None:
+        """Await an answer for so many seconds."""
+        self._awaited[ref] = slot
+        if seconds < math.inf:
+            heapq.heappush(self._timers, (self._clock() + seconds, next(self._numbers), ref))
+
+    def _next_timer(self) -> float:
+        while self._timers and self._timers[0][2] not in self._awaited:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else math.inf
 
     def _attend(self, slot: _Slot, ref: Any) -> list[_Answer]:
-        """See to a worker that has answered, or was lost."""
+        """Handle the answer or the loss of a worker."""
+        ticket = slot.ticket
         try:
             answer = self._pool.get(ref)
         except WorkerLostError as error:
-            return self._lose(slot, slot.ticket, error)
+            return self._lose(slot, error) if ticket else self._fail_to_start(slot, error)
         except WorkerRefusedError as error:
-            self._refuse(slot, error)
+            return self._refuse(slot, error)
+        if ticket is None:  # the worker has started
+            slot.name = answer
+            self._num_ready += 1
+            self._free.append(slot)
+            self._has_started, self._failed_starts = True, 0
+            self._no_worker.end()
             return []
-        if slot.ticket is None:
-            self._welcome(slot, answer)
-            return []
-        ticket = slot.ticket
         reason = answer.reason if isinstance(answer, Evaluation) else None
-        if reason == "error" and not ticket.has_erred:  # maybe the machine is broken
+        if reason == "error" and not ticket.has_erred:  # the machine may be broken
             *_, last = (answer.error or "").splitlines() or [""]
-            self._tell("error", f"tried again in another worker: {last}", slot)
+            self._report("error", f"tried again in another worker: {last}", slot)
             ticket.has_erred = True
-            self._replace(slot)  # whatever was left behind ends with the process
-        elif reason == "out_of_memory" and not ticket.losses and self.workers > 1:
-            ticket.losses = 1  # maybe its neighbours held the memory
-            self._release(slot)
-        else:
-            self._release(slot)
-            return [(ticket, answer)]
-        heapq.heappush(self._pending, ticket)
-        return []
-
-    def _welcome(self, slot: _Slot, name: str) -> None:
-        """Take in a worker that has started."""
-        slot.name = name
-        self._num_ready += 1
+            self._replace(slot)  # another process has no state that the error left behind
+            heapq.heappush(self._pending, ticket)
+            return []
+        slot.ticket = None
+        self._num_running -= 1
         self._free.append(slot)
-        self._has_started, self._failed_starts = True, 0
-        self._silence.end()
+        if reason == "out_of_memory" and not ticket.losses and self.workers > 1:
+            ticket.losses = 1  # its neighbours may have held the memory
+            heapq.heappush(self._pending, ticket)
+            return []
+        return [(ticket, answer)]
 
-    def _refuse(self, slot: _Slot, error: WorkerRefusedError) -> None:
-        """Do without a worker for now; what it was to train is for another."""
+    def _refuse(self, slot: _Slot, error: WorkerRefusedError) -> list[_Answer]:
+        """Try the worker again later, maybe on another machine; queue its trial again."""
         if error.is_last and not self._has_started:
             raise DeviceError(str(error)) from error
-        self._silence.fault = str(error)
+        self._no_worker.fault = str(error)
         if str(error) not in self._refusals:
             self._refusals.add(str(error))
-            self._tell("refused", str(error), slot)
+            self._report("refused", str(error), slot)
         if slot.ticket:
             heapq.heappush(self._pending, slot.ticket)
         self._replace(slot, REFUSED_SECONDS)
+        return []
 
-    def _lose(self, slot: _Slot, ticket: _Ticket | None, error: WorkerLostError) -> list[_Answer]:
-        """Try again what a lost worker was training; some times, where it may be to blame."""
-        is_blameless = error.cause in BLAMELESS
-        if ticket is None:
-            self._failed_starts += not is_blameless
-            if not self._has_started and self._failed_starts >= MAX_FAILED_STARTS:
-                raise DeviceError(
-                    f"workers died as they started, {self._failed_starts} in a row: {error}."
-                ) from error
-            self._silence.fault = f"the last one died as it started: {error}"
-            if not slot.paused:
-                self._tell(error.cause, f"a worker died as it started, and is tried again: {error}")
-            self._replace(slot, min(max(PAUSE_SECONDS, 2 * slot.paused), REFUSED_SECONDS))
-            return []
-        ticket.losses += not is_blameless
+    def _fail_to_start(self, slot: _Slot, error: WorkerLostError) -> list[_Answer]:
+        """Start a worker again that was lost while starting, after twice its last pause."""
+        self._failed_starts += error.cause not in BLAMELESS
+        if not self._has_started and self._failed_starts >= MAX_FAILED_STARTS:
+            raise DeviceError(
+                f"workers died as they started, {self._failed_starts} in a row: {error}."
+            ) from error
+        self._no_worker.fault = f"the last one died as it started: {error}"
+        if not slot.paused:
+            text = f"a worker died as it started, and is tried again: {error}"
+            self._report(error.cause, text)
+        self._replace(slot, min(max(PAUSE_SECONDS, 2 * slot.paused), REFUSED_SECONDS))
+        return []
+
+    def _lose(self, slot: _Slot, error: WorkerLostError) -> list[_Answer]:
+        """Queue the trial of a lost worker again, unless it has lost too many."""
+        ticket = slot.ticket
+        assert ticket is not None
+        ticket.losses += error.cause not in BLAMELESS
         if ticket.losses == MAX_LOSSES:
             text = f"its worker was lost, {MAX_LOSSES} times: {error}"
             return self._fail(slot, ticket, error.reason, text)
-        self._tell(error.cause, f"a worker was lost ({error.cause}): {error}.", slot)
+        self._report(error.cause, f"a worker was lost ({error.cause}): {error}.", slot)
         self._replace(slot)
         heapq.heappush(self._pending, ticket)
         return []
 
-    def _give_up(self, slot: _Slot, ticket: _Ticket | None) -> list[_Answer]:
-        """End a worker that hangs; its trial has failed, a measurement is another one's."""
-        if ticket is None or ticket.trial is None:
+    def _time_out(self, slot: _Slot) -> list[_Answer]:
+        """End a pause, or a worker that hangs: its trial has failed, a calibration moves on."""
+        if slot.worker is None:
+            self._start(slot.paused)
+            return []
+        assert slot.ticket is not None
+        if slot.ticket.trial is None:
             text = f"no answer within {CALIBRATION_SECONDS:g} s"
-            return self._lose(slot, ticket, WorkerLostError("process", text))
+            return self._lose(slot, WorkerLostError("process", text))
         text = f"no answer within {self._patience:g} s, so its worker was ended"
-        return self._fail(slot, ticket, "time_limit", text)
+        return self._fail(slot, slot.ticket, "time_limit", text)
 
     def _fail(self, slot: _Slot, ticket: _Ticket, reason: Reason, text: str) -> list[_Answer]:
-        """Record the failure of what a worker was training, and replace the worker."""
+        """Replace a worker; its trial has failed."""
         self._replace(slot)
         if ticket.trial is None:
             raise DeviceError(f"no worker could measure its speed: {text}.")
@@ -246,45 +268,39 @@ class Dispatcher:
 
     def _start(self, paused: float = 0.0) -> None:
         worker, ref = self._pool.start()
-        slot = self._awaited[ref] = _Slot(worker, paused=paused)
+        slot = _Slot(worker, paused=paused)
         self._slots.add(slot)
+        self._expect(ref, slot, math.inf)
 
-    def _release(self, slot: _Slot) -> None:
-        """A worker has nothing to do any more."""
-        slot.ticket = None
-        self._num_running -= 1
-        self._free.append(slot)
-
-    def _replace(self, slot: _Slot, seconds: float = 0.0) -> None:
-        """End a worker and start a new one in its place, after so long."""
+    def _replace(self, slot: _Slot, pause: float = 0.0) -> None:
+        """End a worker and start another in its place, after a pause in seconds."""
         self._pool.kill(slot.worker)
         self._slots.remove(slot)
         self._num_running -= slot.ticket is not None
         if slot.name:
             self._num_ready -= 1
             if not self._num_ready:
-                self._silence.begin()
-        if seconds:
-            reminder = object()
-            self._awaited[reminder], self._pauses[reminder] = None, seconds
-            self._deadlines.add(seconds, reminder)
+                self._no_worker.begin()
+        if pause:
+            self._expect(object(), _Slot(None, paused=pause), pause)
         else:
             self._start()
 
-    def _tell(self, kind: Kind, text: str, slot: _Slot | None = None) -> None:
+    def _report(self, kind: Kind, text: str, slot: _Slot | None = None) -> None:
         trial = slot.ticket.trial if slot and slot.ticket else None
-        about = (trial.key, trial.repeat) if trial else (None, None)
-        self.on_incident(Incident(kind, text, slot.name if slot else "", *about))
+        key, repeat = (trial.key, trial.repeat) if trial else (None, None)
+        self.on_incident(Incident(kind, text, slot.name if slot else "", key, repeat))
 
 
 @dataclass(slots=True, order=True)
 class _Ticket:
-    """A trial on its way, in the order in which they are handed out.
+    """A queued trial; tickets are ordered as they are handed out.
 
     Attributes:
-        losses: how many times it was begun in vain, maybe by its own fault.
-        trial: None asks a worker to measure its speed.
-        has_erred: it met an error in another worker.
+        losses: failed attempts that may be the trial's fault.
+        rank: negative work, then order of submission.
+        trial: None asks a worker to calibrate.
+        has_erred: the trial met an error in another worker.
     """
 
     losses: int
@@ -298,13 +314,14 @@ _Answer: TypeAlias = tuple[_Ticket, Any]
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A worker, and what it does.
+    """A worker and its task.
 
     Attributes:
+        worker: of the pool; None during a pause, before the worker starts.
         name: host and process id, once it has started.
-        since: when it was given its trial, s of the clock.
-        ticket: what it trains.
-        paused: how long it was waited before it was started, s; the ones before it had failed.
+        since: when it was given its trial, by the clock.
+        ticket: what it runs.
+        paused: back-off in seconds before it was started, after failed starts.
     """
 
     worker: Any
@@ -312,3 +329,56 @@ class _Slot:
     since: float = 0.0
     ticket: _Ticket | None = None
     paused: float = 0.0
+
+
+class NoWorkerTimeout:
+    """Reports that there is no worker, and raises when that lasts too long.
+
+    Args:
+        clock: monotonic time in seconds.
+        limit: longest time without a worker in seconds.
+        report: called when the wait is long, and when it ends.
+
+    Attributes:
+        fault: why the last worker did not start; "" if unknown.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], limit: float, report: Callable[[Kind, str], None]
+    ) -> None:
+        self._clock, self._limit, self._report = clock, limit, report
+        self._is_reported = False
+        self.fault = ""
+        self.begin()
+
+    def begin(self) -> None:
+        """The last worker is lost."""
+        self._since = self._clock()
+        self.deadline = self._since + min(NO_WORKER_SECONDS, self._limit)
+
+    def end(self) -> None:
+        """A worker has started."""
+        self.deadline, self.fault = math.inf, ""
+        if self._is_reported:
+            self._is_reported = False
+            self._report("back", "there are workers again.")
+
+    def check(self) -> None:
+        """Report a long wait.
+
+        Raises:
+            DeviceError: it lasts longer than the limit.
+        """
+        now, limit = self._clock(), f"{self._limit:.0f} s"
+        if now < self.deadline:
+            return
+        why = f"; {self.fault.rstrip('.')}" if self.fault else ""
+        if now - self._since >= self._limit:
+            raise DeviceError(
+                f"no worker started within {limit}: the cluster may be busy{why}. Try fewer "
+                "workers, a longer --start-seconds, or train on this machine with --backend local."
+            )
+        self.deadline = self._since + self._limit
+        self._is_reported = True
+        text = f"no worker for {NO_WORKER_SECONDS:.0f} s{why}: waiting for the cluster, {limit}"
+        self._report("waiting", f"{text} in all (--start-seconds).")

@@ -1,41 +1,47 @@
-"""Who trains, and on what: what a person asked for, and the share of the machine that a worker has.
+"""Where trainings run: what a user asks for, what each worker gets, and the evaluator that does it.
 
-Every worker has one processor core. Pure arithmetic over what a cluster offers and what was asked
-for, so that every sentence about hardware that is not there is written once.
+Every worker has one processor core. Allocation is arithmetic on what a cluster offers and what the
+user asks for, so that each error about missing hardware is written once. No torch.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from nas.common.config import near
 from nas.common.errors import ConfigError, DeviceError
 
-WORKERS_PER_GPU: Final = 4
-"""Unless told otherwise. Small models wait for Python more than for the GPU, so several can share
-one; each holds a CUDA context of some 0.5 GB, so not too many."""
+if TYPE_CHECKING:
+    from nas.evaluation.trial import Evaluator
+    from nas.tasks import Data, Task
 
-_NO_COUNT: Final = "workers: found {}, expected 1 or more, or MIN:MAX such as 4:64."
+BACKENDS: Final = ("ray", "local")
+WORKERS_PER_GPU: Final = 4
+"""By default. Small models wait for Python more than for the GPU, so several workers can share one;
+each holds a CUDA context of some 0.5 GB."""
+
+_EXPECTED_COUNT: Final = "expected 1 or more, or MIN:MAX such as 4:64."
 _GRAIN: Final = 10_000  # Ray divides a GPU into this many parts
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Who trains, and on what; it changes no result.
+    """Where trainings run; it changes no result.
 
     Attributes:
         backend: "ray" or "local".
-        workers: trainings at once; None for one a processor core. As text "MIN:MAX", so many
-            must fit at the start, and more are used as a cluster grows; "N" is N.
+        workers: trainings at once; None for one a processor core. As text "MIN:MAX", MIN must fit
+            at the start, and up to MAX are used as a cluster grows; "N" is N.
         gpus_per_worker: GPUs of a worker, fractions allowed; None uses what there is; 0 is none.
         ray_address: a Ray cluster to join, as "host:port" or "auto"; None starts one on this
             machine.
-        time_limit: seconds that one training may take; None for no limit.
-        start_seconds: how long to wait for a cluster that has no worker for us.
+        time_limit: seconds of one training; None for no limit.
+        start_seconds: longest time in seconds that a cluster may have no worker.
 
     Raises:
-        ConfigError: a count that means nothing on any machine.
+        ConfigError: a count that no machine can satisfy.
     """
 
     backend: str = "ray"
@@ -48,7 +54,7 @@ class Execution:
     def __post_init__(self) -> None:
         fewest = 1 if self.fewest is None else self.fewest
         if not 1 <= fewest <= (fewest if self.most is None else self.most):
-            raise ConfigError(_NO_COUNT.format(self.workers))
+            raise ConfigError(f"workers: found {self.workers}, {_EXPECTED_COUNT}")
         gpus = self.gpus_per_worker or 0.0
         if not 0 <= gpus <= 1 or (gpus and gpus * _GRAIN < 1):
             raise ConfigError(
@@ -73,16 +79,16 @@ class Execution:
         try:
             return int(first), int(last) if colon else None
         except ValueError:
-            raise ConfigError(_NO_COUNT.format(self.workers)) from None
+            raise ConfigError(f"workers: found {self.workers}, {_EXPECTED_COUNT}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerResources:
-    """What each of `workers` workers gets, besides its one core.
+    """What each of ``workers`` workers gets besides one core.
 
     Attributes:
-        workers: how many trainings run at once, >= 1.
-        gpus: GPUs of one worker; a fraction below 1 is shared, 0 trains on the processor.
+        workers: trainings at once, >= 1.
+        gpus: GPUs of one worker; below 1 the GPU is shared, 0 trains on the processor.
     """
 
     workers: int
@@ -95,13 +101,12 @@ class WorkerResources:
 
 
 def allocate(execution: Execution, *, cores: int, gpus: int) -> WorkerResources:
-    """Say how many workers there are and what each one gets of the cores and GPUs on offer.
+    """The number of workers, and what each gets of the cores and GPUs on offer.
 
-    By default there is a worker for every core, or `WORKERS_PER_GPU` for each GPU, which they share
-    evenly.
+    By default there is a worker for every core, or `WORKERS_PER_GPU` for each GPU, shared evenly.
 
     Raises:
-        DeviceError: there are too few cores or GPUs for what was asked.
+        DeviceError: there are too few cores or GPUs.
     """
     workers, gpus_per_worker = execution.fewest, execution.gpus_per_worker
     address = execution.ray_address
@@ -120,10 +125,41 @@ def allocate(execution: Execution, *, cores: int, gpus: int) -> WorkerResources:
         return WorkerResources(workers or cores, 0.0)
     fitting = gpus * math.floor(1 / gpus_per_worker)
     if fitting < (workers or 1):
-        asked = f"{workers} workers" if workers and workers > 1 else "workers"
+        count = f"{workers} workers" if workers and workers > 1 else "workers"
         raise DeviceError(
-            f"{asked} with {gpus_per_worker:g} of a GPU each do not fit: {place} "
+            f"{count} with {gpus_per_worker:g} of a GPU each do not fit: {place} "
             f"has {gpus or 'no'} GPU{'s' if gpus != 1 else ''}. Ask for fewer workers or a smaller "
             "share, or for 0 GPUs a worker to train on processor cores."
         )
     return WorkerResources(workers or min(cores, fitting), gpus_per_worker)
+
+
+def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
+    """The evaluator of a backend; the caller closes it.
+
+    Raises:
+        ConfigError: there is no such backend, or it does not support an option.
+        DeviceError: the hardware or the cluster is not there.
+    """
+    if execution.backend == "ray":
+        from nas.evaluation.ray_backend import RayEvaluator
+
+        return RayEvaluator(task, data, execution)
+    if execution.backend != "local":
+        raise ConfigError(
+            f"backend: found {execution.backend!r}{near(execution.backend, BACKENDS)}, expected "
+            f"one of {', '.join(BACKENDS)}."
+        )
+    if execution.ray_address is not None:
+        raise ConfigError("ray-address is given, but the local backend has no use for it.")
+    if execution.fewest not in (None, 1):
+        raise ConfigError(
+            f"workers: found {execution.workers}, but the local backend trains one candidate after "
+            "the other: expected 1, or the backend ray."
+        )
+    import torch
+
+    from nas.evaluation.local import LocalEvaluator
+
+    resources = allocate(execution, cores=1, gpus=torch.cuda.device_count())
+    return LocalEvaluator(task, data, device=resources.device, time_limit=execution.time_limit)

@@ -1,7 +1,7 @@
-"""What a worker must share with whoever sends it work: this package's code, and plug-ins.
+"""What a worker must share with the driver: this package's code, torch, and plug-ins.
 
-A plug-in is a module outside this package that has registered a primitive or a family of tasks. Its
-name goes to workers, which import it before they say what they have.
+A plug-in is a module outside this package that has registered a primitive or a family of tasks. The
+driver sends its name; workers import it before they report what they have.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PACKAGE: Final = Path(__file__).resolve().parents[1]
-OWN: Final = PACKAGE.name
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a process can do, and which one it is.
+    """A process and what it can do.
 
     Attributes:
         name: host and process id.
-        node: what the cluster calls its machine.
+        node: the cluster's id of its machine.
         code: a digest of this package's source.
         torch: its version.
-        members: the primitives and families of tasks that it has.
+        members: registered primitives and task families.
     """
 
     name: str
@@ -46,32 +45,32 @@ class Identity:
     torch: str
     members: frozenset[str]
 
-    def lacks(self, other: Identity) -> str:
-        """What this process would need to do the other's work, in words; nothing if it can."""
-        if self.code != other.code:
-            return f"another nas (its code is {self.code}, here it is {other.code})"
-        if self.torch != other.torch:
-            return f"torch {self.torch}, and here it is {other.torch}"
-        if missing := sorted(other.members - self.members):
+    def lacks(self, driver: Identity) -> str:
+        """What this process lacks to work for the driver, in words; empty if nothing."""
+        if self.code != driver.code:
+            return f"another nas (its code is {self.code}, here it is {driver.code})"
+        if self.torch != driver.torch:
+            return f"torch {self.torch}, and here it is {driver.torch}"
+        if missing := sorted(driver.members - self.members):
             return f"no {', '.join(missing)}: install the plug-in there, and define it in a module"
         return ""
 
 
 def identity(node: str = "") -> Identity:
-    """This process's own, with all plug-ins loaded that it can find."""
+    """The identity of this process, with all installed plug-ins loaded."""
     members = {f"primitive {name!r}" for name in primitive_names()}
     members |= {f"task family {name!r}" for name in TASKS.names()}
     version, *_ = str(torch.__version__).split("+")  # builds for CPUs and GPUs may work together
-    return Identity(worker_name(), node, _code(), version, frozenset(members))
+    return Identity(worker_name(), node, _code_digest(), version, frozenset(members))
 
 
 def plugins() -> tuple[str, ...]:
-    """The modules of plug-ins that this process has loaded, by full name."""
-    primitive_names()  # which loads what is installed
+    """The full names of the plug-in modules that this process has loaded."""
+    primitive_names()  # loads installed plug-ins
     members: list[type] = [primitive.module for primitive in REGISTRY.values()]
     members += [TASKS.get(name) for name in TASKS.names()]
-    found = dict.fromkeys(member.__module__ for member in members)
-    return tuple(name for name in found if name.partition(".")[0] != OWN and name != "__main__")
+    modules = dict.fromkeys(member.__module__ for member in members)
+    return tuple(m for m in modules if m.partition(".")[0] not in (PACKAGE.name, "__main__"))
 
 
 def load(modules: Iterable[str]) -> None:
@@ -81,20 +80,15 @@ def load(modules: Iterable[str]) -> None:
 
 
 def sources(modules: Iterable[str]) -> list[Path]:
-    """The files or folders to send so that modules can be imported elsewhere."""
-    tops = dict.fromkeys(name.partition(".")[0] for name in modules)
-    return [_source(sys.modules[top]) for top in tops]
-
-
-def _source(module: object) -> Path:
-    folders = getattr(module, "__path__", None)
-    return Path(next(iter(folders)) if folders else module.__file__)  # type: ignore[attr-defined]
+    """The top-level files or directories of modules, which a worker needs to import them."""
+    tops = [sys.modules[top] for top in dict.fromkeys(m.partition(".")[0] for m in modules)]
+    return [Path(next(iter(getattr(top, "__path__", [top.__file__])))) for top in tops]
 
 
 @cache
-def _code() -> str:
-    """A digest of the package's source; a version's number says too little of a checkout."""
-    found = hashlib.sha256()
+def _code_digest() -> str:
+    """A digest of the package's source; a checkout changes without its version."""
+    digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
-        found.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()[:8]
+        digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:8]

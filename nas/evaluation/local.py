@@ -1,7 +1,7 @@
 """Train in this process, one candidate after the other: `--backend local`.
 
-Nothing to start and easy to debug. What it cannot do is outlive a candidate that takes its process
-down, or end one that hangs inside a single operation; `ray_backend` can.
+Easy to debug. It does not survive a candidate that ends its process, and cannot end one that hangs
+inside a single operation; `ray_backend` can.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class LocalEvaluator:
-    """An `Evaluator` of one worker, this process. Trials are trained in order, one a `wait`.
+    """An `Evaluator` with one worker, this process. Each `wait` trains one trial, in order.
 
     Args:
         device: the torch device, "cpu" or "cuda".
-        time_limit: seconds that one training may take; None for no limit.
+        time_limit: seconds of one training; None for no limit.
         train: the training function.
     """
 
@@ -43,34 +43,35 @@ class LocalEvaluator:
     ) -> None:
         self._task, self._data, self._train = task, data, train
         self._device, self._time_limit = device, time_limit
-        self._waiting: deque[Trial] = deque()
+        self._pending: deque[Trial] = deque()
         self.on_incident: Callable[[Incident], None] = log
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure on this process's device."""
+        """Measure unit times on this process's device."""
         return calibrate_for(self._task, self._device)
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Take on more trials; the order of a single worker changes no end, so it stays."""
-        self._waiting.extend(trials)
+        """Queue trials."""
+        self._pending.extend(trials)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Train the next trial; empty where there is none.
+        """Train the next trial; empty if there is none.
 
         Raises:
             DeviceError: the device is not there.
-            KeyboardInterrupt: a person asked to stop; one that a primitive raises is its fault.
+            KeyboardInterrupt: the user interrupted; one that a primitive raises is its fault.
         """
-        if not self._waiting:
+        if not self._pending:
             return []
-        trial = self._waiting.popleft()
-        where = self._task, self._data, self._device, self._time_limit
-        with heard_interrupts() as asked:
-            evaluation = train_guarded(self._train, trial, *where)
-        if asked:  # whatever the training made of the exception
+        trial = self._pending.popleft()
+        with heard_interrupts() as interrupts:
+            evaluation = train_guarded(
+                self._train, trial, self._task, self._data, self._device, self._time_limit
+            )
+        if interrupts:  # even if the training swallowed the exception
             raise KeyboardInterrupt
         return [(trial, evaluation)]
 
     def close(self) -> None:
-        """Forget what waits."""
-        self._waiting.clear()
+        """Drop pending trials."""
+        self._pending.clear()

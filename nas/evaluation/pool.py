@@ -1,4 +1,4 @@
-"""Where workers come from: what a `Pool` does, and how it says that a worker is lost or no use."""
+"""Where workers come from: the `Pool` protocol, and errors for lost and refused workers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 
 Cause: TypeAlias = Literal["preempted", "node", "memory", "process", "gpu_unusable"]
 BLAMELESS: Final[frozenset[Cause]] = frozenset({"preempted", "node", "gpu_unusable"})
+"""Causes that do not count against the candidate."""
 
 
 class WorkerLostError(Exception):
     """A worker's process is gone, and its answer with it.
 
     Args:
-        cause: what took it: its machine was taken back or is gone, it was ended to save its
-            machine's memory, nobody knows more than that the process ended, or it can use its GPU
-            no longer.
-        text: what is known about it.
+        cause: "preempted": its machine was taken back; "node": its machine is gone; "memory": it
+            was ended to save its machine's memory; "process": its process ended, nothing more is
+            known; "gpu_unusable": it can no longer use its GPU.
+        text: details.
     """
 
     def __init__(self, cause: Cause, text: str) -> None:
@@ -29,15 +30,15 @@ class WorkerLostError(Exception):
 
     @property
     def reason(self) -> Reason:
-        """Why a trial failed whose workers were lost."""
+        """The reason of a trial that failed because its workers were lost."""
         return "out_of_memory" if self.cause == "memory" else "worker_lost"
 
 
 class WorkerRefusedError(Exception):
-    """A worker cannot do this work, whatever the candidate; the text is a sentence.
+    """A worker cannot train any candidate; the text is a sentence.
 
     Args:
-        is_last: there is no machine now that has not been refused.
+        is_last: every machine has been refused.
     """
 
     def __init__(self, text: str, *, is_last: bool) -> None:
@@ -46,24 +47,24 @@ class WorkerRefusedError(Exception):
 
 
 class Pool(Protocol):
-    """Starts, feeds and ends workers. Answers are awaited by hashable references to them."""
+    """Starts, feeds and ends workers. Answers are awaited by hashable references."""
 
     def start(self) -> tuple[Any, Any]:
-        """Start a worker; give it and the reference to its name, which comes when it is ready."""
+        """Start a worker; return it and the reference of its name, which comes when it is ready."""
         ...
 
     def submit(self, worker: Any, trial: Trial | None) -> Any:
-        """Have a free worker train, or measure its speed (None); give the answer's reference."""
+        """Have a free worker train, or calibrate (None); return the reference of the answer."""
         ...
 
     def wait(self, timeout: float | None) -> Iterable[Any]:
-        """Wait until there is an answer, at most `timeout` s; give all since the last call."""
+        """Block until there is an answer, at most ``timeout`` s; all references since last time."""
         ...
 
     def get(self, ref: Any) -> Any:
-        """Get an answer; raises WorkerLostError, WorkerRefusedError or a NasError instead."""
+        """An answer; or raise WorkerLostError, WorkerRefusedError or a NasError."""
         ...
 
     def kill(self, worker: Any) -> None:
-        """End a worker at once, whatever it does; one that is gone already is no error."""
+        """End a worker at once, even if it is gone already."""
         ...

@@ -1,20 +1,17 @@
 """Train on Ray: one actor a worker, each in a process of its own, on this machine or a cluster.
 
-The actors (`ray_actors`) live as long as the evaluator; the data lies in Ray's object store and all
-workers of a machine read the same copy. `dispatch` says who trains what, and what is done about a
-worker that hangs or is lost. Here is how a cluster is joined, or one started.
+Actors (`ray_actors`) live as long as the evaluator. Ray places them, keeps those pending for which
+there is no room (so a cluster may grow and shrink), and holds the data once a machine in its object
+store. `dispatch` assigns trials and handles losses. This module joins or starts a cluster.
 """
 
 from __future__ import annotations
 
 import os
 
-# Ray reads these when it is imported, so they come first; a person's own settings win. The first
-# opts into Ray's announced default (a worker without GPUs keeps its environment), which ends the
-# warning about it. The second keeps Ray's own messages about lost workers, which go to standard
-# output, out of what we print: each becomes an evaluation that says what happened. The last gives
-# workers of a cluster that is started here our own priority, not one lower by 15: they do the work,
-# and would starve on a busy machine.
+# Ray reads these on import; a user's own settings win. Niceness: Ray's default of 15 would starve
+# the workers on a busy machine. Dedup: Ray prints lost workers to standard output, where our
+# answers go; an evaluation records each. Accelerators: Ray's announced default, without a warning.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 os.environ.setdefault("RAY_enable_metrics_collection", "0")
@@ -60,13 +57,13 @@ class RayEvaluator(Dispatcher):
 
     Args:
         data: put into the object store once.
-        execution: what was asked for; without an address the evaluator uses the cluster that this
-            process is connected to already, if any.
+        execution: without an address, the cluster that this process is connected to, if any, else
+            a new one on this machine.
         grace: seconds beyond the time limit after which a worker that did not answer is ended.
         train: the training function.
 
     Raises:
-        DeviceError: the cluster cannot be reached, or lacks what was asked for.
+        DeviceError: the cluster cannot be reached, or lacks the cores or GPUs.
     """
 
     def __init__(
@@ -78,17 +75,17 @@ class RayEvaluator(Dispatcher):
         grace: float = 30.0,
         train: Train = train_candidate,
     ) -> None:
-        limit = execution.time_limit
+        limit, most = execution.time_limit, execution.most or 0
         self._is_our_connection = _connect(execution)
         try:
             offer = ray.cluster_resources()
             cores, gpus = int(offer.get("CPU", 0)), int(offer.get("GPU", 0))
-            share = allocate(execution, cores=cores, gpus=gpus)
-            is_alone = self._is_our_connection and execution.ray_address is None
-            most = min(execution.most or 0, cores) if is_alone else execution.most or 0
+            resources = allocate(execution, cores=cores, gpus=gpus)
+            if self._is_our_connection and execution.ray_address is None:
+                most = min(most, cores)  # a cluster of one machine does not grow
             super().__init__(
-                ActorPool(share, ray.put((task, train, share, limit)), ray.put(data)),
-                max(share.workers, most),
+                ActorPool(resources, ray.put((task, train, resources, limit)), ray.put(data)),
+                max(resources.workers, most),
                 budget_of(task, data),
                 patience=math.inf if limit is None else limit + grace,
                 start_seconds=execution.start_seconds,
@@ -98,7 +95,7 @@ class RayEvaluator(Dispatcher):
             raise
 
     def close(self) -> None:
-        """End the workers, drop the data and leave the cluster, or end it if it is ours."""
+        """End the workers, drop the data, and leave the cluster, or end it if it is ours."""
         if not self._is_closed:
             super().close()
             del self._pool
@@ -111,54 +108,51 @@ class RayEvaluator(Dispatcher):
 
 
 def _connect(execution: Execution) -> bool:
-    """Make sure that this process is connected to a cluster; say whether it was not before."""
+    """Connect this process to a cluster; whether it was not connected before."""
     address = execution.ray_address
     if ray.is_initialized():
-        found = ray.get_runtime_context().gcs_address
-        if address not in (None, "auto", found):
+        current = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", current):
             raise DeviceError(
-                f"this process is connected to the Ray cluster at {found} already and cannot join "
-                f"{address!r} too: call ray.shutdown() first."
+                f"this process is connected to the Ray cluster at {current} already and cannot "
+                f"join {address!r} too: call ray.shutdown() first."
             )
         return False
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    gpus = torch.cuda.device_count()
-    if address is None:  # Ray would believe any number of cores
-        allocate(execution, cores=os.cpu_count() or 1, gpus=gpus)
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        cores, gpus = os.cpu_count() or 1, torch.cuda.device_count()
+        allocate(execution, cores=cores, gpus=gpus)  # Ray would believe any number of cores
+        num_cpus = min(execution.most or execution.fewest or cores, cores)
+        options |= {"num_cpus": num_cpus, "num_gpus": gpus, "include_dashboard": False}
     try:
-        if address is None:
-            # "local" never joins a cluster that happens to run here or that RAY_ADDRESS names.
-            cores = min(execution.most or execution.fewest or math.inf, os.cpu_count() or 1)
-            given = {"num_cpus": cores, "num_gpus": gpus}
-            with _own_signals():
-                ray.init("local", include_dashboard=False, **given, **quiet)
-        else:
+        if address is not None:
             _probe(address)
-            # Our copy of this package and of plug-ins goes along: a worker anywhere trains with the
-            # code that is to read its results.
-            sent = [handshake.PACKAGE, *handshake.sources(handshake.plugins())]
-            with _own_signals():
-                ray.init(address, runtime_env={"py_modules": list(map(str, sent))}, **quiet)
+            # Workers train with the driver's copy of this package and of plug-ins.
+            modules = [handshake.PACKAGE, *handshake.sources(handshake.plugins())]
+            options["runtime_env"] = {"py_modules": list(map(str, modules))}
+        with _restored_sigterm():
+            # "local" never joins a cluster that runs here or that RAY_ADDRESS names.
+            ray.init(address or "local", **options)
     except Exception as error:
         raise DeviceError(_why_not_connected(address, error)) from error
     return True
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Keep what this process does on SIGTERM; Ray would end it without a word, or by a trace.
+def _restored_sigterm() -> Iterator[None]:
+    """Restore this process's handler of SIGTERM; Ray's ends it without a message.
 
     Raises:
-        KeyboardInterrupt: SIGTERM came while Ray's own handler was there already.
+        KeyboardInterrupt: SIGTERM came while Ray's handler was installed.
     """
-    kept = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     except SystemExit:
         raise KeyboardInterrupt from None
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, kept)
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _why_not_connected(address: str | None, error: Exception) -> str:
@@ -168,12 +162,12 @@ def _why_not_connected(address: str | None, error: Exception) -> str:
             "--backend local."
         )
     is_refused = "Authentication" in f"{error} {error.__cause__}"
-    help_ = _IF_REFUSED if is_refused else _IF_ABSENT
-    return f"no Ray cluster can be reached at {address!r}: {gist(error)}. {help_}"
+    advice = _IF_REFUSED if is_refused else _IF_ABSENT
+    return f"no Ray cluster can be reached at {address!r}: {gist(error)}. {advice}"
 
 
 def _probe(address: str) -> None:
-    """See whether anybody listens; Ray itself keeps trying, and talking, for minutes."""
+    """Fail at once where nothing listens; Ray itself retries, and prints, for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS).close()

@@ -1,9 +1,9 @@
-"""Train one candidate on a task and judge it on held-out data.
+"""Train one candidate on a task and evaluate it on held-out data.
 
-One thread on a CPU, no Python an example, no wait for a GPU inside an epoch. A trial gives the same
-reports bit for bit wherever the same processor runs it; what goes wrong with a candidate becomes a
-failed evaluation, never an exception. `train_guarded` is the last line between one candidate's
-fault and the run: a fault of ours, a plug-in's, a library's, ``sys.exit`` in a primitive.
+One thread on a CPU, no Python per example, no wait for a GPU inside an epoch. A trial gives the
+same reports bit for bit wherever the same processor runs it. A candidate's fault becomes a failed
+evaluation, never an exception; `train_guarded` also catches faults of this package, of plug-ins
+and libraries, and ``sys.exit`` in a primitive.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from nas.genome.canonical import canonicalise
 from nas.tasks.seeds import derive_seed, seeded
 from nas.training.allocator import keep_freed_memory
 from nas.training.candidate import attention_weights, build_model
+from nas.training.cuda_graphs import graphs_on
 from nas.training.hardware import (
     Meter,
     check_device,
     hardware_name,
     is_out_of_memory,
-    own_state,
+    isolated_torch_state,
     resolve_precision,
 )
 from nas.training.loop import TimeIsUp, Training
 from nas.training.probe import Constant, Leak, probe
-from nas.training.stepping import graphs_on
 from nas.training.steps import Diverged
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ OUTCOMES: Final[dict[type[Exception], Reason]] = {
 
 
 class Train(Protocol):
-    """A training function, `train_candidate` for one.
+    """A training function, such as `train_candidate`.
 
-    Contract: gives an evaluation for every fault of the candidate, keeps `time_limit` seconds as
-    well as it can, and gives the same reports for the same trial wherever it runs. DeviceError says
-    that the device is missing, whoever the candidate is.
+    Contract: every fault of the candidate is a failed evaluation; ``time_limit`` seconds are kept
+    as well as possible; the same trial gives the same reports anywhere. DeviceError says that the
+    device is missing, for any candidate.
     """
 
     def __call__(
@@ -74,10 +74,10 @@ class Train(Protocol):
 
 @dataclass
 class _Progress:
-    """How far a training came, whatever ended it."""
+    """What a training has given so far, however it ends."""
 
     reports: list[Report] = field(default_factory=list)
-    found: dict[str, Mapping[str, float]] = field(default_factory=dict)  # metrics by model
+    metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)  # by model
     status: Status = "ok"
     reason: Reason | None = None
     error: str | None = None
@@ -93,32 +93,49 @@ def train_candidate(
     device: str = "cpu",
     time_limit: float | None = None,
 ) -> Evaluation:
-    """Train one candidate and judge it.
+    """Train one candidate and evaluate it.
 
     Args:
-        time_limit: seconds, looked at between steps; None for no limit.
+        time_limit: seconds, checked between steps; None for no limit.
 
     Returns:
-        ``ok`` with the task's metrics, ``stopped`` at a gate of the task with what it has so far,
+        ``ok`` with the task's metrics, ``stopped`` at a gate of the task with the metrics so far,
         or ``failed`` with reason and text.
 
     Raises:
-        DeviceError: the device is not there, whoever the candidate is.
+        DeviceError: the device is not there.
     """
-    place = check_device(device)
+    torch_device = check_device(device)
     keep_freed_memory()
     load_optimizers()
-    meter = Meter(place)
+    meter = Meter(torch_device)
     progress = _Progress()
     try:
-        with own_state() as changed, bounded_output():
+        with isolated_torch_state() as changed, bounded_output():
             _train(trial, task, data, meter, time_limit, progress)
         if changed:
-            raise RuntimeError(f"it left torch changed for the whole process: {', '.join(changed)}")
-    except Exception as error:  # a candidate's fault is a result
+            names = ", ".join(changed)
+            raise RuntimeError(f"the candidate changed torch's global state: {names}")
+    except Exception as error:
         progress.status = "failed"
         progress.reason, progress.error = explain(error)
-    return _evaluation(trial, task, data, meter, progress)
+    is_failed = progress.status == "failed"
+    return Evaluation(
+        status=progress.status,
+        reason=progress.reason,
+        metrics={} if is_failed else task.summary(progress.metrics),
+        reports=tuple(progress.reports),
+        seed=trial.seed,
+        budget=budget_of(task, data, torch_device),
+        wall_seconds=meter.elapsed,
+        core_seconds=meter.core_seconds,
+        peak_memory_bytes=meter.peak_memory_bytes,
+        worker=worker_name(),
+        hardware=hardware_name(torch_device),
+        execution="; ".join(progress.executions),
+        error=progress.error[-MAX_ERROR_CHARACTERS:] if progress.error else None,
+        weights=progress.weights if progress.status == "ok" else None,
+    )
 
 
 def train_guarded(
@@ -129,17 +146,17 @@ def train_guarded(
     device: str,
     time_limit: float | None,
 ) -> Evaluation:
-    """Train one candidate; what it raises is its own failure.
+    """Train one candidate; anything that it raises is its failure.
 
     Raises:
-        DeviceError: the device is missing, which is no candidate's fault.
+        DeviceError: the device is missing.
     """
     start = time.monotonic()
     try:
         return train(trial, task, data, device=device, time_limit=time_limit)
     except DeviceError:
         raise
-    except BaseException as error:  # a candidate never stops the run, sys.exit() included
+    except BaseException as error:  # sys.exit() included
         reason: Reason = "out_of_memory" if isinstance(error, MemoryError) else "error"
         text, seconds = f"{type(error).__name__}: {error}", time.monotonic() - start
         budget = budget_of(task, data)
@@ -147,7 +164,7 @@ def train_guarded(
 
 
 def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
-    """The unit times behind predicted times, measured in this process as its trainings run.
+    """Unit times for predicted times, measured in this process under a training's conditions.
 
     Raises:
         DeviceError: the device is not there.
@@ -156,8 +173,8 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
 
     model = task.main
     precision = resolve_precision(model.precision, check_device(device))
-    with own_state():
-        measured: Mapping[str, Any] = calibrate(
+    with isolated_torch_state():
+        calibration: Mapping[str, Any] = calibrate(
             model.sizes,
             batch=model.batch_size,
             precision=precision,
@@ -165,37 +182,38 @@ def calibrate_for(task: Task, device: str) -> Mapping[str, Any]:
             is_causal=model.is_causal,
             qkv_bias=model.qkv_bias,
         )
-    return measured
+    return calibration
 
 
 def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Budget:
-    """What a candidate is given; precision as the task names it, unless the device is known.
+    """The budget of a training; of several models, all their epochs as one.
 
-    Of several models, all their epochs as one.
+    Args:
+        device: resolves the precision ``auto``; None keeps the task's word.
     """
     models = task.models(data).values()
     precisions = dict.fromkeys(
         model.precision if device is None else resolve_precision(model.precision, device)
         for model, _ in models
     )
-    sizes = [(model.epochs, model.epoch_size(own)) for model, own in models]
+    sizes = [(model.epochs, model.epoch_size(model_data)) for model, model_data in models]
     epochs, examples = sizes[0] if len(sizes) == 1 else (1, sum(e * n for e, n in sizes))
     return Budget(epochs, examples, "/".join(precisions))
 
 
 def worker_name() -> str:
-    """Name this process among all machines of a run: host and process id."""
+    """Host and process id of this process."""
     return f"{platform.node()}:{os.getpid()}"
 
 
 @cache
 def load_optimizers() -> None:
-    """The first optimiser makes torch import its compiler: seconds that no candidate shall pay."""
+    """Make torch import its compiler, which the first optimiser does: seconds before any trial."""
     torch.optim.AdamW([torch.zeros(1)])
 
 
 def explain(error: BaseException) -> tuple[Reason, str]:
-    """The reason of a failure and its text."""
+    """The reason and the text of a failure."""
     for kind, reason in OUTCOMES.items():
         if isinstance(error, kind):
             return reason, f"{error}."
@@ -213,68 +231,48 @@ def _train(
     time_limit: float | None,
     progress: _Progress,
 ) -> None:
-    """Train the candidate in each of the task's models, as far as its gates let it come."""
+    """Train the candidate in each model of the task, until it misses a gate."""
     models = task.models(data)
-    # Before any training: what cannot be counted or does not exist somewhere is not worth its time.
-    # Counts of the reference form by fvcore that differ from the closed formulas are an error.
-    genomes = {name: _countable(trial.genome, own) for name, (own, _) in models.items()}
-    for name, (own, own_data) in models.items():
+    # Before any training: the mechanism must exist in all models, and its counts by fvcore must
+    # agree with the closed formulas.
+    genomes = {
+        name: _countable(trial.genome, model_task) for name, (model_task, _) in models.items()
+    }
+    for name, (model_task, model_data) in models.items():
         with seeded(derive_seed(trial.seed, "noise")):
-            model = build_model(genomes[name], own, own_data, trial.seed)
-            placement = layers_with_mechanism(trial.genome.placement, own.depth)
-            block = model.attentions()[placement[0]]  # type: ignore[operator]
-            probe(block, own.sizes, is_causal=own.is_causal)
+            model = build_model(genomes[name], model_task, model_data, trial.seed)
+            layer, *_ = layers_with_mechanism(trial.genome.placement, model_task.depth)
+            block = model.attentions()[layer]  # type: ignore[operator]
+            probe(block, model_task.sizes, is_causal=model_task.is_causal)
+            graphs = graphs_on(meter.device)
             training = Training(
-                model, own, own_data, meter, time_limit=time_limit, graphs=graphs_on(meter.device)
+                model, model_task, model_data, meter, time_limit=time_limit, graphs=graphs
             )
-            _follow(training, name, derive_seed(trial.seed, "order"), progress)
-        if trial.keeps_weights and own is task.main:
+            _collect(training, name, derive_seed(trial.seed, "order"), progress)
+        if trial.keeps_weights and model_task is task.main:
             progress.weights = attention_weights(model)
-        if missed := task.missed(progress.found):
+        if missed := task.missed(progress.metrics):
             progress.status, progress.error = "stopped", missed
             return
 
 
 def _countable(genome: Genome, task: ModelTask) -> Genome:
-    """The normal form at a model's sizes, which shows that the mechanism exists there."""
-    own = canonicalise(genome, task.sizes, is_causal=task.is_causal)
+    """The normal form at a model's sizes; fails if the mechanism does not exist there."""
+    normal = canonicalise(genome, task.sizes, is_causal=task.is_causal)
     setting = Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
-    costs_of(own, setting, ["elementwise"])
-    return own
+    costs_of(normal, setting, ["elementwise"])
+    return normal
 
 
-def _follow(training: Training, name: str, seed: int, progress: _Progress) -> None:
-    """Train one model; its reports go on where those of the one before ended."""
+def _collect(training: Training, name: str, seed: int, progress: _Progress) -> None:
+    """Train one model; its reports follow those of the model before."""
     before = len(progress.reports)
     try:
         for report in training.reports(seed):
-            progress.found[name] = report.metrics
+            progress.metrics[name] = report.metrics
             if name:
-                named = {f"{name}.{metric}": value for metric, value in report.metrics.items()}
-                report = replace(report, epoch=before + report.epoch, metrics=named)
+                metrics = {f"{name}.{metric}": value for metric, value in report.metrics.items()}
+                report = replace(report, epoch=before + report.epoch, metrics=metrics)
             progress.reports.append(report)
     finally:
         progress.executions[training.execution] = None
-
-
-def _evaluation(
-    trial: Trial, task: Task, data: Data, meter: Meter, progress: _Progress
-) -> Evaluation:
-    is_failed = progress.status == "failed"
-    error = progress.error
-    return Evaluation(
-        status=progress.status,
-        reason=progress.reason,
-        metrics={} if is_failed else task.summary(progress.found),
-        reports=tuple(progress.reports),
-        seed=trial.seed,
-        budget=budget_of(task, data, meter.device),
-        wall_seconds=meter.elapsed,
-        core_seconds=meter.core_seconds,
-        peak_memory_bytes=meter.peak_memory_bytes,
-        worker=worker_name(),
-        hardware=hardware_name(meter.device),
-        execution="; ".join(progress.executions),
-        error=error[-MAX_ERROR_CHARACTERS:] if error else None,
-        weights=progress.weights if progress.status == "ok" else None,
-    )

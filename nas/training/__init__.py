@@ -1,5 +1,5 @@
 """Training: a model of a task, step by step, on a processor core or a GPU.
 
-What a training is for, who carries it out and how its result is recorded, nas.evaluation knows.
-This package imports nothing by itself.
+`nas.evaluation` knows what a training is for, where it runs and how its result is recorded. This
+package imports nothing by itself.
 """

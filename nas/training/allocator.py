@@ -1,8 +1,8 @@
-"""What becomes of the memory that tensors free: a training frees and takes the same again.
+"""Keep the memory that tensors free, since each training frees and allocates the same again.
 
-The C library gives large blocks back to the system at once, and gets them again page by page:
-up to a fifth of a training's processor time. Told to, it keeps them for the next tensor, as torch
-itself does on a GPU. Only glibc can be told; elsewhere nothing changes.
+glibc returns large blocks to the system at once and gets them back page by page: up to a fifth of a
+training's processor time. These settings make it keep them, as torch does on a GPU. Other C
+libraries are left as they are.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any, Final
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_MAX: Final = -4
 NEVER: Final = 2**31 - 1
-MOST_KEPT: Final = 2**31
-"""A process larger than this, in bytes, gives back what it keeps before its next training."""
+MAX_KEPT: Final = 2**31
+"""Bytes; a larger process returns its free memory before the next training."""
 
 
 def keep_freed_memory() -> None:
-    """From now on this process keeps what tensors free; what it kept too much of, it gives back."""
-    library = _told()
-    if library is not None and _resident_bytes() > MOST_KEPT:
+    """Keep freed memory in this process from now on; return it if the process has grown large."""
+    library = _configured_libc()
+    if library is not None and resident_bytes() > MAX_KEPT:
         library.malloc_trim(0)
 
 
 @cache
-def _told() -> Any:
-    """The C library, told so; None where it cannot be."""
+def _configured_libc() -> Any:
+    """The C library, configured; None if it cannot be."""
     try:
         library = ctypes.CDLL(None)
         library.malloc_trim.argtypes = [ctypes.c_size_t]
@@ -41,8 +41,8 @@ def _told() -> Any:
     return library
 
 
-def _resident_bytes() -> int:
-    """What this process holds of the machine's memory; 0 where the system does not say."""
+def resident_bytes() -> int:
+    """The resident memory of this process; 0 where the system does not tell."""
     try:
         _, pages, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
     except OSError:

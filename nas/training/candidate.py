@@ -1,4 +1,4 @@
-"""A candidate: a task's model with the mechanism in it, and what it has learned."""
+"""A candidate: a task's model with a mechanism in it, and its trained weights."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ if TYPE_CHECKING:
 
 
 def build_model(genome: Genome, task: ModelTask, data: Data, seed: int) -> nn.Module:
-    """A task's model, untrained, with the mechanism where its placement says.
+    """A task's untrained model, with the mechanism in the layers of its placement.
 
     Raises:
         GenomeError: the mechanism does not exist at the task's sizes.
     """
-    own = layers_with_mechanism(genome.placement, task.depth)
+    layers = layers_with_mechanism(genome.placement, task.depth)
     plan, standard = make_plan(genome), make_plan(mechanism("mha").genome)
 
     def attention(layer: int) -> nn.Module:
-        chosen = plan if layer in own else standard
-        return build_attention(chosen, task.width, task.heads, qkv_bias=task.qkv_bias)
+        return build_attention(
+            plan if layer in layers else standard, task.width, task.heads, qkv_bias=task.qkv_bias
+        )
 
     return task.build_model(data, attention, seed)
 
 
 def attention_weights(model: nn.Module) -> bytes:
-    """The weights of all attention layers, as safetensors: ``layers.<i>.<name in the block>``."""
+    """The weights of all attention layers, as safetensors: ``layers.<i>.<name>``."""
     from safetensors.torch import save
 
-    found = {
+    weights = {
         f"layers.{index}.{name}": weight.detach().cpu().clone().contiguous()
         for index, block in enumerate(model.attentions())  # type: ignore[operator]
         for name, weight in block.state_dict().items()
     }
-    return bytes(save(found))
+    return bytes(save(weights))

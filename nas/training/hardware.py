@@ -1,4 +1,4 @@
-"""What a training asks of the machine it runs on: device, precision, threads, and what it used."""
+"""The machine that a training runs on: device, precision, torch's global state, measurements."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def check_device(name: str) -> torch.device:
 
 
 def resolve_precision(
-    asked: Literal["auto", "bfloat16", "float32"], device: torch.device
+    precision: Literal["auto", "bfloat16", "float32"], device: torch.device
 ) -> Literal["bfloat16", "float32"]:
     """The precision to train in: ``auto`` is bfloat16 where the hardware multiplies in it."""
-    if asked != "auto":
-        return asked
+    if precision != "auto":
+        return precision
     if device.type == "cuda":
         is_fast = bool(torch.cuda.is_bf16_supported(including_emulation=False))
     else:
@@ -54,16 +54,21 @@ def resolve_precision(
 
 
 def hardware_name(device: torch.device) -> str:
-    """The processor or GPU, as its maker calls it."""
+    """The product name of the processor or GPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
 
 
 class Switch(NamedTuple):
-    """Something that torch keeps for the whole process."""
+    """A setting of torch for the whole process."""
 
     name: str
     get: Callable[[], Any]
-    put: Callable[[Any], Any]
+    set: Callable[[Any], Any]
+
+
+def _autocast(device: str) -> Switch:
+    get, set_ = torch.is_autocast_enabled, torch.set_autocast_enabled
+    return Switch(f"autocast on {device}", partial(get, device), partial(set_, device))
 
 
 SWITCHES: Final = (
@@ -81,15 +86,9 @@ SWITCHES: Final = (
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
     ),
-    *(
-        Switch(
-            f"autocast on {device}",
-            partial(torch.is_autocast_enabled, device),
-            partial(torch.set_autocast_enabled, device),
-        )
-        for device in ("cpu", "cuda")
-    ),
-    # None takes back what was asked for; outside nobody asks.
+    _autocast("cpu"),
+    _autocast("cuda"),
+    # None undoes set_default_device; outside of candidates nobody calls it.
     Switch(
         "the default device", torch.get_default_device, lambda _: torch.set_default_device(None)
     ),
@@ -97,44 +96,48 @@ SWITCHES: Final = (
 
 
 @contextmanager
-def own_state() -> Iterator[list[str]]:
-    """Within, torch has one thread; afterwards its global state is as it was, whatever was done.
+def isolated_torch_state() -> Iterator[list[str]]:
+    """Run with one thread and gradients; restore torch's global state afterwards.
 
-    One thread, so that workers do not crowd each other and sums keep their order. A primitive that
-    leaves gradients off or another default type behind would fail every later candidate. What was
-    left changed is named, afterwards, in the list that is given. Random numbers are `seeded`'s.
+    One thread keeps workers from crowding each other and fixes the order of sums. A primitive that
+    leaves gradients off or another default dtype would fail every later candidate. Random numbers
+    are the concern of `nas.tasks.seeds.seeded`.
+
+    Yields:
+        A list that holds, afterwards, the names of the settings that were changed inside.
     """
     before = [switch.get() for switch in SWITCHES]
     changed: list[str] = []
     torch.set_num_threads(1)
     try:
-        # Contexts of torch's own, which bring back what holds outside.
         with torch.inference_mode(mode=False), torch.enable_grad():
-            within = [switch.get() for switch in SWITCHES]
+            inside = [switch.get() for switch in SWITCHES]
             try:
                 yield changed
             finally:
-                now = [switch.get() for switch in SWITCHES]
-                ends = zip(SWITCHES, within, now, strict=True)
-                changed += [switch.name for switch, old, new in ends if old != new]
+                changed += [
+                    switch.name
+                    for switch, value in zip(SWITCHES, inside, strict=True)
+                    if switch.get() != value
+                ]
     finally:
         for switch, value in zip(SWITCHES, before, strict=True):
             if switch.get() != value:
-                switch.put(value)
+                switch.set(value)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran short; torch's CPU allocator has no exception of its own."""
+    """Whether memory ran out; torch's CPU allocator raises a plain RuntimeError."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 class Meter:
-    """Measures from its making on.
+    """Measures time and memory since it was made.
 
-    Memory is the GPU's where there is one; else the whole process's peak, libraries included, and
-    what it keeps of earlier trainings (allocator.py).
+    Memory is the GPU's if there is one; else the peak of the whole process, which includes
+    libraries and memory kept from earlier trainings (allocator.py).
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -142,23 +145,23 @@ class Meter:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         else:
-            with suppress(OSError):  # Linux alone lets it start anew, for the next candidate
+            with suppress(OSError):  # resets the peak; Linux only
                 Path("/proc/self/clear_refs").write_text("5")
         self._wall, self._core = time.monotonic(), time.process_time()
 
     @property
     def elapsed(self) -> float:
-        """Seconds so far."""
+        """Wall time so far, s."""
         return time.monotonic() - self._wall
 
     @property
     def core_seconds(self) -> float:
-        """Processor time so far, of all threads."""
+        """Processor time of all threads so far."""
         return time.process_time() - self._core
 
     @property
     def peak_memory_bytes(self) -> int:
-        """Most memory so far."""
+        """Peak memory so far."""
         if self.device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self.device))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

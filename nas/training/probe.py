@@ -1,7 +1,7 @@
-"""Whether an attention block says anything about its input: asked before it is trained.
+"""Check before training that an attention block depends on its input, and only on allowed input.
 
-A mechanism may be legal and constant: ``relu_squared`` of a negative distance is zero whatever the
-tokens are. Training one costs as much as training a good one, and teaches nothing.
+A mechanism may be legal and constant: ``relu_squared`` of a negative distance is zero for any
+tokens. Training it costs as much as training a good one and says nothing.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
     from nas.genome import ModelSizes
 
 SPREAD: Final = 0.1
-"""Deviation of the noise on weights: one that starts at zero may hide what it lets through."""
-LEAST: Final = 1e-5
-"""Of the output's size, in float32: two outputs that differ by less are the same."""
+"""Deviation of the noise added to weights; a weight that starts at zero would hide its input."""
+TOLERANCE: Final = 1e-5
+"""Relative to the largest output, in float32: outputs that differ by less are equal."""
 
 
 class Constant(Exception):  # noqa: N818 - an outcome, not a fault
-    """The block gives the same whatever it is given."""
+    """The block gives the same output for every input."""
 
 
 class Leak(Exception):  # noqa: N818 - an outcome, not a fault
-    """A result depends on what it must not: later tokens of a causal task, or other examples."""
+    """An output depends on later tokens of a causal task, or on other examples."""
 
 
 @torch.no_grad()
 def probe(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> None:
-    """Run a copy of an attention block on random tokens; random numbers are torch's global ones.
+    """Run a copy of an attention block on random tokens, drawn from torch's global generator.
 
     Raises:
-        Constant: its output is zero, or does not depend on its input.
-        Leak: it is to be causal and is not, or mixes the examples of a batch.
+        Constant: the output does not depend on the input.
+        Leak: the block mixes the examples of a batch, or should be causal and is not.
     """
     block = copy.deepcopy(block).float().eval()
     for weight in block.parameters():
         weight.add_(SPREAD * torch.randn_like(weight))
     options = {"is_causal": True} if is_causal else {}
     x, other = torch.randn(2, 1, sizes.tokens, sizes.dim)
-    out, beside = block(x, **options), block(torch.cat([x, other]), **options)
-    if not (out.isfinite().all() and beside.isfinite().all()):
-        return  # training will say so
-    if not _is_same(out, beside[:1]):
+    out, batch = block(x, **options), block(torch.cat([x, other]), **options)
+    if not (out.isfinite().all() and batch.isfinite().all()):
+        return  # the training will diverge
+    if not _is_same(out, batch[:1]):
         raise Leak("the output for an example depends on other examples of its batch")
-    if _is_same(out, beside[1:]):
+    if _is_same(out, batch[1:]):
         raise Constant("the mechanism gives the same output for every input")
     if is_causal:
         half = sizes.tokens // 2
@@ -58,4 +58,4 @@ def probe(block: nn.Module, sizes: ModelSizes, *, is_causal: bool) -> None:
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
-    return bool((one - other).abs().max() <= LEAST * one.abs().max())
+    return bool((one - other).abs().max() <= TOLERANCE * one.abs().max())

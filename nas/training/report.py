@@ -1,4 +1,4 @@
-"""What a training says after an epoch; without torch, since records of trainings hold it."""
+"""The report of an epoch; without torch, because records of trainings hold it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a training says after an epoch.
+    """The report of an epoch.
 
     Attributes:
         epoch: counts from 1.
         train_loss: mean over the epoch's targets.
-        metrics: value by the metric's name, on held-out data.
-        core_seconds: processor time so far.
+        metrics: by name, on held-out data.
+        core_seconds: processor time since the start of the training.
     """
 
     epoch: int

@@ -1,6 +1,6 @@
-"""The two pieces of work that a training repeats: a step on some examples, and judging some.
+"""The work that a training repeats: a training step, and an evaluation of some examples.
 
-Each leaves its results in tensors on the device, so that nobody waits for one before an epoch ends.
+Results stay in tensors on the device, so that nothing waits for one before an epoch ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from nas.tasks import Examples, ModelTask
-    from nas.training.optimizers import Optimizer
+    from nas.training.optimizers import ScheduledAdamW
 
 
 class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
@@ -23,12 +23,12 @@ class Diverged(Exception):  # noqa: N818 - an outcome, not a fault
 
 @dataclass
 class TrainStep:
-    """One step of training on the chosen examples, given by their indices.
+    """Gradients of the chosen examples, then a step of the optimiser.
 
     Attributes:
         precision: ``float32`` or ``bfloat16`` (mixed).
-        is_watched: every loss is looked at, which costs nothing on a processor alone; elsewhere
-            ``mean_loss`` tells at the end of an epoch.
+        checks_loss: check every loss. Costs nothing on a processor; on a GPU it would wait for the
+            result, so ``mean_loss`` checks at the end of an epoch.
     """
 
     is_training: ClassVar[bool] = True
@@ -38,52 +38,53 @@ class TrainStep:
     examples: Examples
     precision: str
     device: torch.device
-    optimizer: Optimizer
+    optimizer: ScheduledAdamW
 
     def __post_init__(self) -> None:
-        # Summed losses and targets: a CUDA graph counts in tensors alone.
-        self._sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        self.is_watched = self.device.type == "cpu"
-
-    @property
-    def state(self) -> tuple[Tensor, ...]:
-        """What a step changes besides the model."""
-        return (self._sums, *self.optimizer.state)
+        # Sums of losses and targets; tensors, because a CUDA graph has no other state.
+        self.totals = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self.checks_loss = self.device.type == "cpu"
 
     def __call__(self, chosen: Tensor) -> None:
-        """Make the step.
+        """Compute the gradients of the mean loss; a CUDA graph may hold this.
+
+        Args:
+            chosen: indices (b,) of examples.
 
         Raises:
-            Diverged: the loss is looked at, and not finite.
+            Diverged: a checked loss is not finite.
         """
         with mixed(self.device, self.precision):
             total, targets = self.task.loss(self.model, self.examples.batch(chosen))
         loss = total / targets
-        if self.is_watched:
+        if self.checks_loss:
             _check_finite(loss.item())
-        self._sums[0] += total.detach()
-        self._sums[1] += targets
+        self.totals[0] += total.detach()
+        self.totals[1] += targets
         self.model.zero_grad()
         torch.autograd.backward(loss)
         if self.task.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.task.clip, foreach=True)
+
+    def finish(self) -> None:
+        """Update the weights; outside of any graph."""
         self.optimizer.step()
 
     def mean_loss(self) -> float:
-        """Over all targets since it was asked last.
+        """The mean over all targets since the last call.
 
         Raises:
             Diverged: it is not finite.
         """
-        total, targets = self._sums.tolist()
-        self._sums.zero_()
+        total, targets = self.totals.tolist()
+        self.totals.zero_()
         _check_finite(total / targets)
         return float(total / targets)
 
 
 @dataclass
 class EvalStep:
-    """Tally what the model makes of the chosen examples, without learning from them."""
+    """Tallies of the chosen examples, without gradients."""
 
     is_training: ClassVar[bool] = False
 
@@ -95,42 +96,40 @@ class EvalStep:
 
     def __post_init__(self) -> None:
         shape = self.task.num_tallies
-        self._totals = torch.zeros(shape, dtype=torch.float64, device=self.device)
-
-    @property
-    def state(self) -> tuple[Tensor, ...]:
-        """What judging changes besides the model."""
-        return (self._totals,)
+        self.totals = torch.zeros(shape, dtype=torch.float64, device=self.device)
 
     @torch.no_grad()
     def __call__(self, chosen: Tensor) -> None:
-        """Judge them."""
+        """Evaluate examples, given by indices (b,)."""
         with mixed(self.device, self.precision):
-            self._totals += self.task.tally(self.model, self.examples.batch(chosen))
+            self.totals += self.task.tally(self.model, self.examples.batch(chosen))
+
+    def finish(self) -> None:
+        """Nothing."""
 
     def metrics(self) -> dict[str, float]:
-        """The metrics over all examples since they were asked for last.
+        """The metrics over all examples since the last call.
 
         Raises:
-            Diverged: one is not finite.
+            Diverged: a metric is not finite.
         """
-        found = self.task.score(self._totals.tolist())
-        self._totals.zero_()
-        for name, value in found.items():
+        metrics = self.task.score(self.totals.tolist())
+        self.totals.zero_()
+        for name, value in metrics.items():
             if not math.isfinite(value):
                 raise Diverged(f"on validation examples, {name} is {value}")
-        return found
+        return metrics
 
 
 Work: TypeAlias = TrainStep | EvalStep
 
 
 def mixed(device: torch.device, precision: str) -> torch.autocast:
-    """Mixed precision within, where that is asked for."""
-    # A graph may not hold on to casts of weights, which change from step to step.
-    is_kept = device.type == "cpu"
+    """A context of mixed precision, if ``precision`` is bfloat16."""
+    # A graph must not cache casts of weights, which change from step to step.
+    is_cached = device.type == "cpu"
     enabled = precision == "bfloat16"
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=is_kept)
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=is_cached)
 
 
 def _check_finite(loss: float) -> None:

@@ -1,4 +1,4 @@
-"""A task that is trained in a blink, its data, trials of standard attention, and an evaluation."""
+"""A small task, its data, trials of standard attention, and an evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MakeTrials = Callable[..., list[Trial]]
 
 
 def make_evaluation(**changes: Any) -> Evaluation:
-    """A training that went well; everything not said has a default."""
+    """An ok evaluation; ``changes`` replace its fields."""
     fields: dict[str, Any] = {
         "status": "ok",
         "reason": None,

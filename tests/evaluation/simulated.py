@@ -1,4 +1,4 @@
-"""A pool of simulated workers: durations and losses are given, and time passes at once."""
+"""A pool of simulated workers with given durations and losses; time passes at once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nas.evaluation.trial import Budget, Evaluation, Trial
 
 
 class SimulatedPool:
-    """Workers that take as long as a trial says, in `work`; `now` is their clock.
+    """Workers whose trainings take `work` seconds; `now` is their clock.
 
-    `busy` is their time in trainings that came to an end.
+    `busy` sums the time of finished trainings.
 
     Args:
         answer: what a trial gives.
@@ -71,7 +71,7 @@ class SimulatedPool:
 
 
 def make_dispatcher(pool: SimulatedPool, workers: int) -> Dispatcher:
-    """A dispatcher that lives by the pool's clock, and whose incidents nobody hears."""
+    """A dispatcher on the pool's clock, without incident reports."""
     asked = {"patience": 1800.0, "start_seconds": 300.0}
     dispatcher = Dispatcher(pool, workers, Budget(1, 1, "float32"), clock=lambda: pool.now, **asked)
     dispatcher.on_incident = lambda _: None

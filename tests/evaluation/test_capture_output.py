@@ -1,4 +1,4 @@
-"""What a candidate prints is bounded, printable, and not among a command's answers."""
+"""Output of a candidate is bounded, printable, and not on standard output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from nas.evaluation.capture_output import MAX_PRINTED, bounded_output
 
 
-def test_a_chatty_candidate_is_heard_a_little(capsys):
+def test_bounded_output_shows_the_beginning_on_standard_error(capsys):
     with bounded_output():
         print("\x1b[2Jbegins")
         for _ in range(1000):

@@ -1,4 +1,4 @@
-"""The rules by which trials meet workers, on a pool whose clock and accidents a test decides."""
+"""The rules of the dispatcher, on a pool whose clock and failures a test scripts."""
 
 from __future__ import annotations
 
@@ -37,12 +37,16 @@ class ScriptedWorker:
 
 @dataclass
 class ScriptedPool:
-    """A pool in which a worker that is waited for has always finished; its clock is the test's.
+    """A pool whose awaited workers have always finished; the test moves its clock.
 
-    Each key in `deadly` says how many times its trial takes the worker with it, in `unlucky` by
-    which causes besides, in `hungry` how many times it runs out of memory, in `faulty` in how many
-    it meets an error; the one named `hog` takes all that are at work with it. The first `unfit`
-    workers are refused, as the last if `is_barren`.
+    Args:
+        hog: key of a trial that ends all busy workers.
+        unlucky: causes of losses by key.
+        faulty, deadly, hungry: how often the trial of a key meets an error, ends its worker, or
+            runs out of memory.
+        unfit: so many first workers are refused, as the last machine if `is_barren`.
+        bad_starts: so many workers die as they start.
+        is_silent: busy workers never answer; with `has_no_room` none starts either.
     """
 
     hog: str = ""
@@ -80,7 +84,7 @@ class ScriptedPool:
         refs = [ref for ref in self.awaited if not (self.is_silent and ref.key != "start")]
         refs = [] if self.is_silent and self.has_no_room else refs
         if not refs:
-            assert timeout is not None, "a dispatcher that waits for ever"
+            assert timeout is not None, "the dispatcher waits without end"
             self.now += timeout
         self.awaited = [ref for ref in self.awaited if ref not in refs]
         if self.hog in {ref.key for ref in refs}:
@@ -117,8 +121,8 @@ class ScriptedPool:
 def make_dispatcher(
     pool: ScriptedPool, workers: int = 2, patience: float = math.inf, start: float = 300.0
 ) -> Dispatcher:
-    asked = {"patience": patience, "start_seconds": start, "clock": lambda: pool.now}
-    return Dispatcher(pool, workers, BUDGET, **asked)  # type: ignore[arg-type]
+    options = {"patience": patience, "start_seconds": start, "clock": lambda: pool.now}
+    return Dispatcher(pool, workers, BUDGET, **options)  # type: ignore[arg-type]
 
 
 def run(dispatcher: Dispatcher, trials: Sequence[Trial]) -> dict[str, Evaluation]:
@@ -146,7 +150,7 @@ def test_every_trial_is_answered_once(workers, trials_named):
     assert dispatcher.wait() == []
 
 
-def test_most_work_begins_first_and_equals_keep_their_order(trials_named):
+def test_trials_with_most_work_start_first(trials_named):
     pool = ScriptedPool()
     works = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 3.0, "e": 0.0}
     trials = [replace(trial, work=works[trial.key]) for trial in trials_named(*works)]
@@ -154,7 +158,7 @@ def test_most_work_begins_first_and_equals_keep_their_order(trials_named):
     assert pool.submitted == ["b", "d", "c", "a", "e"]
 
 
-def test_trials_can_be_added_and_begin_before_the_caller_has_the_answers(trials_named):
+def test_next_trial_starts_before_answers_are_returned(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
     dispatcher.submit(trials_named("a", "b"))
@@ -165,7 +169,7 @@ def test_trials_can_be_added_and_begin_before_the_caller_has_the_answers(trials_
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("guilty", ["a", "e", "big", "t"])
-def test_only_the_guilty_one_is_recorded_as_lost(workers, guilty, trials_named):
+def test_only_the_trial_that_ends_workers_is_recorded_as_lost(workers, guilty, trials_named):
     keys = (*KEYS[:7], "big", *KEYS[7:])
     pool = ScriptedPool(deadly={guilty: 99})
     found = run(make_dispatcher(pool, workers), trials_named(*keys))
@@ -177,16 +181,16 @@ def test_only_the_guilty_one_is_recorded_as_lost(workers, guilty, trials_named):
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8])
-def test_a_trial_that_takes_its_neighbours_along_is_alone_to_blame(
+def test_neighbours_of_a_trial_that_ends_all_workers_are_trained(
     workers: int, trials_named: MakeTrials
 ):
-    """It ran with the same neighbours again, and all of them were recorded as lost."""
+
     found = reasons(run(make_dispatcher(ScriptedPool("e"), workers), trials_named(*KEYS)))
     assert found == {key: "worker_lost" if key == "e" else "diverged" for key in KEYS}
 
 
-def test_worker_lost_twice_costs_no_candidate(trials_named):
-    """It did: two losses, as when a machine's memory runs short, were a failure for ever."""
+def test_a_trial_that_loses_two_workers_is_trained(trials_named):
+
     pool = ScriptedPool(deadly={"c": 1, "k": 2})
     found = reasons(run(make_dispatcher(pool), trials_named(*KEYS)))
     assert set(found.values()) == {"diverged"}
@@ -194,8 +198,8 @@ def test_worker_lost_twice_costs_no_candidate(trials_named):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_what_ran_out_of_memory_is_tried_again_alone(workers, trials_named):
-    """It was recorded at once, although its neighbours may have held the memory."""
+def test_out_of_memory_is_tried_again_alone(workers, trials_named):
+
     pool = ScriptedPool(hungry={"c": 1, "k": 2})
     found = reasons(run(make_dispatcher(pool, workers), trials_named(*KEYS)))
     short = {key for key, reason in found.items() if reason == "out_of_memory"}
@@ -206,13 +210,13 @@ def test_what_ran_out_of_memory_is_tried_again_alone(workers, trials_named):
     assert len(pool.workers) == workers
 
 
-def test_the_first_worker_that_is_ready_measures_its_speed(trials_named):
+def test_the_first_ready_worker_calibrates(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(bad_starts=2))
     assert dispatcher.calibrate() == {"unit": 1.0}
     assert set(run(dispatcher, trials_named("a", "b"))) == {"a", "b"}
 
 
-def test_close_ends_what_was_begun_and_is_the_end(trials_named):
+def test_close_ends_all_workers_and_trials(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool)
     dispatcher.submit(trials_named(*KEYS))
@@ -226,28 +230,28 @@ def test_close_ends_what_was_begun_and_is_the_end(trials_named):
             use()
 
 
-def test_a_worker_that_is_lost_as_it_measures_is_replaced():
+def test_a_worker_lost_in_calibration_is_replaced():
     pool = ScriptedPool(deadly={"speed": 2})
     assert make_dispatcher(pool, workers=1).calibrate() == {"unit": 1.0}
     assert [worker.is_dead for worker in pool.workers] == [True, True, False]
 
 
-def test_workers_that_are_silent_as_they_measure_are_one_sentence():
-    """A stopped one hung the driver for ever."""
+def test_workers_that_hang_in_calibration_are_a_device_error():
+
     pool = ScriptedPool(is_silent=True)
     with pytest.raises(DeviceError, match=r"measure its speed: .* 3 times: no answer within 120 s"):
         make_dispatcher(pool, workers=1).calibrate()
     assert pool.now == 3 * dispatch.CALIBRATION_SECONDS
 
 
-def test_start_that_fails_three_times_is_one_sentence(trials_named):
+def test_three_failed_starts_are_a_device_error(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(bad_starts=3), workers=1)
     with pytest.raises(DeviceError, match="workers died as they started, 3 in a row: exit code 1"):
         run(dispatcher, trials_named("a"))
 
 
-def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named):
-    """Losing all nodes at once ended a search after three quick failures."""
+def test_a_cluster_that_worked_before_has_start_seconds_to_recover(trials_named):
+
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
     run(dispatcher, trials_named("a"))
@@ -259,28 +263,28 @@ def test_a_cluster_that_worked_before_is_given_time_to_come_back(trials_named):
     assert pool.now >= 300
 
 
-def test_a_worker_that_dies_each_time_it_starts_is_told_of_and_costs_little(trials_named):
-    """One beside others was started every second, with all its imports, and in silence."""
+def test_a_worker_that_always_dies_as_it_starts_is_reported_once_with_back_off(trials_named):
+
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1)
-    said = listen(dispatcher)
+    incidents = listen(dispatcher)
     run(dispatcher, trials_named("a"))
     pool.deadly, pool.bad_starts = {"d": 1}, 400
     with pytest.raises(DeviceError, match="died as it started"):
         run(dispatcher, trials_named("d"))
     assert len(pool.workers) < 20
-    assert sum("died as it started, and is tried again" in one.text for one in said) == 1
+    assert sum("died as it started, and is tried again" in i.text for i in incidents) == 1
 
 
-def test_an_answer_that_came_with_a_fault_is_given_first(trials_named):
+def test_answers_are_returned_before_a_device_error_is_raised(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool)
-    own = pool.get
+    answer = pool.get
 
     def get(ref: Ref) -> Any:
         if ref.key == "b":
             raise DeviceError("all is broken.")
-        return own(ref)
+        return answer(ref)
 
     pool.get = get  # type: ignore[method-assign]
     dispatcher.submit(trials_named("a", "b"))
@@ -289,117 +293,118 @@ def test_an_answer_that_came_with_a_fault_is_given_first(trials_named):
         dispatcher.wait()
 
 
-def test_start_that_takes_forever_is_one_sentence(trials_named):
+def test_no_worker_within_start_seconds_is_a_device_error(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(is_silent=True, has_no_room=True), start=200.0)
     with pytest.raises(DeviceError, match="no worker started within 200 s"):
         run(dispatcher, trials_named("a"))
 
 
-def test_losing_all_machines_is_waited_for_and_said(trials_named):
-    """It ended a search after 21 s, and in silence."""
+def test_losing_all_machines_is_reported_and_waited_for(trials_named):
+
     pool = ScriptedPool(unlucky={key: ["node"] for key in KEYS})
     dispatcher = make_dispatcher(pool, workers=3)
-    said = listen(dispatcher)
-    own_start, starts = pool.start, []
+    incidents = listen(dispatcher)
+    start_worker, starts = pool.start, []
 
     def start() -> tuple[Any, Any]:
-        worker, ref = own_start()
+        worker, ref = start_worker()
         pool.awaited.remove(ref)  # there is no room
         starts.append(ref)
         return worker, ref
 
     def wait(timeout: float | None) -> Iterable[Ref]:
         if len(starts) == 3 and pool.now >= 100.0:
-            pool.start = own_start  # type: ignore[method-assign]
+            pool.start = start_worker  # type: ignore[method-assign]
             pool.awaited += starts[:1]  # one machine is back
             starts.clear()
         if not pool.awaited:
             pool.now += min(timeout or 10.0, 10.0)
-        return own_wait(timeout) if pool.awaited else []
+        return wait_for(timeout) if pool.awaited else []
 
-    own_wait, pool.start, pool.wait = pool.wait, start, wait  # type: ignore[method-assign]
+    wait_for, pool.start, pool.wait = pool.wait, start, wait  # type: ignore[method-assign]
     assert set(reasons(run(dispatcher, trials_named(*KEYS))).values()) == {"diverged"}
-    assert [i.text for i in said if i.kind in ("waiting", "back")] == [
+    assert [i.text for i in incidents if i.kind in ("waiting", "back")] == [
         "no worker for 30 s: waiting for the cluster, 300 s in all (--start-seconds).",
         "there are workers again.",
     ]
 
 
 def listen(dispatcher: Dispatcher) -> list[Incident]:
-    said: list[Incident] = []
-    dispatcher.on_incident = said.append
-    return said
+    incidents: list[Incident] = []
+    dispatcher.on_incident = incidents.append
+    return incidents
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("cause", ["node", "preempted", "gpu_unusable"])
-def test_what_its_machine_took_is_begun_again_without_limit(workers, cause, trials_named):
-    """Three losses were a failure for ever, whoever was to blame."""
+def test_a_lost_machine_never_counts_against_the_trial(workers, cause, trials_named):
+
     pool = ScriptedPool(unlucky={"c": [cause] * 10})
     dispatcher = make_dispatcher(pool, workers)
-    said = listen(dispatcher)
+    incidents = listen(dispatcher)
     found = run(dispatcher, trials_named(*KEYS))
     assert set(reasons(found).values()) == {"diverged"}
     assert pool.submitted.count("c") == 11
-    assert [(i.kind, i.key, i.repeat, i.worker) for i in said] == [(cause, "c", 0, "host:1")] * 10
-    assert said[0].text == f"a worker was lost ({cause}): gone."
-    if workers > 1:  # and not alone: the others went on beside it
+    assert [(i.kind, i.key, i.repeat, i.worker) for i in incidents] == [
+        (cause, "c", 0, "host:1")
+    ] * 10
+    assert incidents[0].text == f"a worker was lost ({cause}): gone."
+    if workers > 1:  # and not alone
         assert pool.submitted[-1] != "c"
 
 
-def test_error_is_tried_again_in_another_process_before_it_is_recorded(trials_named):
-    """A node's fault, as of a file that is not there, was the candidate's failure at once."""
+def test_an_error_is_tried_again_in_another_process(trials_named):
+
     pool = ScriptedPool(faulty={"c": 1, "k": 2})
     dispatcher = make_dispatcher(pool, 2)
-    said = listen(dispatcher)
+    incidents = listen(dispatcher)
     found = run(dispatcher, trials_named(*KEYS))
     assert {key for key, e in found.items() if e.reason == "error"} == {"k"}
     assert [pool.submitted.count(key) for key in "ckt"] == [2, 2, 1]
     assert len(pool.workers) == 4
-    assert [(i.kind, i.key, i.text) for i in said] == [
+    assert [(i.kind, i.key, i.text) for i in incidents] == [
         ("error", key, "tried again in another worker: b") for key in "ck"
     ]
 
 
-def test_worker_that_is_refused_leaves_the_work_to_others(trials_named):
+def test_trials_of_a_refused_worker_go_to_others(trials_named):
     pool = ScriptedPool(unfit=2)
     dispatcher = make_dispatcher(pool, 4)
-    said = listen(dispatcher)
+    incidents = listen(dispatcher)
     assert set(run(dispatcher, trials_named(*KEYS))) == set(KEYS)
-    assert [(i.kind, i.text) for i in said] == [
+    assert [(i.kind, i.text) for i in incidents] == [
         ("refused", "the machine m cannot train: no GPU.")  # once a machine
     ]
 
 
-def test_where_all_are_refused_is_one_sentence(trials_named):
+def test_if_all_machines_are_refused_it_is_a_device_error(trials_named):
     dispatcher = make_dispatcher(ScriptedPool(unfit=9, is_barren=True), 4)
     with pytest.raises(DeviceError, match=r"^the machine m cannot train: no GPU\.$"):
         run(dispatcher, trials_named("a"))
 
 
-def test_hang_costs_only_the_candidate_that_hangs(trials_named):
+def test_a_hanging_worker_costs_its_trial_alone(trials_named):
     pool = ScriptedPool()
     dispatcher = make_dispatcher(pool, workers=1, patience=10.0)
     dispatcher.submit(trials_named(*KEYS))
     assert dispatcher.wait()[0][1].reason == "diverged"
-    pool.is_silent = True  # from here on the worker says nothing
+    pool.is_silent = True
     ((trial, evaluation),) = dispatcher.wait()
     assert (trial.key, evaluation.reason) == ("b", "time_limit")
     pool.is_silent = False
     assert set(reasons(run(dispatcher, [])).values()) == {"diverged"}
 
 
-def test_a_thousand_workers_that_come_and_go_lose_nothing_and_are_busy(trials_named):
-    """Simulated; what it costs the driver is measured by `python -m benchmarks dispatch`."""
+def test_a_thousand_unreliable_workers_lose_no_trial_and_are_busy(trials_named):
+    """`python -m benchmarks dispatch` measures the driver's time."""
     trials = [replace(t, work=5.0 + t.seed % 7) for t in trials_named(*map(str, range(8000)))]
     answer = make_evaluation()
     pool = SimulatedPool(lambda _: answer, is_lost=lambda begun: begun % 50 == 1)
     dispatcher = simulated(pool, 1000)
-    told: list[Incident] = []
-    dispatcher.on_incident = told.append
+    incidents = listen(dispatcher)
     keys = [trial.key for trial, _ in run_trials(dispatcher, trials)]
     assert len(keys) == len(set(keys)) == len(trials)
-    assert len(told) == len([n for n in range(len(trials) + len(told)) if n % 50 == 1])
-    assert {incident.kind for incident in told} == {"node"}
+    assert len(incidents) == len([n for n in range(len(trials) + len(incidents)) if n % 50 == 1])
+    assert {incident.kind for incident in incidents} == {"node"}
     assert pool.busy == sum(trial.work for trial in trials)
     assert pool.busy / (1000 * (pool.now - pool.start_seconds)) > 0.8

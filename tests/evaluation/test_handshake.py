@@ -1,4 +1,4 @@
-"""What workers must share with whoever sends them work, and what is sent to them."""
+"""What workers must share with the driver, and which plug-ins are sent to them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Scaled(nn.Module):
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of a plug-in that is imported; it is forgotten afterwards."""
+    """The directory of an importable plug-in, which is unregistered afterwards."""
     write_plugin(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
@@ -53,14 +53,14 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def write_plugin(folder: Path) -> None:
-    """A plug-in of one module, which needs a package beside it."""
+    """Write a plug-in of one module that imports another."""
     (folder / "my_plugin_parts").mkdir()
     (folder / "my_plugin_parts" / "__init__.py").touch()
     (folder / "my_plugin_parts" / "shared.py").write_text("SCALE = 2\n")
     (folder / "my_plugin_parts" / "scaled.py").write_text(PLUGIN)
 
 
-def test_a_process_lacks_nothing_of_itself() -> None:
+def test_identity_lacks_nothing_of_itself() -> None:
     own = handshake.identity("a node")
     assert own.lacks(own) == ""
     assert own.node == "a node"
@@ -68,24 +68,24 @@ def test_a_process_lacks_nothing_of_itself() -> None:
     assert "task family 'images'" in own.members
 
 
-def test_what_differs_is_said() -> None:
+def test_lacks_names_the_difference() -> None:
     own = handshake.identity()
     other = replace(own, code="0" * 8)
     assert other.lacks(own) == f"another nas (its code is 00000000, here it is {own.code})"
     assert replace(own, torch="1.0").lacks(own) == f"torch 1.0, and here it is {own.torch}"
     more = replace(own, members=own.members | {"primitive 'z'", "primitive 'a'"})
     assert own.lacks(more).startswith("no primitive 'a', primitive 'z': install the plug-in there")
-    assert more.lacks(own) == ""  # what a worker has besides does no harm
+    assert more.lacks(own) == ""  # a worker may have more
 
 
-def test_builds_of_one_torch_may_work_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builds_of_one_torch_version_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.__version__", "2.9.0+cpu")
     here = handshake.identity()
     monkeypatch.setattr("torch.__version__", "2.9.0+cu128")
     assert handshake.identity().lacks(here) == ""
 
 
-def test_plugins_that_are_loaded_are_known_and_found(plugin: Path) -> None:
+def test_loaded_plugins_and_their_sources_are_listed(plugin: Path) -> None:
     before = handshake.plugins()
     assert "my_plugin_parts.scaled" not in before
     handshake.load(["my_plugin_parts.scaled"])
@@ -94,9 +94,7 @@ def test_plugins_that_are_loaded_are_known_and_found(plugin: Path) -> None:
     assert "primitive 'scaled'" in handshake.identity().members
 
 
-def test_a_plugin_of_one_file_is_sent_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_of_a_plugin_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_plugin_alone.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     handshake.load(["my_plugin_alone"])

@@ -1,4 +1,4 @@
-"""In this process: one candidate after the other, and each one's fault its own."""
+"""The local backend: one candidate after the other; a failure costs that candidate alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def unruly_training(trial, task, data, **limits):
     return train_candidate(trial, task, data, device=limits["device"])
 
 
-def test_local_failures_stay_with_their_candidates(task, data, trials_named):
+def test_failures_cost_no_other_candidate(task, data, trials_named):
     expected = {
         "a": None,
         "memory": "out_of_memory",
@@ -73,7 +73,7 @@ def test_local_failures_stay_with_their_candidates(task, data, trials_named):
         ("device", DeviceError),
     ],
 )
-def test_local_lets_pass_what_is_no_candidates_fault(task, data, trials_named, key, expected):
+def test_interrupts_and_device_errors_are_raised(task, data, trials_named, key, expected):
     evaluator = LocalEvaluator(task, data, train=unruly_training)
     evaluator.submit(trials_named("a", key, "b"))
     ((_, first),) = evaluator.wait()
@@ -88,8 +88,7 @@ def test_local_lets_pass_what_is_no_candidates_fault(task, data, trials_named, k
         signal.signal(signal.SIGTERM, kept)
 
 
-def test_local_keeps_a_signal_off_that_was_heard_once(task, data, trials_named):
-    """`timeout` sends two; the second one came while the end was being told."""
+def test_a_second_signal_is_ignored_if_the_handler_says_so(task, data, trials_named):
 
     def interrupt_once(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_IGN)
@@ -106,7 +105,7 @@ def test_local_keeps_a_signal_off_that_was_heard_once(task, data, trials_named):
         signal.signal(signal.SIGTERM, kept)
 
 
-def test_local_trains_one_a_wait_and_takes_more_meanwhile(task, data, trials_named):
+def test_each_wait_trains_one_trial_in_order(task, data, trials_named):
     evaluator = LocalEvaluator(task, data, train=unruly_training)
     answers = [evaluator.wait()]
     evaluator.submit(trials_named("exit", "memory"))
@@ -119,7 +118,7 @@ def test_local_trains_one_a_wait_and_takes_more_meanwhile(task, data, trials_nam
     assert keys == [[], ["exit"], ["memory"], ["recursion"], []]
 
 
-def test_calibration_is_asked_for_as_trainings_run(task, data, monkeypatch):
+def test_calibration_uses_the_conditions_of_trainings(task, data, monkeypatch):
     timing = ModuleType("nas.costs.timing")
     timing.calibrate = lambda sizes, **options: {"sizes": list(sizes), **options}
     monkeypatch.setitem(sys.modules, "nas.costs.timing", timing)

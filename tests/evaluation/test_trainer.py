@@ -1,4 +1,4 @@
-"""The trainer: it learns, repeats itself bit for bit, and turns every fault into a record."""
+"""The trainer: it learns, is reproducible bit for bit, and records every fault."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load
 from torch import nn
 
-from nas import costs
 from nas.common.errors import DeviceError
+from nas.costs import costs
 from nas.evaluation import trainer
 from nas.evaluation.trainer import build_model, train_candidate, train_guarded
 from nas.evaluation.trial import Budget, Evaluation, Trial
@@ -31,8 +31,8 @@ def data():
     return task_for().load()
 
 
-def trial(name="mha", seed=0, placement="all", **asked):
-    return Trial("key", replace(mechanism(name).genome, placement=placement), seed, **asked)
+def trial(name="mha", seed=0, placement="all", **options):
+    return Trial("key", replace(mechanism(name).genome, placement=placement), seed, **options)
 
 
 def outcome(evaluation):
@@ -42,10 +42,10 @@ def outcome(evaluation):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_train_candidate_repeats_itself_bit_for_bit(data, precision, dropout):
+def test_train_candidate_is_reproducible_bit_for_bit(data, precision, dropout):
     task = task_for(precision=precision, dropout=dropout, epochs=1)
     first = train_candidate(trial(), task, data)
-    torch.rand(7)  # whatever happened in the process before
+    torch.rand(7)  # the generator's state does not matter
     assert outcome(train_candidate(trial(), task, data)) == outcome(first)
     assert outcome(train_candidate(trial(seed=1), task, data)) != outcome(first)
 
@@ -58,7 +58,7 @@ def test_train_candidate_learns_digits():
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_train_candidate_records_what_was_done(data):
+def test_train_candidate_records_its_training(data):
     evaluation = train_candidate(trial(seed=3), task_for(precision="float32"), data)
     assert evaluation.is_ok
     assert set(evaluation.metrics) == {"accuracy", "log_loss"}
@@ -77,7 +77,7 @@ def test_train_candidate_records_what_was_done(data):
 
 
 @pytest.mark.parametrize("placement", ["all", "first"])
-def test_weights_of_the_attention_layers_come_back(data, placement, monkeypatch):
+def test_weights_of_attention_layers_are_returned_if_asked(data, placement, monkeypatch):
     models = []
 
     def remembered(*arguments):
@@ -85,8 +85,8 @@ def test_weights_of_the_attention_layers_come_back(data, placement, monkeypatch)
         return models[0]
 
     monkeypatch.setattr(trainer, "build_model", remembered)
-    asked = trial("gqa", placement=placement, keeps_weights=True)
-    evaluation = train_candidate(asked, task_for(), data)
+    candidate_trial = trial("gqa", placement=placement, keeps_weights=True)
+    evaluation = train_candidate(candidate_trial, task_for(), data)
     blocks = models[0].attentions()
     expected = {
         f"layers.{i}.{k}": v
@@ -98,7 +98,7 @@ def test_weights_of_the_attention_layers_come_back(data, placement, monkeypatch)
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
 
-def test_build_model_gives_mechanisms_the_same_start(data):
+def test_build_model_starts_all_but_the_attention_alike(data):
     task = task_for()
     one, other = (build_model(mechanism(n).genome, task, data, 5) for n in ("mha", "additive"))
     own = {k: v for k, v in one.state_dict().items() if ".attention." not in k}
@@ -107,7 +107,7 @@ def test_build_model_gives_mechanisms_the_same_start(data):
 
 
 class Faulty(nn.Module):
-    """A mechanism that goes wrong when it runs."""
+    """A mechanism with a fault when it runs."""
 
     def __init__(self, fault) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def raise_it(error):
     return fault
 
 
-def only_when_judged(x):
+def only_when_evaluated(x):
     return x if torch.is_grad_enabled() or x.shape[0] == 1 else x / 0
 
 
@@ -143,7 +143,7 @@ def allocate(x):
     [
         (lambda x: x * torch.inf, "diverged", "loss is nan"),
         (only_in_16_bits, "diverged", "loss is nan"),
-        (only_when_judged, "diverged", "on validation examples, log_loss is nan"),
+        (only_when_evaluated, "diverged", "on validation examples, log_loss is nan"),
         (lambda x: 0 * x, "constant", "same output for every input"),
         (allocate, "out_of_memory", "can't allocate memory"),
         (raise_it(MemoryError("no room")), "out_of_memory", "no room"),
@@ -152,7 +152,7 @@ def allocate(x):
         (lambda x: x[:, :3], "error", "RuntimeError"),
     ],
 )
-def test_train_candidate_records_a_fault_of_the_candidate(data, monkeypatch, fault, reason, words):
+def test_faults_of_a_candidate_are_recorded(data, monkeypatch, fault, reason, words):
     monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(fault))
     evaluation = train_candidate(trial(), task_for(), data)
     assert (evaluation.status, evaluation.reason) == ("failed", reason)
@@ -161,7 +161,7 @@ def test_train_candidate_records_a_fault_of_the_candidate(data, monkeypatch, fau
     assert Evaluation.from_dict(evaluation.to_dict()) == evaluation
 
 
-def test_a_count_that_contradicts_its_formula_fails_the_trial(data, genome, monkeypatch):
+def test_a_count_that_differs_from_its_formula_fails_the_trial(data, genome, monkeypatch):
     own = genome(("scaled_dot_product", "qk"), ("temperature", [0]), ("softmax", [1]),
                  ("weighted_sum", [2, "v"]))  # fmt: skip
     formula = costs.closed_form_macs
@@ -171,7 +171,7 @@ def test_a_count_that_contradicts_its_formula_fails_the_trial(data, genome, monk
     assert "differ from the closed formulas" in evaluation.error
 
 
-def test_a_block_that_sees_later_tokens_fails_a_causal_task(monkeypatch):
+def test_a_block_that_reads_later_tokens_fails_a_causal_task(monkeypatch):
     monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(lambda x: x.flip(1)))
     task = load_task("recall", overrides={"train_examples": 80})
     evaluation = train_candidate(trial(), task, task.load())
@@ -179,21 +179,20 @@ def test_a_block_that_sees_later_tokens_fails_a_causal_task(monkeypatch):
     assert evaluation.error == ("the output for a token depends on later tokens, in a causal task.")
 
 
-def test_a_legal_constant_fails_before_it_is_trained(data, genome):
+def test_a_constant_mechanism_fails_before_training(data, genome):
     always = genome(("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
     evaluation = train_candidate(Trial("key", always, 0), task_for(), data)
     assert evaluation.reason == "constant"
     assert evaluation.reports == ()
 
 
-def test_train_candidate_a_mechanism_that_does_not_fit_is_its_own_fault(data):
+def test_a_mechanism_that_does_not_fit_the_task_has_failed(data):
     evaluation = train_candidate(trial("lsqa"), task_for(heads=2), data)
     assert evaluation.reason == "error"
     assert "3/4" in evaluation.error
 
 
-def test_what_one_candidate_leaves_behind_fails_no_other(data, monkeypatch):
-    """Gradients off, or another default type, failed all that came later."""
+def test_global_torch_state_is_restored_after_a_candidate(data, monkeypatch):
 
     def leave(x):
         torch.set_grad_enabled(False)
@@ -207,7 +206,7 @@ def test_what_one_candidate_leaves_behind_fails_no_other(data, monkeypatch):
     assert outcome(train_candidate(trial(), task_for(), data)) == expected
 
 
-def test_who_leaves_torch_changed_has_failed(data, monkeypatch):
+def test_a_candidate_that_changes_global_torch_state_has_failed(data, monkeypatch):
     class Meddler(nn.Linear):
         def forward(self, x, **_):
             torch.set_grad_enabled(True)
@@ -220,13 +219,13 @@ def test_who_leaves_torch_changed_has_failed(data, monkeypatch):
         found = train_candidate(trial(), task_for(), data)
     assert found.reason == "error"
     assert found.error.endswith(
-        "left torch changed for the whole process: the precision of products"
+        "the candidate changed torch's global state: the precision of products"
     )
     assert outcome(train_candidate(trial(), task_for(), data)) == expected
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), KeyboardInterrupt()])
-def test_what_is_raised_in_a_worker_is_the_candidates_fault(data, monkeypatch, error):
+def test_exceptions_that_exit_are_the_candidates_failure(data, monkeypatch, error):
     monkeypatch.setattr(candidate, "build_attention", lambda *_, **__: Faulty(raise_it(error)))
     limits = {"device": "cpu", "time_limit": None}
     found = train_guarded(train_candidate, trial(), task_for(), data, **limits)
@@ -235,7 +234,7 @@ def test_what_is_raised_in_a_worker_is_the_candidates_fault(data, monkeypatch, e
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_train_candidate_says_that_there_is_no_gpu(data):
+def test_missing_gpu_is_a_device_error(data):
     with pytest.raises(DeviceError, match="sees no GPUs here"):
         train_candidate(trial(), task_for(), data, device="cuda")
 

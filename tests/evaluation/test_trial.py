@@ -94,7 +94,7 @@ def test_training_seed_is_pinned_and_depends_on_each_part():
 
 def test_what_reads_trials_imports_no_torch():
     code = (
-        "import nas.evaluation.trial, nas.evaluation.journal, nas.evaluation.backends, nas.tasks, "
+        "import nas.evaluation.trial, nas.evaluation.journal, nas.evaluation.execution, nas.tasks, "
         "sys; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

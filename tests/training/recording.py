@@ -1,4 +1,4 @@
-"""A stand-in for CUDA graphs on a processor that keeps their contract.
+"""A stand-in for CUDA graphs on a processor, with the same contract.
 
 ``Recording`` captures every operation of some work with its arguments, and a replay does them
 again: on the same tensors, with the same numbers, without the work's Python. What waits for a
@@ -16,12 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
-WAITING = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
+WAITS_FOR_RESULT = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default}
 FROM_HOST = {aten.lift_fresh.default, aten.lift_fresh_copy.default}
 
 
 class Recording:
-    """``nas.training.stepping.CudaGraphs``, as above."""
+    """``nas.training.cuda_graphs.CudaGraphs``, as above."""
 
     def __init__(self) -> None:
         self.warm_ups = self.replays = 0
@@ -49,7 +49,7 @@ class _Recorder(TorchDispatchMode):
         self.calls: list[tuple[Any, Any, Any, Any]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in WAITING | FROM_HOST:
+        if func in WAITS_FOR_RESULT | FROM_HOST:
             raise RuntimeError(f"{func} is not permitted when a stream is capturing")
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
@@ -58,7 +58,7 @@ class _Recorder(TorchDispatchMode):
 
     @torch.no_grad()
     def replay(self) -> None:
-        """Do every operation again; what it makes goes where it went before."""
+        """Run every operation again and copy its results to where they were at the capture."""
         for func, args, kwargs, result in self.calls:
             again = func(*args, **kwargs)
             given = {_place(t) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}

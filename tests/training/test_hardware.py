@@ -1,4 +1,4 @@
-"""What a training asks of its machine, and how it leaves it."""
+"""Device, precision, and the isolation of torch's global state."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from nas.training.hardware import (
     SWITCHES,
     check_device,
     hardware_name,
-    own_state,
+    isolated_torch_state,
     resolve_precision,
 )
 
 CPU = torch.device("cpu")
 
 
-def test_check_device_refuses_what_it_does_not_know():
+def test_check_device_refuses_unknown_names():
     assert check_device("cpu").type == "cpu"
     for name in ("tpu", "mps", "", "cuda:banana"):
         with pytest.raises(DeviceError, match="expected cpu, cuda"):
             check_device(name)
 
 
-def test_resolve_precision_obeys_what_was_asked():
+def test_resolve_precision():
     assert resolve_precision("float32", CPU) == "float32"
     assert resolve_precision("bfloat16", CPU) == "bfloat16"
     assert resolve_precision("auto", CPU) in ("float32", "bfloat16")
     assert "cores" in hardware_name(CPU)
 
 
-def seen():
+def settings():
     return [switch.get() for switch in SWITCHES]
 
 
-def test_own_state_undoes_and_names_what_a_candidate_leaves_behind():
+def test_isolated_torch_state_restores_and_names_changed_settings():
     def unruly():
         assert torch.get_num_threads() == 1
         torch.set_grad_enabled(False)
@@ -50,12 +50,12 @@ def test_own_state_undoes_and_names_what_a_candidate_leaves_behind():
         torch.set_num_threads(2)
         raise ZeroDivisionError
 
-    before = seen()
-    with pytest.raises(ZeroDivisionError), own_state() as changed:
+    before = settings()
+    with pytest.raises(ZeroDivisionError), isolated_torch_state() as changed:
         unruly()
-    assert seen() == before
+    assert settings() == before
     assert not torch.is_inference_mode_enabled()
     assert changed == [switch.name for switch in SWITCHES]
-    with own_state() as changed:
+    with isolated_torch_state() as changed:
         pass
     assert changed == []

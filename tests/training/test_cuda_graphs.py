@@ -1,10 +1,12 @@
-"""Steps by a graph: warm-ups leave no trace, replays see what is new, what fails goes on eagerly.
+"""Steps by a graph: warm-ups leave no trace, replays see new batches, failures run eagerly.
 
-The part of CUDA is played by ``Recording``: its replays do the captured operations again, with the
-tensors and the numbers of the capture and without any Python of the work.
+``Recording`` stands in for CUDA: its replays run the captured operations again, with the tensors
+and the numbers of the capture and without any Python of the work.
 """
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,9 +18,8 @@ from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.genome.primitives import names
 from nas.tasks import load_task
 from nas.tasks.layers import Dropout
-from nas.training.optimizers import CapturableAdamW, ScheduledAdamW, schedule_of
-from nas.training.snapshot import Snapshot, reason_of
-from nas.training.stepping import Steps, graphs_on, wait_on
+from nas.training.cuda_graphs import Snapshot, Steps, graphs_on, reason_of, wait_on
+from nas.training.optimizers import ScheduledAdamW
 from nas.training.steps import EvalStep, TrainStep
 from tests.training.recording import Recording
 
@@ -49,23 +50,23 @@ def task_for(**overrides):
     return load_task("vit-cifar10", data="digits", overrides=small | overrides)
 
 
-def learn_for(digits, name="mha", **overrides):
-    return learn_for_task(task_for(**overrides), digits, name)
+def train_step(digits, name="mha", **overrides):
+    return train_step_for(task_for(**overrides), digits, name)
 
 
-def learn_for_task(task, digits, name="mha"):
+def train_step_for(task, digits, name="mha"):
     genome = name if not isinstance(name, str) else mechanism(name).genome
     model = build_model(genome, task, digits, seed=0)
-    optimizer = CapturableAdamW(list(model.parameters()), task, schedule_of(task, 20))
+    optimizer = ScheduledAdamW(model.parameters(), task, 20)
     examples = task.examples(digits, "train", CPU, torch.float32)
-    learn = TrainStep(model, task, examples, task.precision, CPU, optimizer)
-    learn.is_watched = False  # as on a GPU
-    return learn
+    step = TrainStep(model, task, examples, task.precision, CPU, optimizer)
+    step.checks_loss = False  # as on a GPU
+    return step
 
 
-def traces(work):
-    """All that a step changes, and what the generator gives next."""
-    state = [*work.model.state_dict().values(), *work.state]
+def state_of(work):
+    """Everything that a step changes, and the state of the generator."""
+    state = [*work.model.state_dict().values(), work.totals]
     return [tensor.clone() for tensor in state] + [torch.get_rng_state()]
 
 
@@ -74,11 +75,11 @@ def run(steps, batches):
     steps.work.model.train()
     for chosen in batches:
         steps(chosen)
-    return traces(steps.work)
+    return state_of(steps.work)
 
 
 def batches():
-    """Five whole ones and a smaller one in between, as at the end of an epoch."""
+    """Five whole batches and a smaller one between them, as at the end of an epoch."""
     generator = torch.Generator().manual_seed(1)
     order = torch.cat([torch.randperm(72, generator=generator) for _ in range(2)])
     return order[:88].split([SIZE, SIZE, SIZE, SIZE, 8, SIZE])
@@ -89,7 +90,7 @@ def same(ours, theirs):
 
 
 def assert_same_as_eager(graphs, make, count=6, execution="cuda graph"):
-    """Whether some batches leave the same traces by graphs as call by call."""
+    """Some batches leave the same state with graphs as without."""
     eager, graphed = Steps(make(), SIZE, None), Steps(make(), SIZE, graphs)
     assert same(run(graphed, batches()[:count]), run(eager, batches()[:count]))
     assert graphed.execution == execution
@@ -107,94 +108,104 @@ def assert_same_as_eager(graphs, make, count=6, execution="cuda graph"):
         ("gated", {}),
     ],
 )
-def test_graphed_steps_give_what_eager_ones_give(digits, genome, name, overrides):
-    """Replays see each batch, each learning rate, each drawing and each count of a gate."""
+def test_graphed_steps_equal_eager_ones(digits, genome, name, overrides):
+    """Replays see each batch, each random draw and each count of a gate."""
     graphs = Recording()
     if name == "gated":
         gate = {"gate": "warmup", "warmup": 4}
         name = genome(("qana", "qk", gate), ("softmax", [0]), ("weighted_sum", [1, "v"]))
-    assert_same_as_eager(graphs, lambda: learn_for(digits, name, **overrides))
-    assert (graphs.warm_ups, graphs.replays) == (3, 5)  # the batch of 8 is done call by call
+    assert_same_as_eager(graphs, lambda: train_step(digits, name, **overrides))
+    assert (graphs.warm_ups, graphs.replays) == (3, 5)  # the batch of 8 runs eagerly
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_graphed_steps_can_hold_every_mechanism(digits, name):
+def test_every_mechanism_can_be_captured(digits, name):
     sizes = {"width": 32, "heads": 8, "depth": 1}
-    assert_same_as_eager(Recording(), lambda: learn_for(digits, name, **sizes), count=3)
+    assert_same_as_eager(Recording(), lambda: train_step(digits, name, **sizes), count=3)
 
 
-def test_graphed_steps_can_hold_every_primitive(digits):
+def test_every_primitive_can_be_captured(digits):
     held = set()
     for genome in designs(5):
         if held >= {node.op for node in genome.nodes}:
             continue
-        graphed = Steps(learn_for(digits, genome, depth=1), SIZE, Recording())
+        graphed = Steps(train_step(digits, genome, depth=1), SIZE, Recording())
         run(graphed, batches()[:2])
         assert graphed.execution == "cuda graph", genome
         held |= {node.op for node in genome.nodes}
     assert held >= set(names())
 
 
-def test_graphed_steps_draw_a_mask_for_each_replay(digits, monkeypatch):
+def test_each_replay_draws_a_new_dropout_mask(digits, monkeypatch):
     """With torch's dropout, which is the backbone's on a GPU."""
 
     def on_a_gpu(self, x):
         return nn.functional.dropout(x, self.dropped / 2**16, self.training)
 
     monkeypatch.setattr(Dropout, "forward", on_a_gpu)
-    assert_same_as_eager(Recording(), lambda: learn_for(digits, dropout=0.5))
+    assert_same_as_eager(Recording(), lambda: train_step(digits, dropout=0.5))
 
 
-def test_graphed_steps_hold_a_task_on_tokens():
+def test_a_causal_task_on_tokens_can_be_captured():
     """Batches of whole numbers, losses at some tokens alone, attention that is causal."""
     small = {"num_keys": 9, "num_values": 4, "pairs": 4, "train_examples": 72, "width": 16}
     task = load_task("recall", overrides=small)
     data = task.load()
-    assert_same_as_eager(Recording(), lambda: learn_for_task(task, data))
+    assert_same_as_eager(Recording(), lambda: train_step_for(task, data))
 
 
-def test_graphed_steps_go_on_eagerly_where_the_capture_fails(digits):
+def test_a_failed_capture_runs_eagerly_and_is_recorded(digits):
     error = RuntimeError("operation not permitted when stream is capturing\nmore lines")
     reason = "RuntimeError: operation not permitted when stream is capturing"
     failed = f"cpu, eager: capture failed ({reason})"
-    assert_same_as_eager(Failing(error), lambda: learn_for(digits), execution=failed)
+    assert_same_as_eager(Failing(error), lambda: train_step(digits), execution=failed)
 
 
-def test_graphed_steps_do_not_capture_what_waits_for_a_result(digits):
-    work = learn_for(digits)
-    work.is_watched = True
+def test_work_that_waits_for_a_result_is_not_captured(digits):
+    work = train_step(digits)
+    work.checks_loss = True
     steps = Steps(work, SIZE, Recording())
     run(steps, batches()[:2])
     assert "aten._local_scalar_dense.default is not permitted" in steps.execution
 
 
-def test_a_step_bounds_the_common_norm_of_its_gradients(digits):
+def test_clip_bounds_the_norm_of_all_gradients(digits):
     norms = []
     for clip in (None, 0.1):
-        work = learn_for(digits, clip=clip)
+        work = train_step(digits, clip=clip)
         work(torch.arange(SIZE))
         norms.append(nn.utils.get_total_norm([p.grad for p in work.model.parameters()]).item())
     assert norms[0] > 0.2
     assert norms[1] == pytest.approx(0.1, rel=1e-4)
 
 
+class StepInside(TrainStep):
+    """Updates the weights inside of the captured work."""
+
+    def __call__(self, chosen):
+        super().__call__(chosen)
+        super().finish()
+
+    def finish(self):
+        pass
+
+
 def test_a_recording_repeats_the_numbers_of_its_capture(digits):
-    """What makes it a test of graphs: torch's own optimiser would go on at its first rate."""
-    trained = []
+    """So it shows that the optimiser, whose rate changes, must stay outside of the graph."""
+    results = []
     for graphs in (None, Recording()):
-        work = learn_for(digits)
-        task = task_for()
-        work.optimizer = ScheduledAdamW(list(work.model.parameters()), task, 20)
-        trained.append(run(Steps(work, SIZE, graphs), batches()))
-    assert not same(*trained)
+        work = train_step(digits)
+        work.__class__ = StepInside
+        results.append(run(Steps(work, SIZE, graphs), batches()))
+    assert not same(*results)
 
 
-def test_graphed_steps_warm_up_without_a_trace(digits):
-    work = learn_for(digits, augmentation="flip_shift")
-    before = traces(work)
+def test_a_capture_changes_no_state(digits):
+    work = train_step(digits, augmentation="flip_shift")
+    before = state_of(work)
     steps = Steps(work, SIZE, Recording())
     steps._capture(torch.arange(SIZE), steps._graphs)
-    assert same(traces(work), before)
+    assert same(state_of(work), before)
     assert all(weight.grad is None for weight in work.model.parameters())
 
 
@@ -210,8 +221,8 @@ class Replacing(nn.Module):
         return x
 
 
-def test_graphed_steps_notice_a_buffer_that_is_replaced(digits):
-    work = learn_for(digits)
+def test_a_replaced_buffer_prevents_the_capture(digits):
+    work = train_step(digits)
     work.model.layers[0].attention = Replacing()
     steps = Steps(work, SIZE, Recording())
     run(steps, batches())
@@ -220,43 +231,43 @@ def test_graphed_steps_notice_a_buffer_that_is_replaced(digits):
 
 
 @pytest.mark.parametrize("error", [ValueError("boom"), KeyboardInterrupt()])
-def test_graphed_steps_leave_a_candidates_own_fault_and_an_interrupt_to_show(digits, error):
+def test_errors_of_the_work_and_interrupts_are_raised(digits, error):
     def fault(*_):
         raise error
 
-    work = learn_for(digits)
+    work = train_step(digits)
     work.model.register_forward_hook(fault)
     with pytest.raises(type(error)):
         Steps(work, SIZE, Recording())(torch.arange(SIZE))
 
 
-def test_graphed_steps_without_a_whole_batch_capture_nothing(digits):
+def test_without_a_whole_batch_nothing_is_captured(digits):
     graphs = Recording()
-    steps = Steps(learn_for(digits), 100, graphs)
+    steps = Steps(train_step(digits), 100, graphs)
     run(steps, batches())
     assert graphs.warm_ups == 0
     assert steps.execution == "cpu, eager: no whole batch"
 
 
-def test_graphed_judging_counts_each_example_once(digits):
+def test_graphed_evaluation_counts_each_example_once(digits):
     found, task = [], task_for()
     for graphs in (None, Recording()):
         examples = task.examples(digits, "validation", CPU, torch.float32)
-        judge = EvalStep(learn_for(digits).model, task, examples, "float32", CPU)
-        judge.model.eval()
-        steps = Steps(judge, SIZE, graphs)
+        step = EvalStep(train_step(digits).model, task, examples, "float32", CPU)
+        step.model.eval()
+        steps = Steps(step, SIZE, graphs)
         for chosen in torch.arange(40).split(SIZE):
             steps(chosen)
-        assert judge._totals[2] == 40
-        found.append(judge.metrics())
-        assert judge._totals.tolist() == [0, 0, 0]  # begins again
+        assert step.totals[2] == 40
+        found.append(step.metrics())
+        assert step.totals.tolist() == [0, 0, 0]  # begins again
     assert found[0] == found[1]
     assert found[0]["accuracy"] > 0
 
 
-def test_snapshot_brings_back_attributes_of_modules():
+def test_snapshot_restores_attributes_of_modules():
     module = nn.Sequential(nn.Linear(2, 2), Replacing())
-    before = Snapshot(module, (), CPU)
+    before = Snapshot(SimpleNamespace(model=module, device=CPU, totals=torch.zeros(1)))
     module(torch.ones(1, 2))
     module[0].counted = 3
     assert before.replaced() == ["0.counted", "1.passes"]
@@ -265,7 +276,7 @@ def test_snapshot_brings_back_attributes_of_modules():
     assert module[1].passes.item() == 0
 
 
-def test_reason_of_is_the_first_error_of_a_chain():
+def test_reason_of_gives_the_first_error_of_a_chain():
     def chain():
         try:
             raise ValueError("the first\nand more")
@@ -278,6 +289,6 @@ def test_reason_of_is_the_first_error_of_a_chain():
     assert reason_of(KeyError()) == "KeyError: "
 
 
-def test_a_processor_has_no_graphs_and_is_not_waited_for():
+def test_a_processor_has_no_graphs():
     assert graphs_on(CPU) is None
     wait_on(CPU)

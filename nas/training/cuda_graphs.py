@@ -1,0 +1,230 @@
+"""Repeat work, operation by operation or as a CUDA graph that replays all of it in one call.
+
+A training step of a small model has some hundred operations, each of which takes the GPU less time
+than Python needs to launch it. A CUDA graph is launched once for all. It holds the GPU's work and
+none of Python's, with the addresses and numbers of its capture:
+
+- the indices of a batch lie in one tensor, into which the next batch's are copied before a replay;
+- dropout and augmentation draw from the device's generator, which torch advances at each replay;
+- the optimiser's step, whose numbers change, runs outside of the graph;
+- a few warm-ups before the capture load and choose kernels; a `Snapshot` undoes their effects;
+- a batch of another size runs operation by operation.
+
+https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs. Work that cannot be captured (it
+waits for a result, or counts in Python) runs operation by operation throughout, with the same
+results; the reason is recorded.
+"""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from nas.training.steps import Work
+
+WARM_UPS: Final = 3
+STEPS_AHEAD: Final = 64
+"""Steps that the host may be ahead of a GPU; without a bound, time limits are checked too early."""
+MAX_REASON: Final = 200  # characters of an error
+
+
+def graphs_on(device: torch.device) -> CudaGraphs | None:
+    """Captures work on a GPU; None on a processor."""
+    return CudaGraphs(device) if device.type == "cuda" else None
+
+
+class Steps:
+    """Repeated work, captured at its first whole batch if possible.
+
+    Args:
+        size: examples in a whole batch; the last of an epoch may have fewer.
+        graphs: None to run operation by operation.
+
+    Attributes:
+        execution: how the work runs, in words, as an evaluation records it.
+        has_failed: the capture failed; ``execution`` says why.
+    """
+
+    def __init__(self, work: Work, size: int, graphs: CudaGraphs | None) -> None:
+        self.work, self.size, self._graphs = work, size, graphs
+        self._replay: Callable[[], None] | None = None
+        self._chosen: Tensor | None = None
+        self._gradients: list[tuple[Tensor, Tensor | None]] = []
+        self.has_failed = False
+        self.execution = f"{work.device.type}, eager" + (": no whole batch" if graphs else "")
+
+    def __call__(self, chosen: Tensor) -> None:
+        """Run the work on some examples, given by indices."""
+        is_whole = len(chosen) == self.size
+        if self._graphs is not None and is_whole and self._chosen is None:
+            self._capture(chosen, self._graphs)
+        if is_whole and self._replay is not None and self._chosen is not None:
+            self._chosen.copy_(chosen)
+            self._replay()
+            for weight, gradient in self._gradients:  # an eager step binds others
+                weight.grad = gradient
+        else:
+            self.work(chosen)
+        self.work.finish()
+
+    def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
+        """Capture the work, or record why that fails; leave no other trace."""
+        self._chosen = static = chosen.clone()
+        before = Snapshot(self.work)
+
+        def work() -> None:
+            self.work(static)
+
+        try:
+            graphs.warm_up(work, WARM_UPS)
+            if replaced := before.replaced():
+                raise RuntimeError(f"a step replaces {', '.join(replaced)}")
+            before.restore()
+            self._replay = graphs.capture(work)
+            self.execution = "cuda graph"
+            self._gradients = [(w, w.grad) for w in self.work.model.parameters()]
+        except Exception as error:  # an error of the work itself shows again without a graph
+            self.has_failed = True
+            self.execution = f"{self.work.device.type}, eager: capture failed ({reason_of(error)})"
+        before.restore()  # Python in the capture may have counted
+
+
+class CudaGraphs:
+    """torch's CUDA graphs, captured on one side stream of the device."""
+
+    broken: Final[list[torch.cuda.CUDAGraph]] = []
+    """Graphs whose capture failed; kept, because torch's allocator may use them later."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def warm_up(self, work: Callable[[], None], times: int) -> None:
+        """Run work on the stream of captures, after and before the current stream's work."""
+        stream, current = _side_stream(self._device), torch.cuda.current_stream(self._device)
+        stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(times):
+                    work()
+        finally:
+            current.wait_stream(stream)
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Capture work in a graph with its own memory; return its replay."""
+        graph = torch.cuda.CUDAGraph()
+        index = self._device.index
+        generator = torch.cuda.default_generators[
+            torch.cuda.current_device() if index is None else index
+        ]
+        state = generator.clone_state()
+        try:
+            with (
+                _no_garbage_collection(),
+                torch.cuda.graph(graph, stream=_side_stream(self._device)),
+            ):
+                work()
+        except BaseException:
+            self.broken.append(graph)
+            try:
+                torch.empty(1, device=self._device).uniform_()
+            except RuntimeError:  # torch <= 2.10: a failed capture leaves the generator unusable
+                generator.graphsafe_set_state(state)
+            raise
+        return graph.replay
+
+
+class Snapshot:
+    """The state of a model and of random generators before a try.
+
+    Holds weights, buffers, attributes of modules and the work's totals; not what lies inside an
+    attribute, such as an entry of a list. Also tells what a try replaced: a graph sees changes of
+    tensors in place and nothing else.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._device, self._model = work.device, work.model
+        state = [*work.model.parameters(), *work.model.buffers(), work.totals]
+        self._tensors = [(tensor, tensor.detach().clone()) for tensor in state]
+        self._modules = [
+            (name, module, dict(vars(module)), dict(module._buffers))
+            for name, module in work.model.named_modules()
+        ]
+        self._random = torch.get_rng_state()
+        self._random_on_gpu = (
+            torch.cuda.get_rng_state(work.device) if work.device.type == "cuda" else None
+        )
+
+    def replaced(self) -> list[str]:
+        """The attributes and buffers of modules with another value, sorted by module."""
+        names = []
+        for name, module, attributes, buffers in self._modules:
+            before, now = attributes | buffers, vars(module) | module._buffers
+            changed = [k for k in sorted(before.keys() | now.keys()) if not _same(k, before, now)]
+            names += [f"{name}.{key}".lstrip(".") for key in changed]
+        return names
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Restore everything; gradients become None."""
+        for _, module, attributes, buffers in self._modules:
+            vars(module).clear()
+            vars(module).update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        for tensor, value in self._tensors:
+            tensor.copy_(value)
+        self._model.zero_grad()
+        torch.set_rng_state(self._random)
+        if self._random_on_gpu is not None:
+            torch.cuda.set_rng_state(self._random_on_gpu, self._device)
+
+
+def _same(key: str, before: dict[str, Any], now: dict[str, Any]) -> bool:
+    if key not in before or key not in now:
+        return False
+    old, new = before[key], now[key]
+    is_plain = isinstance(new, bool | int | float | str | None)
+    return old is new or (is_plain and type(old) is type(new) and bool(old == new))
+
+
+def reason_of(error: BaseException) -> str:
+    """The first error of a chain in one line."""
+    while error.__context__ is not None:
+        error = error.__context__
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:MAX_REASON]
+
+
+def wait_on(device: torch.device) -> None:
+    """Wait for a GPU to finish its queue, without keeping a core busy."""
+    if device.type == "cuda":
+        end = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        end.record(torch.cuda.current_stream(device))
+        end.synchronize()
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One a process: each stream that multiplies matrices keeps a workspace of megabytes."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection: freeing an older graph would break the capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
