@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # What commands import; without it each of them would, anew.
 IMPORTED: Final = (
     *("nas.api.runs", "nas.api.exporting", "nas.report.confirmation", "nas.report.front"),
-    *("nas.cli.live", "nas.searching.surrogate", "nas.tasks.sequences.synthetic"),
+    *("nas.cli.display", "nas.searching.surrogate", "nas.tasks.sequences.synthetic"),
 )
 RUN: Final = Path("runs/life")
 SEARCH: Final = "search --space quickstart --task tiny.yaml --gens 2 --pop 4 --run life"

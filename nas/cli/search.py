@@ -69,9 +69,9 @@ def search(
 ) -> None:
     """Search a space for attention mechanisms."""
     from nas.api import runs as api
-    from nas.cli.live import listening
+    from nas.cli.display import search_display
 
-    with listening(tensorboard) as listener:
+    with search_display(tensorboard) as listener:
         ended = api.search(
             space,
             generations=generations,
@@ -111,9 +111,9 @@ def resume(
     --data says where its data are now, if they have moved; other data are refused.
     """
     from nas.api import runs as api
-    from nas.cli.live import listening
+    from nas.cli.display import search_display
 
-    with listening(tensorboard) as listener:
+    with search_display(tensorboard) as listener:
         ended = api.resume(
             run,
             generations=generations,

@@ -59,20 +59,20 @@ def tensorboard(
 
 
 def _watch(folder: Path, label: str) -> None:
-    from nas.cli.following import Watched, change_line, follow, shown, why_stopped
+    from nas.cli.display import display, follow, why_stopped
+    from nas.cli.progress import change_line
     from nas.report.front import no_front, show_front
     from nas.report.run_view import RunView
     from nas.report.table import say
     from nas.store import open_run
 
     console = output()
-    seen = Watched(time.time)
-    with shown(console, seen) as changed:
-        status = follow(folder, seen, changed)
+    with display(console, is_watching=True) as shown:
+        status = follow(folder, shown)
     with open_run(folder) as run:
         if status != "finished":
-            if console.is_terminal:  # a pipe has this line already
-                say(console, change_line(seen))
+            if shown.is_panel and shown.progress:  # a pipe has this line already
+                say(console, change_line(shown.progress, time.time()))
             complain(why_stopped(run))
             raise typer.Exit(1)
         view = RunView.read(run, label)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nas
-from nas.cli.following import Watched, change_line
+from nas.cli.progress import change_line, read_progress
 from nas.report.events import write_events
 from nas.report.run_view import session_seconds
 from nas.searching.checking import check_run
@@ -33,9 +33,8 @@ def test_what_is_found_is_no_matter_of_the_clock(folder: Path, recorded_run: Pat
 def test_no_time_is_negative(folder: Path) -> None:
     with open_run(folder) as run:
         assert min(session_seconds(run)) >= 0
-        seen = Watched(lambda: NOON.timestamp())
-        seen.read(run)
-    assert "-" not in change_line(seen)
+        progress = read_progress(run)
+    assert "-" not in change_line(progress, NOON.timestamp())
 
 
 def test_a_page_and_event_files_are_written(folder: Path, tmp_path: Path) -> None:

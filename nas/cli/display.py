@@ -1,0 +1,272 @@
+"""Live display of a search: a panel on a terminal, plain lines in a pipe.
+
+    with search_display(None) as listener:
+        result = nas.search(..., listener=listener)
+
+Both read the run's record (``nas.cli.progress``), in the process that searches and in one that
+watches. The panel disappears when the context ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Final
+
+from rich.progress_bar import ProgressBar
+from rich.segment import Segment
+from rich.text import Text
+
+from nas.cli.console import complain, output
+from nas.cli.progress import (
+    LEADERS,
+    change_line,
+    end_text,
+    generation_line,
+    headline,
+    pace,
+    read_progress,
+    value_of,
+    workers_text,
+)
+from nas.report.table import Column, cut, named_values, say, table_lines
+from nas.report.text import message, plural, printable
+from nas.report.units import duration, quantity
+from nas.searching.listener import Listener, Together
+from nas.store import open_run, stamp
+from nas.store.files import typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from nas.cli.progress import Progress
+    from nas.evaluation.trial import Evaluation, Incident
+    from nas.searching.listener import Evaluated, GenerationDone, Started
+    from nas.store import Proposal, Run
+    from nas.store.records import RunStatus
+
+SECONDS_BETWEEN_LINES: Final = 30.0
+FRAMES_PER_SECOND: Final = 4
+PAUSE_SECONDS: Final = 2.0
+MAX_READING_SHARE: Final = 0.05  # of a core, by a process that watches
+BARS: Final = "▁▂▃▄▅▆▇█"
+MAX_BARS: Final = 40
+MAX_BAR_WIDTH: Final = 60
+
+
+@contextlib.contextmanager
+def search_display(tensorboard: Path | None) -> Iterator[Listener]:
+    """A listener that shows a search and, if a folder is given, writes event files into it."""
+    from nas.report.events import EventFiles
+
+    files = [EventFiles(tensorboard, complain)] if tensorboard is not None else []
+    with display(output()) as shown:
+        yield Together(shown, *files)
+
+
+@contextlib.contextmanager
+def display(
+    console: Console, clock: Callable[[], float] = time.time, *, is_watching: bool = False
+) -> Iterator[Display]:
+    """A panel that stays in place on a terminal, lines elsewhere."""
+    shown = Display(console, clock, is_watching=is_watching)
+    if not shown.is_panel:
+        yield shown
+        return
+    from rich.live import Live
+
+    with Live(shown, console=console, refresh_per_second=FRAMES_PER_SECOND, transient=True):
+        yield shown
+
+
+class Display(Listener):
+    """What a person sees of a search.
+
+    A panel, which rich draws several times a second from another thread; or a line a generation,
+    and one every half minute while a generation takes long.
+
+    Args:
+        clock: seconds since the epoch.
+        is_watching: another process searches; also show workers and the expected end.
+
+    Attributes:
+        progress: the last reading of the record; None before the run exists.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        clock: Callable[[], float] = time.time,
+        *,
+        is_watching: bool = False,
+    ) -> None:
+        self.is_panel = console.is_terminal and not console.is_dumb_terminal
+        self.progress: Progress | None = None
+        self.notice = ""
+        self._preparing = "preparing ..."
+        self._console, self._clock, self._is_watching = console, clock, is_watching
+        self._last_line = clock()
+
+    def read(self, run: Run) -> Progress:
+        """Take over the state of a record; a line of it if another process searches."""
+        self.progress = read_progress(run, self.progress)
+        if self._is_watching:
+            self._say(change_line(self.progress, self._clock()))
+        return self.progress
+
+    def on_reference(self, done: int, total: int) -> None:
+        """Show how many reference trainings are done."""
+        self._preparing = f"mha and uniform, to compare with: {done} of {total} trainings"
+        self._say(self._preparing)
+
+    def on_start(self, event: Started) -> None:
+        """Show what is searched."""
+        self._folder = event.folder
+        progress = self._refresh()
+        recorded = f", {event.num_recorded} recorded already" if event.num_recorded else ""
+        self._say(f"{headline(progress)}; {plural(progress.total, 'training')}{recorded}")
+
+    def on_evaluation(self, event: Evaluated) -> None:
+        """Show the progress; as a line if the last one is half a minute old."""
+        self.notice = ""
+        if self.is_panel or self._clock() - self._last_line >= SECONDS_BETWEEN_LINES:
+            progress = self._refresh()
+            done = f"{progress.done} of {plural(progress.total, 'training')} done"
+            self._say(f"  {done}, {pace(progress, self._clock())}")
+
+    def on_incident(self, event: Incident) -> None:
+        """Show it; in the panel until the next training ends."""
+        self.notice = event.text
+        self._say(f"  {message(event.text)}")
+
+    def on_generation(self, event: GenerationDone) -> None:
+        """Show the state after a generation that was not complete before."""
+        if not event.is_replayed:
+            self._say(generation_line(self._refresh(), self._clock()))
+
+    def _refresh(self) -> Progress:
+        with open_run(self._folder) as run:
+            return self.read(run)
+
+    def _say(self, line: str) -> None:
+        if not self.is_panel:
+            self._last_line = self._clock()
+            say(self._console, line)
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        """The panel, no line wider than the terminal."""
+        progress, width = self.progress, options.max_width
+        if progress is None:
+            yield Text(self._preparing, "dim")
+            return
+        total = max(1, progress.done + progress.to_go)
+        yield Text(cut(printable(headline(progress)), width), "bold")
+        yield ProgressBar(total, progress.done, width=min(width, MAX_BAR_WIDTH))
+        yield Segment.line()
+        yield from table_lines(named_values(self.rows(progress)), width)
+        yield Text()
+        yield from table_lines(_results(progress), width)
+        if self.notice:
+            yield Text(cut(message(self.notice), width), "yellow")
+
+    def rows(self, progress: Progress) -> list[tuple[str, str]]:
+        """Names and values."""
+        counts, now = progress.counts, self._clock()
+        latest = f"{progress.hypervolumes[-1]:.4f}" if progress.hypervolumes else "-"
+        leaders = dict.fromkeys(LEADERS, "-")
+        for title, (candidate, objective) in progress.leaders.items():
+            value = value_of(candidate, objective)
+            leaders[title] = f"{value}  {candidate.digest[:8]}  {candidate.proposal.formula}"
+        generations = f"{progress.generations_done} of {progress.setup.generations} complete"
+        rows = [
+            ("generations", generations),
+            ("trainings", f"{progress.done} done, {pace(progress, now)}"),
+            *leaders.items(),
+            ("hypervolume", f"{latest}  {sparkline(progress.hypervolumes)}"),
+            (
+                "repeated",
+                f"{counts.repeated}; replayed {counts.replayed}; rejected {counts.rejected}; "
+                f"failed {counts.failed}; stopped at a gate {counts.stopped}",
+            ),
+        ]
+        if self._is_watching:
+            rows += [("workers", workers_text(progress)), ("expected end", end_text(progress, now))]
+        return rows
+
+
+def sparkline(values: tuple[float, ...]) -> str:
+    """The last values as bars."""
+    shown = values[-MAX_BARS:]
+    if len(shown) < 2:
+        return ""
+    low, high = min(shown), max(shown)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in shown)
+
+
+def _results(progress: Progress) -> list[Column]:
+    """The last trainings, newest last."""
+    proposals = [proposal for proposal, _ in progress.last]
+    evaluations = [training.evaluation for _, training in progress.last]
+
+    def outcome(proposal: Proposal, evaluation: Evaluation) -> str:
+        if not evaluation.is_ok:
+            return (evaluation.reason or evaluation.status).replace("_", " ")
+        values = {**proposal.costs, **evaluation.metrics}
+        return "  ".join(quantity(values[o.name], o.unit) for o in progress.setup.objectives)
+
+    outcomes = [outcome(*pair) for pair in zip(proposals, evaluations, strict=True)]
+    return [
+        Column("", [proposal.digest[:8] for proposal in proposals], style="cyan"),
+        Column("", outcomes, "right"),
+        Column("", [duration(evaluation.wall_seconds) for evaluation in evaluations], "right"),
+        Column("", [proposal.operator for proposal in proposals], style="dim", rank=2),
+        Column("", [proposal.formula for proposal in proposals], rank=1, least=20),
+    ]
+
+
+def follow(
+    folder: Path, shown: Display, *, sleep: Callable[[float], None] = time.sleep
+) -> RunStatus:
+    """Show a run that another process writes until it ends.
+
+    The record is opened only after its files changed, and closed after reading, since an open one
+    would keep the writer from folding its log.
+
+    Returns:
+        "finished" or "stopped".
+
+    Raises:
+        RunError: there is no such run, or it cannot be read.
+    """
+    before, status = "", None
+    while True:
+        found, began = stamp(folder), time.process_time()
+        if found != before or status == "stopped":
+            last = status
+            with open_run(folder) as run:
+                shown.read(run)
+                status = run.status
+            # A run without a writer may be about to get one: look twice.
+            if status == "finished" or status == last == "stopped":
+                return status
+        before = found
+        sleep(max(PAUSE_SECONDS, (time.process_time() - began) / MAX_READING_SHARE))
+
+
+def why_stopped(run: Run) -> str:
+    """How the writer of an unfinished run ended, and how to continue."""
+    on = f"`nas resume {typed(run.folder)}` goes on with it."
+    sessions = run.sessions()
+    if not sessions:
+        return f"run {run.name!r}: nobody has begun it. {on}"
+    last = sessions[-1]
+    if last.ended is not None:
+        return f"run {run.name!r}: it was stopped at {last.ended.astimezone():%Y-%m-%d %H:%M}. {on}"
+    return (
+        f"run {run.name!r}: its writer, process {last.pid} on {last.host}, is gone without a word: "
+        f"it was killed, or its machine went down. Every finished training is kept. {on}"
+    )
