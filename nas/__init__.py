@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from nas.surgery.factor import factor
     from nas.surgery.files import load_swapped, save_swapped
     from nas.surgery.merge import merge
-    from nas.surgery.preview import preview_swap
-    from nas.surgery.swap import swap_attention
+    from nas.surgery.swap import preview_swap, swap_attention
 
 __all__ = [
     "Decoder",

@@ -1,10 +1,9 @@
-"""Surgery: change the attention of models that exist already."""
+"""Surgery: change the attention of existing models."""
 
 from nas.surgery.factor import factor
 from nas.surgery.files import load_swapped, save_swapped
 from nas.surgery.merge import merge
-from nas.surgery.preview import preview_swap
-from nas.surgery.swap import swap_attention
+from nas.surgery.swap import preview_swap, swap_attention
 
 __all__ = [
     "factor",

@@ -1,10 +1,10 @@
-"""The core of an attention block: a genome's graph over streams that a host projected.
+"""The core of an attention block: a genome's graph on streams that a host has projected.
 
-A host keeps its projections, norms, rotation and cache; scores, weights and aggregation are the
-genome's. What the host does between scores and values is done where it does it: a softcap and an
-additive mask between score and normaliser, dropout on the weights that meet the values. A window of
-the genome narrows the host's mask. With a cache the queries are the last tokens of the keys: what
-the graph reads as a key or as values is of all tokens, everything else of the new ones.
+The host keeps its projections, norms, rotation and cache; scores, weights and aggregation are the
+genome's. The host's softcap and additive mask act between score and normaliser, its dropout on the
+weights that meet the values. A window of the genome narrows the host's mask. With a cache the
+queries are the last tokens of the keys: keys and values are computed for all tokens, everything
+else for the new tokens alone.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from nas.compiler.plan import Step, plan_as_written
 from nas.genome import Genome, Ref
 from nas.genome.primitives import Kind, Role
 from nas.genome.types import Type
-from nas.surgery.hosted import PAST, hosted, is_past, sides
-from nas.surgery.masks import adjusted
+from nas.surgery.host_form import CACHED, host_form, reads_all_tokens, stream_sides
 
 Rotate = Callable[[Tensor], Tensor]
 
@@ -38,12 +37,13 @@ class HostSizes:
 
     Attributes:
         dim: features of the tokens that the queries are projected from.
-        heads, kv_heads: of queries, and of keys and values, as the host has them.
+        heads, kv_heads: number of heads of queries, and of keys and values.
         width: features of one head's queries and keys.
         has_bias: whether its projections have biases; a tail beside them then has one too.
         is_rotated: whether the host rotates queries and keys by position (RoPE).
-        is_causal: whether it reads what is earlier only, and so may continue from a cache.
-        is_sliding: whether that cache forgets the oldest tokens.
+        is_causal: whether it reads earlier tokens only, and so may decode from a cache.
+        is_sliding: whether that cache drops the oldest tokens.
+        is_cross: whether its keys and values come from another sequence.
     """
 
     dim: int
@@ -54,42 +54,48 @@ class HostSizes:
     is_rotated: bool = False
     is_causal: bool = False
     is_sliding: bool = False
+    is_cross: bool = False
 
 
 class AttentionCore(nn.Module):
     """A mechanism on projected streams.
 
-    Attributes:
-        changes: what is other than before, a sentence each (``nas.surgery.conversion``).
+    Args:
+        changes: sentences that describe what a conversion changed (``nas.surgery.conversion``).
 
     Raises:
-        GenomeError: the genome does not exist at this size.
+        GenomeError: the genome does not exist at this size, or cannot be cross-attention.
         ViolationError: the genome does not type-check.
     """
 
     def __init__(self, genome: Genome, sizes: HostSizes, changes: tuple[str, ...] = ()) -> None:
         super().__init__()
-        self.genome, self.sizes = hosted(genome, sizes.is_rotated), sizes
+        self.genome, self.sizes = host_form(genome, sizes.is_rotated), sizes
         self.changes = changes
         self._plan()
+        if sizes.is_cross and not self.can_be_cross:
+            raise GenomeError(
+                "it is cross-attention, and the mechanism has a window or reads keys as queries; "
+                "leave cross-attention out by `where`."
+            )
         for step in self.plan.steps:
             self.add_module(step.module, _build(step, sizes))
 
     def _plan(self) -> None:
         self.plan: Plan = plan_as_written(self.genome)
-        now, past = sides(self.plan)
-        self.is_split = not (now & set(PAST) or past - set(PAST))
-        is_positional = any(
+        at_new, at_all = stream_sides(self.plan)
+        is_split = not (at_new & CACHED or at_all - CACHED)
+        self.can_be_cross = is_split and not self.plan.is_windowed
+        # Whether the position of a query among the keys matters.
+        self.needs_positions = not self.can_be_cross or any(
             s.primitive.is_positional and s.params.get("rope", True) for s in self.plan.steps
         )
-        # Whether a query's place among the keys matters.
-        self.needs_places = self.plan.is_windowed or is_positional or not self.is_split
         normalisers = {s.primitive.name for s in self.plan.steps if s.role is Role.NORMALIZE}
-        # Softmax alone forgives a very small number in place of a hidden score.
-        self.needs_mask = self.needs_places or normalisers != {"softmax"}
+        # Softmax alone treats a very small number like a hidden score.
+        self.needs_mask = self.needs_positions or normalisers != {"softmax"}
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"plan": None}  # it holds functions, which no file can
+        return vars(self) | {"plan": None}  # it holds functions, which cannot be pickled
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -110,81 +116,79 @@ class AttentionCore(nn.Module):
         is_causal: bool = False,
         is_crossed: bool = False,
     ) -> tuple[Float[Tensor, "b h n u"], Float[Tensor, "b r n m"] | None]:
-        """Attend; returns the heads' outputs and the last weights that met values, after dropout.
+        """Attend; returns the heads' outputs, and the last weights on values, after dropout.
 
         Args:
-            q, k, v: as the host projected them, rotated where it does; where the genome's streams
-                have more heads, each is repeated. The scores' scale is 1/sqrt(w): a host with
-                another one scales q.
+            q, k, v: as the host projected them, rotated where it rotates; repeated where the
+                genome's streams have more heads. Scores are scaled by 1/sqrt(w): a host with
+                another scale multiplies q.
             x: the tokens that q was projected from.
             mask: True where attention is allowed, broadcastable to (b, h, n, m).
-            bias: added to the scores, broadcastable to (b, h, n, m); heads that were pooled get the
-                mean of theirs.
+            bias: added to the scores, broadcastable to (b, h, n, m); averaged over heads that were
+                pooled.
             dropout: rate at which weights are dropped, in training mode.
             softcap: scores become c tanh(scores / c) before the bias is added.
-            rotate: the host's rotation of queries (b, any, n, w), where it has one, for whatever
-                else of a query meets the rotated keys.
-            is_causal: whether ``mask`` hides later tokens: windows then reach back alone, and fewer
-                queries than keys are the last tokens (with a mask: each the last that it sees).
+            rotate: the host's rotation of queries (b, any, n, w), for the parts of a query that
+                the mechanism computes itself.
+            is_causal: whether ``mask`` hides later tokens. Windows then extend to the left alone,
+                and fewer queries than keys are the last tokens (with a mask, each the last token
+                that it sees).
             is_crossed: whether keys are tokens of another sequence.
 
         Raises:
-            ValueError: the mechanism has a window, or reads keys as queries, and the keys are
-                another sequence's; it sees later tokens, and ``is_causal`` hides them; or it has
-                other numbers of heads than the mask.
+            ValueError: the mechanism cannot be cross-attention, sees later tokens under
+                ``is_causal``, or has another number of heads than the mask.
         """
         tokens, keys = x.shape[1], k.shape[2]
         is_crossed = is_crossed or (tokens != keys and not is_causal)
         self._check(mask, is_causal, is_crossed)
         start = 0 if is_crossed else self._start(mask, tokens, keys)
-        given = {"q": q, "k": k, "v": v}
-        streams = {s.name: self.repeated(given[s.name], s.type) for s in self.plan.streams}
+        inputs = {"q": q, "k": k, "v": v}
+        streams = {s.name: self.repeated(inputs[s.name], s.type) for s in self.plan.streams}
         call = _Call(self, streams, x, keys, start, rotate)
-        sight = self._sight(mask, tokens, keys, start, is_causal, x.device)
+        windowed = self._windowed(mask, tokens, keys, start, is_causal, x.device)
         weights = None
         for step in self.plan.steps:
-            operands = [
-                self.repeated(call.read(operand.ref, is_past(operand.port)), step.type)
-                for operand in step.operands
-            ]
+            operands = call.operands(step)
             if step.role is Role.NORMALIZE:
                 operands = [
-                    adjusted(value, bias, softcap) if operand.is_paired else value
+                    adjust_scores(value, bias, softcap) if operand.is_paired else value
                     for value, operand in zip(operands, step.operands, strict=True)
                 ]
-            if (index := _weights_of(step)) is not None:
-                weights = F.dropout(operands[index], dropout, self.training)
-                operands[index] = weights
-            # What mixes neighbours is not bound by the mechanism's own window.
-            call.values[step.index] = call.run(step, operands, sight if step.is_paired else mask)
+            kinds = [operand.port.kind for operand in step.operands]
+            if step.role is Role.AGGREGATE and Kind.WEIGHTS in kinds:
+                index = kinds.index(Kind.WEIGHTS)
+                operands[index] = weights = F.dropout(operands[index], dropout, self.training)
+            # The window limits pairs; primitives that mix neighbouring tokens see the host's mask.
+            call.values[step.index] = call.run(step, operands, windowed if step.is_paired else mask)
         return call.values[self.plan.steps[-1].index], weights
 
     def _check(self, mask: Tensor | None, is_causal: bool, is_crossed: bool) -> None:
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
-        if is_crossed and (self.plan.is_windowed or not self.is_split):
+        if is_crossed and not self.can_be_cross:
             raise ValueError(
-                "the mechanism has a window, or reads keys as queries, and its keys are another "
+                "the mechanism has a window or reads keys as queries, and its keys are another "
                 "sequence's: leave cross-attention out by `where`"
             )
-        masked = mask.shape[1] if mask is not None and mask.dim() == 4 else 1
+        heads = mask.shape[1] if mask is not None and mask.dim() == 4 else 1
         paired = {s.type.head_count(self.sizes.heads) for s in self.plan.steps if s.is_paired}
-        if masked > 1 and paired != {masked}:
+        if heads > 1 and paired != {heads}:
             raise ValueError(
-                f"the mask differs between {masked} heads, and the mechanism has "
+                f"the mask differs between {heads} heads, and the mechanism has "
                 f"{', '.join(map(str, sorted(paired)))}: expected one mask for all"
             )
 
     def _start(self, mask: Tensor | None, tokens: int, keys: int) -> int:
-        """The place of the first query among the keys."""
-        if tokens == keys or mask is None or not self.needs_places:
+        """The position of the first query among the keys."""
+        if tokens == keys or mask is None or not self.needs_positions:
             return keys - tokens
-        # A cache of fixed size has room after the queries: each is the last that it sees.
-        places = torch.arange(keys, device=mask.device)
-        last = (mask * places).amax(dim=-1).reshape(-1, mask.shape[-2])
-        return int((last - places[: mask.shape[-2]]).max())
+        # A cache of fixed size has room after the queries: each is the last key that it sees.
+        positions = torch.arange(keys, device=mask.device)
+        last = (mask * positions).amax(dim=-1).reshape(-1, mask.shape[-2])
+        return int((last - positions[: mask.shape[-2]]).max())
 
-    def _sight(
+    def _windowed(
         self,
         mask: Tensor | None,
         tokens: int,
@@ -193,29 +197,30 @@ class AttentionCore(nn.Module):
         is_causal: bool,
         device: torch.device,
     ) -> Tensor | None:
-        """The host's mask, within the window."""
-        seen = self.plan.genome.visibility
-        if seen.window is None:
+        """The host's mask within the genome's window."""
+        visibility = self.plan.genome.visibility
+        if visibility.window is None:
             return mask
-        places = torch.arange(keys, device=device)
+        positions = torch.arange(keys, device=device)
         queries = torch.arange(start, start + tokens, device=device)
-        near = in_window(queries, places, seen.window, seen.global_tokens, is_causal)
-        return near if mask is None else mask & near
+        size = visibility.window, visibility.global_tokens
+        window = in_window(queries, positions, *size, is_causal)
+        return window if mask is None else mask & window
 
     def repeated(self, value: Tensor, wanted: Type) -> Tensor:
-        """A value with as many heads as a type says."""
+        """A value with the number of heads of a type."""
         return repeat_heads(value, wanted.head_count(self.sizes.heads))
 
     def extra_repr(self) -> str:
-        """The sizes and what was changed, for ``print(model)``."""
-        own = self.sizes
-        sizes = f"heads={own.heads}, kv_heads={own.kv_heads}, width={own.width}"
-        return "; ".join((sizes, *self.changes))
+        """Sizes and changes, for ``print(model)``."""
+        sizes = self.sizes
+        text = f"heads={sizes.heads}, kv_heads={sizes.kv_heads}, width={sizes.width}"
+        return "; ".join((text, *self.changes))
 
 
 @dataclass
 class _Call:
-    """One pass: what the graph has computed so far, for the new tokens and for all."""
+    """One forward pass: computed values at the new tokens, and at all tokens."""
 
     core: AttentionCore
     streams: dict[str, Tensor]
@@ -226,54 +231,83 @@ class _Call:
 
     def __post_init__(self) -> None:
         self.values: dict[Ref, Tensor] = {}
-        self.past: dict[Ref, Tensor] = {}
+        self.at_all: dict[Ref, Tensor] = {}
 
-    def read(self, ref: Ref, is_past: bool) -> Tensor:
-        """A stream or node, at all tokens or at the new ones."""
+    def operands(self, step: Step, at_all: bool = False) -> list[Tensor]:
+        """The operands of a step, with as many heads as it has."""
+        return [
+            self.core.repeated(
+                self.read(operand.ref, at_all or reads_all_tokens(operand.port)), step.type
+            )
+            for operand in step.operands
+        ]
+
+    def read(self, ref: Ref, at_all: bool) -> Tensor:
+        """A stream or node, at all tokens or at the new tokens."""
         tokens = self.x.shape[1]
         if isinstance(ref, str):
             value = self.streams[ref]
-            is_cut = not is_past and value.shape[2] == self.keys != tokens
-            return value[:, :, self.start : self.start + tokens] if is_cut else value
-        if not is_past or tokens == self.keys:
+            is_longer = not at_all and value.shape[2] == self.keys != tokens
+            return value[:, :, self.start : self.start + tokens] if is_longer else value
+        if not at_all or tokens == self.keys:
             return self.values[ref]
-        if ref not in self.past:
+        if ref not in self.at_all:
             step = self.core.plan.steps[ref]
-            operands = [
-                self.core.repeated(self.read(operand.ref, True), step.type)
-                for operand in step.operands
-            ]
             extras = {name: None for name in step.primitive.extras if name == "mask"}
-            self.past[ref] = self.core.get_submodule(step.module)(*operands, **extras)
-        return self.past[ref]
+            module = self.core.get_submodule(step.module)
+            self.at_all[ref] = module(*self.operands(step, at_all=True), **extras)
+        return self.at_all[ref]
 
     def run(self, step: Step, operands: list[Tensor], mask: Tensor | None) -> Tensor:
-        """A step for the new tokens."""
+        """The result of a step at the new tokens."""
         module: Any = self.core.get_submodule(step.module)
-        if self.core.sizes.is_rotated and _has_rows(step):
-            # Their queries hold rows of their own, which must turn as the host turned the keys.
-            assert self.rotate is not None, "a host that rotates says how"
+        if self.core.sizes.is_rotated and _rotates_itself(step):
+            # Its queries hold rows computed here, which must be rotated as the host rotated keys.
+            assert self.rotate is not None, "a host with RoPE passes its rotation"
             rows, *rest = module.units(self.x)
-            units = (_rotated(rows, self.rotate), *rest)
-            return cast("Tensor", module.score(*operands, units))
-        extras: dict[str, Any] = {"x": self.x, "mask": mask}
-        wanted = {name: extras[name] for name in step.primitive.extras}
+            return cast("Tensor", module.score(*operands, (_rotated(rows, self.rotate), *rest)))
+        known: dict[str, Any] = {"x": self.x, "mask": mask}
+        extras = {name: known[name] for name in step.primitive.extras}
         if step.primitive.is_positional:
-            wanted["start"] = self.start
-        return cast("Tensor", module(*operands, **wanted))
+            extras["start"] = self.start
+        return cast("Tensor", module(*operands, **extras))
+
+
+def split_mask(mask: Tensor | None, is_strict: bool = False) -> tuple[Tensor | None, Tensor | None]:
+    """A mask of torch as (True where allowed, added to scores); None where it has no effect.
+
+    A bool mask is True where attention is allowed; a float mask is added, and -inf hides.
+
+    Args:
+        is_strict: whether the smallest number of the mask's dtype hides too.
+    """
+    if mask is None or mask.dtype == torch.bool:
+        return mask, None
+    hidden = mask <= torch.finfo(mask.dtype).min if is_strict else mask.isneginf()
+    return ~hidden, mask.masked_fill(hidden, 0.0)
+
+
+def scale_queries(q: Tensor, scale: float) -> Tensor:
+    """Queries whose scores, divided by sqrt(w), are q·k times ``scale``."""
+    factor = float(scale * q.shape[-1] ** 0.5)
+    return q if abs(factor - 1.0) < 1e-12 else q * factor
+
+
+def adjust_scores(scores: Tensor, bias: Tensor | None, softcap: float | None) -> Tensor:
+    """Scores (b, h, n, m) with softcap and bias; the bias is averaged over pooled heads."""
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if bias is None:
+        return scores
+    if bias.dim() == 4 and bias.shape[1] not in (1, scores.shape[1]):
+        bias = bias.reshape(bias.shape[0], scores.shape[1], -1, *bias.shape[2:]).mean(dim=2)
+    return scores + bias
 
 
 def _rotated(rows: Float[Tensor, "b h n l w"], rotate: Rotate) -> Float[Tensor, "b h n l w"]:
-    """The rows of every query turned by that query's position."""
-    aside = rows.transpose(2, 3)  # a rotation knows heads and tokens alone
-    return rotate(aside.flatten(1, 2)).view(aside.shape).transpose(2, 3)
-
-
-def _weights_of(step: Step) -> int | None:
-    """Which operand holds weights, of a step that aggregates values with them."""
-    kinds = [operand.port.kind for operand in step.operands]
-    is_weighted = step.role is Role.AGGREGATE and Kind.WEIGHTS in kinds
-    return kinds.index(Kind.WEIGHTS) if is_weighted else None
+    """The rows of every query rotated by the position of the query."""
+    by_row = rows.transpose(2, 3)  # the host rotates (b, any, n, w)
+    return rotate(by_row.flatten(1, 2)).view(by_row.shape).transpose(2, 3)
 
 
 def _build(step: Step, sizes: HostSizes) -> nn.Module:
@@ -286,14 +320,14 @@ def _build(step: Step, sizes: HostSizes) -> nn.Module:
         "filtered": step.is_filtered,
     }
     params = dict(step.params)
-    if sizes.is_rotated and _has_rows(step):
-        params["rope"] = True  # its rows meet rotated keys; the host's rotation turns them
+    if sizes.is_rotated and _rotates_itself(step):
+        params["rope"] = True
     try:
         return step.primitive.module(**step.bind(known), **params)
     except ValueError as error:
         raise GenomeError(f"dim {sizes.dim}, heads {sizes.heads}: {error}.") from None
 
 
-def _has_rows(step: Step) -> bool:
-    """Whether the queries of a primitive hold rows that it rotates itself, given ``rope``."""
+def _rotates_itself(step: Step) -> bool:
+    """Whether a primitive adds rows to its queries and rotates them, under its ``rope``."""
     return "rope" in step.primitive.parameters

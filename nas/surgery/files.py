@@ -1,12 +1,13 @@
-"""Swapped models of Hugging Face as folders: one call that saves, one that loads.
+"""Save and load swapped models of Hugging Face as folders.
 
     nas.save_swapped(model, "folder")
     model = nas.load_swapped("folder")
 
-``config.json`` and ``generation_config.json`` are the library's own. ``nas_attention.json`` says
-which attention holds which genome, at which sizes; ``nas_model.safetensors`` has all parameters and
-buffers, tied ones once. It is not called ``model.safetensors``, so that a plain ``from_pretrained``
-finds no weights, where it would drop the mechanism. A folder is data: no code in it is run.
+``config.json`` and ``generation_config.json`` are the library's. ``nas_attention.json`` holds the
+genome and the sizes of each swapped attention, ``nas_model.safetensors`` all parameters and
+buffers, tied ones once. It is not called ``model.safetensors``, so that a plain
+``from_pretrained``, which would drop the mechanism, finds no weights. Loading runs no code from the
+folder.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -35,14 +35,14 @@ _LIBRARY: Final = "transformers"
 
 
 class _Attention(pydantic.BaseModel, extra="forbid", frozen=True):
-    """One swapped module: its mechanism, and the sizes of the model's own attention there."""
+    """A swapped module: its genome, and the sizes of the attention that it replaced."""
 
     genome: dict[str, Any]
     sizes: dict[str, int | bool]
 
 
 class _Record(pydantic.BaseModel, extra="forbid", frozen=True):
-    """What ``nas_attention.json`` holds."""
+    """The content of ``nas_attention.json``."""
 
     version: Literal[1]
     model: str
@@ -54,7 +54,7 @@ def save_swapped(model: nn.Module, folder: str | Path) -> None:
     """Write a model of transformers that ``swap_attention`` changed into a folder.
 
     Raises:
-        NasError: it is no model of the library itself, holds no swapped attention, or the folder
+        NasError: its class is not one of the library, it holds no swapped attention, or the folder
             cannot be written.
     """
     cores = {
@@ -69,11 +69,11 @@ def save_swapped(model: nn.Module, folder: str | Path) -> None:
         raise NasError(
             f"save_swapped: {kind} holds no swapped attention; its save_pretrained saves it."
         )
-    known: Any = model
+    transformer: Any = model
     record = {
         "version": 1,
         "model": kind,
-        "attn_implementation": known.config._attn_implementation,
+        "attn_implementation": transformer.config._attn_implementation,
         "attention": {
             name: {"genome": core.genome.to_dict(), "sizes": asdict(core.sizes)}
             for name, core in cores.items()
@@ -82,9 +82,9 @@ def save_swapped(model: nn.Module, folder: str | Path) -> None:
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        known.config.save_pretrained(folder)
-        if known.can_generate():
-            known.generation_config.save_pretrained(folder)
+        transformer.config.save_pretrained(folder)
+        if transformer.can_generate():
+            transformer.generation_config.save_pretrained(folder)
         tensors = {name: t.detach().cpu().contiguous() for name, t in _tensors(model).items()}
         import_module("safetensors.torch").save_file(tensors, folder / WEIGHTS)
         (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -93,11 +93,11 @@ def save_swapped(model: nn.Module, folder: str | Path) -> None:
 
 
 def load_swapped(folder: str | Path) -> nn.Module:
-    """The model that ``save_swapped`` wrote: on the processor, in eval mode, with equal outputs.
+    """Load the model that ``save_swapped`` wrote, on the CPU, in eval mode, with equal outputs.
 
     Raises:
-        NasError: the folder was not saved so, or its files do not fit each other.
-        GenomeError, ViolationError: a genome in it is none.
+        NasError: the folder was not written by ``save_swapped``, or its files do not match.
+        GenomeError, ViolationError: it holds an invalid genome.
     """
     folder = Path(folder)
     if not (folder / RECORD).is_file():
@@ -111,44 +111,43 @@ def load_swapped(folder: str | Path) -> nn.Module:
 
 
 def _swapped(folder: Path, record: _Record) -> nn.Module:
-    """The model with its mechanisms, their weights random."""
+    """The model with its mechanisms and random weights."""
     model: Any = _built(folder, record)
-    for name, found in record.attention.items():
-        genome = Genome.from_dict(found.genome, f"{folder / RECORD}, {name}")
-        swap_attention(model, genome, where=partial(_is_named, name), preserve=False)
+    for name, attention in record.attention.items():
+        genome = Genome.from_dict(attention.genome, f"{folder / RECORD}, {name}")
+        swap_attention(model, genome, where=lambda other, _: other == name, preserve=False)  # noqa: B023
         sizes = asdict(model.get_submodule(name).core.sizes)
-        if sizes != found.sizes:
-            raise NasError(f"{folder}: {name} has sizes {sizes}; its record says {found.sizes}.")
+        # Folders of earlier versions lack sizes that were added since.
+        if any(sizes.get(key) != value for key, value in attention.sizes.items()):
+            raise NasError(
+                f"{folder}: found {name} with sizes {sizes}; expected {attention.sizes}."
+            )
     swapped: nn.Module = model
     return swapped
 
 
-def _is_named(wanted: str, name: str, module: nn.Module) -> bool:
-    return name == wanted
-
-
 def _class(name: str, where: str) -> Any:
-    """The library's model class of that name."""
+    """The model class of transformers with this name."""
     try:
         library = import_module(_LIBRARY)
     except ImportError as error:
         raise NasError(f"{where}: needs {_LIBRARY}, which is not installed.") from error
-    found = getattr(library, name, None) if name.isidentifier() else None
-    is_model = isinstance(found, type) and issubclass(found, library.PreTrainedModel)
-    if not is_model or getattr(found, "config_class", None) is None:
+    kind = getattr(library, name, None) if name.isidentifier() else None
+    is_model = isinstance(kind, type) and issubclass(kind, library.PreTrainedModel)
+    if not is_model or getattr(kind, "config_class", None) is None:
         raise NasError(f"{where}: {name!r} is no model of {_LIBRARY}; expected one of its classes.")
-    return found
+    return kind
 
 
 def _built(folder: Path, record: _Record) -> nn.Module:
-    """The model as its config says, with random weights."""
+    """The model of the folder's config, with random weights."""
     host = _class(record.model, str(folder / RECORD))
     try:
         document = read_document(folder / "config.json")
         if "use_pretrained_backbone" in _keys(document):
-            raise NasError(f"{folder}: its config asks for a backbone, which comes from elsewhere.")
+            raise NasError(f"{folder}: its config asks for a backbone, which would be downloaded.")
         config = host.config_class.from_dict(document)
-        # One from the file could name code to be fetched.
+        # An implementation from the file could name code to download.
         config._attn_implementation = record.attn_implementation
         model: Any = host(config)
         if (folder / "generation_config.json").is_file():
@@ -166,7 +165,7 @@ def _built(folder: Path, record: _Record) -> nn.Module:
 
 
 def _keys(document: Any) -> Iterator[str]:
-    """The keys of plain data at every depth."""
+    """All keys of nested plain data."""
     parts = document.values() if isinstance(document, dict) else document
     if isinstance(document, dict):
         yield from document
@@ -176,32 +175,30 @@ def _keys(document: Any) -> Iterator[str]:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers, those that no state_dict holds too; tied ones once."""
+    """All parameters and buffers, also those outside the state_dict; tied ones once."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 def _fill(model: nn.Module, folder: Path) -> None:
-    """Give every parameter and buffer what the file holds."""
-    path, wanted = folder / WEIGHTS, _tensors(model)
+    """Load every parameter and buffer from the file."""
+    path, expected = folder / WEIGHTS, _tensors(model)
     try:
-        found: dict[str, Tensor] = import_module("safetensors.torch").load_file(path)
+        loaded: dict[str, Tensor] = import_module("safetensors.torch").load_file(path)
     except Exception as error:
         raise NasError(
             f"{path}: cannot be read as safetensors ({type(error).__name__})."
         ) from error
-    if other := sorted(found.keys() ^ wanted.keys()):
+    if other := sorted(loaded.keys() ^ expected.keys()):
         raise NasError(
             f"{path}: {', '.join(other[:3])} in the file or in the model alone; expected the "
             "weights of this model."
         )
-    for name, tensor in wanted.items():
-        one = found[name]
-        is_alike = one.dtype == tensor.dtype or (
-            one.is_floating_point() and tensor.is_floating_point()
-        )
-        if tensor.shape != one.shape or not is_alike:
+    for name, tensor in expected.items():
+        new = loaded[name]
+        are_floats = new.is_floating_point() and tensor.is_floating_point()
+        if new.shape != tensor.shape or not (are_floats or new.dtype == tensor.dtype):
             raise NasError(
-                f"{path}: {name} is {one.dtype} of shape {tuple(one.shape)}; expected "
+                f"{path}: {name} is {new.dtype} of shape {tuple(new.shape)}; expected "
                 f"{tensor.dtype} of {tuple(tensor.shape)}."
             )
-        tensor.data = one
+        tensor.data = new

@@ -1,9 +1,9 @@
-"""What a host is: a kind of attention module whose core can be exchanged. Those of torch and timm.
+"""Hosts: kinds of attention modules whose core can be replaced. Here those of torch and timm.
 
-nn.TransformerEncoderLayer and DecoderLayer, torchvision's ViT and many others hold torch's. A
-module becomes a subclass of its class, or one with its parts, and keeps its parameters under their
-names. No library is imported beyond torch: a model brings its own. A package offers hosts of other
-libraries under the entry point group ``nas.hosts``; they are asked after ours.
+nn.TransformerEncoderLayer and DecoderLayer, torchvision's ViT and many others contain torch's. A
+swapped module becomes a subclass of its class, or a class with its parts, and keeps its parameters
+and their names. Nothing but torch is imported. A package offers hosts of other libraries under the
+entry point group ``nas.hosts``; built-in hosts are asked first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from torch.nn import functional as F
 from nas.common.errors import NasError
 from nas.common.registry import Registry
 from nas.compiler.kernels.runtime import merge_heads, past_keys, split_heads
-from nas.surgery.core import AttentionCore, HostSizes
-from nas.surgery.masks import split_mask
+from nas.surgery.core import AttentionCore, HostSizes, split_mask
 
-CORE: Final = "core"  # the name of the exchanged core in its module, and in the state_dict
+CORE: Final = "core"  # the attribute of the core in its module, and in the state_dict
 _TIMM: Final = ("timm.layers.attention", "timm.models.vision_transformer")
 _TIMM_PARTS: Final = {"qkv", "q_norm", "k_norm", "attn_drop", "norm", "gate", "proj", "proj_drop"}
 
@@ -29,19 +28,18 @@ _TIMM_PARTS: Final = {"qkv", "q_norm", "k_norm", "attn_drop", "norm", "gate", "p
 class Host(Protocol):
     """A kind of attention module.
 
-    Contract: ``measure`` changes nothing and raises ``NasError`` for a module whose function the
-    exchange would not keep; ``install`` works on the module itself, so that its hooks, its
-    parameters and whoever holds it stay, and adds the core's parameters as ``core.*``; ``rehearse``
-    is given a copy with converted projections and a core.
+    Contract: ``measure`` changes nothing and raises ``NasError`` for a module whose function a
+    swap would not keep. ``install`` changes the module itself, so that its hooks, its parameters
+    and references to it stay, and adds the core's parameters as ``core.*``.
     """
 
     @property
     def about(self) -> str:
-        """What it is, for a person."""
+        """The library and class, for messages."""
         ...
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether the module is one of this kind."""
+        """Whether the module is of this kind."""
         ...
 
     def measure(self, module: nn.Module) -> HostSizes:
@@ -49,11 +47,11 @@ class Host(Protocol):
         ...
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Let the module attend by the core from now on."""
+        """Replace the module's attention by the core."""
         ...
 
-    def rehearse(self, module: nn.Module) -> None:
-        """Let a swapped module attend to a few tokens; raises ``NasError`` where it cannot."""
+    def dry_run(self, module: nn.Module) -> None:
+        """Run a copy with converted projections and a core; raises ``NasError`` if it fails."""
         ...
 
 
@@ -65,51 +63,53 @@ HOSTS: Final[Registry[type[Host]]] = Registry(
 
 
 def refusal(module: nn.Module, reason: str) -> NasError:
-    """The error for a module that cannot be swapped; the caller says which one it is."""
+    """The error for a module that cannot be swapped; the caller adds its name."""
     return NasError(f"{type(module).__name__} {reason}")
 
 
 def converted_streams(module: Any, tokens: list[Tensor], width: int) -> list[Tensor]:
-    """Queries, keys and values of a module whose projections were converted, (b, any, n, width)."""
+    """Queries, keys and values of a module with converted projections, (b, any, n, width)."""
     parts = (module.q_proj, module.k_proj, module.v_proj)
-    found = (part(t) for part, t in zip(parts, tokens, strict=True))
-    return [split_heads(t, t.shape[-1] // width) for t in found]
+    streams = (part(t) for part, t in zip(parts, tokens, strict=True))
+    return [split_heads(t, t.shape[-1] // width) for t in streams]
 
 
 @HOSTS.register("torch")
 class TorchHost:
-    """nn.MultiheadAttention itself; a subclass may attend in its own way."""
+    """nn.MultiheadAttention itself, no subclass: it could compute something else."""
 
     about = "torch.nn.MultiheadAttention"
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether it is nn.MultiheadAttention, or one swapped before."""
+        """Whether it is nn.MultiheadAttention, swapped or not."""
         return type(module) in (nn.MultiheadAttention, SwappedMultiheadAttention)
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes; refuses keys that no token gives."""
+        """The sizes; raises NasError for keys that are not tokens."""
         assert isinstance(module, nn.MultiheadAttention)
         if module.bias_k is not None or module.add_zero_attn:
             name = "add_zero_attn" if module.bias_k is None else "add_bias_kv"
-            raise refusal(module, f"has {name}: it attends to a key that no token gives")
+            raise refusal(module, f"has {name}: it attends to a key that is not a token")
         heads, has_bias = module.num_heads, module.in_proj_bias is not None
-        return HostSizes(module.embed_dim, heads, heads, module.head_dim, has_bias)
+        is_cross = {module.kdim, module.vdim} != {module.embed_dim}
+        sizes = module.embed_dim, heads, heads, module.head_dim
+        return HostSizes(*sizes, has_bias=has_bias, is_cross=is_cross)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Turn the module into a ``SwappedMultiheadAttention``."""
+        """Make the module a ``SwappedMultiheadAttention``."""
         module.__class__ = SwappedMultiheadAttention
         module.core = core
-        # An encoder layer would compute the attention itself, from our weights, in eval mode.
+        # Otherwise an encoder layer computes attention from the weights itself in eval mode.
         module._qkv_same_embed_dim = False  # type: ignore[assignment]
 
-    def rehearse(self, module: nn.Module) -> None:
-        """Nothing: the forward is ours."""
+    def dry_run(self, module: nn.Module) -> None:
+        """Nothing: ``SwappedMultiheadAttention`` takes any sizes."""
 
 
 class SwappedMultiheadAttention(nn.MultiheadAttention):
-    """nn.MultiheadAttention whose core is a mechanism; its masks and results are torch's.
+    """nn.MultiheadAttention with a mechanism as its core; masks and results are as in torch.
 
-    A row without visible keys gives zeros, where torch gives NaN if weights are asked for.
+    A row without visible keys gives zeros, where torch gives NaN with ``need_weights``.
     """
 
     core: AttentionCore
@@ -162,35 +162,35 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
         if packed is not None:
             weights = packed.chunk(3)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        found = (F.linear(t, w, b) for t, w, b in zip(tokens, weights, biases, strict=True))
-        return [split_heads(t, self.num_heads) for t in found]
+        streams = (F.linear(t, w, b) for t, w, b in zip(tokens, weights, biases, strict=True))
+        return [split_heads(t, self.num_heads) for t in streams]
 
     def _masks(
         self, query: Tensor, attn_mask: Tensor | None, padding: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Torch's two masks as one of each kind: True where allowed, and added to scores."""
+        """Both masks of torch, combined: True where allowed, and added to scores."""
         batch = query.shape[0]
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.view(batch, self.num_heads, *attn_mask.shape[1:])
         if padding is not None:
             padding = padding.reshape(batch, 1, 1, -1)
         given = [m for m in (attn_mask, padding) if m is not None]
-        found = [split_mask(~m if m.dtype == torch.bool else m) for m in given]
-        masks = [mask for mask, _ in found if mask is not None]
-        biases = [bias for _, bias in found if bias is not None]
+        pairs = [split_mask(~m if m.dtype == torch.bool else m) for m in given]
+        masks = [mask for mask, _ in pairs if mask is not None]
+        biases = [bias for _, bias in pairs if bias is not None]
         return (
             reduce(torch.logical_and, masks) if masks else None,
             reduce(torch.add, biases) if biases else None,
         )
 
     def _nested(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, None]:
-        """Self-attention over sequences of several lengths: an encoder's, in eval mode."""
+        """Self-attention of sequences of several lengths, as encoders call it in eval mode."""
         if query is not key or key is not value:
             raise RuntimeError("nested tensors: expected one for query, key and value")
         lengths = [len(sequence) for sequence in query.unbind()]
         padded = query.to_padded_tensor(0.0)
-        places = torch.arange(padded.shape[1], device=padded.device)
-        padding = places >= torch.tensor(lengths, device=padded.device)[:, None]
+        positions = torch.arange(padded.shape[1], device=padded.device)
+        padding = positions >= torch.tensor(lengths, device=padded.device)[:, None]
         out, _ = self.forward(padded, padded, padded, padding, need_weights=False)
         rows = [row[:length] for row, length in zip(out, lengths, strict=True)]
         return torch.nested.as_nested_tensor(rows, layout=query.layout), None
@@ -198,18 +198,18 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
 
 @HOSTS.register("timm")
 class TimmHost:
-    """timm.layers.Attention itself; a subclass may attend in its own way."""
+    """timm.layers.Attention itself, no subclass: it could compute something else."""
 
     about = "timm.layers.Attention"
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether it is timm's Attention, or one swapped before."""
+        """Whether it is timm's Attention, swapped or not."""
         kind = type(module)
-        is_timms = kind.__module__ in _TIMM and kind.__qualname__ == "Attention"
-        return is_timms or kind is SwappedTimmAttention
+        is_timm = kind.__module__ in _TIMM and kind.__qualname__ == "Attention"
+        return is_timm or kind is SwappedTimmAttention
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes; refuses a part that this forward would leave out."""
+        """The sizes; raises NasError for a part that ``SwappedTimmAttention`` lacks."""
         parts: Any = module
         unknown = sorted(set(dict(module.named_children())) - _TIMM_PARTS - {CORE})
         if unknown:
@@ -218,25 +218,25 @@ class TimmHost:
         return HostSizes(parts.qkv.in_features, heads, heads, parts.head_dim, has_bias)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Turn the module into a ``SwappedTimmAttention``."""
+        """Make the module a ``SwappedTimmAttention``."""
         module.__class__ = SwappedTimmAttention
         module.core = core
 
-    def rehearse(self, module: nn.Module) -> None:
-        """Nothing: the forward is ours."""
+    def dry_run(self, module: nn.Module) -> None:
+        """Nothing: ``SwappedTimmAttention`` takes any sizes."""
 
 
 class SwappedTimmAttention(nn.Module):
-    """timm's Attention whose core is a mechanism; (b, n, dim) to (b, n, out).
+    """timm's Attention with a mechanism as its core; (b, n, dim) to (b, n, out).
 
-    timm calls torch's fused attention itself, so its forward is written again here, over the parts
-    that the module has: norms of queries and keys, a norm and a gate of the output.
+    timm's forward calls torch's fused attention, so it is repeated here with all optional parts:
+    norms of queries and keys, a norm and a gate of the output.
     """
 
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
-        """Attend; masks as in F.scaled_dot_product_attention, of which timm lets causality win."""
+        """Attend; masks as in F.scaled_dot_product_attention. As in timm, is_causal overrides."""
         parts: Any = self
         if hasattr(self, "q_proj"):
             q, k, v = converted_streams(self, [x] * 3, parts.head_dim)

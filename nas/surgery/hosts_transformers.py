@@ -1,9 +1,9 @@
-"""Hosts of Hugging Face's transformers: every attention that asks its AttentionInterface.
+"""Hosts of Hugging Face's transformers: every attention that uses its AttentionInterface.
 
-Such a module projects, rotates and caches, then looks up by its config who attends. What it gives
-to whoever attends is found by trying it on a few tokens, not by its class: head counts, widths,
-rotation, and whether softmax attention is all that it does. A swapped one has a config of its own
-that names ``attend``, and hooks that keep the block's tokens and rotation until then, so the model,
+Such a module projects, rotates and caches, then calls the attention function that its config names.
+Head counts, widths, rotation, and whether the module computes softmax attention and nothing else
+are found by running it on a few tokens, not from its class. A swapped module has a copy of the
+config that names ``attend``, and hooks that keep the block's tokens and rotation for it; the model,
 its masks and its other layers stay as they are.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from functools import partial
+import re
+from functools import cache, partial
 from typing import Any, Final
 
 import torch
@@ -20,32 +21,30 @@ from torch import Tensor, nn
 from nas.common.errors import GenomeError, NasError
 from nas.compiler.kernels.runtime import past_keys
 from nas.genome.mechanisms import MECHANISMS
-from nas.surgery.core import AttentionCore, HostSizes
+from nas.surgery.core import AttentionCore, HostSizes, scale_queries, split_mask
 from nas.surgery.hosts import CORE, HOSTS, refusal
-from nas.surgery.masks import scale_queries, split_mask
 
 NAME: Final = "nas"
-TABLE: Final = "ALL_ATTENTION_FUNCTIONS"
-ROTATION: Final = "apply_rotary_pos_emb"
 SUPPORTED: Final = ("eager", "sdpa")
 REFUSED: Final = {"s_aux": "attention sinks", "cache": "a paged cache"}
-_ANGLES: Final = (0.3, 1.1, 2.3)
-_CROSSED: Final = ("encoder_hidden_states", "key_value_states")  # arguments: another sequence
+_INTERFACE: Final = "ALL_ATTENTION_FUNCTIONS"
+_ROTATION: Final = "apply_rotary_pos_emb"
+_ANGLES: Final = (0.3, 1.1, 2.3)  # of the tokens of a trial
+_OTHER_SEQUENCE: Final = ("encoder_hidden_states", "key_value_states")  # arguments
 
 
 @HOSTS.register("transformers")
 class TransformersHost:
-    """Attention of transformers that looks up its AttentionInterface."""
+    """Attention of transformers that calls its AttentionInterface."""
 
     about = "transformers (attention that goes through its AttentionInterface)"
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether its forward asks the interface."""
-        code = getattr(forward_of(module), "__code__", None)
-        return code is not None and TABLE in code.co_names
+        """Whether its forward calls the interface."""
+        return _INTERFACE in _source(_kind(module))
 
     def measure(self, module: nn.Module) -> HostSizes:
-        """The sizes that a trial shows; refuses what a mechanism would drop."""
+        """The sizes in a trial; raises NasError for what a mechanism would drop."""
         implementation = module.config._attn_implementation  # type: ignore[union-attr]
         if implementation not in SUPPORTED:
             raise refusal(
@@ -60,6 +59,7 @@ class TransformersHost:
         dim = _dim(module)
         query, key = _try(module, dim, _ANGLES)
         sliding = getattr(module.config, "sliding_window", None)
+        is_cross = _is_cross(module)
         return HostSizes(
             dim=dim,
             heads=query.shape[1],
@@ -67,18 +67,19 @@ class TransformersHost:
             width=query.shape[3],
             has_bias=any(name.endswith("bias") for name, _ in module.named_parameters()),
             is_rotated=_is_rotated(module, dim, query),
-            is_causal=bool(getattr(module, "is_causal", True)) and not _is_crossed(module),
+            is_causal=bool(getattr(module, "is_causal", True)) and not is_cross,
             is_sliding=getattr(module, "sliding_window", sliding) is not None,
+            is_cross=is_cross,
         )
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Let the module look us up, and hand over what it does not give to who attends."""
-        point_to_us(module, core)
-        module.register_forward_pre_hook(hand_over, with_kwargs=True)
-        module.register_forward_hook(forget, always_call=True)
+        """Point the module's config to ``attend``, and register the hooks."""
+        _set_core(module, core)
+        module.register_forward_pre_hook(_keep_inputs, with_kwargs=True)
+        module.register_forward_hook(_forget_inputs, always_call=True)
 
-    def rehearse(self, module: nn.Module) -> None:
-        """Attend to three tokens: not every module takes projections of other sizes."""
+    def dry_run(self, module: nn.Module) -> None:
+        """Attend to three tokens: some modules accept no projections of other sizes."""
         host: Any = module.eval()
         try:
             with torch.no_grad():
@@ -91,101 +92,97 @@ class TransformersHost:
 
 
 class _Trial(nn.Module):
-    """A core of softmax attention at whatever sizes come; remembers queries and keys."""
+    """Softmax attention at any sizes, as a core that records queries and keys."""
 
     needs_mask = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[Tensor, Tensor]] = []
+        self.calls: list[tuple[Tensor, Tensor]] = []
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, *rest: Any, **asked: Any) -> Any:
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, *rest: Any, **options: Any
+    ) -> Any:
         """Attend as an ``AttentionCore`` does."""
-        self.seen.append((q, k))
+        self.calls.append((q, k))
         sizes = HostSizes(x.shape[-1], q.shape[1], k.shape[1], q.shape[3])
-        return AttentionCore(MECHANISMS["mha"].genome, sizes)(q, k, v, x, *rest, **asked)
+        return AttentionCore(MECHANISMS["mha"].genome, sizes)(q, k, v, x, *rest, **options)
 
 
 def _try(module: nn.Module, dim: int, angles: tuple[float, ...]) -> tuple[Tensor, Tensor]:
-    """Queries and keys of three tokens, rotated by these angles, as the module gives them.
+    """Queries and keys of three tokens, rotated by these angles.
 
-    Refuses a module that does not attend to them by softmax alone.
+    Raises NasError if the module's outputs are not those of softmax attention.
     """
-    given = _trial_arguments(module, dim, angles)
+    arguments = _trial_arguments(module, dim, angles)
     modes = {part: part.training for part in module.modules()}
-    trial, before = _Trial(), module.config
+    trial, config = _Trial(), module.config
     try:
         module.eval()
         with torch.no_grad():
-            expected = module.forward(**given)[0]
-            point_to_us(module, trial)
-            hand_over(module, (), given)
-            found = module.forward(**given)[0]
+            expected = module.forward(**arguments)[0]
+            _set_core(module, trial)
+            _keep_inputs(module, (), arguments)
+            found = module.forward(**arguments)[0]
     except Exception as error:
         raise refusal(
             module, "attends in a way that is not known: a trial with three tokens fails"
         ) from error
     finally:
-        module.config = before
-        for name in (CORE, "host_config", "nas_given"):
+        module.config = config
+        for name in (CORE, "host_config", "nas_inputs"):
             if hasattr(module, name):
                 delattr(module, name)
         for part, mode in modes.items():
             part.training = mode
-    if not trial.seen or not _is_close(found, expected):
+    if not trial.calls or not _is_close(found, expected):
         raise refusal(module, "does more than softmax attention, which a mechanism would drop")
-    return trial.seen[0]
+    return trial.calls[0]
 
 
 def _trial_arguments(module: nn.Module, dim: int, angles: tuple[float, ...]) -> dict[str, Any]:
+    """Arguments of the module's forward; None for those without a default that a trial lacks."""
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
     tokens = torch.arange(len(angles) * dim, device=like.device).sin().to(like.dtype)
     tokens = tokens.reshape(1, len(angles), dim)
-    known: dict[str, Any] = {
-        "hidden_states": tokens,
-        "position_embeddings": _turns(module, angles, like),
-    }
-    if _is_crossed(module):
-        known |= dict.fromkeys(_CROSSED, tokens)
-    parameters = list(inspect.signature(forward_of(module)).parameters.values())[1:]
+    known = {"hidden_states": tokens, "position_embeddings": _rotation(module, angles, like)}
+    if _is_cross(module):
+        known |= dict.fromkeys(_OTHER_SEQUENCE, tokens)
     return {
         p.name: known.get(p.name)
-        for p in parameters
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        and (p.name in known or p.default is p.empty)
+        for p in _parameters(_kind(module))
+        if p.name in known or p.default is p.empty
     }
 
 
-def _is_crossed(module: nn.Module) -> bool:
+def _is_cross(module: nn.Module) -> bool:
     return bool(getattr(module, "is_cross_attention", "Cross" in type(module).__name__))
 
 
-def _is_rotated(module: nn.Module, dim: int, turned: Tensor) -> bool:
-    """Whether queries turn with their positions; refuses a rotation that we could not repeat."""
-    names = {name.lower() for name in forward_of(module).__code__.co_names}
-    if "position_embeddings" not in arguments_of(module):
-        if any("rotary" in name or "rope" in name for name in names):
+def _is_rotated(module: nn.Module, dim: int, rotated_query: Tensor) -> bool:
+    """Whether queries are rotated; raises NasError for a rotation that cannot be repeated."""
+    if all(p.name != "position_embeddings" for p in _parameters(_kind(module))):
+        if re.search(r"rotary|\brope\b|rope_|_rope", _source(_kind(module)).lower()):
             raise refusal(module, "rotates queries by something other than position_embeddings")
         return False
-    plain, _ = _try(module, dim, (0.0,) * len(_ANGLES))
-    if torch.equal(turned, plain):
+    query, _ = _try(module, dim, (0.0,) * len(_ANGLES))
+    if torch.equal(rotated_query, query):
         return False
-    again = None
-    if ROTATION in forward_of(module).__globals__:
-        again = rotated(module, plain, _turns(module, _ANGLES, plain))
-    if again is None or not _is_close(again, turned):
-        raise refusal(module, f"rotates queries in another way than {ROTATION} of its file")
+    if not hasattr(inspect.getmodule(_forward(_kind(module))), _ROTATION) or not _is_close(
+        rotated(module, query, _rotation(module, _ANGLES, query)), rotated_query
+    ):
+        raise refusal(module, f"rotates queries in another way than {_ROTATION} of its file")
     return True
 
 
 def _is_close(found: Tensor, expected: Tensor) -> bool:
-    """Equal but for rounding: 6e-6 of the largest number in float32."""
+    """Equal up to rounding: 6e-6 of the largest number in float32."""
     tolerance = torch.finfo(expected.dtype).eps ** 0.75 * float(expected.abs().max())
     return bool((found - expected).abs().max() <= tolerance)
 
 
-def _turns(module: nn.Module, angles: tuple[float, ...], like: Tensor) -> tuple[Tensor, Tensor]:
-    """cos and sin of one angle a token, for all of its pairs: (1, n, w), the same in any layout."""
+def _rotation(module: nn.Module, angles: tuple[float, ...], like: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin, (1, n, w), of one angle a token: the same for every layout of pairs."""
     names = ("rotary_ndims", "head_dim", "head_size", "attention_head_size")
     width = next((getattr(module, name) for name in names if hasattr(module, name)), 1)
     wide = torch.tensor(angles, device=like.device)[None, :, None].expand(1, -1, width)
@@ -193,7 +190,7 @@ def _turns(module: nn.Module, angles: tuple[float, ...], like: Tensor) -> tuple[
 
 
 def _dim(module: nn.Module) -> int:
-    """Features of the tokens: what the module's first projection reads."""
+    """The number of features that the module's first projection reads."""
     for part in module.modules():
         for name in ("in_features", "nx"):
             if isinstance(size := getattr(part, name, None), int):
@@ -201,28 +198,30 @@ def _dim(module: nn.Module) -> int:
     raise refusal(module, "has no projection whose input width can be read")
 
 
-def point_to_us(module: nn.Module, core: nn.Module) -> None:
-    """Let the module attend by a core, by a config of its own; the model's is not touched."""
+def _set_core(module: nn.Module, core: nn.Module) -> None:
+    """Let the module attend by a core, through a copy of its config."""
     host: Any = module
     host.core, host.host_config, host.config = core, host.config, copy.copy(host.config)
     # The public attribute would also rename the attention of shared configs below this one.
     host.config._attn_implementation_internal = NAME
 
 
-def hand_over(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Keep the block's tokens, and the rotation of their positions, until it attends."""
-    # Each time: the model may have been unpickled in a new process.
-    forward_of(module).__globals__[TABLE].register(NAME, attend)
-    given = dict(zip(arguments_of(module), args, strict=False)) | kwargs
+def _keep_inputs(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Keep the block's tokens and the rotation of their positions until it attends."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, attend)  # here, since models are unpickled in new processes
+    names = (p.name for p in _parameters(_kind(module)))
+    inputs = dict(zip(names, args, strict=False)) | kwargs
+    is_crossed = any(inputs.get(name) is not None for name in _OTHER_SEQUENCE)
     host: Any = module
-    is_crossed = any(given.get(name) is not None for name in _CROSSED)
-    host.nas_given = (given["hidden_states"], given.get("position_embeddings"), is_crossed)
+    host.nas_inputs = inputs["hidden_states"], inputs.get("position_embeddings"), is_crossed
 
 
-def forget(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
-    """Drop what was kept: the graph of this pass must not outlive it."""
+def _forget_inputs(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+    """Drop the inputs: the autograd graph of this call must not outlive it."""
     host: Any = module
-    host.nas_given = None
+    host.nas_inputs = None
 
 
 def attend(
@@ -238,16 +237,16 @@ def attend(
     position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend by the module's core, as the AttentionInterface wants it; (b, n, h, w) and weights.
+    """Attend by the module's core, as an AttentionInterface function: (b, n, h, w), and weights.
 
-    Windows are in the mask already. Without a mask a causal module is causal under ``sdpa``, whose
-    masks are left out where that says the same; under ``eager`` no mask means none.
+    The mask includes windows of the host. Without a mask a causal module is causal under ``sdpa``,
+    which omits masks that say only this; under ``eager`` no mask means none.
 
     Raises:
-        NasError: the model changed since the swap to something that a mechanism would drop.
+        NasError: the model now asks for something that a mechanism would drop.
     """
     host: Any = module
-    tokens, turns, is_crossed = host.nas_given
+    tokens, rotation, is_crossed = host.nas_inputs
     implementation = host.host_config._attn_implementation
     dropped = [meaning for name, meaning in REFUSED.items() if others.get(name) is not None]
     if dropped or implementation not in SUPPORTED:
@@ -269,32 +268,45 @@ def attend(
         *(query, key, value, tokens, mask, bias),
         dropout=dropout,
         softcap=softcap,
-        rotate=partial(rotated, module, turns=turns),
+        rotate=partial(rotated, module, rotation=rotation),
         is_causal=bool(causal) and not is_crossed,
         is_crossed=is_crossed,
     )
     return out.transpose(1, 2).contiguous(), weights
 
 
-def rotated(module: nn.Module, rows: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-    """Rows (b, any, n, w) turned by the model's own function, in its own layout.
+def rotated(module: nn.Module, rows: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    """Rows (b, any, n, w) rotated by the function in the model's file, in its layout.
 
     Args:
-        turns: cos and sin of the tokens, (1 or b, n, r); where r < w the first r features turn.
+        rotation: cos and sin of the tokens, (1 or b, n, r); only the first r features are rotated.
     """
-    width = turns[0].shape[-1]
+    width = rotation[0].shape[-1]
     part, rest = rows[..., :width], rows[..., width:]
-    part = forward_of(module).__globals__[ROTATION](part, part[:, :1], *turns)[0]
-    return torch.cat((part, rest), dim=-1)
+    rotate = getattr(inspect.getmodule(_forward(_kind(module))), _ROTATION)
+    return torch.cat((rotate(part, part[:, :1], *rotation)[0], rest), dim=-1)
 
 
-def forward_of(module: nn.Module) -> Any:
-    """The function that a call of the module runs, without what decorates it."""
-    return inspect.unwrap(type(module).forward)
+def _kind(module: nn.Module) -> Any:
+    return type(module)  # mypy takes type[nn.Module] for unhashable
 
 
-def arguments_of(module: nn.Module) -> tuple[str, ...]:
-    """The names of its positional arguments, in order."""
-    code = forward_of(module).__code__
-    names: tuple[str, ...] = code.co_varnames[1 : code.co_argcount]
-    return names
+def _forward(kind: Any) -> Any:
+    """The forward function of a class, without decorators."""
+    return inspect.unwrap(kind.forward)
+
+
+@cache
+def _source(kind: Any) -> str:
+    """The source of a class's forward; "" if there is none."""
+    try:
+        return inspect.getsource(_forward(kind))
+    except (OSError, TypeError):
+        return ""
+
+
+@cache
+def _parameters(kind: Any) -> tuple[inspect.Parameter, ...]:
+    """The parameters of a class's forward that have a name of their own, without ``self``."""
+    parameters = list(inspect.signature(_forward(kind)).parameters.values())[1:]
+    return tuple(p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))

@@ -1,7 +1,7 @@
-"""Which mechanisms keep the function of the attention that they replace: found by computing.
+"""Which mechanisms keep the function of the attention that they replace, found by computing.
 
-At their start they must equal softmax(q·kᵀ / sqrt(w))·v on random streams in float64, with and
-without a mask, more keys than queries among them. No list of names is kept.
+At its start such a mechanism equals softmax(q·kᵀ / sqrt(w))·v on random streams in float64, with
+and without a mask, also with more keys than queries. There is no list of names.
 """
 
 from __future__ import annotations
@@ -23,69 +23,69 @@ from nas.genome.primitives import check_vocabulary, get
 from nas.surgery.core import AttentionCore, HostSizes
 
 TOLERANCE: Final = 1e-9
-_PROBE: Final = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
+_SIZES: Final = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
 _SEED: Final = 0
 
 
 def starting_at(genome: Genome, init: str) -> Genome:
-    """The genome with that ``init`` at every primitive that has one.
+    """The genome with this ``init`` at every primitive that has the parameter.
 
-    ``gate`` starts from a gate that is closed: a learned one, or the warm-up that the genome has.
+    ``gate`` starts from a closed gate: a learned one, or the warm-up that the genome has.
 
     Raises:
         GenomeError: a primitive or parameter does not exist, or has no such initialisation.
     """
     genome = check_vocabulary(genome)
-    nodes = tuple(_started(node, init) for node in genome.nodes)
+    nodes = tuple(_with_init(node, init) for node in genome.nodes)
     return check_vocabulary(replace(genome, nodes=nodes), f"init={init!r}")
 
 
 def check_preserving(genome: Genome, init: str) -> None:
-    """Refuse a mechanism that would change what a model computes; ``genome`` starts at ``init``.
+    """Check that a mechanism, which starts at ``init``, keeps the outputs of a model.
 
     Raises:
-        GenomeError: it is not equal to softmax attention at its start, or wants other projections.
+        GenomeError: it differs from softmax attention at its start, or names other projections.
         ViolationError: it does not type-check.
     """
     _check_projections(genome)
-    found = difference(genome)
-    if found > TOLERANCE:
-        how = f"differs from softmax attention by {found:.2g}"
-        if math.isinf(found):
-            how = "cannot take the place of softmax attention, keys and queries being two lengths"
+    largest = difference(genome)
+    if largest > TOLERANCE:
+        reason = f"differs from softmax attention by {largest:.2g}"
+        if math.isinf(largest):
+            reason = "cannot replace softmax attention, where keys and queries differ in length"
         raise GenomeError(
-            f"{formula(genome)} {how} at its start, so it would change what the model computes; "
+            f"{formula(genome)} {reason} at its start, so it would change the model's outputs; "
             f"expected one that starts equal to it, such as {', '.join(preserving(init))}; "
             "preserve=False takes it as it is."
         )
 
 
 def difference(genome: Genome) -> float:
-    """The largest difference from softmax attention at the start; infinite where it cannot run.
+    """The largest difference from softmax attention at the start; infinite if it cannot run.
 
     Raises:
         GenomeError, ViolationError: as ``AttentionCore``.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(_SEED)
-        core = AttentionCore(genome, _PROBE).double().eval()
-        cases = [(keys, is_seen) for keys in (5, 7, _many(genome)) for is_seen in (True, False)]
+        core = AttentionCore(genome, _SIZES).double().eval()
+        cases = [(n, masked) for n in (5, 7, _more_keys(genome)) for masked in (False, True)]
         try:
-            return max(_apart(core, *case) for case in cases)
-        except (RuntimeError, TypeError, ValueError):  # a graph that needs as many keys as queries
+            return max(_difference(core, *case) for case in cases)
+        except (RuntimeError, TypeError, ValueError):  # it needs as many keys as queries
             return math.inf
 
 
-def _apart(core: AttentionCore, keys: int, is_seen: bool) -> float:
-    """The difference for 5 queries and so many keys, all of them seen or some."""
+def _difference(core: AttentionCore, keys: int, is_masked: bool) -> float:
+    """The difference for 5 queries and ``keys`` keys."""
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(2, *shape, dtype=torch.float64)
 
-    q, x = draw(_PROBE.heads, 5, _PROBE.width), draw(5, _PROBE.dim)
-    k, v = (draw(_PROBE.kv_heads, keys, _PROBE.width) for _ in range(2))
+    q, x = draw(_SIZES.heads, 5, _SIZES.width), draw(5, _SIZES.dim)
+    k, v = (draw(_SIZES.kv_heads, keys, _SIZES.width) for _ in range(2))
     mask = None
-    if not is_seen:
+    if is_masked:
         mask = torch.rand(2, 1, 5, keys) < 0.7
         mask[..., 0] = True
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
@@ -95,37 +95,37 @@ def _apart(core: AttentionCore, keys: int, is_seen: bool) -> float:
 @lru_cache(maxsize=8)
 def preserving(init: str) -> tuple[str, ...]:
     """The named mechanisms that keep the function, in the order of their table."""
-    return tuple(name for name, one in MECHANISMS.items() if _keeps(one.genome, init))
 
+    def keeps(genome: Genome) -> bool:
+        try:
+            _check_projections(genome)
+            return difference(starting_at(genome, init)) <= TOLERANCE
+        except NasError:
+            return False
 
-def _keeps(genome: Genome, init: str) -> bool:
-    try:
-        _check_projections(genome)
-        return difference(starting_at(genome, init)) <= TOLERANCE
-    except NasError:
-        return False
+    return tuple(name for name, mechanism in MECHANISMS.items() if keeps(mechanism.genome))
 
 
 def _check_projections(genome: Genome) -> None:
-    """Refuse a genome whose heads are not each its own q, k and v, concatenated, seeing all."""
-    plan = make_plan(genome)
-    found, default = plan.genome.projections, Projections()
+    """Raise GenomeError unless projections and visibility are those of multi-head attention."""
+    genome = make_plan(genome).genome
+    default = Projections()
     other = [
-        f"{f.name}: {getattr(found, f.name)}"
+        f"{f.name}: {getattr(genome.projections, f.name)}"
         for f in fields(Projections)
-        if getattr(found, f.name) != getattr(default, f.name)
+        if getattr(genome.projections, f.name) != getattr(default, f.name)
     ]
-    if plan.is_windowed:
-        other.append(f"window: {plan.genome.visibility.window}")
+    if genome.visibility.window is not None:
+        other.append(f"window: {genome.visibility.window}")
     if other:
         raise GenomeError(
-            f"the mechanism has {', '.join(other)}; expected the projections and the sight of "
-            "multi-head attention (all of q, k and v read and projected, all heads, concatenated, "
-            "no window), since the model keeps its own; preserve=False converts it."
+            f"the mechanism has {', '.join(other)}; expected the projections of multi-head "
+            "attention (q, k and v projected and read, all heads, concatenated) and no window, "
+            "since the model keeps its own; preserve=False converts it."
         )
 
 
-def _started(node: Node, init: str) -> Node:
+def _with_init(node: Node, init: str) -> Node:
     primitive = get(node.op)
     if "init" not in primitive.parameters:
         return node
@@ -138,8 +138,7 @@ def _started(node: Node, init: str) -> Node:
     return replace(node, params=tuple(sorted((node.param_dict() | changed).items())))
 
 
-def _many(genome: Genome) -> int:
-    """More keys than any parameter counts: what keeps the k largest scores drops some of them."""
-    counts = [v for node in genome.nodes for v in node.param_dict().values() if type(v) is int]
-    defaults = [d.default for n in genome.nodes for d in get(n.op).parameters.values()]
-    return 8 + max([*counts, *(v for v in defaults if type(v) is int)], default=0)
+def _more_keys(genome: Genome) -> int:
+    """More keys than any integer parameter: top-k filters then drop some."""
+    values = [v for node in genome.nodes for v in get(node.op).full(node.param_dict()).values()]
+    return 8 + max((v for v in values if type(v) is int), default=0)

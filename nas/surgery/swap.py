@@ -1,21 +1,21 @@
-"""Swap: give a model that exists another attention.
+"""Swap: replace the attention of an existing model.
 
-    nas.swap_attention(model, "qana")                   # computes the same, can learn more
-    nas.swap_attention(model, "gqa", preserve=False)    # computes something else, to be trained
+    nas.swap_attention(model, "qana")                   # same outputs, more to learn
+    nas.swap_attention(model, "gqa", preserve=False)    # other outputs, to be trained
 
-Projections, norms, rotation, cache, masks and dropout stay the model's, the core between them
-becomes the mechanism's graph. With ``preserve`` only mechanisms that start equal to softmax
-attention are taken, so the outputs are those of before; training then moves what is new (QANA:
-Vermillion 2025, section 4, "function-preserving"). Without, a genome means in a model:
+Projections, norms, rotation, cache, masks and dropout stay the model's; the core between them
+becomes the mechanism's graph. With ``preserve`` the mechanism must be equal to softmax attention at
+its start, so that the outputs do not change until training does (QANA: Vermillion 2025, section 4,
+"function-preserving"). Without it, a genome means in a model:
 
-- graph: runs on the queries, keys and values that the model projected, normed and rotated. RoPE of
-  its own is left out on queries and keys that the model rotates, and stays on values and outputs.
-- window, global tokens: narrow the model's mask. In causal attention a window reaches back alone.
-- q_heads, kv_heads: the model's heads are pooled, its projections and its cache become smaller; a
-  model with fewer heads of keys than that keeps them (``nas.surgery.conversion``).
+- graph: runs on the queries, keys and values that the model projected, normed and rotated. Its RoPE
+  is left out on queries and keys that the model rotates, and stays on values and outputs.
+- window, global tokens: narrow the model's mask. In causal attention a window extends to the left.
+- q_heads, kv_heads: heads of the model are pooled, projections and cache become smaller; a model
+  with fewer key heads keeps them (``nas.surgery.conversion``).
 - has_wq, has_wk, has_wv, has_wo: false drops the model's projection.
-- qk_dim, raw: shared, merge: sum: refused, since a model's heads have one width.
-- In causal attention all must follow from keys and values of single tokens, which a cache holds.
+- qk_dim, raw: shared, merge: sum: refused, since the heads of a model have one width.
+- In causal attention, outputs must follow from keys and values of single tokens: the cache.
 
 New parameters are named ``core.*`` below the attention; a checkpoint of the model is loaded before
 the swap, or with ``strict=False`` after it.
@@ -24,30 +24,36 @@ the swap, or with ``strict=False`` after it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nas.common.errors import GenomeError, NasError
 from nas.compiler import make_plan
 from nas.genome import Genome, layers_with_mechanism
 from nas.store.sources import load_genome
-from nas.surgery.conversion import convert, described, is_converted
+from nas.surgery.conversion import convert, description, is_converted
 from nas.surgery.core import AttentionCore, HostSizes
-from nas.surgery.hosted import check_decodable
+from nas.surgery.host_form import check_decodable
 from nas.surgery.hosts import CORE, HOSTS, Host
 from nas.surgery.preserving import check_preserving, starting_at
 
 Where = Callable[[str, nn.Module], bool] | Sequence[str] | None
 
+# What torch's decoder layers and models of transformers call their cross-attention.
+_CROSS_ATTENTION: Final = {
+    *("multihead_attn", "encoder_attn", "EncDecAttention", "crossattention", "cross_attn"),
+}
+
 
 @dataclass(frozen=True)
 class _Site:
-    """An attention module of the model, by the name that the model gives it."""
+    """An attention module by its name in the model."""
 
     name: str
     module: nn.Module
@@ -62,34 +68,34 @@ def swap_attention(
     init: str | None = None,
     preserve: bool = True,
 ) -> list[str]:
-    """Exchange the attention of a model in place; where an error is raised nothing changes.
+    """Replace the attention of a model in place; an error leaves the model unchanged.
 
-    New weights are drawn from torch's global generator. ``nas.preview_swap`` says beforehand what
+    New weights are drawn from torch's global generator. ``nas.preview_swap`` shows beforehand what
     would change, and by how much.
 
     Args:
-        model: holds torch's nn.MultiheadAttention, timm's Attention or attention of Hugging Face's
-            transformers (its AttentionInterface), or is one.
+        model: contains, or is, torch's nn.MultiheadAttention, timm's Attention or attention of
+            Hugging Face's transformers (through its AttentionInterface).
         mechanism: a genome, or a SOURCE string (see ``nas.store.sources``).
-        where: which attention: all of it (None; then the genome's placement counts its layers), a
-            function of name and module, or names and patterns as in ``fnmatch``.
-        init: the start of every primitive that has one: ``zero_out`` (None means this where
-            ``preserve``, else what the genome says), ``gate`` (a closed gate, learned or warming
-            up) or ``paper_zero`` (exact, but never trains).
-        preserve: take only what keeps the outputs. Otherwise any mechanism that the model's form
-            can carry; its heads, projections and window are honoured as the module's page says.
+        where: the attention to replace: None for all (the genome's placement then counts its
+            layers), a function of name and module, or names and patterns as in ``fnmatch``.
+        init: the start of every primitive that has one: ``zero_out`` (the default with
+            ``preserve``; else the genome's), ``gate`` (a closed gate, learned or warming up) or
+            ``paper_zero`` (exact, but never trains).
+        preserve: accept only mechanisms that keep the outputs. False accepts every mechanism that
+            the model can hold, with heads, projections and window as described in this module.
 
     Returns:
-        The names of the modules that were changed, in the model's order.
+        The names of the changed modules, in the model's order.
 
     Warns:
         UserWarning: a part of the mechanism can never train.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not start equal to softmax attention, or
-            without ``preserve`` the model's form cannot carry it.
-        NasError: there is no attention that is known and named, or one does more than a mechanism
-            can keep.
+            without ``preserve`` the model cannot hold it.
+        NasError: the model has no known attention at ``where``, or attention that computes more
+            than a mechanism would keep.
     """
     genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
     if init is not None or preserve:
@@ -97,33 +103,75 @@ def swap_attention(
     if preserve:
         check_preserving(genome, init or "zero_out")
     sites = _chosen(_sites(model), where, genome.placement)
-    built = [(site, _built(genome, _measured(site), site, preserve)) for site in sites]
+    cores = [(site, _core(genome, site, preserve)) for site in sites]
     for caution in make_plan(genome).cautions:
         warnings.warn(caution, stacklevel=2)
-    for site, core in built:
+    for site, core in cores:
         if not preserve and is_converted(genome, core.sizes):
             convert(site.module, genome, core.sizes)
         site.host.install(site.module, core)
     return [site.name for site in sites]
 
 
+def preview_swap(
+    model: nn.Module,
+    mechanism: Genome | str,
+    batch: Any = None,
+    *,
+    where: Where = None,
+    init: str | None = None,
+) -> dict[str, Any]:
+    """Try ``swap_attention(model, mechanism, preserve=False)`` on a copy of the model.
+
+    Args:
+        model, mechanism, where, init: as for ``swap_attention``.
+        batch: the input of the model: a tensor, a tuple of arguments or a mapping of named ones.
+
+    Returns:
+        ``changes``: for each module's name a list of sentences. ``params``: numbers of parameters
+        [before, after]. With a batch, in eval mode: ``outputs``, the relative change
+        |after - before| / |before| (L2, of the first output), and ``loss`` [before, after] if the
+        model returns one, as models of transformers do for ``labels``. New weights are those that
+        a swap would draw now.
+
+    Raises:
+        GenomeError, ViolationError, NasError: as ``swap_attention``.
+    """
+    devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})
+    with torch.random.fork_rng(devices=devices):
+        swapped = deepcopy(model)
+        names = swap_attention(swapped, mechanism, where=where, init=init, preserve=False)
+    cores: dict[str, Any] = {name: swapped.get_submodule(name).core for name in names}
+    answer: dict[str, Any] = {
+        "changes": {name: list(core.changes) for name, core in cores.items()},
+        "params": [sum(p.numel() for p in m.parameters()) for m in (model, swapped)],
+    }
+    if batch is None:
+        return answer
+    (before, loss), (after, new_loss) = (_outputs(m, batch) for m in (model, swapped))
+    answer["outputs"] = float((after - before).norm() / before.norm())
+    if loss is not None:
+        answer["loss"] = [loss, new_loss]
+    return answer
+
+
 def _sites(model: nn.Module) -> list[_Site]:
     hosts = [host() for host in HOSTS.values()]
-    found = [
+    sites = [
         _Site(name, module, next(host for host in hosts if host.recognises(module)))
         for name, module in model.named_modules()
         if any(host.recognises(module) for host in hosts)
     ]
-    if not found:
+    if not sites:
         raise NasError(
             f"{type(model).__name__} has no attention that is known; expected a module of "
             f"{', '.join(host.about for host in hosts)}.{HOSTS.complaints()}"
         )
-    return found
+    return sites
 
 
 def _chosen(sites: list[_Site], where: Where, placement: str) -> list[_Site]:
-    """The sites that ``where`` names; a pattern that names none is an error."""
+    """The sites that ``where`` selects; a pattern without a match is an error."""
     if where is None:
         return [sites[i] for i in layers_with_mechanism(placement, len(sites))]
     expected = f"names or patterns of {', '.join(repr(site.name) for site in sites)}"
@@ -143,43 +191,59 @@ def _chosen(sites: list[_Site], where: Where, placement: str) -> list[_Site]:
     return [site for site in sites if any(fnmatchcase(site.name, p) for p in patterns)]
 
 
-def _measured(site: _Site) -> HostSizes:
-    """A site's sizes, or the error that names it."""
-    there = f"the model's attention {site.name!r}"
+def _sizes(site: _Site) -> HostSizes:
+    where = f"the model's attention {site.name!r}"
     if isinstance(before := getattr(site.module, CORE, None), AttentionCore):
         raise NasError(
-            f"{there} was swapped before and holds {before.genome.to_json()}; what it has "
-            "learned would be lost, so leave it out by `where`, or swap a fresh model."
+            f"{where} was swapped before and holds {before.genome.to_json()}; its trained weights "
+            "would be lost, so leave it out by `where`, or swap a new model."
         )
     try:
-        return site.host.measure(site.module)
+        sizes = site.host.measure(site.module)
     except NasError as error:
-        raise NasError(f"{there}: {error}; leave it out by `where`.") from error.__cause__
+        raise NasError(f"{where}: {error}; leave it out by `where`.") from error.__cause__
+    is_cross = sizes.is_cross or site.name.rpartition(".")[2] in _CROSS_ATTENTION
+    return replace(sizes, is_cross=is_cross, is_causal=sizes.is_causal and not is_cross)
 
 
-def _built(genome: Genome, sizes: HostSizes, site: _Site, preserve: bool) -> AttentionCore:
-    """A core where the module's weights are, as they are; what must be converted was tried."""
-    there = f"the model's attention {site.name!r}"
-    changes: tuple[str, ...] = ()
+def _core(genome: Genome, site: _Site, preserve: bool) -> AttentionCore:
+    """A core of the module's device, precision and mode; conversion is tested on a copy."""
+    sizes = _sizes(site)
     like = next(p for p in site.module.parameters() if p.is_floating_point())
     try:
-        if not preserve:
-            changes = described(genome, sizes)
+        changes = () if preserve else description(genome, sizes)
         with torch.device(like.device):
             core = AttentionCore(genome, sizes, changes)
         core = core.to(like.dtype).train(site.module.training)
         if not preserve and sizes.is_causal:
             check_decodable(core.plan, sizes.is_sliding)
         if not preserve and is_converted(genome, sizes):
-            _rehearse(genome, core, site)
+            copy = deepcopy(site.module)
+            convert(copy, genome, sizes)
+            site.host.install(copy, deepcopy(core))
+            site.host.dry_run(copy)
     except GenomeError as error:
-        raise GenomeError(f"{there}: {error}") from error.__cause__
+        raise GenomeError(f"the model's attention {site.name!r}: {error}") from error.__cause__
     return core
 
 
-def _rehearse(genome: Genome, core: AttentionCore, site: _Site) -> None:
-    """Convert a copy and let it attend."""
-    copy = deepcopy(site.module)
-    convert(copy, genome, core.sizes)
-    site.host.install(copy, deepcopy(core))
-    site.host.rehearse(copy)
+def _outputs(model: nn.Module, batch: Any) -> tuple[Tensor, float | None]:
+    """The first output in float64, and the loss, in eval mode."""
+    modes = {part: part.training for part in model.modules()}
+    try:
+        with torch.no_grad():
+            model.eval()
+            if isinstance(batch, Mapping):
+                result = model(**batch)
+            else:
+                result = model(*batch) if isinstance(batch, tuple) else model(batch)
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+    loss = getattr(result, "loss", None)
+    values = result.values() if isinstance(result, Mapping) else result
+    values = [values] if isinstance(values, Tensor) else values
+    first = next((v for v in values if isinstance(v, Tensor) and v.dim() and v is not loss), None)
+    if first is None:
+        raise NasError(f"{type(model).__name__} returns no tensor for this batch.")
+    return first.double(), None if loss is None else float(loss)

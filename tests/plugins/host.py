@@ -66,7 +66,7 @@ class PlainHost:
         module.__class__ = SwappedPlainAttention
         module.core = core
 
-    def rehearse(self, module: nn.Module) -> None:
+    def dry_run(self, module: nn.Module) -> None:
         """Attend to a few tokens."""
         assert isinstance(module, PlainAttention)
         module(torch.zeros(1, 2, module.dim))

@@ -13,9 +13,8 @@ from nas.compiler.kernels.runtime import past_keys
 from nas.genome import Genome
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives.rotary import rotate
-from nas.surgery.conversion import described
-from nas.surgery.core import AttentionCore, HostSizes
-from nas.surgery.masks import scale_queries, split_mask
+from nas.surgery.conversion import description
+from nas.surgery.core import AttentionCore, HostSizes, scale_queries, split_mask
 from tests.genomes import Build
 from tests.surgery.swaps import qana
 
@@ -131,7 +130,7 @@ def test_values_and_outputs_are_turned_by_the_mechanism_alone(genome: Build) -> 
     ):
         out, _ = core(found, sizes)(q, k, v, x)
         torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
-        assert any("RoPE of queries" in words for words in described(found, sizes)) == is_told
+        assert any("RoPE of queries" in words for words in description(found, sizes)) == is_told
 
 
 def test_masks_of_torch_are_read_as_torch_reads_them() -> None:

@@ -11,7 +11,7 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from nas.common.errors import NasError
+from nas.common.errors import GenomeError, NasError
 from nas.surgery import swap_attention
 from nas.testing.hosts import cores, randomise, swapped
 from tests.surgery.swaps import TOLERANCE, assert_same
@@ -125,6 +125,43 @@ def test_cross_attention_is_swapped_too() -> None:
     assert names[:2] == ["transformer.h.0.attn", "transformer.h.0.crossattention"]
     given = inputs("gpt2", model) | {"encoder_hidden_states": torch.randn(2, 5, 32)}
     assert_same_outputs(other, model, given)
+
+
+WHISPER = {
+    "vocab_size": 99, "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "num_mel_bins": 8,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 37,
+    "decoder_ffn_dim": 37, "max_source_positions": 20, "max_target_positions": 30,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "mechanism"),
+    [("t5", "champion_2025"), ("t5", "sw_sqa:window=4"), ("whisper", "champion_2025")],
+)
+def test_encoder_decoder_models_take_a_mechanism_outside_cross_attention(
+    kind: str, mechanism: str
+) -> None:
+    """Cross-attention is refused by name before anything changes; without it, decoding works."""
+    if kind == "t5":
+        model, given = build("t5", decoder_start_token_id=0), {"input_ids": tokens()}
+    else:
+        torch.manual_seed(0)
+        model = hf.WhisperForConditionalGeneration(hf.WhisperConfig(**WHISPER)).eval()
+        given = {"input_features": torch.randn(2, 8, 40)}
+    with pytest.raises(GenomeError, match=r"(EncDecAttention|encoder_attn)': it is cross-att"):
+        swap_attention(model, mechanism, preserve=False)
+    assert not cores(model)
+
+    def is_self(name: str, module: nn.Module) -> bool:
+        return not name.endswith(("EncDecAttention", "encoder_attn"))
+
+    swap_attention(model, mechanism, where=is_self, preserve=False)
+    whole = model(**given, decoder_input_ids=tokens()).logits
+    first = model(**given, decoder_input_ids=tokens()[:, :6], use_cache=True)
+    cache = {"past_key_values": first.past_key_values}
+    rest = model(**given, decoder_input_ids=tokens()[:, 6:], **cache).logits
+    torch.testing.assert_close(rest, whole[:, 6:], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}, {"use_cache": False}])

@@ -1,0 +1,142 @@
+"""The form of a genome that runs inside a host: its streams, rotation and cache are the host's.
+
+A host with RoPE rotates queries and keys, and its cache holds keys and values of earlier tokens,
+nothing else. The normal form may read a key under the name ``q``, or a raw key as ``v``; here each
+stream is named after what it is read as. The genome's RoPE is removed from queries and keys that
+the host rotates; on values and outputs it stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from nas.common.errors import GenomeError
+from nas.compiler import Plan, make_plan
+from nas.compiler.plan import plan_as_written
+from nas.costs.decoding.memory import sources_of
+from nas.genome import Genome, Ref
+from nas.genome.canonical import canonicalise
+from nas.genome.primitives import Kind, check_vocabulary
+from nas.genome.primitives.base import Port
+from nas.genome.types import infer
+
+CACHED: Final = {"k", "v"}  # streams that a host keeps of earlier tokens
+_STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
+_ROTATION: Final = "rope"
+
+
+def host_form(genome: Genome, is_rotated: bool) -> Genome:
+    """The normal form, with each raw stream named after what it is read as.
+
+    Raises:
+        GenomeError: a primitive or parameter does not exist.
+        ViolationError: the genome does not type-check.
+    """
+    genome = make_plan(genome).genome
+    if is_rotated:
+        genome = canonicalise(check_vocabulary(_without_rotation(genome)))
+    genome = _with_keys(genome)
+    nodes = []
+    for node, signature in zip(genome.nodes, infer(genome).signatures, strict=True):
+        pairs = zip(node.inputs, signature.inputs, strict=True)
+        inputs = tuple(_stream_at(genome, ref, port) for ref, port in pairs)
+        nodes.append(replace(node, inputs=inputs))
+    return replace(genome, nodes=tuple(nodes))
+
+
+def reads_all_tokens(port: Port) -> bool:
+    """Whether a port takes an operand at every key, not only at the new tokens."""
+    return port.name in ("key", "values")
+
+
+def stream_sides(plan: Plan) -> tuple[set[Ref], set[Ref]]:
+    """Streams read at the new tokens, and streams read at all tokens."""
+    sources: dict[Ref, set[Ref]] = {stream.name: {stream.name} for stream in plan.streams}
+    at_new: set[Ref] = set()
+    at_all: set[Ref] = set()
+    for step in plan.steps:
+        step_sources: set[Ref] = set()
+        for operand in step.operands:
+            side = at_all if reads_all_tokens(operand.port) else step_sources
+            side |= sources[operand.ref]
+        if step.is_paired:  # query and key have their own sides already
+            at_new |= step_sources
+            step_sources = set()
+        sources[step.index] = step_sources
+    return at_new | sources[plan.steps[-1].index], at_all
+
+
+def check_decodable(plan: Plan, is_sliding: bool) -> None:
+    """Check that a cache of keys and values of single tokens is enough for decoding.
+
+    Args:
+        is_sliding: whether the cache drops the oldest tokens.
+
+    Raises:
+        GenomeError: a step reads neighbouring or later tokens or other streams, or needs the first
+            tokens (global tokens, RoPE) that a sliding cache drops.
+    """
+    if is_sliding and plan.is_windowed and plan.genome.visibility.global_tokens:
+        raise GenomeError(
+            "its sliding cache drops global tokens; expected a mechanism without global tokens."
+        )
+    if is_sliding and any(step.primitive.name == _ROTATION for step in plan.steps):
+        raise GenomeError(
+            "its sliding cache drops the first token, from which the mechanism's RoPE counts; "
+            "expected a mechanism without RoPE, or with RoPE on queries and keys alone."
+        )
+    whole = {s.primitive.name for s in plan.steps if s.primitive.needs_all_tokens}
+    if names := sorted({*plan.unsafe, *whole}):
+        reason = f"{', '.join(names)} reads neighbouring or later tokens"
+    elif others := sources_of(plan, frozenset(range(len(plan.steps)))) - CACHED:
+        names = sorted(o if isinstance(o, str) else plan.steps[o].module for o in others)
+        reason = f"the mechanism's keys or values follow from {', '.join(names)}"
+    else:
+        return
+    raise GenomeError(
+        f"it generates from cached keys and values of single tokens, and {reason}; expected a "
+        "mechanism that reads nothing else."
+    )
+
+
+def _without_rotation(genome: Genome) -> Genome:
+    """The genome without RoPE on queries, keys and what is computed from them alone."""
+    is_rotated: dict[Ref, bool] = {"q": True, "k": True, "v": False}
+    nodes = list(genome.nodes)
+    for index, signature in enumerate(infer(genome).signatures):
+        inputs: list[Ref] = []
+        for ref, port in zip(nodes[index].inputs, signature.inputs, strict=True):
+            source = ref
+            while isinstance(source, int) and nodes[source].op == _ROTATION:
+                source = nodes[source].inputs[0]
+            # A raw stream is called v, and the host rotates it if it is read as query or key.
+            is_done = is_rotated[source] or _stream_at(genome, source, port) in ("q", "k")
+            inputs.append(source if is_done else ref)
+        nodes[index] = replace(nodes[index], inputs=tuple(inputs))
+        reads_tokens = {port.kind for port in signature.inputs} == {Kind.TOKENS}
+        is_rotated[index] = reads_tokens and all(is_rotated[ref] for ref in inputs)
+    return replace(genome, nodes=tuple(nodes)).pruned()
+
+
+def _with_keys(genome: Genome) -> Genome:
+    """Exchange the names ``q`` and ``k`` where only ``q`` is read as keys and may be renamed."""
+    projections, used = genome.projections, {ref for node in genome.nodes for ref in node.inputs}
+    _, at_all = stream_sides(plan_as_written(genome))
+    is_alone = "k" not in used and not (projections.has_wv and "v" in used)
+    has_equal_heads = is_alone or projections.q_heads == projections.kv_heads
+    if "q" not in at_all or "k" in at_all or not has_equal_heads:
+        return genome
+    nodes = tuple(node.renamed({"q": "k", "k": "q"}) for node in genome.nodes)
+    changes = {"has_wq": projections.has_wk, "has_wk": projections.has_wq}
+    heads = {"q_heads": "all", "kv_heads": projections.q_heads} if "k" not in used else {}
+    return replace(genome, nodes=nodes, projections=replace(projections, **changes, **heads))
+
+
+def _stream_at(genome: Genome, ref: Ref, port: Port) -> Ref:
+    """The name of a raw stream at a port; other operands keep theirs."""
+    stream, projections = _STREAM_OF_PORT.get(port.name), genome.projections
+    if stream is None or not isinstance(ref, str):
+        return ref
+    is_raw = not projections.has_projection(ref) and not projections.has_projection(stream)
+    return stream if is_raw else ref
