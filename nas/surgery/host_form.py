@@ -128,9 +128,10 @@ def _with_keys(genome: Genome) -> Genome:
     if "q" not in at_all or "k" in at_all or not has_equal_heads:
         return genome
     nodes = tuple(node.renamed({"q": "k", "k": "q"}) for node in genome.nodes)
-    changes = {"has_wq": projections.has_wk, "has_wk": projections.has_wq}
-    heads = {"q_heads": "all", "kv_heads": projections.q_heads} if "k" not in used else {}
-    return replace(genome, nodes=nodes, projections=replace(projections, **changes, **heads))
+    projections = replace(projections, has_wq=projections.has_wk, has_wk=projections.has_wq)
+    if "k" not in used:
+        projections = replace(projections, q_heads="all", kv_heads=projections.q_heads)
+    return replace(genome, nodes=nodes, projections=projections)
 
 
 def _stream_at(genome: Genome, ref: Ref, port: Port) -> Ref:
