@@ -13,10 +13,10 @@ from nas.compiler import make_plan
 from nas.report.front import Front
 from nas.report.graph import graph_svg
 from nas.report.page.markup import Markup, element
-from nas.report.page.verdict import verdict_of
 from nas.report.run_view import RunView
 from nas.report.show import examine
 from nas.report.units import human
+from nas.report.verdict import verdict_of
 from nas.store import open_run
 from nas.store.sources import Source
 

@@ -26,9 +26,9 @@ from nas.report.page.figures import confirmed_figure, course_figure, front_figur
 from nas.report.page.packing import pack_run
 from nas.report.page.rendering import render
 from nas.report.page.search import failures_of, incidents_of, operators_of
-from nas.report.page.verdict import verdict_of
 from nas.report.run_view import RunView, task_and_data
 from nas.report.text import plural
+from nas.report.verdict import verdict_of
 from nas.store import RUNS, find_run, open_run
 from nas.store.files import write_whole
 

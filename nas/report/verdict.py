@@ -1,0 +1,340 @@
+"""The verdict on a run in words: what the search found, how sure that is, and at what cost.
+
+The rules, which the tests check over randomly drawn confirmations:
+
+1. The subject is the confirmed mechanism with the best estimate, whether it has a published name or
+   not. It is chosen before its fresh seeds, so its fresh mean is not that of a lucky one. Standard
+   attention and the control ``uniform`` are never the subject and never counted.
+2. A mechanism "leads" or "falls behind" standard attention if Student's t-test over the differences
+   at equal seeds has p below .05. Everything else, a single seed above all, is undecided; it is
+   never called equal.
+3. Three numbers stay apart: a *score* is the mean of a mechanism's own trainings in the search, and
+   too high for the best of many; an *estimate* is the search's; a *fresh* mean is of trainings with
+   seeds that the search never used.
+4. Only a lead is marked as good.
+5. Counts are of all confirmed mechanisms.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from nas.common.differences import LEVEL, difference, mean_and_error
+from nas.report.run_view import FRESH, STANDARD
+from nas.report.text import plural
+from nas.report.trials import points
+from nas.report.units import FRACTION, duration, header, percent, quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nas.common.objectives import Objective
+    from nas.report.run_view import Mechanism, RunView, Spread
+
+Side: TypeAlias = Literal["leads", "falls behind", "undecided"]
+
+CONTROLS: Final = (STANDARD, "uniform")
+CHEAPER: Final = 0.9  # the largest share of standard attention's cost that the headline mentions
+SEARCHED: Final = FRESH["search"]
+NOUNS: Final = {"kv_cache_bytes_per_token": "KV cache", "decode_ms": "decoding time"}
+MINUS: Final = str.maketrans({"-": "−"})
+AFTER_LEAD: Final[dict[Side, str]] = {
+    "leads": "the lead holds",
+    "undecided": "no clear lead is left",
+    "falls behind": "it falls behind",
+}
+AFTER_NONE: Final[dict[Side, str]] = {
+    "leads": "it leads",
+    "undecided": "no difference is established",
+    "falls behind": "it falls behind",
+}
+
+
+class Figure(NamedTuple):
+    """A number of the verdict.
+
+    ``kind`` is "lead" (good), "fresh", "estimate", "score" or "cost".
+    """
+
+    value: str
+    label: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A headline, sentences that explain it, and its numbers."""
+
+    headline: str
+    sentences: tuple[str, ...]
+    figures: tuple[Figure, ...]
+
+
+class Gain(NamedTuple):
+    """A mean difference to standard attention at equal seeds, and its standard error."""
+
+    mean: float
+    error: float | None
+    side: Side
+
+
+def verdict_of(view: RunView) -> Verdict:
+    """What can be said of a run."""
+    if not view.members:
+        counts = view.counts
+        proposals = f"{plural(counts.proposed, 'proposal')}, {counts.failed} failed."
+        headline = "No training has ended well yet, so there is no front."
+        return Verdict(headline, (proposals,), ())
+    if view.metric is not None:
+        found = _Confirmed(view, view.metric)
+        if found.mechanisms:
+            return found.verdict()
+    return _unconfirmed(view)
+
+
+def _unconfirmed(view: RunView) -> Verdict:
+    best, objective = view.members[0], view.setup.objectives[0]
+    name, kind = view.called(best.key), "estimate" if best.is_estimated else "score"
+    value, error = best.objectives[objective.name], best.errors.get(objective.name)
+    shown = _value(value, error, objective.unit)
+    sentences = (
+        f"The search's best by {kind} is {name}: {_words(objective)} {shown}.",
+        "No result is confirmed: the best score of many is too high, and an estimate rests on a "
+        f"model. `nas confirm {view.label}` trains the best again with fresh seeds.",
+        effort(view),
+    )
+    first = Figure(shown, f"{_words(objective)}, {kind}", kind)
+    headline = f"{name} is the best so far, and not yet confirmed."
+    return Verdict(headline, sentences, (first, *_cost_figures(view, best)))
+
+
+@dataclass(frozen=True)
+class _Confirmed:
+    """The verdict on a run whose mechanisms were trained with fresh seeds."""
+
+    view: RunView
+    metric: Objective
+
+    @cached_property
+    def mechanisms(self) -> list[Mechanism]:
+        """The confirmed mechanisms that the search found, best estimate first."""
+        view, name = self.view, self.metric.name
+        controls = {c.key for c in view.confirmations if c.name in CONTROLS}
+        controls |= {key for key, names in view.names.items() if {*names} & {*CONTROLS}}
+        found = [one for one in view.candidates if one.key in view.fresh.get(SEARCHED, {})]
+        found = [one for one in found if one.key not in controls]
+        return sorted(found, key=lambda one: self.metric.as_cost(one.objectives[name]))
+
+    @cached_property
+    def gains(self) -> dict[str, Gain]:
+        """Of the confirmed mechanisms, by key; without those that share no seed with mha."""
+        pairs = ((one.key, self.gain(SEARCHED, one)) for one in self.mechanisms)
+        return {key: gain for key, gain in pairs if gain is not None}
+
+    @cached_property
+    def leading(self) -> list[Mechanism]:
+        leads = {key for key, gain in self.gains.items() if gain.side == "leads"}
+        return [one for one in self.mechanisms if one.key in leads]
+
+    @cached_property
+    def best(self) -> Mechanism:
+        return self.mechanisms[0]
+
+    def verdict(self) -> Verdict:
+        view, best, unit = self.view, self.best, self.metric.unit
+        later = [(title, self.gain(title, best)) for title in view.fresh if title != SEARCHED]
+        gain, fresh = self.gains.get(best.key), self.spread(best)
+        reached = _value(fresh.mean, fresh.error, unit)
+        figures = [Figure(reached, f"{_words(self.metric)}, fresh seeds", "fresh")]
+        for title, found in [(SEARCHED, gain), *later]:
+            if found is not None:
+                label = f"over {STANDARD}, {'fresh seeds' if title == SEARCHED else title}"
+                kind = "lead" if found.side == "leads" else "fresh"
+                figures.append(Figure(_over(found, unit), label, kind))
+        sentences = (
+            self._means(fresh, gain),
+            *(self._longer(title, found, gain) for title, found in later),
+            self._counts(),
+            self._cheapest(),
+            self._calibration(),
+            self._missing(),
+            effort(view),
+        )
+        return Verdict(
+            f"{self._headline(fresh, gain, later)}.",
+            tuple(filter(None, sentences)),
+            (*figures, *_cost_figures(view, best)),
+        )
+
+    def gain(self, title: str, one: Mechanism) -> Gain | None:
+        """None without trainings of equal seeds."""
+        values = self.view.gains(title, one.key)
+        if not values:
+            return None
+        (mean, error), tested = mean_and_error(values), difference(values)
+        if tested is None or tested["p"] >= LEVEL:
+            return Gain(mean, error, "undecided")
+        is_better = (mean > 0) == (self.metric.direction == "max")
+        return Gain(mean, error, "leads" if is_better else "falls behind")
+
+    def spread(self, one: Mechanism) -> Spread:
+        found = self.view.spread(SEARCHED, one.key)
+        assert found is not None
+        return found
+
+    def _headline(
+        self, fresh: Spread, gain: Gain | None, later: list[tuple[str, Gain | None]]
+    ) -> str:
+        name, unit = self.view.called(self.best.key), self.metric.unit
+        seeds = plural(fresh.seeds, "fresh seed")
+        if gain is None:
+            return f"{name} reaches {_value(fresh.mean, fresh.error, unit)} with {seeds}"
+        if gain.side == "undecided":
+            unresolved = f"No difference between {name} and standard attention is established"
+            return f"{unresolved} with {seeds}{self._at_cost()}"
+        headline = f"{name} {gain.side} standard attention by {_over(gain, unit).lstrip('+−')}"
+        title, last = later[-1] if later else ("", None)
+        if gain.side == "leads" and last is not None:
+            where = "on the test set" if title.startswith("test") else "trained longer"
+            headline += f"; {where}, {AFTER_LEAD[last.side]}"
+        return headline
+
+    def _at_cost(self) -> str:
+        """The objective of which the best costs the smallest share, if it is cheaper."""
+        shares = self.view.shares(self.best)
+        names = [o.name for o in self.view.setup.objectives if o.name in shares]
+        least = min(names, key=lambda name: shares[name], default="")
+        if not least or shares[least] > CHEAPER:
+            return ""
+        return f"; it has {shares[least]:.2f} of the {_noun(least)}"
+
+    def _means(self, fresh: Spread, gain: Gain | None) -> str:
+        unit, kind = self.metric.unit, "estimate" if self.best.is_estimated else "score"
+        sentence = (
+            f"Of the confirmed mechanisms the best by {kind}, {self.view.called(self.best.key)}, "
+            f"reaches {_words(self.metric)} {_value(fresh.mean, fresh.error, unit)} over "
+            f"{plural(fresh.seeds, 'fresh seed')}"
+        )
+        base = self.view.spread(SEARCHED, self.view.standard_key or "")
+        if base is None or gain is None:
+            return f"{sentence}."
+        standard = f"standard attention {_value(base.mean, base.error, unit)}"
+        return f"{sentence}, {standard}: {_over(gain, unit)} between equal seeds."
+
+    def _longer(self, title: str, later: Gain | None, first: Gain | None) -> str:
+        unit, found = self.metric.unit, self.view.spread(title, self.best.key)
+        if found is None:
+            return ""
+        task = next(iter(self.view.fresh[title].values()))[0].task_name
+        where = "On the test set" if title.startswith("test") else f"Trained longer (task {task})"
+        sentence = f"{where} it reaches {_value(found.mean, found.error, unit)}"
+        if later is None:
+            return f"{sentence}."
+        words = AFTER_LEAD if first and first.side == "leads" else AFTER_NONE
+        return f"{sentence}, {_over(later, unit)} over standard attention: {words[later.side]}."
+
+    def _counts(self) -> str:
+        """How many confirmed mechanisms lead, fall behind, or are undecided."""
+        if len(self.gains) < 2:
+            return ""
+        counts = Counter(gain.side for gain in self.gains.values())
+        lead, behind, undecided = (counts[side] for side in get_args(Side))
+        names = [self.view.called(one.key) for one in self.leading]
+        return (
+            f"Of {len(self.gains)} confirmed mechanisms {lead} {'leads' if lead == 1 else 'lead'} "
+            f"standard attention{f' ({_listed(names)})' if names else ''}, {behind} "
+            f"{'falls' if behind == 1 else 'fall'} behind, {undecided} "
+            f"{'is' if undecided == 1 else 'are'} undecided; each is tested alone."
+        )
+
+    def _cheapest(self) -> str:
+        """The mechanism that leads at the lowest first cost, unless it is the best."""
+        costs = [o.name for o in self.view.setup.objectives if not o.is_metric]
+        if not costs or not self.leading or not self.view.standard:
+            return ""
+        least = min(self.leading, key=lambda one: one.costs[costs[0]])
+        if least is self.best:
+            return ""
+        shares = self.view.shares(least)
+        at = [f"{shares[name]:.2f} of the {_noun(name)}" for name in costs if name in shares]
+        return (
+            f"The cheapest that leads is {self.view.called(least.key)}: "
+            f"{_over(self.gains[least.key], self.metric.unit)} over standard attention, at "
+            f"{' and '.join(at)}."
+        )
+
+    def _calibration(self) -> str:
+        """By how much scores and estimates were too good, over all confirmed mechanisms."""
+        name, unit = self.metric.name, self.metric.unit
+        sign = 1 if self.metric.direction == "max" else -1
+        means = {one.key: self.spread(one).mean for one in self.mechanisms}
+        scores = sign * fmean(one.scores[name] - means[one.key] for one in self.mechanisms)
+        estimates = sign * fmean(one.objectives[name] - means[one.key] for one in self.mechanisms)
+        scored = _value(self.best.scores[name], None, unit)
+        estimated = _value(self.best.objectives[name], self.best.errors.get(name), unit)
+        return (
+            f"The search had scored it {scored} and estimated {estimated}. "
+            f"Over the {plural(len(self.mechanisms), 'confirmed mechanism')}, compared with fresh "
+            f"means, scores were too good by {_points(scores, None, unit)}, estimates by "
+            f"{_points(estimates, None, unit)}."
+        )
+
+    def _missing(self) -> str:
+        """The best by estimate, if it is not confirmed."""
+        name = self.metric.name
+        best = min(self.view.members, key=lambda one: self.metric.as_cost(one.objectives[name]))
+        if best.key in self.view.fresh[SEARCHED]:
+            return ""
+        return f"{self.view.called(best.key)}, the best of the front, is not confirmed."
+
+
+def effort(view: RunView) -> str:
+    """The number of proposals and what became of them, and the time."""
+    counts = view.counts
+    failed = f"{counts.failed} failed" if counts.failed else "none failed"
+    failed += f", {counts.stopped} stopped at a gate" if counts.stopped else ""
+    busy = f", workers busy {percent(view.busy)} %" if view.busy is not None else ""
+    return (
+        f"{plural(counts.proposed, 'proposal')}: {counts.evaluated:,} mechanisms trained "
+        f"({failed}), {counts.repeated} trained again, {counts.replayed} known already, "
+        f"{counts.rejected} not legal; {duration(view.wall_seconds)}, "
+        f"{duration(view.core_seconds)} of core time{busy}."
+    )
+
+
+def _cost_figures(view: RunView, one: Mechanism) -> Iterator[Figure]:
+    shares = view.shares(one)
+    for objective in view.setup.objectives:
+        if objective.name in shares:
+            label = f"{_noun(objective.name)} of {STANDARD}"
+            yield Figure(f"{shares[objective.name]:.2f} ×", label, "cost")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
+
+
+def _noun(cost: str) -> str:
+    return NOUNS.get(cost) or header(cost).removesuffix(" ms")
+
+
+def _words(objective: Objective) -> str:
+    return objective.name.replace("_", " ")
+
+
+def _value(mean: float, error: float | None, unit: str) -> str:
+    return quantity(mean, unit, error).translate(MINUS)
+
+
+def _over(gain: Gain, unit: str) -> str:
+    return _points(gain.mean, gain.error, unit)
+
+
+def _points(mean: float, error: float | None, unit: str) -> str:
+    shown = points(mean, error, unit).translate(MINUS)
+    return f"{shown} points" if unit == FRACTION else shown

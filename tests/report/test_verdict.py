@@ -1,0 +1,278 @@
+"""The verdict: every sentence is true of the numbers that it is about."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_1samp
+
+from nas.report.run_view import Mechanism, RunView
+from nas.report.verdict import CONTROLS, Verdict, verdict_of
+from nas.store import Confirmation
+
+from .conftest import read
+
+Gains = dict[str, Sequence[float]]  # by key, at repeats 0, 1, ...
+
+
+@pytest.fixture(scope="module")
+def example() -> RunView:
+    return read(Path(__file__).resolve().parents[2] / "runs" / "example")
+
+
+def confirmed(view: RunView, gains: Gains, part: str = "search", base: float = 0.36) -> RunView:
+    """The view with these confirmations of a part in place of its own.
+
+    The metric of standard attention is ``base`` at every seed, that of others more by a gain.
+    """
+    kept = tuple(c for c in view.confirmations if c.part != part)
+    template = next(c for c in view.confirmations if c.part in (part, "long"))
+    standard, seeds = str(view.standard_key), max(map(len, gains.values()), default=1)
+    names = {key: name for key, (name, *_) in view.names.items()}
+
+    def made(key: str, repeat: int, value: float) -> Confirmation:
+        metrics = {**template.evaluation.metrics, "accuracy": value}
+        evaluation = dataclasses.replace(template.evaluation, metrics=metrics)
+        return dataclasses.replace(
+            template,
+            part=part,
+            key=key,
+            name=names.get(key),
+            repeat=repeat,
+            evaluation=evaluation,
+        )
+
+    rows = [made(standard, repeat, base) for repeat in range(seeds)]
+    rows += [made(k, i, base + g) for k, own in gains.items() for i, g in enumerate(own)]
+    return dataclasses.replace(view, confirmations=(*kept, *rows))
+
+
+def alone(view: RunView) -> RunView:
+    """The view without trainings under a longer task."""
+    return dataclasses.replace(
+        view, confirmations=tuple(c for c in view.confirmations if c.part == "search")
+    )
+
+
+def minimised(view: RunView) -> RunView:
+    """The view as if accuracy counted errors."""
+    first, *others = view.setup.objectives
+    objectives = (dataclasses.replace(first, direction="min"), *others)
+    return dataclasses.replace(view, setup=dataclasses.replace(view.setup, objectives=objectives))
+
+
+def key_of(view: RunView, name: str) -> str:
+    return next(key for key, names in view.names.items() if name in names)
+
+
+def finds(view: RunView) -> list[Mechanism]:
+    """Candidates that are no controls, best estimate first."""
+    controls = {key_of(view, name) for name in CONTROLS}
+    found = [one for one in view.candidates if one.key not in controls]
+    return sorted(found, key=lambda one: -one.objectives["accuracy"])
+
+
+def side(gains: Sequence[float]) -> str:
+    """The plainest reference: scipy's test."""
+    if len(gains) < 2 or max(gains) - min(gains) < 1e-9:
+        return "undecided"
+    if ttest_1samp(gains, 0.0).pvalue >= 0.05:
+        return "undecided"
+    return "leads" if sum(gains) > 0 else "falls behind"
+
+
+def drawn(view: RunView, rng: np.random.Generator) -> tuple[RunView, Gains]:
+    """Any mechanisms with any gains over one to five seeds; often with controls that lead."""
+    seeds = int(rng.integers(1, 6))
+    chosen = [finds(view)[i] for i in rng.choice(60, rng.integers(1, 7), replace=False)]
+    keys = [one.key for one in chosen]
+    if rng.random() < 0.7:
+        keys.append(key_of(view, "uniform"))
+    if rng.random() < 0.5:
+        keys.append(key_of(view, "qana"))
+    gains = {
+        key: [*map(float, rng.normal(rng.normal(0.0, 0.03), 0.01, seeds))]
+        for key in dict.fromkeys(keys)
+    }
+    shuffled = [*gains]
+    rng.shuffle(shuffled)
+    return confirmed(view, {key: gains[key] for key in shuffled}), gains
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+def sentence(found: Verdict, beginning: str) -> str:
+    return next((s for s in found.sentences if s.startswith(beginning)), "")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_sentence_is_true_of_drawn_confirmations(example: RunView, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    view, gains = drawn(alone(example), rng)
+    found = verdict_of(view)
+    text = " ".join((found.headline, *found.sentences))
+
+    # The subject is the find with the best estimate; controls are none and stay unnamed.
+    known = [one for one in finds(view) if one.key in gains]
+    best = known[0]
+    name = view.called(best.key)
+    assert name in found.headline
+    assert "uniform" not in text
+    assert "mha" not in text
+
+    # Leads and losses are those of the test; what is undecided is called neither, nor equal.
+    sides = {one.key: side(gains[one.key]) for one in known}
+    mean = 100 * float(np.mean(gains[best.key]))
+    for words in ("leads", "falls behind"):
+        assert (f"{name} {words} standard attention by" in found.headline) == (
+            sides[best.key] == words
+        )
+    assert ("No difference" in found.headline) == (sides[best.key] == "undecided")
+    assert "level" not in text
+    over = next(f for f in found.figures if f.label == "over mha, fresh seeds")
+    assert number(over.value.split()[0]) == pytest.approx(mean, abs=0.051)
+    assert (over.kind == "lead") == (sides[best.key] == "leads")
+    assert not [f for f in found.figures if f.kind == "lead" and f.value.startswith("−")]
+
+    # Counts are of all confirmed mechanisms.
+    counts = [list(sides.values()).count(word) for word in ("leads", "falls behind", "undecided")]
+    if len(known) > 1:
+        said = sentence(found, f"Of {len(known)} confirmed mechanisms")
+        assert [int(n) for n in re.findall(r"(\d+) (?:lead|fall|is |are )", said)] == counts
+
+    # The cheapest that leads.
+    cost = next(o.name for o in view.setup.objectives if not o.is_metric)
+    leading = [one for one in known if sides[one.key] == "leads"]
+    cheapest = min(leading, key=lambda one: one.costs[cost], default=best)
+    said = sentence(found, "The cheapest that leads is")
+    assert (view.called(cheapest.key) in said) == (cheapest is not best)
+
+    # Calibration.
+    said = sentence(found, "The search had scored")
+    plural = "s" if len(known) > 1 else ""
+    assert f"Over the {len(known)} confirmed mechanism{plural}," in said
+    means = {one.key: 0.36 + float(np.mean(gains[one.key])) for one in known}
+    for words, values in (
+        ("scores were too good by", [one.scores["accuracy"] - means[one.key] for one in known]),
+        ("estimates by", [one.objectives["accuracy"] - means[one.key] for one in known]),
+    ):
+        shown = re.search(rf"{words} (\S+) points", said)
+        assert shown is not None
+        assert number(shown[1]) == pytest.approx(100 * float(np.mean(values)), abs=0.051)
+
+    # The best of the front is said to be unconfirmed exactly if it is.
+    is_missing = view.members[0].key not in gains and view.members[0].key in {
+        one.key for one in finds(view)
+    }
+    assert ("is not confirmed." in text) == is_missing
+
+
+def test_one_seed_of_a_control_and_a_named_mechanism(example: RunView) -> None:
+    """A run said that its control was level with standard attention, and nothing of qana."""
+    view = alone(example)
+    qana, uniform = key_of(view, "qana"), key_of(view, "uniform")
+    found = verdict_of(confirmed(view, {uniform: [-0.102], qana: [-0.05]}))
+    assert found.headline.startswith("No difference between qana and standard attention is")
+    assert "with 1 fresh seed" in found.headline
+    assert all(figure.kind != "lead" for figure in found.figures)
+
+
+def test_named_mechanisms_count_among_the_confirmed(example: RunView) -> None:
+    view = alone(example)
+    keys = [one.key for one in finds(view)[:4]] + [key_of(view, "qana")]
+    found = verdict_of(confirmed(view, {key: [0.01, 0.012, 0.011] for key in keys}))
+    number = len(dict.fromkeys(keys))
+    assert f"Over the {number} confirmed mechanisms" in sentence(found, "The search had scored")
+
+
+def test_example_has_the_numbers_of_readme(example: RunView) -> None:
+    """README's table of `nas confirm example` has these numbers."""
+    found = verdict_of(example)
+    said = " ".join(found.sentences)
+    assert found.headline == (
+        "06ce36bb leads standard attention by 3.0 ± 0.8 points; "
+        "trained longer, no clear lead is left."
+    )
+    assert "39.2 ± 0.5 % over 5 fresh seeds, standard attention 36.2 ± 0.4 %" in said
+    assert "52.7 ± 0.2 %, −0.1 ± 0.3 points" in said
+    assert "scored it 40.8 % and estimated 40.2 ± 0.6 %" in said
+    assert ("39.2 ± 0.5 %", "accuracy, fresh seeds", "fresh") in found.figures
+    assert ("0.79 ×", "MACs of mha", "cost") in found.figures
+
+
+LEAD, NONE, LOSS = [0.01, 0.011, 0.012], [-0.01, 0.01, 0.0], [-0.01, -0.011, -0.012]
+
+
+@pytest.mark.parametrize(
+    ("fresh", "long", "headline", "longer"),
+    [
+        (LEAD, LEAD, "; trained longer, the lead holds.", "the lead holds"),
+        (LEAD, NONE, "; trained longer, no clear lead is left.", "no clear lead is left"),
+        (LEAD, LOSS, "; trained longer, it falls behind.", "it falls behind"),
+        (NONE, NONE, "; it has 0.79 of the MACs.", "no difference is established"),
+        (LOSS, LEAD, "falls behind standard attention by 1.1 ± 0.1 points.", "it leads"),
+        (LOSS, LOSS, "falls behind standard attention by 1.1 ± 0.1 points.", "it falls behind"),
+    ],
+)
+def test_a_longer_task_keeps_or_loses_only_a_lead_that_was(
+    example: RunView, fresh: Any, long: Any, headline: str, longer: str
+) -> None:
+    key = finds(example)[0].key
+    view = confirmed(confirmed(example, {key: long}, "long"), {key: fresh})
+    found = verdict_of(view)
+    assert found.headline.endswith(headline)
+    assert sentence(found, "Trained longer").endswith(f" points over standard attention: {longer}.")
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ([0.0] * 5, "undecided"),
+        ([0.02] * 5, "undecided"),  # without any spread there is nothing to test against
+        ([0.01, 0.03], "undecided"),  # 2.0 standard errors; two pairs need 12.7
+        ([0.0199, 0.0201], "leads"),
+        ([0.01, 0.02, 0.03], "undecided"),  # 3.5 standard errors; three pairs need 4.3
+        ([0.015, 0.02, 0.025], "leads"),
+        ([-0.015, -0.02, -0.025], "falls behind"),
+    ],
+)
+def test_students_t_decides(example: RunView, gains: Sequence[float], expected: str) -> None:
+    view = alone(example)
+    headline = verdict_of(confirmed(view, {finds(view)[0].key: gains})).headline
+    begins = {"undecided": "No difference between 06ce36bb and"}
+    assert headline.startswith(begins.get(expected, f"06ce36bb {expected} standard attention"))
+
+
+def test_lower_may_be_better(example: RunView) -> None:
+    view = minimised(alone(example))
+    key = min(finds(view), key=lambda one: one.objectives["accuracy"]).key
+    assert " leads " in verdict_of(confirmed(view, {key: LOSS})).headline
+    assert " falls behind " in verdict_of(confirmed(view, {key: LEAD})).headline
+
+
+def test_without_confirmations_that_is_said(example: RunView) -> None:
+    found = verdict_of(dataclasses.replace(example, label="x", confirmations=()))
+    assert found.headline == "06ce36bb is the best so far, and not yet confirmed."
+    assert "`nas confirm x`" in found.sentences[1]
+    assert found.figures[0] == ("40.2 ± 0.6 %", "accuracy, estimate", "estimate")
+
+
+def test_controls_alone_confirm_nothing(example: RunView) -> None:
+    view = confirmed(alone(example), {key_of(example, "uniform"): LEAD})
+    assert "not yet confirmed" in verdict_of(view).headline
+
+
+def test_runs_without_a_front_or_a_metric_have_a_verdict(view: RunView) -> None:
+    assert "no front" in verdict_of(dataclasses.replace(view, members=())).headline
+    costs = tuple(o for o in view.setup.objectives if not o.is_metric)
+    setup = dataclasses.replace(view.setup, objectives=costs)
+    found = verdict_of(dataclasses.replace(view, setup=setup))
+    assert found.sentences[0].startswith("The search's best by ")
