@@ -18,7 +18,6 @@ from benchmarks.plain import loaders, preloaded, train
 from nas.common.differences import mean_and_error
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial, training_seed
-from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, Task, load_task
 
@@ -72,7 +71,7 @@ def _forms(task: Task, data: Data) -> dict[str, Callable[[int], float]]:
 
 
 def _ours(task: Task, data: Data, seed: int) -> float:
-    genome = canonicalise(mechanism("mha").genome, task.sizes)
+    genome = task.resolve(mechanism("mha").genome).genome
     found = train_candidate(Trial("mha", genome, training_seed(0, "benchmark", seed)), task, data)
     assert found.is_ok, found.error
     return found.metrics["accuracy"]

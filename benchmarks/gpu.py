@@ -30,7 +30,6 @@ from nas.evaluation.execution import Execution
 from nas.evaluation.ray_backend import RayEvaluator
 from nas.evaluation.trainer import build_model
 from nas.evaluation.trial import Evaluator, Trial, run_trials, training_seed
-from nas.genome.canonical import canonicalise, resolved_digest
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.store.sources import load_genome
 from nas.tasks import Data, Task, load_task
@@ -90,7 +89,7 @@ def _training(
     task: Task, data: Data, name: str, form: str, device: torch.device, count: int
 ) -> Work:
     """Some steps of a training that never ends; what was asked for must be what runs."""
-    model = build_model(mechanism(name).genome, task, data, 0).to(device)
+    model = build_model(task.resolve(mechanism(name).genome), task, data, 0).to(device)
     train = task.examples(data, "train", device, torch.bfloat16)
     # One rate throughout: how many steps there will be is not known.
     constant = task.model_copy(update={"schedule": "constant"})
@@ -146,14 +145,11 @@ def _shared(task: Task, data: Data, workers: int) -> Evaluator:
 
 def _trials(task: Task, count: int, seed: int) -> list[Trial]:
     """Mechanisms in turn, with other seeds when they come round."""
-    genomes = [
-        canonicalise(m.genome, task.sizes) for m in MECHANISMS.values() if _exists(m.genome, task)
-    ]
+    known = [task.resolve(m.genome) for m in MECHANISMS.values() if _exists(m.genome, task)]
     trials = []
     for number in range(count):
-        genome = genomes[number % len(genomes)]
-        key = resolved_digest(genome, task.sizes)
-        trials.append(Trial(key, genome, training_seed(seed, "gpu", number)))
+        resolved = known[number % len(known)]
+        trials.append(Trial(resolved.key, resolved.genome, training_seed(seed, "gpu", number)))
     return trials
 
 

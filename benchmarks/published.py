@@ -33,7 +33,6 @@ from nas.compiler import make_plan
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial, training_seed
 from nas.genome import Genome
-from nas.genome.canonical import canonicalise, resolved_digest
 from nas.tasks import load_task
 
 if TYPE_CHECKING:
@@ -98,9 +97,8 @@ def _compare(task: Task, data: Data, process: ProcessPoolExecutor) -> list[Figur
 def _ours(task: Task, data: Data, chromosome: Any, seed: int) -> tuple[float, float]:
     """Accuracy and core-seconds; trained and judged as in a search."""
     before = _core_seconds()
-    genome = canonicalise(Genome.from_dict(chromosome), task.sizes)
-    key = resolved_digest(genome, task.sizes)
-    trial = Trial(key, genome, training_seed(0, "published", seed))
+    resolved = task.resolve(Genome.from_dict(chromosome))
+    trial = Trial(resolved.key, resolved.genome, training_seed(0, "published", seed))
     found = train_candidate(trial, task, data)
     return found.metrics.get("accuracy", float("nan")), _core_seconds() - before
 
@@ -158,7 +156,7 @@ class Theirs:
             try:
                 genome = Genome.from_dict(chromosome)
                 make_plan(genome)
-                key = resolved_digest(genome, task.sizes)
+                key = task.resolve(genome).key
             except NasError:
                 continue
             if key not in seen and self._can_train(chromosome, x):

@@ -19,7 +19,6 @@ from benchmarks.figures import Figure, fastest, interleaved, ratio
 from nas.common.differences import mean_and_error
 from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial, training_seed
-from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, load_task
 from nas.tasks.classification import IGNORE_INDEX
@@ -61,7 +60,7 @@ def _keep(scores: list[float], form: partial[float]) -> None:
 
 
 def _ours(task: ModelTask, data: Data, seed: int) -> float:
-    genome = canonicalise(mechanism("mha").genome, task.sizes, is_causal=True)
+    genome = task.resolve(mechanism("mha").genome).genome
     found = train_candidate(Trial("mha", genome, seed), task, data)
     assert found.is_ok, found.error
     return found.metrics[task.metrics(data)[0].name]

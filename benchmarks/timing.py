@@ -26,6 +26,7 @@ from benchmarks.figures import Figure, single
 from nas import costs
 from nas.common.errors import NasError
 from nas.compiler import build_attention, make_plan
+from nas.compiler import resolve as resolve_genome
 from nas.costs.decoding.memory import memory_of
 from nas.costs.timing import calibrate, decode_ms, predict_ms
 from nas.costs.timing.measuring import Passes
@@ -78,7 +79,7 @@ def timing(options: argparse.Namespace) -> list[Figure]:
         seconds = time.process_time() - begin
         genomes = drawn(GENOMES, setting)
         measured = measure(genomes, setting, options.rounds)
-        predicted = [predict_ms(genome, setting.sizes, calibration) for genome in genomes]
+        predicted = [predict_ms(resolve_genome(g, setting.sizes), calibration) for g in genomes]
         errors = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
         low, middle, high = (100 * value for value in quantiles(errors, n=4))
         order = float(spearmanr(predicted, measured).statistic)
@@ -105,7 +106,7 @@ def beside_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
         is_causal=False,
         qkv_bias=False,
     )
-    predicted = [predict_ms(genome, setting.sizes, calibration) for genome in genomes]
+    predicted = [predict_ms(resolve_genome(g, setting.sizes), calibration) for g in genomes]
     measured = measure(genomes, setting, rounds)
     figures = []
     for source, guess, found in zip(sources, predicted[1:], measured[1:], strict=True):

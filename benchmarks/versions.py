@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.figures import Figure, ratio
 from benchmarks.search import SPACE, TASK, core_seconds_of
-from nas.genome.canonical import resolved_digest
+from nas.compiler import resolve
 from nas.genome.mechanisms import mechanism
 from nas.space import load_space
 from nas.space.validation import load_policy
@@ -92,8 +92,8 @@ def _drawn() -> list[object]:
     variation = Variation(space, load_policy(space.policy))
     rng = np.random.default_rng(1)
     named = [mechanism(name).genome for name in space.mechanisms]
-    found = {resolved_digest(genome, sizes): genome for genome in named}
+    found = {resolve(genome, sizes).key: genome for genome in named}
     while len(found) < MECHANISMS:
         sample = variation.sample(rng)
-        found.setdefault(resolved_digest(sample, sizes), sample)
+        found.setdefault(resolve(sample, sizes).key, sample)
     return [genome.to_dict() for genome in list(found.values())[len(named) :]]

@@ -12,7 +12,6 @@ import torch
 
 import nas
 from nas.cli import main
-from nas.genome.canonical import resolved_digest
 from nas.space import SearchSpace
 from nas.space.validation import PolicyFile, compile_policy, validate
 from nas.store import front, open_run
@@ -42,7 +41,7 @@ def test_every_counter_that_should_be_zero_is(run: Run) -> None:
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     space = from_text(setup.space, SearchSpace)
     trained = [p for p in run.proposals() if p.is_new]
-    keys = [resolved_digest(p.genome, task.sizes) for p in trained]
+    keys = [task.resolve(p.genome).key for p in trained]
     assert len(trained) >= 270
     assert len(set(keys)) == len(keys) == len(run.results())
     assert keys == [p.key for p in trained]

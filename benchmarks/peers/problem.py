@@ -149,7 +149,7 @@ def bench(table: str = DEFAULT) -> Bench:
 def make_bench(space: SearchSpace, setting: Setting) -> Bench:
     """A space that ``SPACES`` knows, at the sizes of a task."""
     choices, chance = SPACES[space.name]
-    mha = costs_of(mechanism("mha").genome, setting, ["macs"])["macs"]
+    mha = costs_of(setting.resolve(mechanism("mha").genome), setting, ["macs"])["macs"]
     objectives = (
         Objective("accuracy", "max", "fraction", "", 1.0, chance, is_metric=True),
         Objective("macs", "min", "MAC", "", 0.0, 2 * mha, is_metric=False),

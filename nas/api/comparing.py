@@ -13,7 +13,7 @@ from nas.costs import costs_of
 from nas.evaluation.execution import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import study, why_not
-from nas.genome.canonical import canonicalise, digest
+from nas.genome.canonical import digest
 from nas.report.benchmark import make_benchmark
 from nas.report.trials import EvaluateResult, TrainingRow
 from nas.searching.setup import check_count, setting_of
@@ -203,11 +203,8 @@ def _train(
     record: str | Path | None,
 ) -> Generator[TrainingRow, None, None]:
     """Train each source with each seed; workers exist until the generator is closed."""
-    metric, setting, model = task.metrics(data)[0], setting_of(task, {}), task.main
-    genomes = {
-        s.text: canonicalise(s.genome, model.sizes, is_causal=model.is_causal) for s in sources
-    }
-    costs = {text: costs_of(genome, setting) for text, genome in genomes.items()}
+    metric, setting = task.metrics(data)[0], setting_of(task, {})
+    costs = {source.text: costs_of(task.resolve(source.genome), setting) for source in sources}
     evaluator = make_evaluator(execution, task, data)
     try:
         if record is not None:

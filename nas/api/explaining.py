@@ -107,7 +107,10 @@ def explain(
     evaluator: Evaluator = make_evaluator(chosen, model_task, loaded)
     try:
         setting = setting_of(model_task, evaluator.calibrate())
-        costs = {key: costs_of(own, setting, COSTS) for key, own in plan.mechanisms.items()}
+        costs = {
+            key: costs_of(setting.resolve(genome), setting, COSTS)
+            for key, genome in plan.mechanisms.items()
+        }
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), model_task, loaded)
         race, names = Race(plan, metric, looks, margin), _names(resolved, plan)

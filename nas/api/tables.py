@@ -10,7 +10,6 @@ from nas.common.errors import TableError
 from nas.costs import costs_of
 from nas.evaluation.execution import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
-from nas.genome.canonical import resolved_digest
 from nas.report.trials import TrainingRow
 from nas.searching.setup import check_count, setting_of
 from nas.searching.tabular.making import mechanisms_of, table_of, train_table
@@ -82,7 +81,7 @@ def tabulate(
         done += 1
         if on_training is not None:
             what = (trial.key[:8], trial.key, trial.repeat, evaluation)
-            costs = costs_of(trial.genome, setting)
+            costs = costs_of(setting.resolve(trial.genome), setting)
             on_training(TrainingRow(*what, costs=costs, metric=metric), done, total)
 
     evaluator = make_evaluator(given, trained, loaded)
@@ -101,9 +100,9 @@ def _only(
     mechanisms: Mapping[str, Genome], genomes: Sequence[Genome], task: Task, space: str
 ) -> dict[str, Genome]:
     """Those mechanisms of a space that genomes mean."""
-    found, model = {}, task.main
+    found = {}
     for genome in genomes:
-        key = resolved_digest(genome, model.sizes, is_causal=model.is_causal)
+        key = task.resolve(genome).key
         if key not in mechanisms:
             raise TableError(f"mechanism {key} is not in the space {space}.")
         found[key] = mechanisms[key]

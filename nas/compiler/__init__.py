@@ -16,6 +16,7 @@ from nas.compiler.interpreter import ReferenceAttention, check_sizes
 from nas.compiler.lowering import chosen_rules, lower, rules
 from nas.compiler.plain import PlainSource
 from nas.compiler.plan import Plan, make_plan
+from nas.compiler.resolved import ResolvedGenome, resolve, standard_attention
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,13 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Plan",
+    "ResolvedGenome",
     "build_attention",
     "emit",
     "formula",
     "formula_of",
     "make_plan",
     "plain_source",
+    "resolve",
     "rules",
+    "standard_attention",
     "write",
 ]
 

@@ -187,25 +187,18 @@ def make_plan(genome: Genome, sizes: ModelSizes | None = None) -> Plan:
         ViolationError: the genome does not type-check.
     """
     genome = check_vocabulary(genome)
-    problems = infer(genome).problems
-    if problems:
-        first = problems[0]
-        op = "" if first.node is None else f"node {first.node} ({genome.nodes[first.node].op})"
-        raise ViolationError(
-            f"{first.rule}: {op or 'the graph'} has {first.found}; expected {first.expected}."
-        )
+    _check_types(genome, infer(genome))
     return plan_as_written(canonicalise(genome, sizes))
 
 
-def plan_as_written(genome: Genome) -> Plan:
+def plan_as_written(genome: Genome, typing: Typing | None = None) -> Plan:
     """The plan of a well-typed genome, node by node, without any rewriting: the reference.
 
     Raises:
         ViolationError: the genome does not type-check.
     """
-    typing = infer(genome)
-    if typing.problems:
-        raise ViolationError(f"a plan needs a genome that type-checks; found {typing.problems[0]}.")
+    typing = typing or infer(genome)
+    _check_types(genome, typing)
     steps: list[Step] = []
     for index in range(len(genome.nodes)):
         steps.append(_step(genome, index, typing, steps))
@@ -219,6 +212,15 @@ def plan_as_written(genome: Genome) -> Plan:
         sorted({s.primitive.name for s in steps if not s.primitive.is_causal_safe(s.params)})
     )
     return Plan(genome, streams, tuple(steps), typing.of(len(genome.nodes) - 1), unsafe)
+
+
+def _check_types(genome: Genome, typing: Typing) -> None:
+    if typing.problems:
+        first = typing.problems[0]
+        op = "" if first.node is None else f"node {first.node} ({genome.nodes[first.node].op})"
+        raise ViolationError(
+            f"{first.rule}: {op or 'the graph'} has {first.found}; expected {first.expected}."
+        )
 
 
 def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Step:

@@ -11,7 +11,6 @@ from nas.costs.costs import (
     costs_of,
     dense_plan,
     kv_cache_bytes_per_token,
-    plan_at,
     summed_layers,
 )
 
@@ -26,6 +25,5 @@ __all__ = [
     "costs_of",
     "dense_plan",
     "kv_cache_bytes_per_token",
-    "plan_at",
     "summed_layers",
 ]

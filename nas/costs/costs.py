@@ -11,22 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import NasError
 from nas.common.registry import Registry
-from nas.compiler import make_plan
+from nas.compiler import make_plan, resolve, standard_attention
 from nas.costs.counting import ELEMENTWISE, TRACED_LENGTHS, count_operations, count_parameters
 from nas.costs.decoding.memory import memory_of
 from nas.costs.macs import closed_form_macs, computed_macs, computed_pairs
 from nas.genome import ModelSizes, Visibility, layers_with_mechanism
-from nas.genome.mechanisms import mechanism
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nas.compiler import Plan
+    from nas.compiler import Plan, ResolvedGenome
     from nas.genome import Genome
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
@@ -49,6 +47,10 @@ class Setting:
     calibration: Mapping[str, Any]
     context: int | None = None
 
+    def resolve(self, genome: Genome) -> ResolvedGenome:
+        """The genome in normal form at these sizes; GenomeError where it does not exist there."""
+        return resolve(genome, self.sizes, self.is_causal)
+
     @property
     def decoded(self) -> ModelSizes:
         """The sizes at which costs of decoding are counted."""
@@ -60,13 +62,13 @@ class CostMeasure:
     """A cost of a genome, all attention layers of a backbone together.
 
     Attributes:
-        of: from a genome and a setting; raises GenomeError where the mechanism does not exist.
+        of: from a resolved genome and the setting that it is resolved at.
     """
 
     name: str
     unit: str
     about: str
-    of: Callable[[Genome, Setting], float]
+    of: Callable[[ResolvedGenome, Setting], float]
 
 
 # A cost of one layer, from its plan and the setting.
@@ -77,16 +79,19 @@ COSTS: Registry[CostMeasure] = Registry(
 
 
 def costs_of(
-    genome: Genome, setting: Setting, names: Iterable[str] | None = None
+    resolved: ResolvedGenome, setting: Setting, names: Iterable[str] | None = None
 ) -> dict[str, float]:
     """The costs of a genome by name, by default those that take no trace and no calibration.
 
+    Args:
+        resolved: at the setting's sizes.
+
     Raises:
         ConfigError: there is no such cost.
-        GenomeError, ViolationError: the mechanism does not exist at these sizes.
+        ViolationError: the genome does not type-check.
     """
     names = DEFAULT_COSTS if names is None else names
-    return {name: float(COSTS.get(name).of(genome, setting)) for name in names}
+    return {name: float(COSTS.get(name).of(resolved, setting)) for name in names}
 
 
 @dataclass(frozen=True)
@@ -126,8 +131,26 @@ def attention_cost(
         NasError: it uses an operation whose cost nobody has stated.
     """
     sizes = ModelSizes(dim, heads, 1, tokens)
-    plan = plan_at(genome, sizes)
-    dense = dense_plan(plan)
+    plan = make_plan(genome, sizes)
+    macs, elementwise = _counted(plan, sizes, qkv_bias)
+    computed = computed_macs(plan, sizes)
+    return Cost(
+        macs=computed.all,
+        attention_macs=computed.all - computed.tokens,
+        elementwise=elementwise,
+        params=count_parameters(plan, dim, heads, qkv_bias),
+        kv_cache_bytes_per_token=math.ceil(kv_cache_bytes_per_token(plan, sizes)),
+        seed_compatible_macs=_seed_compatible(dense_plan(plan), sizes, macs),
+    )
+
+
+def _counted(plan: Plan, sizes: ModelSizes, qkv_bias: bool) -> tuple[int, int]:
+    """Multiply-adds of the reference form, and elements that the compiled block touches.
+
+    Raises:
+        NasError: the multiply-adds differ from the closed formulas.
+    """
+    dense, (dim, heads, _, tokens) = dense_plan(plan), sizes
     counts = count_operations(dense, dim, heads, tokens, qkv_bias)
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
     expected = closed_form_macs(dense, sizes)
@@ -140,15 +163,7 @@ def attention_cost(
     elementwise = counts[ELEMENTWISE]
     if hidden := tokens**2 - computed_pairs(plan, tokens):
         elementwise -= hidden * _elementwise_per_pair(dense, dim, heads, qkv_bias)
-    computed = computed_macs(plan, sizes)
-    return Cost(
-        macs=computed.all,
-        attention_macs=computed.all - computed.tokens,
-        elementwise=elementwise,
-        params=count_parameters(plan, dim, heads, qkv_bias),
-        kv_cache_bytes_per_token=math.ceil(kv_cache_bytes_per_token(plan, sizes)),
-        seed_compatible_macs=_seed_compatible(dense, sizes, macs),
-    )
+    return macs, elementwise
 
 
 def _elementwise_per_pair(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> int:
@@ -192,28 +207,22 @@ def _seed_compatible(plan: Plan, sizes: ModelSizes, macs: int) -> int:
     return macs - hidden + 5 * norms + 8 * tokens * dim**2
 
 
-@lru_cache(maxsize=4096)
-def plan_at(genome: Genome, sizes: ModelSizes) -> Plan:
-    """``make_plan``, once for all costs of a genome."""
-    return make_plan(genome, sizes)
-
-
-def summed_layers(genome: Genome, depth: int, layer: Callable[[Genome], float]) -> float:
+def summed_layers(resolved: ResolvedGenome, layer: Callable[[ResolvedGenome], float]) -> float:
     """A layer's cost over a backbone, standard attention where the placement has it."""
-    own = len(layers_with_mechanism(genome.placement, depth))
-    total = own * layer(genome)
-    return total if own == depth else total + (depth - own) * layer(mechanism("mha").genome)
+    depth = resolved.sizes.depth
+    count = len(layers_with_mechanism(resolved.genome.placement, depth))
+    total = count * layer(resolved)
+    if count == depth:
+        return total
+    return total + (depth - count) * layer(standard_attention(resolved.sizes, resolved.is_causal))
 
 
 def _cost(name: str, unit: str, about: str) -> Callable[[Measure], Measure]:
     """Register what a function says of a layer, for all of them."""
 
     def register(measure: Measure) -> Measure:
-        def of(genome: Genome, setting: Setting) -> float:
-            def layer(one: Genome) -> float:
-                return measure(plan_at(one, setting.sizes), setting)
-
-            return summed_layers(genome, setting.sizes.depth, layer)
+        def of(resolved: ResolvedGenome, setting: Setting) -> float:
+            return summed_layers(resolved, lambda layer: measure(layer.plan, setting))
 
         COSTS.register(name)(CostMeasure(name, unit, about, of))
         return measure
@@ -238,7 +247,4 @@ def _kv_cache(plan: Plan, setting: Setting) -> float:
 
 @_cost("elementwise", "elements", "elements that pointwise operations touch")
 def _elementwise(plan: Plan, setting: Setting) -> float:
-    dim, heads, _, tokens = setting.sizes
-    return attention_cost(
-        plan.genome, dim=dim, heads=heads, tokens=tokens, qkv_bias=setting.qkv_bias
-    ).elementwise
+    return _counted(plan, setting.sizes, setting.qkv_bias)[1]

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.common.errors import NasError
-from nas.compiler import make_plan
 from nas.costs import Setting, costs_of
 from nas.evaluation.trial import Trial, run_trials, training_seed
-from nas.genome.canonical import canonicalise, digest, normal_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,18 +54,17 @@ def study(
     model = task.main
     setting = Setting(model.sizes, model.qkv_bias, model.is_causal, calibration={})
     for name, genome in mechanisms:
-        own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
-        key = normal_digest(own, model.sizes)
-        given.append((name, own, key, costs_of(own, setting, ["macs"])["macs"]))
+        resolved = task.resolve(genome)
+        given.append((name, resolved, costs_of(resolved, setting, ["macs"])["macs"]))
     trials: list[Trial] = []
     wanted: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
     for repeat in range(first, repeats):
         own_seed = training_seed(seed, purpose, repeat)
-        for name, genome, key, work in given:
+        for name, resolved, work in given:
             # Two names of one mechanism at this size are trained once and reported twice.
-            if (key, own_seed) not in wanted:
-                trials.append(Trial(key, genome, own_seed, work=work))
-            wanted.setdefault((key, own_seed), []).append((name, digest(genome), repeat))
+            if (resolved.key, own_seed) not in wanted:
+                trials.append(Trial(resolved.key, resolved.genome, own_seed, work=work))
+            wanted.setdefault((resolved.key, own_seed), []).append((name, resolved.digest, repeat))
     for trial, evaluation in run_trials(evaluator, trials):
         for name, own_digest, repeat in wanted[trial.key, trial.seed]:
             yield Result(name, own_digest, repeat, evaluation)
@@ -75,13 +72,10 @@ def study(
 
 def why_not(genome: Genome, task: Task) -> str:
     """Why a mechanism cannot be trained under a task, or nothing."""
-    model = task.main
     try:
-        own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
-        normal_digest(own, model.sizes)
-        plan = make_plan(own, model.sizes)
+        plan = task.resolve(genome).plan
     except NasError as error:
         return str(error)
-    if model.is_causal and plan.unsafe:
+    if task.main.is_causal and plan.unsafe:
         return f"{', '.join(plan.unsafe)}: sees later tokens, in a causal task."
     return ""

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import torch
 
 from nas.common.errors import DeviceError
+from nas.compiler import ResolvedGenome
 from nas.costs import Setting, costs_of
 from nas.evaluation.capture_output import bounded_output
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation
 from nas.genome import layers_with_mechanism
-from nas.genome.canonical import canonicalise
 from nas.tasks.seeds import derive_seed, seeded
 from nas.training.allocator import keep_freed_memory
 from nas.training.candidate import attention_weights, build_model
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nas.evaluation.trial import Reason, Status, Trial
-    from nas.genome import Genome
     from nas.tasks import Data, ModelTask, Task
     from nas.training.report import Report
 
@@ -235,12 +234,12 @@ def _train(
     models = task.models(data)
     # Before any training: the mechanism must exist in all models, and its counts by fvcore must
     # agree with the closed formulas.
-    genomes = {
-        name: _countable(trial.genome, model_task) for name, (model_task, _) in models.items()
+    resolved = {
+        name: _countable(trial, task, model_task) for name, (model_task, _) in models.items()
     }
     for name, (model_task, model_data) in models.items():
         with seeded(derive_seed(trial.seed, "noise")):
-            model = build_model(genomes[name], model_task, model_data, trial.seed)
+            model = build_model(resolved[name], model_task, model_data, trial.seed)
             layer, *_ = layers_with_mechanism(trial.genome.placement, model_task.depth)
             block = model.attentions()[layer]  # type: ignore[operator]
             probe(block, model_task.sizes, is_causal=model_task.is_causal)
@@ -256,12 +255,15 @@ def _train(
             return
 
 
-def _countable(genome: Genome, task: ModelTask) -> Genome:
-    """The normal form at a model's sizes; fails if the mechanism does not exist there."""
-    normal = canonicalise(genome, task.sizes, is_causal=task.is_causal)
-    setting = Setting(task.sizes, task.qkv_bias, task.is_causal, calibration={})
-    costs_of(normal, setting, ["elementwise"])
-    return normal
+def _countable(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenome:
+    """The trial's genome at a model's sizes; fails if the mechanism does not exist there."""
+    if model_task is task.main:  # at whose sizes trials are in normal form
+        resolved = ResolvedGenome(trial.genome, model_task.sizes, model_task.is_causal, trial.key)
+    else:
+        resolved = model_task.resolve(trial.genome)
+    setting = Setting(model_task.sizes, model_task.qkv_bias, model_task.is_causal, calibration={})
+    costs_of(resolved, setting, ["elementwise"])
+    return resolved
 
 
 def _collect(training: Training, name: str, seed: int, progress: _Progress) -> None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nas.evaluation.study import why_not
-from nas.genome.canonical import canonicalise, resolved_digest
 from nas.genome.types import infer
 from nas.space.validation import nearest_legal, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from nas.compiler import ResolvedGenome
     from nas.explaining.edits import Edit
     from nas.genome import Genome
     from nas.space.validation import Policy
@@ -27,19 +27,15 @@ class Bounds:
     task: ModelTask
 
     def key(self, genome: Genome) -> str:
-        """The mechanism's name at these sizes."""
-        return resolved_digest(genome, self.task.sizes, is_causal=self.task.is_causal)
+        """The mechanism's digest at these sizes."""
+        return self.task.resolve(genome).key
 
-    def normal(self, genome: Genome) -> Genome:
-        """Its normal form at these sizes."""
-        return canonicalise(genome, self.task.sizes, is_causal=self.task.is_causal)
-
-    def admitted(self, genome: Genome) -> Genome | None:
-        """The normal form of what may be trained; None of anything else."""
+    def admitted(self, genome: Genome) -> ResolvedGenome | None:
+        """The resolved form of a genome that may be trained, else None."""
         if infer(genome).problems or validate(genome, self.policy) or why_not(genome, self.task):
             return None
-        own = self.normal(genome)
-        return None if validate(own, self.policy) else own
+        resolved = self.task.resolve(genome)
+        return None if validate(resolved.genome, self.policy) else resolved
 
     def distinct(
         self, edits: Iterable[Edit], known: Iterable[str], *, repairs: bool = False
@@ -52,10 +48,11 @@ class Bounds:
         """
         seen = set(known)
         for edit in edits:
-            genome, is_repaired = self.admitted(edit.genome), False
-            if genome is None and repairs:
+            resolved, is_repaired = self.admitted(edit.genome), False
+            if resolved is None and repairs:
                 repaired = nearest_legal(edit.genome.pruned(), self.policy)
-                genome, is_repaired = repaired and self.admitted(repaired), True
-            if genome is not None and (key := self.key(genome)) not in seen:
-                seen.add(key)
-                yield key, replace(edit, genome=genome, is_repaired=is_repaired)
+                resolved, is_repaired = None if repaired is None else self.admitted(repaired), True
+            if resolved is not None and resolved.key not in seen:
+                seen.add(resolved.key)
+                genome = resolved.genome
+                yield resolved.key, replace(edit, genome=genome, is_repaired=is_repaired)

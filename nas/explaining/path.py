@@ -34,23 +34,22 @@ def path(goal: Genome, bounds: Bounds) -> Steps | None:
     Args:
         goal: in normal form.
     """
-    standard = bounds.key(mechanism(STANDARD).genome)
-    beam: list[tuple[Genome, Steps]] = [(goal, [])]
-    seen = {bounds.key(goal)}
-    if standard in seen:
+    standard, first = bounds.key(mechanism(STANDARD).genome), bounds.key(goal)
+    if first == standard:
         return []
+    beam: list[tuple[str, Genome, Steps]] = [(first, goal, [])]
+    seen = {first}
     for _ in range(MOST_STEPS):
-        found: list[tuple[int, Genome, Steps]] = []
-        for genome, behind in beam:
-            here = bounds.key(genome)
+        found: list[tuple[str, Genome, Steps]] = []
+        for before, genome, behind in beam:
             for key, edit in bounds.distinct(steps(genome), seen):
-                onwards = [(here, edit.undone(genome)), *behind]
+                onwards = [(before, edit.undone(genome)), *behind]
                 if key == standard:
                     return onwards
                 seen.add(key)
-                found.append((distance(edit.genome), edit.genome, onwards))
-        found.sort(key=lambda one: one[0])
-        beam = [(genome, onwards) for _, genome, onwards in found[:BEAM]]
+                found.append((key, edit.genome, onwards))
+        found.sort(key=lambda step: distance(step[1]))
+        beam = found[:BEAM]
     return None
 
 

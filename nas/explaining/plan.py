@@ -70,8 +70,8 @@ def plan_explanation(genome: Genome, bounds: Bounds, setting: Setting) -> Explan
     Raises:
         GenomeError: it does not exist at the task's sizes.
     """
-    own = bounds.normal(genome)
-    source = bounds.key(own)
+    resolved = bounds.task.resolve(genome)
+    own, source = resolved.genome, resolved.key
     mechanisms, comparisons = {source: own}, []
     for key, edit in bounds.distinct(ablations(own), [source], repairs=True):
         mechanisms[key] = edit.genome
@@ -79,8 +79,8 @@ def plan_explanation(genome: Genome, bounds: Bounds, setting: Setting) -> Explan
     standard = bounds.admitted(mechanism(STANDARD).genome)
     found = None if standard is None else path(own, bounds)
     if standard is not None:
-        before = bounds.key(standard)
-        mechanisms.setdefault(before, standard)
+        before = standard.key
+        mechanisms.setdefault(before, standard.genome)
         for key, edit in found or ():
             mechanisms.setdefault(key, edit.genome)
             comparisons.append(Comparison("path", edit.words, before, key))
@@ -98,9 +98,10 @@ def _controls(
     forms = list(bounds.distinct(_narrowed(), [source]))
     if not forms or forms[0][1].put != STANDARD:
         return
-    chosen, costs = {forms[0][0]: forms[0][1]}, costs_of(own, setting, MATCHED)
+    chosen, costs = {forms[0][0]: forms[0][1]}, costs_of(setting.resolve(own), setting, MATCHED)
     for name in MATCHED:
-        theirs = [costs_of(edit.genome, setting, [name])[name] for _, edit in forms]
+        resolved = [setting.resolve(edit.genome) for _, edit in forms]
+        theirs = [costs_of(one, setting, [name])[name] for one in resolved]
         off = [abs(cost - costs[name]) for cost in theirs]
         key, edit = forms[off.index(min(off))]
         chosen[key] = edit

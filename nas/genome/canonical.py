@@ -107,26 +107,22 @@ def _named(genome: Genome) -> tuple[Any, ...]:
 
 
 def digest(genome: Genome) -> str:
-    """A name for the mechanism at every size: 16 hexadecimal characters."""
-    return _hash([VERSION, canonicalise(genome).to_dict()])
+    """Digest of the mechanism at every size: 16 hexadecimal characters."""
+    return normal_digest(canonicalise(genome))
 
 
-def resolved_digest(genome: Genome, sizes: ModelSizes, *, is_causal: bool | None = None) -> str:
-    """A name for the mechanism at one size, where different labels may mean the same.
+def normal_digest(form: Genome) -> str:
+    """The digest of a genome that is in normal form, at every size or at some."""
+    return _hash([VERSION, form.to_dict()])
+
+
+def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
+    """Digest of a normal form at one size, where different labels may mean the same.
 
     At four heads gqa and mqa may be one mechanism; with one layer "first" is "all".
 
     Args:
-        is_causal: as of ``canonicalise``.
-
-    Raises:
-        GenomeError: a label is not a whole number at this size.
-    """
-    return normal_digest(canonicalise(genome, sizes, is_causal=is_causal), sizes)
-
-
-def normal_digest(genome: Genome, sizes: ModelSizes) -> str:
-    """The resolved digest of a genome that is in normal form at these sizes.
+        genome: in normal form at these sizes.
 
     Raises:
         GenomeError: a label is not a whole number at this size.

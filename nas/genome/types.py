@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nas.common.errors import GenomeError
@@ -135,6 +136,7 @@ def stream_types(projections: Projections) -> dict[str, Type]:
     }
 
 
+@lru_cache(maxsize=1024)
 def infer(genome: Genome) -> Typing:
     """Find the types of all streams and nodes; problems are listed, never raised.
 

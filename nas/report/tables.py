@@ -57,9 +57,7 @@ def table_answer(
         return answer | {"found": [_whole(table, table.key_of(genome)) for genome in genomes]}
     means = zip(table.mechanisms, table.scores(metric).mean(axis=1), strict=True)
     rows = [
-        (costs_of(table.mechanisms[key], table.setting, COSTS)["macs"], -mean, key)
-        for key, mean in means
-        if np.isfinite(mean)
+        (table.costs(key, COSTS)["macs"], -mean, key) for key, mean in means if np.isfinite(mean)
     ]
     members = sorted(rows[i] for i in non_dominated([(macs, mean) for macs, mean, _ in rows]))
     front = [_entry(table, key) for _, _, key in members]
@@ -139,7 +137,7 @@ def _entry(table: Table, key: str) -> dict[str, Any]:
     numbers: dict[str, Any] = {"core_seconds": _summary([e.core_seconds for e in good])}
     for name in table.metrics:
         numbers[name] = _summary([e.metrics[name] for e in good])
-    costs = costs_of(genome, table.setting, COSTS)
+    costs = costs_of(table.setting.resolve(genome), table.setting, COSTS)
     names = [name for name, known in _named(table).items() if known == key]
     return {"key": key, "names": names, "formula": formula(genome), "costs": costs, **numbers}
 

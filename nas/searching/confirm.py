@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from nas.common.errors import ConfigError, RunError
 from nas.costs import DEFAULT_COSTS, costs_of
 from nas.evaluation.trial import Trial, run_trials, training_seed
-from nas.genome.canonical import canonicalise, digest, normal_digest
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY, LOST
 from nas.searching.setup import check_count, setting_in, setting_of
@@ -146,16 +145,17 @@ def confirm_run(
 
 def _subjects(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Subject, ...]:
     """Members, then the controls; each mechanism once, whatever its names are."""
-    known, model = {str(c.proposal.key): c for c in candidates(run)}, task.main
+    known = {str(c.proposal.key): c for c in candidates(run)}
     setting = setting_in(run.setup, task)
     names = dict.fromkeys([o.name for o in run.setup.objectives if not o.is_metric])
     found: dict[str, Subject] = {}
 
     def add(genome: Genome, name: str | None) -> None:
-        own = canonicalise(genome, model.sizes, is_causal=model.is_causal)
-        key = normal_digest(own, model.sizes)
-        costs = costs_of(own, setting, names | dict.fromkeys(DEFAULT_COSTS))
-        found.setdefault(key, Subject(key, digest(own), name, own, costs, known.get(key)))
+        resolved = task.resolve(genome)
+        key, costs = resolved.key, costs_of(resolved, setting, names | dict.fromkeys(DEFAULT_COSTS))
+        found.setdefault(
+            key, Subject(key, resolved.digest, name, resolved.genome, costs, known.get(key))
+        )
 
     for name in CONTROLS:
         add(mechanism(name).genome, name)
@@ -232,13 +232,11 @@ def _lacking(run: Run, stage: Stage, subjects: Sequence[Subject], seeds: int) ->
         for found in run.confirmations()
         if (found.part, found.task) == where and found.evaluation.reason != LOST
     }
-    model, setting = stage.task.main, setting_of(stage.task, {})
-    genomes = {
-        s.key: canonicalise(s.genome, model.sizes, is_causal=model.is_causal) for s in subjects
-    }
-    work = {key: costs_of(genome, setting, ["macs"])["macs"] for key, genome in genomes.items()}
+    setting = setting_of(stage.task, {})
+    resolved = {subject.key: stage.task.resolve(subject.genome) for subject in subjects}
+    work = {key: costs_of(one, setting, ["macs"])["macs"] for key, one in resolved.items()}
     for repeat in range(seeds):
         seed = training_seed(run.setup.seed, "confirm", repeat)
-        for key, genome in genomes.items():
+        for key, one in resolved.items():
             if (key, repeat) not in done:
-                yield Trial(key, genome, seed, repeat, work=work[key])
+                yield Trial(key, one.genome, seed, repeat, work=work[key])

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import NasError
-from nas.compiler import formula
+from nas.compiler import formula_of
 from nas.costs import DEFAULT_COSTS, costs_of
-from nas.genome.canonical import canonicalise, digest, normal_digest
+from nas.genome.canonical import digest
 from nas.space.validation import validate
 from nas.store import Proposal
 
@@ -31,15 +31,17 @@ class Look:
     """What a genome comes to at the task's sizes.
 
     Attributes:
-        genome: in normal form; as it was where it has none at these sizes.
-        key: digest resolved at the sizes; empty where it is rejected.
+        genome: in normal form; as written where it does not exist at these sizes.
+        key: digest at the sizes; empty where it is rejected, like formula and costs.
         costs: by name.
         note: why it is rejected, or nothing.
         is_new: whether it is legal and the run has not trained it.
     """
 
     genome: Genome
+    digest: str
     key: str
+    formula: str
     costs: Mapping[str, float]
     note: str
     is_new: bool = False
@@ -82,10 +84,10 @@ class Judge:
         return Proposal(
             number=number,
             attempt=index,
-            digest=digest(seen.genome),
+            digest=seen.digest,
             key=seen.key or None,
             genome=seen.genome,
-            formula="" if seen.note else formula(seen.genome),
+            formula=seen.formula,
             operator=attempt.operator,
             name=attempt.name,
             parents=attempt.parents,
@@ -95,12 +97,12 @@ class Judge:
         )
 
     def _look(self, genome: Genome) -> Look:
-        sizes, is_causal = self._setting.sizes, self._setting.is_causal
         try:
-            genome = canonicalise(genome, sizes, is_causal=is_causal)
+            resolved = self._setting.resolve(genome)
+            genome, name = resolved.genome, resolved.digest
             if violations := validate(genome, self._policy):
-                return Look(genome, "", {}, ILLEGAL + violations[0].message)
-            key = normal_digest(genome, sizes)
-            return Look(genome, key, costs_of(genome, self._setting, self._names), "")
+                return Look(genome, name, "", "", {}, ILLEGAL + violations[0].message)
+            costs = costs_of(resolved, self._setting, self._names)
+            return Look(genome, name, resolved.key, formula_of(resolved.plan), costs, "")
         except NasError as error:
-            return Look(genome, "", {}, str(error))
+            return Look(genome, digest(genome), "", "", {}, str(error))

@@ -14,9 +14,8 @@ import numpy as np
 from nas.common.config import near
 from nas.common.errors import ConfigError, SpaceError
 from nas.common.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
+from nas.compiler import standard_attention
 from nas.costs import COSTS, Setting, costs_of
-from nas.genome.canonical import canonicalise
-from nas.genome.mechanisms import mechanism
 from nas.searching.algorithm import ALGORITHMS, Materials
 from nas.searching.archive import Archive
 from nas.searching.judging import Judge
@@ -117,7 +116,7 @@ def make_objectives(
 ) -> tuple[Objective, ...]:
     """Objectives with their ends: ideal and chance of a metric, zero and twice mha's of a cost."""
     found = {metric.name: of_metric(metric) for metric in metrics}
-    mha = canonicalise(mechanism("mha").genome, setting.sizes, is_causal=setting.is_causal)
+    mha = standard_attention(setting.sizes, setting.is_causal)
     asked = [name for name in names if name not in found]
     for name, value in costs_of(mha, setting, asked).items():
         cost, reference = COSTS.get(name), COST_REFERENCE * value

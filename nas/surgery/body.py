@@ -24,7 +24,7 @@ from nas.compiler import Plan, build_attention, make_plan
 from nas.compiler.interpreter import ReferenceAttention
 from nas.compiler.plan import Step
 from nas.genome import Genome, Projections, Ref
-from nas.genome.canonical import canonicalise, digest
+from nas.genome.canonical import digest
 from nas.genome.primitives import Role, get
 from nas.genome.types import infer
 
@@ -183,7 +183,7 @@ class Body(ReferenceAttention):
             GenomeError: a changed stream has another reader, or an operation's own weights do not
                 fit the new head counts.
         """
-        plan = make_plan(canonicalise(genome))  # without its dead nodes, which need not type-check
+        plan = make_plan(genome.pruned())  # dead nodes need not type-check
         wanted = {s.name: s.type.head_count(self.heads) for s in plan.streams if s.is_projected}
         given = {n: (maps.get(n) or self.stream(n)).repeat(h) for n, h in wanted.items()}
         has_bias = self.has_bias or any(bool(m.bias.any()) for m in given.values())

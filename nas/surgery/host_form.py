@@ -16,8 +16,7 @@ from nas.compiler import Plan, make_plan
 from nas.compiler.plan import plan_as_written
 from nas.costs.decoding.memory import sources_of
 from nas.genome import Genome, Ref
-from nas.genome.canonical import canonicalise
-from nas.genome.primitives import Kind, check_vocabulary
+from nas.genome.primitives import Kind
 from nas.genome.primitives.base import Port
 from nas.genome.types import infer
 
@@ -35,7 +34,7 @@ def host_form(genome: Genome, is_rotated: bool) -> Genome:
     """
     genome = make_plan(genome).genome
     if is_rotated:
-        genome = canonicalise(check_vocabulary(_without_rotation(genome)))
+        genome = make_plan(_without_rotation(genome)).genome
     genome = _with_keys(genome)
     nodes = []
     for node, signature in zip(genome.nodes, infer(genome).signatures, strict=True):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from nas.common.objectives import Metric
+    from nas.compiler import ResolvedGenome
+    from nas.genome import Genome
 
 Side: TypeAlias = Literal["train", "validation"]
 Batch: TypeAlias = "tuple[Tensor, ...]"
@@ -91,6 +93,16 @@ class Task(Frozen):
     @abstractmethod
     def main(self) -> ModelTask:
         """The one at whose sizes mechanisms are named and counted."""
+
+    def resolve(self, genome: Genome) -> ResolvedGenome:
+        """The genome in normal form at the sizes of ``main``.
+
+        Raises:
+            GenomeError: the mechanism does not exist at these sizes.
+        """
+        from nas.compiler import resolve
+
+        return resolve(genome, self.main.sizes, self.main.is_causal)
 
     @abstractmethod
     def load(self) -> Data:

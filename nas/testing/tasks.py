@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import Evaluation, Trial, run_trials
-from nas.genome.canonical import canonicalise, digest
 from nas.genome.mechanisms import mechanism
 from nas.tasks import Data, ModelTask, Task, parse_task
 from nas.testing.promises import Promise, keep, require, require_same
@@ -96,9 +95,9 @@ def trains_the_same_twice(task: Task, data: Data) -> None:
 
 
 def _train(task: Task, data: Data) -> Evaluation:
-    genome = canonicalise(mechanism("mha").genome)
+    resolved = task.resolve(mechanism("mha").genome)
     evaluator = LocalEvaluator(task, data)
-    ((_, evaluation),) = run_trials(evaluator, [Trial(digest(genome), genome, 0)])
+    ((_, evaluation),) = run_trials(evaluator, [Trial(resolved.key, resolved.genome, 0)])
     evaluator.close()
     return evaluation
 

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.compiler import build_attention, make_plan
+from nas.compiler import build_attention, standard_attention
 from nas.genome import layers_with_mechanism
-from nas.genome.mechanisms import mechanism
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from nas.genome import Genome
+    from nas.compiler import ResolvedGenome
     from nas.tasks import Data, ModelTask
 
 
-def build_model(genome: Genome, task: ModelTask, data: Data, seed: int) -> nn.Module:
+def build_model(resolved: ResolvedGenome, task: ModelTask, data: Data, seed: int) -> nn.Module:
     """A task's untrained model, with the mechanism in the layers of its placement.
 
+    Args:
+        resolved: at the task's sizes.
+
     Raises:
-        GenomeError: the mechanism does not exist at the task's sizes.
+        ViolationError: the genome does not type-check.
     """
-    layers = layers_with_mechanism(genome.placement, task.depth)
-    plan, standard = make_plan(genome), make_plan(mechanism("mha").genome)
+    layers = layers_with_mechanism(resolved.genome.placement, task.depth)
+    standard = standard_attention(task.sizes, task.is_causal)
 
     def attention(layer: int) -> nn.Module:
-        return build_attention(
-            plan if layer in layers else standard, task.width, task.heads, qkv_bias=task.qkv_bias
-        )
+        chosen = resolved if layer in layers else standard
+        return build_attention(chosen.plan, task.width, task.heads, qkv_bias=task.qkv_bias)
 
     return task.build_model(data, attention, seed)
 

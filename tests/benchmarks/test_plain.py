@@ -31,7 +31,7 @@ def test_plain_model_is_ours(task: ImageTask, data: Data, sizes: dict[str, int])
     torch.manual_seed(0)
     channels = data.train["images"].shape[1]
     plain = Transformer(task, channels, len(data.facts["classes"])).eval()
-    ours = build_model(mechanism("mha").genome, task, data, seed=0).eval()
+    ours = build_model(task.resolve(mechanism("mha").genome), task, data, seed=0).eval()
     names = {"out": "wo", "query": "wq", "key": "wk", "value": "wv"}
     weights = ours.state_dict()
     with torch.no_grad():

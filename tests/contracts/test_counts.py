@@ -147,7 +147,8 @@ def test_long_sequences_cost_what_runs(genome: Genome, tokens: int, is_causal: b
 def test_the_cost_of_a_search_knows_whether_calls_are_causal() -> None:
     """Causal linear attention over few tokens goes by pairs, which sums would undercut."""
     sizes = ModelSizes(64, 8, 1, 200)
-    free, causal = (costs_of(LONG[0], Setting(sizes, False, c, {}))["macs"] for c in (False, True))
+    settings = [Setting(sizes, False, is_causal, {}) for is_causal in (False, True)]
+    free, causal = (costs_of(s.resolve(LONG[0]), s)["macs"] for s in settings)
     assert free == 4 * 200 * 64**2 + 2 * 200 * 64 * 8
     assert causal == 4 * 200 * 64**2 + 2 * 200**2 * 64
 

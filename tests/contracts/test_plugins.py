@@ -145,7 +145,8 @@ def test_cost_is_counted_without_training() -> None:
     name = "cache_bytes_at_4096"
     joined(COSTS, "objective", name)
     setting = Setting(ModelSizes(64, 4, 2, 65), False, False, {})
-    bytes_of = {n: costs_of(mechanism(n).genome, setting, [name])[name] for n in ("mha", "mqa")}
+    resolved = {n: setting.resolve(mechanism(n).genome) for n in ("mha", "mqa")}
+    bytes_of = {n: costs_of(one, setting, [name])[name] for n, one in resolved.items()}
     # Two layers, keys and values, 16 bits: 64 numbers each for all heads, 16 for one.
     assert bytes_of == {"mha": 4096 * 2 * 2 * 2 * 64, "mqa": 4096 * 2 * 2 * 2 * 16}
 

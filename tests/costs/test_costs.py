@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nas.common.errors import ConfigError, GenomeError, NasError
-from nas.compiler import make_plan
+from nas.compiler import make_plan, resolve
 from nas.compiler.kernels.windows import window_blocks
 from nas.costs import Setting, attention_cost, costs_of, kv_cache_bytes_per_token
 from nas.costs.counting import count_calls
@@ -110,8 +110,8 @@ def test_sizes_at_which_a_mechanism_does_not_exist() -> None:
     genome = MECHANISMS["lsqa"].genome
     with pytest.raises(GenomeError, match="3/4"):
         attention_cost(genome, dim=12, heads=6, tokens=4)
-    with pytest.raises(GenomeError, match="3/4"):
-        costs_of(genome, Setting(ModelSizes(12, 6, 1, 4), False, False, {}))
+    with pytest.raises(GenomeError, match="of 6 heads"):
+        resolve(genome, ModelSizes(12, 6, 1, 4))
 
 
 @pytest.mark.parametrize("form", ["matmul", "einsum", "fused"])
@@ -222,20 +222,21 @@ def test_costs_of_a_search_are_those_of_all_layers() -> None:
     own = attention_cost(genome, **sizes).to_dict()
     mha = attention_cost(MECHANISMS["mha"].genome, **sizes).to_dict()
     names = ("macs", "params", "kv_cache_bytes_per_token", "elementwise")
-    found = costs_of(replace(genome, placement="first"), setting(), names)
+    found = costs_of(setting().resolve(replace(genome, placement="first")), setting(), names)
     assert found == {name: own[name] + 2 * mha[name] for name in names}
-    assert set(costs_of(genome, setting())) == {"macs", "params", "kv_cache_bytes_per_token"}
+    found = costs_of(setting().resolve(genome), setting())
+    assert set(found) == {"macs", "params", "kv_cache_bytes_per_token"}
 
 
 def test_costs_of_decoding_go_by_the_context() -> None:
     near = replace(MECHANISMS["mha"].genome, visibility=Visibility(16, 4))
     name, there = "kv_cache_bytes_per_token", setting(depth=1)
-    assert costs_of(near, there, [name])[name] == 2 * 2 * 64 * 20 / 65
-    far = costs_of(near, replace(there, context=4096))
+    assert costs_of(there.resolve(near), there, [name])[name] == 2 * 2 * 64 * 20 / 65
+    far = costs_of(there.resolve(near), replace(there, context=4096))
     assert far[name] == 2 * 2 * 64 * 20 / 4096
-    assert far["macs"] == costs_of(near, there)["macs"]
+    assert far["macs"] == costs_of(there.resolve(near), there)["macs"]
 
 
 def test_a_cost_that_nobody_has() -> None:
     with pytest.raises(ConfigError, match="no cost 'mac'"):
-        costs_of(MECHANISMS["mha"].genome, setting(), ("mac",))
+        costs_of(setting().resolve(MECHANISMS["mha"].genome), setting(), ("mac",))

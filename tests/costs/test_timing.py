@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nas.common.errors import ConfigError, GenomeError, NasError
-from nas.compiler import build_attention, make_plan
+from nas.compiler import build_attention, make_plan, resolve
 from nas.costs import COSTS, Setting, costs_of
 from nas.costs.timing import calibrate, predict_ms
 from nas.costs.timing.decoding import decoding_amounts
@@ -66,14 +66,14 @@ def test_calibration_is_plain_json_and_names_what_it_was_measured_on(calibration
     assert again["hardware"]
     assert again["torch"]
     mha = MECHANISMS["mha"].genome
-    assert predict_ms(mha, SIZES, again) == predict_ms(mha, SIZES, calibration)
+    assert predict_ms(resolve(mha, SIZES), again) == predict_ms(resolve(mha, SIZES), calibration)
 
 
 def test_prediction_is_a_function_of_genome_sizes_and_calibration(calibration, drawn):
-    first = [predict_ms(genome, SIZES, calibration) for genome in drawn]
-    assert first == [predict_ms(genome, SIZES, calibration) for genome in drawn]
+    first = [predict_ms(resolve(genome, SIZES), calibration) for genome in drawn]
+    assert first == [predict_ms(resolve(genome, SIZES), calibration) for genome in drawn]
     shuffled = calibration | {"units": dict(reversed(calibration["units"].items()))}
-    assert first == [predict_ms(genome, SIZES, shuffled) for genome in drawn]
+    assert first == [predict_ms(resolve(genome, SIZES), shuffled) for genome in drawn]
 
 
 def test_every_mechanism_that_exists_has_a_time(calibration, drawn):
@@ -81,7 +81,7 @@ def test_every_mechanism_that_exists_has_a_time(calibration, drawn):
     there = [genome for genome in genomes if exists(genome)]
     assert len(there) > 150
     for genome in there:
-        time = predict_ms(genome, SIZES, calibration)
+        time = predict_ms(resolve(genome, SIZES), calibration)
         assert math.isfinite(time), genome
         assert time > 0, genome
 
@@ -89,7 +89,9 @@ def test_every_mechanism_that_exists_has_a_time(calibration, drawn):
 def test_equal_normal_forms_take_equal_time(calibration, drawn):
     for genome in drawn:
         normal = canonicalise(genome, SIZES)
-        assert predict_ms(normal, SIZES, calibration) == predict_ms(genome, SIZES, calibration)
+        assert predict_ms(resolve(normal, SIZES), calibration) == predict_ms(
+            resolve(genome, SIZES), calibration
+        )
 
 
 def dot_product(score="scaled_dot_product", normaliser="softmax", window=None, **projections):
@@ -113,21 +115,21 @@ def test_more_work_takes_longer():
     known = units()
 
     def time(**changes):
-        return predict_ms(dot_product(**changes), SIZES, known)
+        return predict_ms(resolve(dot_product(**changes), SIZES), known)
 
     assert time(q_heads="one", kv_heads="one") < time(q_heads="1/2", kv_heads="1/2") < time()
     assert time(qk_dim="1/2") < time()
     assert time(has_wo=False) < time()
     assert time() < time(window=3)  # a mask over all pairs: one block at this length
-    assert predict_ms(dot_product(), SIZES, units(2.0)) == pytest.approx(2 * time())
+    assert predict_ms(resolve(dot_product(), SIZES), units(2.0)) == pytest.approx(2 * time())
 
 
 def test_layers_that_a_placement_leaves_out_hold_standard_attention():
     known = units()
     qana = MECHANISMS["qana"].genome
     placed = {p: replace(qana, placement=p) for p in ("first", "all")}
-    slow = {p: predict_ms(genome, SIZES, known) for p, genome in placed.items()}
-    standard = predict_ms(MECHANISMS["mha"].genome, SIZES, known)
+    slow = {p: predict_ms(resolve(genome, SIZES), known) for p, genome in placed.items()}
+    standard = predict_ms(resolve(MECHANISMS["mha"].genome, SIZES), known)
     assert slow["first"] < slow["all"]
     assert slow["first"] == pytest.approx(slow["all"] / 4 + standard * 3 / 4)
 
@@ -136,7 +138,7 @@ def test_work_that_a_call_spares_takes_no_time():
     known = units()
 
     def time(score, normaliser):
-        return predict_ms(dot_product(score, normaliser), SIZES, known)
+        return predict_ms(resolve(dot_product(score, normaliser), SIZES), known)
 
     assert time("qana", "uniform") == time("additive_attention_score", "uniform")
     assert time("scaled_dot_product", "uniform") < time("scaled_dot_product", "softmax")
@@ -146,8 +148,10 @@ def test_work_that_nobody_measured_counts_as_usual_work():
     known = units()
     without = {kind: unit for kind, unit in known["units"].items() if "qana" not in kind}
     genome = MECHANISMS["qana"].genome
-    time = predict_ms(genome, SIZES, known | {"units": without})
-    assert time == pytest.approx(predict_ms(genome, SIZES, known), rel=0.2)  # choices add nothing
+    time = predict_ms(resolve(genome, SIZES), known | {"units": without})
+    assert time == pytest.approx(
+        predict_ms(resolve(genome, SIZES), known), rel=0.2
+    )  # choices add nothing
 
 
 @pytest.mark.parametrize(
@@ -165,18 +169,20 @@ def test_work_that_nobody_measured_counts_as_usual_work():
 )
 def test_a_calibration_of_something_else_is_refused(change, words):
     with pytest.raises(ConfigError, match=words) as caught:
-        predict_ms(MECHANISMS["mha"].genome, SIZES, units() | change)
+        predict_ms(resolve(MECHANISMS["mha"].genome, SIZES), units() | change)
     assert "calibration" in str(caught.value)
 
 
 def test_time_is_a_cost_of_a_search():
-    found = costs_of(dot_product(), Setting(SIZES, False, False, units()), ["time_ms"])
-    assert found == {"time_ms": predict_ms(dot_product(), SIZES, units())}
+    found = costs_of(
+        resolve(dot_product(), SIZES), Setting(SIZES, False, False, units()), ["time_ms"]
+    )
+    assert found == {"time_ms": predict_ms(resolve(dot_product(), SIZES), units())}
     assert COSTS.get("time_ms").unit == "ms"
     with pytest.raises(ConfigError, match="is_causal: measured with"):
-        costs_of(dot_product(), Setting(SIZES, False, True, units()), ["time_ms"])
+        costs_of(resolve(dot_product(), SIZES), Setting(SIZES, False, True, units()), ["time_ms"])
     with pytest.raises(ConfigError, match="calibration"):
-        costs_of(dot_product(), Setting(SIZES, False, False, {}), ["time_ms"])
+        costs_of(resolve(dot_product(), SIZES), Setting(SIZES, False, False, {}), ["time_ms"])
 
 
 def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out(monkeypatch, calibration):
@@ -185,7 +191,7 @@ def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out(monkeypatc
     causal = ALIKE | {"precision": "bfloat16", "is_causal": True, "qkv_bias": True}
     found = calibrate(sizes, **causal, seconds=0.0)
     assert "convolutional_score" not in found["units"]
-    assert predict_ms(MECHANISMS["mqa"].genome, sizes, found) > 0
+    assert predict_ms(resolve(MECHANISMS["mqa"].genome, sizes), found) > 0
     assert found["decode"]["softmax.call"] > 0
     assert not calibration["decode"], "decoding is causal"
     assert torch.equal(torch.random.get_rng_state(), state), "weights were drawn"
@@ -208,7 +214,7 @@ def decode_units():
 
 def decoded(genome, context=4096):
     asked = Setting(SIZES, False, True, decode_units(), context)
-    return costs_of(genome, asked, ["decode_ms"])["decode_ms"]
+    return costs_of(asked.resolve(genome), asked, ["decode_ms"])["decode_ms"]
 
 
 def test_a_token_takes_longer_the_more_is_held():
@@ -235,7 +241,9 @@ def test_what_is_not_decoded_has_no_time_to_decode(calibration):
     with pytest.raises(GenomeError, match="convolutional_score: reads later tokens"):
         decoded(ahead)
     with pytest.raises(ConfigError, match="is_causal: measured with False, asked with True"):
-        costs_of(dot_product(), Setting(SIZES, False, False, calibration), ["decode_ms"])
+        costs_of(
+            resolve(dot_product(), SIZES), Setting(SIZES, False, False, calibration), ["decode_ms"]
+        )
     untimed = Setting(SIZES, False, True, decode_units() | {"decode": {}})
     with pytest.raises(ConfigError, match="decode: no step was timed"):
-        costs_of(dot_product(), untimed, ["decode_ms"])
+        costs_of(resolve(dot_product(), SIZES), untimed, ["decode_ms"])

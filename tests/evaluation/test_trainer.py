@@ -100,7 +100,9 @@ def test_weights_of_attention_layers_are_returned_if_asked(data, placement, monk
 
 def test_build_model_starts_all_but_the_attention_alike(data):
     task = task_for()
-    one, other = (build_model(mechanism(n).genome, task, data, 5) for n in ("mha", "additive"))
+    one, other = (
+        build_model(task.resolve(mechanism(n).genome), task, data, 5) for n in ("mha", "additive")
+    )
     own = {k: v for k, v in one.state_dict().items() if ".attention." not in k}
     assert own
     assert all(torch.equal(v, other.state_dict()[k]) for k, v in own.items())

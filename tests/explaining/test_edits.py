@@ -107,10 +107,12 @@ def test_controls_are_standard_attention_of_nearly_the_same_costs():
     setting = setting_of(IMAGES, {})
     for name in ("champion_2025", "sqa", "gqa"):
         plan = planned(mechanism(name).genome)
-        own = costs_of(plan.mechanisms[plan.source], setting)
+        own = costs_of(setting.resolve(plan.mechanisms[plan.source]), setting)
         controls = [one for one in plan.comparisons if one.part == "controls"]
         assert controls[0].words == "mha"
-        costs = [costs_of(plan.mechanisms[one.after], setting) for one in controls[1:]]
+        costs = [
+            costs_of(setting.resolve(plan.mechanisms[one.after]), setting) for one in controls[1:]
+        ]
         for cost in ("macs", "params"):
             assert min(abs(c[cost] / own[cost] - 1) for c in costs) < 0.1
     assert words(planned(mechanism("mha").genome), "controls") == []

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 from nas.costs import COSTS, CostMeasure, costs_of
 
 if TYPE_CHECKING:
+    from nas.compiler import ResolvedGenome
     from nas.costs import Setting
-    from nas.genome import Genome
 
 CONTEXT: Final = 4096
 
 
-def _kept(genome: Genome, setting: Setting) -> float:
+def _kept(resolved: ResolvedGenome, setting: Setting) -> float:
     """Bytes in all layers after so many tokens, whatever context the space states."""
     long = replace(setting, context=CONTEXT)
     name = "kv_cache_bytes_per_token"
-    return CONTEXT * costs_of(genome, long, [name])[name]
+    return CONTEXT * costs_of(resolved, long, [name])[name]
 
 
 MEASURE: Final = COSTS.register("cache_bytes_at_4096")(

@@ -100,7 +100,7 @@ def test_copying_asks_for_the_symbols_in_order():
 def test_later_tokens_change_no_earlier_output(name):
     task = load_task("recall", overrides={"heads": 8, "train_examples": 2})
     data = task.load()
-    model = build_model(mechanism(name).genome, task, data, 0).double().eval()
+    model = build_model(task.resolve(mechanism(name).genome), task, data, 0).double().eval()
     tokens = torch.tensor(data.validation["tokens"][:3])
     with torch.no_grad():
         for weight in model.parameters():

@@ -56,7 +56,7 @@ def train_step(digits, name="mha", **overrides):
 
 def train_step_for(task, digits, name="mha"):
     genome = name if not isinstance(name, str) else mechanism(name).genome
-    model = build_model(genome, task, digits, seed=0)
+    model = build_model(task.resolve(genome), task, digits, seed=0)
     optimizer = ScheduledAdamW(model.parameters(), task, 20)
     examples = task.examples(digits, "train", CPU, torch.float32)
     step = TrainStep(model, task, examples, task.precision, CPU, optimizer)

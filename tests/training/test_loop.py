@@ -26,7 +26,7 @@ def task_for(**overrides):
 
 def training_for(task, graphs=None, time_limit=None, device=CPU, name="mha", prepare=None):
     data = task.load()
-    model = build_model(mechanism(name).genome, task, data, seed=0)
+    model = build_model(task.resolve(mechanism(name).genome), task, data, seed=0)
     if prepare:
         prepare(model)
     return Training(model, task, data, Meter(device), time_limit=time_limit, graphs=graphs)

@@ -1,7 +1,7 @@
 """Unit times of the work in mechanisms, measured on this hardware, and the times they predict.
 
     calibration = calibrate(sizes, batch=64, precision="float32", device="cpu", ...)
-    predict_ms(genome, sizes, calibration)
+    predict_ms(resolve(genome, sizes), calibration)
 
 A layer's time is the sum of its ``amounts``, each times the unit of its kind. The units are the
 non-negative least squares of the relative errors over the mechanisms of ``designs``, each timed
@@ -21,8 +21,8 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 from nas.common.config import Frozen, parse_model
 from nas.common.errors import ConfigError, NasError
 from nas.common.processor import processor_name
-from nas.compiler import Plan, build_attention, make_plan
-from nas.costs import COSTS, CostMeasure, Setting, plan_at, summed_layers
+from nas.compiler import Plan, ResolvedGenome, build_attention, make_plan, resolve
+from nas.costs import COSTS, CostMeasure, Setting, summed_layers
 from nas.costs.decoding.memory import check_decodable, refused
 from nas.costs.timing.decoding import decoding_amounts
 from nas.costs.timing.design import designs
@@ -137,7 +137,7 @@ def calibrate(
     ).model_dump()
 
 
-def predict_ms(genome: Genome, sizes: ModelSizes, calibration: Mapping[str, Any]) -> float:
+def predict_ms(resolved: ResolvedGenome, calibration: Mapping[str, Any]) -> float:
     """Milliseconds of a backbone's attention layers, forward and backward, of one training batch.
 
     Layers that the placement leaves out hold standard attention.
@@ -147,23 +147,24 @@ def predict_ms(genome: Genome, sizes: ModelSizes, calibration: Mapping[str, Any]
         GenomeError, ViolationError: the mechanism does not exist.
     """
     known = parse_model(dict(calibration or {}), Calibration, "calibration")
+    sizes = resolved.sizes
     known.check(dim=sizes.dim, heads=sizes.heads, tokens=sizes.tokens)
 
-    def layer(one: Genome) -> float:
-        work = amounts(plan_at(one, sizes), sizes, known.batch, is_causal=known.is_causal)
+    def layer_ms(layer: ResolvedGenome) -> float:
+        work = amounts(layer.plan, sizes, known.batch, is_causal=known.is_causal)
         return total(work, known.units)
 
-    return summed_layers(genome, sizes.depth, layer)
+    return summed_layers(resolved, layer_ms)
 
 
-def time_ms(genome: Genome, setting: Setting) -> float:
+def time_ms(resolved: ResolvedGenome, setting: Setting) -> float:
     """The predicted time as a cost of a search.
 
     Raises:
         ConfigError: the setting's calibration is none, or of another setting.
         GenomeError, ViolationError: the mechanism does not exist.
     """
-    found = predict_ms(genome, setting.sizes, setting.calibration)
+    found = predict_ms(resolved, setting.calibration)
     known = parse_model(dict(setting.calibration), Calibration, "calibration")
     known.check(is_causal=setting.is_causal, qkv_bias=setting.qkv_bias)
     return found
@@ -179,7 +180,7 @@ COSTS.register("time_ms")(
 )
 
 
-def decode_ms(genome: Genome, setting: Setting) -> float:
+def decode_ms(resolved: ResolvedGenome, setting: Setting) -> float:
     """Milliseconds of all attention layers for one token of one sequence, after the context.
 
     Raises:
@@ -193,12 +194,13 @@ def decode_ms(genome: Genome, setting: Setting) -> float:
     if not known.decode:
         raise ConfigError("calibration, decode: no step was timed; expected a new calibration.")
 
-    def layer(one: Genome) -> float:
-        plan = plan_at(one, sizes)
+    def layer_ms(layer: ResolvedGenome) -> float:
+        # A decoder runs the form that is right for causal and other calls.
+        plan = resolve(layer.genome, sizes, is_causal=None).plan
         check_decodable(plan)
         return total(decoding_amounts(plan, sizes), known.decode)
 
-    return summed_layers(genome, sizes.depth, layer)
+    return summed_layers(resolved, layer_ms)
 
 
 COSTS.register("decode_ms")(

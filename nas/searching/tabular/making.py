@@ -63,7 +63,7 @@ def train_table(
             training_seed(0, key, repeat),
             repeat=repeat,
             # The first seed of all comes before the second of any.
-            work=costs_of(genome, setting, ["macs"])["macs"] - repeat * 1e15,
+            work=costs_of(setting.resolve(genome), setting, ["macs"])["macs"] - repeat * 1e15,
         )
         for repeat in range(seeds)
         for key, genome in mechanisms.items()

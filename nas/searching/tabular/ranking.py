@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from nas.common.errors import GenomeError, TableError
-from nas.costs import costs_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,7 +85,7 @@ def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreem
         if name == "train_loss" or name in short.metrics:
             seeds = sign * short.scores(name)[_rows(short, [own[key] for key in keys])].T
             found.append(_agreement(name, list(seeds), [truth] * len(seeds)))
-    costs = [costs_of(long.mechanisms[key], long.setting, BASELINES) for key in keys]
+    costs = [long.costs(key, BASELINES) for key in keys]
     for name in BASELINES:
         values = np.array([cost[name] for cost in costs])
         found.append(_agreement(name, [values], [truth]))

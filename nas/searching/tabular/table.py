@@ -18,17 +18,16 @@ import numpy as np
 
 from nas.common.config import describe, near, parse_yaml
 from nas.common.errors import TableError
-from nas.costs import Setting
+from nas.costs import Setting, costs_of
 from nas.evaluation.trial import Budget, Evaluation
 from nas.genome import Genome
-from nas.genome.canonical import resolved_digest
 from nas.store import Document
 from nas.store.files import write_whole
 from nas.tasks import parse_task
 from nas.training.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -99,14 +98,17 @@ class Table:
             GenomeError: it does not exist at these sizes.
             TableError: it is not in the table.
         """
-        sizes, is_causal = self.setting.sizes, self.setting.is_causal
-        key = resolved_digest(genome, sizes, is_causal=is_causal)
+        key = self.setting.resolve(genome).key
         if key not in self.mechanisms:
             raise TableError(
                 f"table {self.name} holds no mechanism {key}; expected one of its space "
                 f"{self.space.name}."
             )
         return key
+
+    def costs(self, key: str, names: Iterable[str]) -> dict[str, float]:
+        """Costs of a mechanism at the sizes of its task, by name."""
+        return costs_of(self.setting.resolve(self.mechanisms[key]), self.setting, names)
 
     def scores(self, name: str, epoch: int | None = None) -> NDArray[np.float64]:
         """A number of every training: (mechanisms, repeats); NaN where it failed.

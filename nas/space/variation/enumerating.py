@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nas.genome import Genome, Projections, Visibility
 from nas.genome.algebra import is_constant
-from nas.genome.canonical import canonicalise, normal_digest
+from nas.genome.canonical import canonicalise, resolved_digest
 from nas.genome.types import infer
 from nas.space.validation import validate
 from nas.space.variation.draft import Draft
@@ -51,7 +51,7 @@ def enumerate_space(
             if infer(genome).problems or is_constant(genome):
                 continue
             genome = canonicalise(genome, sizes, is_causal=is_causal)
-            key = normal_digest(genome, sizes)
+            key = resolved_digest(genome, sizes)
             if key not in seen and not validate(genome, policy) and space.excludes(genome) is None:
                 seen.add(key)
                 yield key, genome

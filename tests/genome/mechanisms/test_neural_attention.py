@@ -63,12 +63,12 @@ def test_in_a_backbone_it_stands_where_its_placement_says(placement: str, digits
     named = mechanism("neural_attention").genome
     assert named.placement == "first"
     genome = replace(named, placement=placement)
-    model = build_model(genome, task, digits, seed=0)
+    model = build_model(task.resolve(genome), task, digits, seed=0)
     has_network = [
         any(isinstance(m, NeuralAttention) for m in block.modules()) for block in model.attentions()
     ]
     assert has_network == [True, placement == "all", placement == "all"]
-    standard = build_model(mechanism("mha").genome, task, digits, seed=0)
+    standard = build_model(task.resolve(mechanism("mha").genome), task, digits, seed=0)
     own = count(model.attentions()[0]) - count(standard.attentions()[0])
     assert count(model) - count(standard) == own * sum(has_network)
     if placement == "first":  # the other layers are those of the same model without it

@@ -24,7 +24,10 @@ def explain_best(run: Path) -> dict:
     race = Race(plan_explanation(source.genome, bounds, setting), ACCURACY, (5, 10), MARGIN)
     for _ in race.run(TASK, Known(), 0):
         pass
-    costs = {k: costs_of(g, setting, DEFAULT_COSTS) for k, g in race.plan.mechanisms.items()}
+    costs = {
+        key: costs_of(setting.resolve(genome), setting, DEFAULT_COSTS)
+        for key, genome in race.plan.mechanisms.items()
+    }
     answer = make_explanation("latest/best", TASK.name, race, costs).to_dict()
     keep_answer(run, "explain", [answer["id"]], answer)
     return answer

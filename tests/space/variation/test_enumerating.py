@@ -8,8 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes
-from nas.genome.canonical import canonicalise, resolved_digest
+from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import mechanism
 from nas.genome.primitives import get
 from nas.space import SearchSpace, load_space
@@ -52,7 +53,7 @@ def test_enumeration_holds_whatever_sampling_finds(space: SearchSpace) -> None:
     genomes = [variation.sample(rng) for _ in range(600)]
     genomes += [variation.mutate(genome, rng, 3)[0] for genome in genomes[:200]]
     normal = {canonicalise(genome, SIZES) for genome in genomes}
-    keys = {resolved_digest(g, SIZES) for g in normal if space.excludes(g) is None}
+    keys = {resolve(g, SIZES).key for g in normal if space.excludes(g) is None}
     assert len(keys) > 100
     assert keys <= set(found)
 
@@ -61,7 +62,7 @@ def test_each_comes_once_in_normal_form_and_legal() -> None:
     found = small()
     assert len({key for key, _ in found}) == len(found)
     for key, genome in found:
-        assert resolved_digest(genome, SIZES) == key
+        assert resolve(genome, SIZES).key == key
         assert canonicalise(genome, SIZES) == genome
         assert not validate(genome, POLICY)
         assert SMALL.excludes(genome) is None
@@ -76,7 +77,7 @@ def test_a_chain_and_its_flags_are_counted_by_hand() -> None:
     # (k, k) is (q, q); v is told from them by the values.
     scores = [("q", "k"), ("q", "q"), ("q", "v"), ("v", "q"), ("v", "v")]
     assert len(found) == len(list(product(scores, flags["has_wv"], flags["has_wo"])))
-    assert resolved_digest(mechanism("mha").genome, SIZES) in found
+    assert resolve(mechanism("mha").genome, SIZES).key in found
 
 
 def test_a_causal_space_holds_no_look_ahead() -> None:

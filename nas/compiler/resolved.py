@@ -1,0 +1,75 @@
+"""A genome in normal form at given model sizes: what is judged, counted and trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from nas.compiler.plan import plan_as_written
+from nas.genome.canonical import canonicalise, normal_digest, resolved_digest
+from nas.genome.mechanisms import mechanism
+from nas.genome.types import infer
+
+if TYPE_CHECKING:
+    from nas.compiler.plan import Plan
+    from nas.genome import Genome, ModelSizes
+    from nas.genome.types import Typing
+
+
+@dataclass(frozen=True)
+class ResolvedGenome:
+    """A genome in normal form at given sizes; ``resolve`` makes it.
+
+    Attributes:
+        genome: the normal form.
+        is_causal: whether every call is causal, or none is; None for a form that is right for both.
+        key: digest of the mechanism at these sizes. Genomes with the same key train alike.
+    """
+
+    genome: Genome
+    sizes: ModelSizes
+    is_causal: bool | None
+    key: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the normal form, which names it in records."""
+        return normal_digest(self.genome)
+
+    @cached_property
+    def types(self) -> Typing:
+        """Types of streams and nodes; ill-typed genomes list their problems."""
+        return infer(self.genome)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The calls of the mechanism.
+
+        Raises:
+            ViolationError: the genome does not type-check.
+        """
+        return plan_as_written(self.genome, self.types)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the fields; plan and types are computed again where they are needed."""
+        return type(self), (self.genome, self.sizes, self.is_causal, self.key)
+
+
+def resolve(genome: Genome, sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
+    """Bring a genome into normal form at given sizes.
+
+    Args:
+        is_causal: whether every call is causal, or none is; None: right for both.
+
+    Raises:
+        GenomeError: a primitive does not exist, or a label is not a whole number at these sizes.
+    """
+    form = canonicalise(genome, sizes, is_causal=is_causal)
+    return ResolvedGenome(form, sizes, is_causal, resolved_digest(form, sizes))
+
+
+@lru_cache(maxsize=64)
+def standard_attention(sizes: ModelSizes, is_causal: bool | None = False) -> ResolvedGenome:
+    """Standard attention, which the layers outside a genome's placement have."""
+    return resolve(mechanism("mha").genome, sizes, is_causal)
