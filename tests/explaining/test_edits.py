@@ -99,7 +99,7 @@ def test_paths_lead_from_standard_attention_step_by_step():
     assert words(planned(mechanism("qana").genome), "path") == [
         "qana in place of scaled_dot_product"
     ]
-    assert path(bounds.normal(mechanism("mha").genome), bounds) == []
+    assert path(IMAGES.resolve(mechanism("mha").genome).genome, bounds) == []
     assert len(words(planned(RICH), "path")) == 5  # softcap, sigmoid, two gelus, kv_heads
 
 
