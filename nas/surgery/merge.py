@@ -3,10 +3,10 @@
     patterns   P_i = x W^P_i, W^P_i = W^Q_i (W^K_i)ᵀ; scores_i = P_i xᵀ / sqrt(d_h)
     messages   M_i = x W^M_i, W^M_i = W^V_i W^O_i;    out = sum_i weights_i M_i
 
-("Refactoring the Attention Equations: Patterns and Messages", 2025, sections 3 to 5.) Both d x d
-for each head, of rank d_h at most. The merged block is another genome with the same outputs: it
-costs less with one head and more with many, and shows what a head looks for and says in the
-features of the token itself. ``nas.factor`` goes back.
+("Refactoring the Attention Equations: Patterns and Messages", 2025, sections 3 to 5.) Both are
+d x d for each head, of rank d_h at most. The merged block is another genome with the same outputs:
+cheaper with one head, more expensive with many, and it shows what a head looks for and writes in
+the features of the token itself. ``nas.factor`` is the inverse.
 """
 
 from __future__ import annotations
@@ -21,145 +21,144 @@ from torch import Tensor, nn
 from nas.common.config import describe, near
 from nas.common.errors import ConfigError
 from nas.compiler.plan import Step
-from nas.genome import Genome, Ref
-from nas.surgery.body import Affine, Body, agree, check_readers
+from nas.genome import Genome
+from nas.surgery.matrices import Affine, MatrixBlock, agree, check_readers
 
-WHAT: Final = ("patterns", "messages", "both")
+FORMS: Final = ("patterns", "messages", "both")
 
 
 def merge(block: nn.Module, what: str = "both") -> nn.Module:
     """The merged form of a block: a new block with the same outputs.
 
-    A bias of queries becomes one of the patterns, a bias of values one of the messages. That of
-    keys shifts all scores of a query alike and vanishes, which needs weights that ignore shifts;
-    that of W_O joins the messages', which needs weights that sum to one, and a row that sees no key
-    then gives 0 in its place. Heads that shared keys or values get matrices of their own, the keys
-    too where messages alone are merged; streams without projection get one where they must.
+    A bias of queries becomes one of the patterns, a bias of values one of the messages. A bias of
+    keys adds the same number to all scores of a query and vanishes if the weights ignore that. A
+    bias of W_O joins the messages if weights sum to one; a row without visible keys then gives 0.
+    Heads that shared keys or values get matrices of their own (keys even where only messages are
+    merged); streams without projection get one where necessary.
 
     Args:
-        block: made by ``nas.build_attention``, trained or not; it is left as it is.
+        block: made by ``nas.build_attention``, trained or not; it is not changed.
         what: "patterns", "messages" or "both".
 
     Returns:
-        A block as ``nas.build_attention`` makes them, of the old one's precision, device and mode.
+        A block as ``nas.build_attention`` makes them, of the old block's precision, device, mode.
 
     Raises:
-        ConfigError: ``what`` is none of these.
-        GenomeError: no one matrix has the same effect; the message says what stands between.
+        ConfigError: ``what`` is another word.
+        GenomeError: no matrix has the same effect; the message names what stands between.
     """
-    if what not in WHAT:
+    if what not in FORMS:
         raise ConfigError(
-            f"merge, what: found {describe(what)}; expected one of {', '.join(WHAT)}"
-            f"{near(what, WHAT)}."
+            f"merge, what: found {describe(what)}; expected one of {', '.join(FORMS)}"
+            f"{near(what, FORMS)}."
         )
-    body = Body.of(block, "merge")
+    matrices = MatrixBlock.of(block, "merge")
     if what in ("patterns", "both"):
-        body = _patterns(body)
+        matrices = _merge_patterns(matrices)
     if what in ("messages", "both"):
-        body = _messages(body)
-    return body.as_block(block)
+        matrices = _merge_messages(matrices)
+    return matrices.as_block(block)
 
 
-def _patterns(body: Body) -> Body:
-    body.where = "merge, patterns"
-    score = body.score()
+def _merge_patterns(block: MatrixBlock) -> MatrixBlock:
+    block.task = "merge, patterns"
+    score = block.score()
     query, key = (
-        body.affine(operand.ref, role).repeat(body.count(score))
-        for operand, role in zip(score.operands, ("queries", "keys"), strict=True)
+        block.affine(operand.ref, use).repeat(block.count(score))
+        for operand, use in zip(score.operands, ("queries", "keys"), strict=True)
     )
-    # Scores of whole tokens are scaled by the width of a head, those of the block by its own.
-    factor = body.scale(score) * (body.dim // body.heads) ** 0.5
+    # Scores of whole tokens are scaled by the head width, those of the block by its own.
+    factor = block.scale(score) * (block.dim // block.heads) ** 0.5
     patterns = query.then(factor * key.weight.mT)
-    merged = body.rebuilt(_with_patterns(body, score), {"q": patterns})
-    if bool(key.bias.any()) and not agree(body, merged, body.dim):
-        raise body.refusal(
+    merged = block.rebuilt(_pattern_genome(block, score), {"q": patterns})
+    if bool(key.bias.any()) and not agree(block, merged, block.dim):
+        raise block.refusal(
             "the keys have a bias, which adds a number to all scores of a query, and the weights "
             "change with it; expected keys without bias, or a normaliser like softmax"
         )
     return merged
 
 
-def _with_patterns(body: Body, score: Step) -> Genome:
-    """The genome with q as patterns and k as whole tokens."""
-    old = body.genome
-    edited = old.with_inputs(score.index, "q", "k")
-    check_readers(body, edited, score.index, "q", "k")
+def _pattern_genome(block: MatrixBlock, score: Step) -> Genome:
+    """The genome with patterns as q and whole tokens as k."""
+    old = block.genome
+    genome = old.with_inputs(score.index, "q", "k")
+    check_readers(block, genome, score.index, "q", "k")
     changes: dict[str, Any] = {"has_wq": True, "has_wk": False, "raw": "shared"}
-    reads_v = any("v" in edited.nodes[index].inputs for index in edited.live())
+    reads_v = any("v" in genome.nodes[index].inputs for index in genome.live())
     if reads_v and not old.projections.has_wv and old.projections.raw == "slice":
-        # Raw streams are whole tokens from now on; values that were slices become projected.
+        # Raw streams become whole tokens; values that were slices need a projection.
         if old.projections.merge == "sum":
-            raise body.refusal(
+            raise block.refusal(
                 "values are slices of the token and heads are summed, where projected values are "
                 "as wide as the model; expected has_wv: true"
             )
         changes |= {"has_wv": True, "kv_heads": "all"}
     projections = replace(old.projections, q_heads=score.heads, qk_dim="all", **changes)
-    return replace(edited, projections=projections)
+    return replace(genome, projections=projections)
 
 
-def _messages(body: Body) -> Body:
-    body.where = "merge, messages"
-    aggregate, after = _aggregation(body)
-    count = body.count(aggregate)
-    values = body.affine(aggregate.operands[1].ref, "values").repeat(count)
+def _merge_messages(block: MatrixBlock) -> MatrixBlock:
+    block.task = "merge, messages"
+    aggregate, maps = _aggregation(block)
+    count = block.count(aggregate)
+    values = block.affine(aggregate.operands[1].ref, "values").repeat(count)
     constant = torch.zeros_like(values.bias)
-    for step in after:
-        weight, bias = body.linear(f"{step.module}.linear")
+    for step in maps:
+        weight, bias = block.linear(f"{step.module}.linear")
         values, constant = values.then(weight), constant @ weight.mT + bias
-    weight, bias = _output(body, count)
+    weight, bias = _output(block, count)
     values = values.then(weight)
     rest = bias + torch.einsum("hdw,hw->d", weight, constant)
     messages = Affine(values.weight, values.bias + rest / count)
-    merged = body.rebuilt(_with_messages(body, aggregate), {"v": messages})
-    if bool(rest.any()) and not agree(body, merged, body.dim):
-        raise body.refusal(
+    merged = block.rebuilt(_message_genome(block, aggregate), {"v": messages})
+    if bool(rest.any()) and not agree(block, merged, block.dim):
+        raise block.refusal(
             "the output has a bias, which messages carry only where the weights of a query sum "
             "to one, and here they do not; expected no bias, or a normaliser like softmax"
         )
     return merged
 
 
-def _aggregation(body: Body) -> tuple[Step, list[Step]]:
+def _aggregation(block: MatrixBlock) -> tuple[Step, list[Step]]:
     """The weighted sum that the output comes from, and the linear maps after it in order."""
-    step = body.plan.steps[-1]
-    after: list[Step] = []
+    step = block.plan.steps[-1]
+    maps: list[Step] = []
     while step.primitive.name == "linear" and isinstance(step.operands[0].ref, int):
-        after.insert(0, step)
-        step = body.plan.steps[step.operands[0].ref]
+        maps.insert(0, step)
+        step = block.plan.steps[step.operands[0].ref]
     if step.primitive.name != "weighted_sum":
-        raise body.refusal(
+        raise block.refusal(
             f"{step.module} stands between the aggregation and the output; expected weighted_sum, "
             "followed by linear alone"
         )
-    return step, after
+    return step, maps
 
 
-def _output(body: Body, count: int) -> tuple[Float[Tensor, "h d w"], Float[Tensor, " d"]]:
-    """What maps each head's features to the output, and the bias; identities without W_O."""
-    projections = body.genome.projections
-    weight = torch.eye(body.dim, dtype=torch.float64)
-    bias = weight.new_zeros(body.dim)
+def _output(block: MatrixBlock, count: int) -> tuple[Float[Tensor, "h d w"], Float[Tensor, " d"]]:
+    """The map of each head's features to the output, and the bias; identity without W_O."""
+    projections = block.genome.projections
+    weight = torch.eye(block.dim, dtype=torch.float64)
+    bias = weight.new_zeros(block.dim)
     if projections.has_wo:
-        weight, bias = body.linear("wo")
+        weight, bias = block.linear("wo")
     if projections.merge == "sum":
         return weight.expand(count, -1, -1), bias
-    return weight.reshape(body.dim, count, -1).transpose(0, 1), bias
+    return weight.reshape(block.dim, count, -1).transpose(0, 1), bias
 
 
-def _with_messages(body: Body, aggregate: Step) -> Genome:
-    """The genome with v as messages, summed over the heads and put out as they are."""
-    old, index = body.genome, aggregate.index
+def _message_genome(block: MatrixBlock, aggregate: Step) -> Genome:
+    """The genome with messages as v, summed over the heads without W_O."""
+    old, index = block.genome, aggregate.index
     nodes = old.nodes[: index + 1]
     if not old.projections.has_wv:
-        # Who reads the token itself as v has another name for it, where there is one.
+        # Nodes that read the token itself as v get another name for it, if there is one.
         raw = next((s for s in ("k", "q") if not old.projections.has_projection(s)), "v")
-        names: dict[Ref, Ref] = {"v": raw}
-        nodes = tuple(replace(n, inputs=tuple(names.get(r, r) for r in n.inputs)) for n in nodes)
+        nodes = tuple(node.renamed({"v": raw}) for node in nodes)
     projections = replace(
         old.projections, has_wv=True, has_wo=False, merge="sum", kv_heads=aggregate.heads
     )
     genome = replace(old, nodes=nodes, projections=projections)
     genome = genome.with_inputs(index, nodes[index].inputs[0], "v")
-    check_readers(body, genome, index, "v")
+    check_readers(block, genome, index, "v")
     return genome
