@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from benchmarks.figures import Figure
-from nas.tasks.sequences.corpus import expanded
+from nas.tasks.files import expanded
 from nas.tasks.sequences.texts import TEST, TRAIN, read_folder
 
 if TYPE_CHECKING:

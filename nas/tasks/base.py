@@ -1,8 +1,8 @@
-"""What a task is: all that decides how a candidate is trained and judged, behind one boundary.
+"""Tasks: everything that decides how a candidate is trained and evaluated.
 
-Above it, nothing knows images or tokens: a task gives sizes, data, models with a slot for attention
-in each layer, a loss, and metrics. A family is a class with a ``kind``; a task is one of its
-instances, read from YAML. ``TASKS`` knows the families. Most train one model (``ModelTask``).
+Code above this package knows neither images nor tokens: a task gives sizes, data, models with a
+slot for attention in each layer, a loss, and metrics. A family is a class with a ``kind``, listed
+in ``TASKS``; a task is an instance of it, read from YAML. Most train one model (``ModelTask``).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ MakeAttention: TypeAlias = "Callable[[int], nn.Module]"
 class Data:
     """The data of a search: plain contiguous arrays, which the workers of a machine share.
 
-    Each instance is equal to itself alone, so that what was prepared from it can be kept.
+    Instances compare by identity, so that examples prepared from one can be cached.
 
     Attributes:
-        name: the spec that a person gave.
-        train, validation: columns by name, equally long within a side; disjoint.
-        digest: of the content, 16 hex characters: moved data are the same data.
-        facts: small values that model or batches need (number of classes, mean, deviation).
-        parts: the data of a task that is made of several, by their names.
+        name: the data spec.
+        train, validation: columns by name, of equal length within a side; disjoint.
+        digest: of the content, 16 hex characters; it does not depend on paths.
+        facts: small values that models or batches need (classes, mean, deviation).
+        parts: data by member, if the task is a suite.
     """
 
     name: str
@@ -58,17 +58,17 @@ class Data:
     parts: Mapping[str, Data] = field(default_factory=dict)
 
     def count(self, side: Side) -> int:
-        """Examples of a side."""
+        """The number of examples of a side."""
         return len(next(iter(getattr(self, side).values())))
 
 
 class Examples(Protocol):
-    """One side of the data on a device, ready to be cut into batches."""
+    """One side of the data on a device."""
 
     def __len__(self) -> int: ...
 
     def batch(self, chosen: Tensor) -> Batch:
-        """The chosen examples (indices, on the device): no Python an example, no waiting."""
+        """The chosen examples (indices (b,) on the device), without Python per example."""
         ...
 
 
@@ -76,10 +76,10 @@ class Task(Frozen):
     """What candidates are trained on: one model, or several one after the other.
 
     Attributes:
-        kind: of the family, as ``TASKS`` and YAML name it.
+        kind: name of the family in ``TASKS`` and YAML.
         data_kinds: what ``data`` may begin with, up to a colon.
-        name, about: for people; they change no result.
-        data: where examples come from, as the family reads it.
+        name, about: do not change results.
+        data: the data spec: where examples come from.
     """
 
     kind: ClassVar[str]
@@ -92,7 +92,7 @@ class Task(Frozen):
     @property
     @abstractmethod
     def main(self) -> ModelTask:
-        """The one at whose sizes mechanisms are named and counted."""
+        """The model task at whose sizes mechanisms are resolved and counted."""
 
     def resolve(self, genome: Genome) -> ResolvedGenome:
         """The genome in normal form at the sizes of ``main``.
@@ -106,12 +106,12 @@ class Task(Frozen):
 
     @abstractmethod
     def load(self) -> Data:
-        """The data, in memory; raises DataError where they cannot be had."""
+        """Load training and validation data; raises DataError if they cannot be read."""
 
     def load_test(self) -> Data:
-        """The same training examples, with the data's test set in place of what is held out.
+        """The same training examples, with the test set in place of the validation examples.
 
-        A search never calls this. Raises DataError where there is no test set, as here.
+        A search never calls this. Raises DataError if there is no test set, as by default.
         """
         raise DataError(
             f"task {self.name!r} has no test set with data {self.data}; expected one that has, "
@@ -120,45 +120,46 @@ class Task(Frozen):
 
     @abstractmethod
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """What a candidate is trained in, by name and in order; one alone has the name ""."""
+        """The models of a candidate and their data, by name, in order; a single one is named ""."""
 
     @abstractmethod
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """What judges a candidate, the first being what is searched by default."""
+        """The metrics of a candidate; the first is the default objective."""
 
     @abstractmethod
-    def summary(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """Metrics by name, from those of the models that were trained, by their names."""
+    def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """The task's metrics, from those of its trained models by name."""
 
-    def missed(self, found: Mapping[str, Mapping[str, float]]) -> str:
-        """Why a candidate is trained no further after these models, or nothing."""
+    def missed(self, metrics: Mapping[str, Mapping[str, float]]) -> str:
+        """Why a candidate is not trained in the next model, or ""."""
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that ``nas.tasks.parse_task`` reads, ``kind`` included."""
+        """Plain data, including ``kind``, that ``nas.tasks.parse_task`` reads."""
         return {"kind": self.kind, **self.model_dump(mode="json")}
 
     def fingerprint(self) -> str:
-        """A digest, 16 hex characters, of everything here that changes a result, data apart."""
+        """A digest, 16 hex characters, of all fields that change results, except the data."""
         fields = self.model_dump(mode="json", exclude={"name", "about", "data"})
         return fingerprint_of([self.kind, RECIPE, fields])
 
 
 class ModelTask(Task):
-    """A task that trains one model; families add their data and model.
+    """A task that trains one model; families add data and model.
 
     Attributes:
-        is_causal: whether each token sees itself and earlier ones alone.
-        num_tallies: how many numbers ``tally`` gives.
+        is_causal: whether each token sees only itself and earlier ones.
+        num_tallies: length of what ``tally`` returns.
         width, depth, heads, mlp_ratio, activation, dropout, final_norm, qkv_bias, init_std: of the
             transformer.
-        epochs, batch_size: of the training; after each epoch it reports.
+        epochs, batch_size: of the training; it reports after each epoch.
         learning_rate, weight_decay, decay, beta2, clip: of AdamW; the rate is the peak of
-            ``one_cycle``; ``decay`` says which weights do, ``clip`` bounds the gradient's norm.
+            ``one_cycle``; ``decay`` names the weights that decay, ``clip`` bounds the gradient's
+            norm.
         schedule: ``one_cycle`` (Smith & Topin 2018) or ``constant``.
-        precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed where the hardware has
+        precision: ``float32``, ``bfloat16`` (mixed), or ``auto``: mixed if the hardware has
             instructions for it.
-        data_seed: of every draw that makes or splits the data.
+        data_seed: of all random numbers that make or split the data.
     """
 
     is_causal: ClassVar[bool] = False
@@ -192,7 +193,7 @@ class ModelTask(Task):
 
     @property
     def main(self) -> ModelTask:
-        """Itself."""
+        """This task."""
         return self
 
     @property
@@ -201,32 +202,32 @@ class ModelTask(Task):
         """Model width, heads, layers and tokens."""
 
     def models(self, data: Data) -> Mapping[str, tuple[ModelTask, Data]]:
-        """This one."""
+        """This task alone."""
         return {"": (self, data)}
 
-    def summary(self, found: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        """What its model scored."""
-        return dict(found[""])
+    def summary(self, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        """The metrics of the model."""
+        return dict(metrics[""])
 
     @abstractmethod
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
-        """A side of the data on a device; ``dtype`` is what the first layer reads."""
+        """Move a side of the data to a device; ``dtype`` is that of the first layer's input."""
 
     def epoch_size(self, data: Data) -> int:
-        """How many training examples an epoch has."""
+        """The number of training examples of an epoch."""
         return data.count("train")
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """The training examples of an epoch (from 1), as indices in order: here all, shuffled."""
+        """Indices of an epoch's training examples in order, by default shuffled; from epoch 1."""
         import torch
 
         return torch.randperm(self.epoch_size(data), generator=rng)
 
-    @abstractmethod
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """How many validation examples, from the first on, judge an epoch."""
+        """The number of validation examples, from the first, that evaluate an epoch."""
+        return data.count("validation")
 
     @abstractmethod
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
@@ -234,15 +235,15 @@ class ModelTask(Task):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor | int]:
-        """Sum of the losses over the batch's targets, and how many targets those are."""
+        """The sum of losses over a batch's targets, and the number of targets."""
 
     @abstractmethod
     def tally(self, model: nn.Module, batch: Batch) -> Tensor:
-        """What ``score`` needs of a batch: (num_tallies,), to be added up over batches."""
+        """Sums (num_tallies,) of a batch, which are added over batches for ``score``."""
 
     @abstractmethod
     def score(self, totals: list[float]) -> dict[str, float]:
-        """The metrics by name, from the tallies of all batches."""
+        """The metrics by name, from the sum of all tallies."""
 
 
 def fingerprint_of(content: Any) -> str:
@@ -251,7 +252,7 @@ def fingerprint_of(content: Any) -> str:
 
 
 RECIPE: Final = 3
-"""Raised when the same task begins to give other results."""
+"""Version of trainings; incremented when the same task gives other results."""
 
 TASKS: Final[Registry[type[Task]]] = Registry(
     "task family",

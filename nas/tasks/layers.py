@@ -1,8 +1,8 @@
-"""Transformer layers with a slot for attention, shared by all families of tasks.
+"""Transformer layers with a slot for attention, shared by all task families.
 
     x = x + dropout(attention(norm(x)));  x = x + dropout(W_2 act(W_1 norm(x)))
 
-All but the attention is drawn from a seed of its own: what a mechanism draws moves nothing else.
+The attention draws from a random stream of its own, so that it changes no other weight.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "relu": nn.Re
 
 
 class Transformer(nn.Module):
-    """The layers of a task's model; families add what comes before and after.
+    """The layers of a task's model; families add embedding and head.
 
     Args:
-        attention: called with each layer's index for a module (b, n, dim) to (b, n, dim).
-        seed: of all initialisation; the attention of each layer gets a stream of its own.
+        attention: makes the module (b, n, dim) -> (b, n, dim) of a layer, given its index.
+        seed: of the initialisation; each layer's attention has a random stream of its own.
     """
 
     def __init__(self, task: ModelTask, attention: MakeAttention, seed: int) -> None:
@@ -44,11 +44,11 @@ class Transformer(nn.Module):
         read: slice = slice(None),
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
-        """All layers and the norm behind them.
+        """All layers and the final norm.
 
         Args:
-            read: the tokens whose result is asked for; of the last layer nothing else is computed.
-            padding: True at tokens that no other one may see.
+            read: the tokens whose features are needed; the last layer computes only those.
+            padding: True at tokens that attention must not see.
         """
         for layer in self.layers[:-1]:
             x = layer(x, padding=padding)
@@ -56,12 +56,12 @@ class Transformer(nn.Module):
         return result
 
     def attentions(self) -> list[nn.Module]:
-        """What the slots hold, layer by layer."""
+        """The attention modules by layer."""
         return [layer.attention for layer in self.layers if isinstance(layer, Layer)]
 
 
 class Layer(nn.Module):
-    """One pre-norm layer; its attention is put in by the transformer."""
+    """One pre-norm layer; `Transformer` sets its attention."""
 
     attention: nn.Module
 
@@ -84,11 +84,10 @@ class Layer(nn.Module):
         read: slice = slice(None),
         padding: Bool[Tensor, "b n"] | None = None,
     ) -> Float[Tensor, "b m d"]:
-        """Attention, then the feed-forward network, each around a residual.
+        """Attention, then the feed-forward network, each with a residual connection.
 
         Args:
-            read: the tokens that are asked for.
-            padding: see ``Transformer.transform``.
+            read, padding: see ``Transformer.transform``.
         """
         masks = {} if padding is None else {"key_padding_mask": padding}
         mixed = self.attention(self.attention_norm(x), **self.options, **masks)
@@ -98,12 +97,10 @@ class Layer(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout of each branch before it joins the residual stream (Srivastava et al. 2014).
+    """Dropout of each branch before its residual connection (Srivastava et al. 2014).
 
-    On a CPU torch's own draws one 64-bit number for each element and costs as much as the layer's
-    matrix products. Here such a number decides four elements, drawn anew for each branch: 2 % of a
-    step of published-proxy (0.4 of 31 ms). A strip of masks that several branches share would save
-    most of that, and correlate them.
+    On a CPU torch's dropout draws one 64-bit number for each element and costs as much as the
+    layer's matrix products. Here one number decides four elements: 2 % of a training step.
 
     Args:
         rate: share of elements set to zero, 0 <= rate < 1, to the nearest 1/65536.
@@ -114,7 +111,7 @@ class Dropout(nn.Module):
         self.dropped = min(round(rate * 2**16), 2**16 - 1)
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """The branch, in training with zeros and scaled so that its mean is kept."""
+        """In training, zero elements and scale the rest to keep the mean."""
         if not self.training or self.dropped == 0:
             return x
         if x.device.type != "cpu":

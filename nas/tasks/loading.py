@@ -1,7 +1,7 @@
-"""Tasks as files: YAML with a ``kind`` that names the family; the built-in ones lie beside this.
+"""Read tasks from YAML files; ``kind`` names the family, built-in tasks lie in this package.
 
-``for_data`` in a task file holds what other data need instead (a small set wants more epochs). It
-is resolved on loading, so that a task in hand, or frozen in a run, says plainly what is done.
+``for_data`` in a task file sets other fields for some data (a small set needs more epochs). It is
+resolved on loading, so that a task, also one frozen in a run, states plainly what is done.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def load_task(
     """Read a task by name or by path.
 
     Args:
-        data: data to use instead of the task's own.
-        overrides: fields to set last; they win over what the file says for these data.
+        data: a data spec, in place of the task's.
+        overrides: fields to set last.
 
     Raises:
         TaskError: there is no such task, or no such family.
-        ConfigError: it cannot be read, or cannot be trained as written.
+        ConfigError: the file cannot be read, or a field is invalid.
     """
     path = _find(name_or_path)
     document = read_document(path)
@@ -38,21 +38,21 @@ def load_task(
         raise ConfigError(f"{path}: found {describe(document)}; expected a mapping of keys.")
     fields = dict(document)
     for_data = fields.pop("for_data", None) or {}
-    changed = {**(overrides or {}), **({"data": data} if data else {})}
+    changes = {**(overrides or {}), **({"data": data} if data else {})}
     family = _family(fields, str(path))
-    spec = changed.get("data") or fields.get("data") or family.model_fields["data"].default
-    special = _special(for_data, spec, family, str(path))
+    spec = changes.get("data") or fields.get("data") or family.model_fields["data"].default
+    fields |= _fields_for(for_data, spec, family, str(path))
     where = f"{path} with data {spec}" if data else str(path)
     where += f" (with {', '.join(overrides)} set by the space or caller)" if overrides else ""
-    return parse_task({**fields, **special, **changed}, where)
+    return parse_task({**fields, **changes}, where)
 
 
 def parse_task(fields: Any, where: str) -> Task:
-    """A task from plain data, as ``Task.to_dict`` gives them.
+    """A task from plain data, the inverse of ``Task.to_dict``.
 
     Raises:
         TaskError: there is no such family.
-        ConfigError: it cannot be trained as written.
+        ConfigError: a field is invalid.
     """
     if not isinstance(fields, dict):
         raise ConfigError(f"{where}: found {describe(fields)}; expected a mapping of keys.")
@@ -61,7 +61,7 @@ def parse_task(fields: Any, where: str) -> Task:
 
 
 def built_in_tasks() -> list[str]:
-    """The names of the tasks that come with the package, sorted."""
+    """The names of the built-in tasks, sorted."""
     return sorted(path.stem for path in BUILT_IN.glob("*.yaml"))
 
 
@@ -88,8 +88,8 @@ def _family(fields: Mapping[str, Any], where: str) -> type[Task]:
         raise TaskError(f"{where}, kind: {error}") from None
 
 
-def _special(for_data: Any, spec: Any, family: type[Task], where: str) -> dict[str, Any]:
-    """What the file says for these data."""
+def _fields_for(for_data: Any, spec: Any, family: type[Task], where: str) -> dict[str, Any]:
+    """The fields that ``for_data`` sets for a data spec."""
     if not isinstance(for_data, dict) or not all(isinstance(v, dict) for v in for_data.values()):
         raise ConfigError(f"{where}, for_data: expected a mapping from data to fields of the task.")
     for kind in for_data:

@@ -1,8 +1,8 @@
-"""Seeds for the separate chances in one training, so that none of them moves another.
+"""Seeds of the independent random streams in one training.
 
 Backbone, mechanism, data order and noise each draw from a stream of their own, derived from the
-training's one recorded seed, however many numbers each of them draws. (Training seeds themselves
-derive from the mechanism too, so that no two mechanisms share a lucky start.)
+training's one recorded seed; how much one draws changes no other. (Training seeds derive from the
+mechanism too, so that no two mechanisms share a lucky start.)
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 
 
 def derive_seed(seed: int, purpose: str) -> int:
-    """A seed for one purpose, 0 <= seed < 2**63; the same for the same two arguments everywhere."""
+    """The seed of one purpose, 0 <= seed < 2**63; equal on every machine."""
     text = f"nas seed 1|{seed}|{purpose}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Within, torch's global generators start at ``seed``; afterwards they are as they were.
-
-    Those of GPUs too, where this process sees any: dropout draws on the device.
-    """
+    """Seed torch's global generators, including those of GPUs; restore them afterwards."""
     devices: range = range(0)
     if torch.cuda.is_available():
         torch.cuda.init()  # type: ignore[no-untyped-call]

@@ -1,18 +1,18 @@
-"""The task family ``suite``: several tasks, in each of which a candidate is trained.
+"""The task family ``suite``: each candidate is trained in several tasks.
 
     regret = (score - mha's) / (uniform's - mha's)          worst_regret = the largest of them
 
-is 0 for standard attention and 1 for the plain mean of all tokens, whatever a task measures; below
-0 a candidate is better than standard attention. A candidate is as good as its worst regret: what it
-gains in one task never hides what it loses in another. A member with a gate has no regret. It is a
-condition: a candidate that misses it is trained no further, and cannot be in a front.
+is 0 for standard attention and 1 for the plain mean of all tokens, in any task; below 0 a candidate
+is better than standard attention. The objective is the worst regret, so that a gain in one task
+never hides a loss in another. A member with a gate has no regret. It is a condition: a candidate
+that misses the gate is trained no further and cannot be in a front.
 
-What mha and ``uniform`` score is the suite's ``references``; a search measures them at its start.
+The suite's ``references`` are the scores of mha and ``uniform``, measured when a search starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -30,7 +30,7 @@ Scores = Mapping[str, Mapping[str, float]]  # by member, then by metric
 
 
 class Gate(Frozen):
-    """What a member's metric must be; exactly one of the bounds is given."""
+    """A bound on a member's metric: exactly one of ``at_least`` and ``at_most``."""
 
     metric: str
     at_least: float | None = None
@@ -43,7 +43,7 @@ class Gate(Frozen):
         return self
 
     def missed(self, scores: Mapping[str, float]) -> str:
-        """How scores miss it, or nothing; what is not a number does."""
+        """How scores miss the gate, or ""; NaN misses it."""
         value, low, high = scores[self.metric], self.at_least, self.at_most
         if low is not None and not value >= low:
             return f"{self.metric} is {value:.4g}, and must be at least {low:g}"
@@ -53,12 +53,12 @@ class Gate(Frozen):
 
 
 class Member(Frozen):
-    """One of a suite's tasks.
+    """One task of a suite.
 
     Attributes:
-        task: in YAML by name or path, by default the member's name, or its fields; further keys of
-            the member set fields of it.
-        gate: what a candidate must reach in it.
+        task: in YAML a name, a path, or fields; by default the member's name. Further keys of the
+            member set fields of it.
+        gate: what a candidate must reach.
     """
 
     task: ModelTask
@@ -70,20 +70,20 @@ class Member(Frozen):
 
 
 class Reference(Frozen):
-    """What standard attention and the plain mean of all tokens score in a member's metric."""
+    """The scores of standard attention and of the plain mean of all tokens in a metric."""
 
     metric: str
     mha: FiniteFloat
     uniform: FiniteFloat
 
     @model_validator(mode="after")
-    def _are_apart(self) -> Reference:
+    def _differ(self) -> Reference:
         if self.mha == self.uniform:
             raise ValueError("mha and uniform are equal, so nothing can be relative to them")
         return self
 
     def regret(self, score: float) -> float:
-        """0 for what mha scores, 1 for what ``uniform`` does."""
+        """0 for the score of mha, 1 for that of ``uniform``."""
         return (score - self.mha) / (self.uniform - self.mha)
 
 
@@ -92,12 +92,12 @@ class Suite(Task):
     """Several tasks.
 
     Attributes:
-        data: of members that take other data than their own: by name in YAML, or as text,
+        data: data specs of members, in place of their tasks'; in YAML a mapping, or the text
             ``NAME=DATA,NAME=DATA``.
-        members: by name, in the order in which they are trained: gates and cheap ones first.
-        counted_at: the member at whose sizes mechanisms are named and counted; by default the
-            first without a gate. Where one is causal, it must be.
-        references: of members without a gate; empty where they are not measured yet.
+        members: by name, in the order of training: gates and cheap ones first.
+        counted_at: the member at whose sizes mechanisms are resolved and counted; by default the
+            first without a gate. It must be causal if any member is.
+        references: of members without a gate; empty until they are measured.
     """
 
     kind: ClassVar[str] = "suite"
@@ -110,26 +110,27 @@ class Suite(Task):
 
     @model_validator(mode="before")
     @classmethod
-    def _tasks_are_read(cls, fields: Any) -> Any:
+    def _load_members(cls, fields: Any) -> Any:
         members = fields.get("members") if isinstance(fields, dict) else None
         if not isinstance(members, dict) or not members:
-            return fields  # pydantic says what is wrong
-        data = _by_member(fields.get("data") or {}, members)
-        read = {name: _read(name, given, data.get(name)) for name, given in members.items()}
-        return {**fields, "data": "", "members": read}
+            return fields  # pydantic reports it
+        specs = _specs(fields.get("data") or {}, members)
+        loaded = {name: _load(name, fields, specs.get(name)) for name, fields in members.items()}
+        return {**fields, "data": "", "members": loaded}
 
     @model_validator(mode="after")
-    def _members_fit(self) -> Suite:
-        judged = [*self.regret_tasks]
-        if not judged:
+    def _is_consistent(self) -> Suite:
+        names = [*self.regret_tasks]
+        if not names:
             raise ValueError("every member has a gate; expected one without, whose regret counts")
-        at = self.counted_at or judged[0]
+        at = self.counted_at or names[0]
         if at not in self.members:
-            hint = near(at, self.members)
             expected = ", ".join(self.members)
-            raise ValueError(f"counted_at is {at!r}{hint}; expected one of {expected}")
-        if unknown := [name for name in self.references if name not in judged]:
-            raise ValueError(f"references: found {unknown[0]!r}; expected {', '.join(judged)}")
+            raise ValueError(
+                f"counted_at is {at!r}{near(at, self.members)}; expected one of {expected}"
+            )
+        if unknown := [name for name in self.references if name not in names]:
+            raise ValueError(f"references: found {unknown[0]!r}; expected {', '.join(names)}")
         causal = [name for name, member in self.members.items() if member.task.is_causal]
         if causal and at not in causal:
             raise ValueError(
@@ -140,7 +141,7 @@ class Suite(Task):
 
     @property
     def regret_tasks(self) -> dict[str, ModelTask]:
-        """The members whose regrets count: those without a gate."""
+        """The members without a gate, whose regrets count."""
         return {name: member.task for name, member in self.members.items() if not member.gate}
 
     @property
@@ -152,27 +153,25 @@ class Suite(Task):
         """The data of all members.
 
         Raises:
-            ConfigError: a gate or reference is about no metric of its member.
+            ConfigError: a gate or reference names no metric of its member.
         """
         parts = {name: member.task.load() for name, member in self.members.items()}
         for name, member in self.members.items():
             known = [metric.name for metric in member.task.metrics(parts[name])]
-            asked = {"gate": member.gate, "reference": self.references.get(name)}
-            for what, one in asked.items():
-                if one is not None and one.metric not in known:
+            rules = {"gate": member.gate, "reference": self.references.get(name)}
+            for what, rule in rules.items():
+                if rule is not None and rule.metric not in known:
                     raise ConfigError(
-                        f"task {self.name}, {name}, {what}: found {one.metric!r}"
-                        f"{near(one.metric, known)}; expected one of {', '.join(known)}."
+                        f"task {self.name}, {name}, {what}: found {rule.metric!r}"
+                        f"{near(rule.metric, known)}; expected one of {', '.join(known)}."
                     )
         return _joined(parts)
 
     def load_test(self) -> Data:
-        """Test sets where there is no gate; raises DataError where one of these has none."""
+        """Test sets of the members without a gate; raises DataError if one has none."""
+        members = self.members.items()
         return _joined(
-            {
-                name: member.task.load() if member.gate else member.task.load_test()
-                for name, member in self.members.items()
-            }
+            {name: m.task.load() if m.gate else m.task.load_test() for name, m in members}
         )
 
     def models(self, data: Data) -> dict[str, tuple[ModelTask, Data]]:
@@ -180,61 +179,60 @@ class Suite(Task):
         return {name: (member.task, data.parts[name]) for name, member in self.members.items()}
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """The worst regret where references are known, then each member's own."""
-        listed = [
+        """The worst regret if references are known, then the metrics of each member."""
+        metrics = [
             replace(metric, name=f"{name}.{metric.name}")
             for name in dict.fromkeys([*self.regret_tasks, *self.members])
             for metric in self.members[name].task.metrics(data.parts[name])
         ]
         if self.references.keys() != self.regret_tasks.keys():
-            return tuple(listed)
-        ideals = {metric.name: metric.ideal for metric in listed}
-        best = [one.regret(ideals[f"{name}.{one.metric}"]) for name, one in self.references.items()]
+            return tuple(metrics)
+        ideals = {metric.name: metric.ideal for metric in metrics}
+        best = max(r.regret(ideals[f"{name}.{r.metric}"]) for name, r in self.references.items())
         about = f"largest regret over {', '.join(self.regret_tasks)}; mha's is 0, uniform's 1"
-        return (Metric(WORST, "", "min", 1.0, max(best), about), *listed)
+        return (Metric(WORST, "", "min", 1.0, best, about), *metrics)
 
-    def summary(self, found: Scores) -> dict[str, float]:
-        """Metrics as ``member.metric``, regrets, and the worst of them once all are there."""
-        values = {f"{name}.{m}": value for name, own in found.items() for m, value in own.items()}
+    def summary(self, metrics: Scores) -> dict[str, float]:
+        """Metrics as ``member.metric``, regrets, and the worst regret once all are known."""
+        values = {f"{name}.{m}": value for name, own in metrics.items() for m, value in own.items()}
         regrets = {
-            name: one.regret(found[name][one.metric])
-            for name, one in self.references.items()
-            if name in found
+            name: reference.regret(metrics[name][reference.metric])
+            for name, reference in self.references.items()
+            if name in metrics
         }
         values |= {f"{name}{REGRET}": regret for name, regret in regrets.items()}
         if regrets and regrets.keys() == self.regret_tasks.keys():
             values[WORST] = max(regrets.values())
         return values
 
-    def missed(self, found: Scores) -> str:
-        """How a gate was missed, or nothing."""
-        for name, scores in found.items():
+    def missed(self, metrics: Scores) -> str:
+        """How a gate was missed, or ""."""
+        for name, scores in metrics.items():
             gate = self.members[name].gate
             if gate and (how := gate.missed(scores)):
                 return f"gate of {name}: {how}"
         return ""
 
     def without_gates(self) -> Suite:
-        """The members whose regrets count, alone."""
-        judged = {name: self.members[name] for name in self.regret_tasks}
-        return self.model_copy(update={"members": judged, "counted_at": ""})
+        """A suite of the members without a gate."""
+        members = {name: self.members[name] for name in self.regret_tasks}
+        return self.model_copy(update={"members": members, "counted_at": ""})
 
     def with_references(self, references: Mapping[str, Reference]) -> Suite:
-        """The same, which knows what mha and ``uniform`` score."""
+        """The same suite with references."""
         return self.model_copy(update={"references": dict(references)})
 
     def fingerprint(self) -> str:
-        """A digest, 16 hex characters, of everything that changes a result, data apart."""
+        """A digest, 16 hex characters, of everything that changes results, except the data."""
         members = [
             [name, member.task.fingerprint(), member.gate and member.gate.model_dump()]
             for name, member in self.members.items()
         ]
-        known = {name: one.model_dump() for name, one in self.references.items()}
-        return fingerprint_of([self.kind, RECIPE, members, self.counted_at, known])
+        references = {name: r.model_dump() for name, r in self.references.items()}
+        return fingerprint_of([self.kind, RECIPE, members, self.counted_at, references])
 
 
 def _joined(parts: Mapping[str, Data]) -> Data:
-    """The data of all members as one."""
     return Data(
         name=",".join(f"{name}={part.name}" for name, part in parts.items()),
         train={},
@@ -244,37 +242,35 @@ def _joined(parts: Mapping[str, Data]) -> Data:
     )
 
 
-def _by_member(data: Any, members: Iterable[str]) -> dict[str, str]:
-    """What ``NAME=DATA,NAME=DATA`` says, or a mapping."""
-    given = data
+def _specs(data: Any, members: Mapping[str, Any]) -> dict[str, str]:
+    """Data specs by member, from a mapping or from ``NAME=DATA,NAME=DATA``."""
+    specs = data
     if isinstance(data, str):
-        pairs = (piece.partition("=") for piece in data.split(","))
-        given = {name: spec for name, _, spec in pairs}
-    is_good = isinstance(given, dict) and all(isinstance(v, str) and v for v in given.values())
-    if not is_good or not given.keys() <= set(members):
+        specs = {name: spec for name, _, spec in (p.partition("=") for p in data.split(","))}
+    is_valid = isinstance(specs, dict) and all(isinstance(v, str) and v for v in specs.values())
+    if not is_valid or not specs.keys() <= members.keys():
         raise ConfigError(
             f"data: found {data!r}; a suite's are given as NAME=DATA,NAME=DATA, with some of the "
             f"names {', '.join(members)}."
         )
-    return dict(given)
+    return dict(specs)
 
 
-def _read(name: str, given: Any, data: str | None) -> Any:
-    """A member's fields with its task as an object; one that is none is left for pydantic."""
-    if isinstance(given, Member | None):
-        given = {} if given is None else {"task": given.task, "gate": given.gate}
-    if not isinstance(given, dict):
-        return given
-    own = {key: value for key, value in given.items() if key not in ("task", "gate")}
-    task, where = given.get("task", name), f"members, {name}, task"
-    if isinstance(task, Task):
-        task = task.to_dict()
-    if not isinstance(task, str | dict):
-        raise ConfigError(f"{where}: found {describe(task)}; expected a task's name or fields.")
+def _load(name: str, fields: Any, spec: str | None) -> Any:
+    """A member's fields with its task loaded; invalid ones as they are, for pydantic to report."""
+    if isinstance(fields, Member):
+        fields = {"task": fields.task.to_dict(), "gate": fields.gate}
+    fields = {} if fields is None else fields
+    if not isinstance(fields, dict):
+        return fields
+    changes = {key: value for key, value in fields.items() if key not in ("task", "gate")}
+    task, where = fields.get("task", name), f"members, {name}, task"
     if isinstance(task, str):
-        found = load_task(task, data=data or own.pop("data", None), overrides=own)
+        loaded = load_task(task, data=spec or changes.pop("data", None), overrides=changes)
+    elif isinstance(task, dict):
+        loaded = parse_task({**task, **changes, **({"data": spec} if spec else {})}, where)
     else:
-        found = parse_task({**task, **own, **({"data": data} if data else {})}, where)
-    if not isinstance(found, ModelTask):
-        raise TaskError(f"{where}: found a {found.kind}; expected a task that trains one model.")
-    return {"task": found, "gate": given.get("gate")}
+        raise ConfigError(f"{where}: found {describe(task)}; expected a task's name or fields.")
+    if not isinstance(loaded, ModelTask):
+        raise TaskError(f"{where}: found a {loaded.kind}; expected a task that trains one model.")
+    return {"task": loaded, "gate": fields.get("gate")}

@@ -167,7 +167,7 @@ def test_data_that_cannot_be_used_are_said(tmp_path, change, split, is_tested, w
 
 def test_a_test_part_must_hold_a_window(tmp_path):
     spec = saved(texts(train=LINES, test=["short"]), tmp_path / "data")
-    with pytest.raises(DataError, match=r"its test part, which judges, holds 6 bytes; .* least 17"):
+    with pytest.raises(DataError, match=r"its test part holds 6 bytes; .* least 17"):
         loaded("bytes", spec, is_tested=True)
 
 

@@ -221,6 +221,46 @@ def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(
         images.decode(path, 8)
 
 
+RAMP = np.linspace(0, 1, 64).reshape(8, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "pixels"),
+    [
+        ("16.png", (RAMP * 65_535).astype(np.uint16)),
+        ("16.tif", (RAMP * 65_535).astype(np.uint16)),
+        ("16.pgm", (RAMP * 65_535).astype(np.uint16)),
+        ("float.tif", RAMP.astype(np.float32)),
+        ("8.png", np.round(RAMP * 255).astype(np.uint8)),
+    ],
+)
+def test_grey_images_of_any_depth_keep_their_range(tmp_path, name, pixels):
+    """16-bit images loaded as white, floats from 0 to 1 as black."""
+    path = tmp_path / name
+    if path.suffix == ".pgm":
+        path.write_bytes(b"P5 8 8 65535\n" + pixels.astype(">u2").tobytes())
+    else:
+        Image.fromarray(pixels).save(path)
+    loaded = images.decode(path, 8)
+    assert loaded.shape == (3, 8, 8)
+    assert np.abs(loaded.astype(float) - 255 * RAMP).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("pixels", "words"),
+    [
+        ((RAMP * 2**30).astype(np.int32), "32-bit integer pixels"),
+        ((RAMP * 255).astype(np.float32), "pixels from 0 to 255; expected 0 to 1"),
+        (np.full((8, 8), np.nan, np.float32), "pixels from nan to nan"),
+    ],
+)
+def test_grey_images_without_a_known_range_are_refused(tmp_path, pixels, words):
+    path = tmp_path / "image.tif"
+    Image.fromarray(pixels).save(path)
+    with pytest.raises(DataError, match=rf"image\.tif: .*{words}"):
+        images.decode(path, 8)
+
+
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../../secret.png", "0.png"])
 def test_a_link_out_of_the_data_is_refused(tmp_path: Path, target: str) -> None:
     for name in ("cats", "dogs"):

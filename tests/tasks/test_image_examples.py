@@ -94,7 +94,7 @@ def test_flip_and_shift_of_small_images_only_mirrors():
 def test_batches_are_the_same_normalised_beforehand_or_each_time(dtype, monkeypatch):
     data = images(3)
     before = ImageExamples(data, "train", 4, CPU, dtype=dtype)
-    monkeypatch.setattr(examples, "MOST_BYTES", 0)
+    monkeypatch.setattr(examples, "MAX_BYTES", 0)
     each_time = ImageExamples(data, "train", 4, CPU, dtype=dtype)
     assert (before.is_normalised, each_time.is_normalised) == (True, False)
     chosen = torch.tensor([3, 0, 5])

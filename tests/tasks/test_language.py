@@ -15,7 +15,7 @@ from nas.evaluation.trainer import train_candidate
 from nas.evaluation.trial import Trial
 from nas.genome.mechanisms import mechanism
 from nas.tasks import load_task
-from nas.tasks.sequences.corpus import made_story
+from nas.tasks.sequences.stories import synthetic_stories
 
 CPU = torch.device("cpu")
 TEXT = bytes(range(200)) * 10
@@ -82,20 +82,25 @@ def test_hugging_face_data_need_their_package(monkeypatch):
         load_task("bytes", data="hf:tales/book").load()
 
 
-@pytest.mark.parametrize("kind", ["made", "file"])
+@pytest.mark.parametrize("kind", ["synthetic", "file"])
 def test_a_text_has_no_test_set(path, kind):
-    spec = "made" if kind == "made" else f"file:{path}"
+    spec = "synthetic" if kind == "synthetic" else f"file:{path}"
     with pytest.raises(DataError, match=f"task 'bytes' has no test set with data {spec}"):
         load_task("bytes", data=spec).load_test()
 
 
 def test_made_stories_answer_what_they_ask():
-    text = made_story(0, 20_000).decode()
-    assert text == made_story(0, 20_000).decode() != made_story(1, 20_000).decode()
+    text = synthetic_stories(0, 20_000).decode()
+    assert text == synthetic_stories(0, 20_000).decode() != synthetic_stories(1, 20_000).decode()
     for story in text.splitlines()[:-1]:
         told, _, asked = story.partition(" What has ")
         who, thing = asked.split("?")[0], asked.split("A ")[1].split(".")[0]
         assert f"{who} has a {thing}." in told
+
+
+@pytest.mark.parametrize("name", ["bytes", "text-classification"])
+def test_made_is_an_earlier_name_of_synthetic(name):
+    assert load_task(name, data="made") == load_task(name)
 
 
 def test_tied_weights_are_one(path):

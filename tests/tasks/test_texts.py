@@ -13,8 +13,9 @@ from nas.common.errors import DataError
 from nas.evaluation.trainer import build_model
 from nas.genome.mechanisms import MECHANISMS, mechanism
 from nas.tasks import load_task
-from nas.tasks.sequences.corpus import GOOD, made_reviews
+from nas.tasks.sequences import texts
 from nas.tasks.sequences.model import PADDING
+from nas.tasks.sequences.stories import GOOD, synthetic_reviews
 from nas.tasks.sequences.texts import FIRST_WORD, RARE, read_folder
 
 SMALL = {"length": 6, "words": 6, "train_examples": 4, "validation_examples": 2, "heads": 8}
@@ -84,8 +85,8 @@ def test_padding_and_other_texts_change_nothing(name):
         assert (model(padded) - alone).abs().max() < 1e-9
 
 
-def test_made_reviews_say_what_they_are():
-    reviews = made_reviews(0, 50)
+def test_synthetic_reviews_agree_with_their_class():
+    reviews = synthetic_reviews(0, 50)
     assert [label for _, label in reviews] == [0, 1] * 25
     for text, label in reviews:
         score = 0
@@ -122,3 +123,16 @@ def test_a_name_that_is_raw_or_leads_out_of_the_texts_is_refused(folder, tmp_pat
     os.mkfifo(own / "pipe.txt")
     with pytest.raises(DataError, match=r"pipe\.txt: cannot be read"):
         read_folder(folder, ("train",))
+
+
+def test_a_huge_line_is_read_at_both_ends(folder, monkeypatch):
+    """A line of 200 MB took 41 core-seconds and 5.3 GB."""
+    path = next((folder / "train").rglob("*.txt"))
+    text = "first " + "x y " * 100_000 + "last"
+    path.write_text(text)
+    monkeypatch.setattr(texts, "MAX_END", 1000)
+    _, labelled = read_folder(folder, ("train",))
+    assert max(len(content) for content, _ in labelled) == 2001
+    (content,) = (content for content, _ in labelled if len(content) > 1000)
+    assert (content[:5], content[-4:]) == ("first", "last")
+    assert texts._words(text) == texts._words(content)

@@ -1,8 +1,8 @@
-"""Images for a task: in memory, decoded, class-balanced, validation held out of training.
+"""Images in memory: decoded, class-balanced, validation images held out of the training part.
 
-``cifar10`` is downloaded once by torchvision, ``imagefolder:PATH`` is anybody's, ``digits`` are
-the 1,797 handwritten digits that scikit-learn carries. A search sees the training part of each
-alone, cut into training and validation images; the test part is read where somebody asks for it.
+``cifar10`` is downloaded once by torchvision; ``imagefolder:PATH`` is a user's; ``digits`` are the
+1,797 handwritten digits of scikit-learn. A search uses only the training part of each, split into
+training and validation images.
 
 The only module that knows torchvision.
 """
@@ -20,6 +20,7 @@ import numpy as np
 
 from nas.common.errors import DataError
 from nas.tasks.base import Data
+from nas.tasks.files import expanded
 from nas.tasks.images import folder
 from nas.tasks.images.split import draw_two
 
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-DIGITS_TEST_SHARE: Final = 0.2
+DIGITS_TEST_FRACTION: Final = 0.2
 NETWORK_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A part of a data set: its labels, and a way to get the pixels of some of it."""
+    """A part of a data set: labels, and a function that reads the chosen images."""
 
     classes: tuple[str, ...]
     labels: NDArray[np.int64]
@@ -48,15 +49,15 @@ def load_images(
 
     Args:
         spec: ``cifar10``, ``digits`` or ``imagefolder:PATH``.
-        size: edge length that they are brought to.
-        counts: how many to train on and how many to judge by.
-        seed: of the draw.
-        is_tested: the whole test part takes the place of the validation images.
+        size: edge length in pixels to which images are scaled.
+        counts: numbers of training and of validation images.
+        seed: of the split.
+        is_tested: use the whole test part in place of the validation images.
 
     Returns:
-        Columns ``images`` (n, channels, size, size) of bytes and ``labels`` (n,); as facts the
-        ``classes`` by label, and ``mean`` and ``std`` of each channel over the training images, in
-        units of a pixel's value.
+        Columns ``images`` (n, channels, size, size), uint8, and ``labels`` (n,). Facts: the
+        ``classes`` by label, and ``mean`` and ``std`` of each channel's pixel values over the
+        training images.
 
     Raises:
         DataError: the data are missing, damaged, of one class, or cannot be downloaded.
@@ -65,8 +66,8 @@ def load_images(
     chosen = draw_two(source.labels, *counts, np.random.default_rng(seed))
     pixels = np.split(source.read(np.concatenate(chosen)), [len(chosen[0])])
     sides: list[dict[str, NDArray[np.generic]]] = [
-        {"images": images, "labels": source.labels[own]}
-        for images, own in zip(pixels, chosen, strict=True)
+        {"images": images, "labels": source.labels[indices]}
+        for images, indices in zip(pixels, chosen, strict=True)
     ]
     train, validation = sides
     if is_tested:
@@ -82,13 +83,12 @@ def load_images(
 
 
 def _moments(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each channel."""
-    # One pass over 256 counts, exact, in place of a float copy of every image.
+    """Mean and deviation of each channel, exactly, from counts of the 256 values."""
     counts = [np.bincount(channel.ravel(), minlength=256) for channel in images.swapaxes(0, 1)]
     values = np.arange(256)
     mean = [float(c @ values / c.sum()) for c in counts]
     var = [float(c @ (values - m) ** 2 / c.sum()) for c, m in zip(counts, mean, strict=True)]
-    # A black channel stays finite.
+    # The lower bound keeps a black channel finite.
     return tuple(mean), tuple(max(v**0.5, 1.0) for v in var)
 
 
@@ -103,21 +103,14 @@ def _digest(classes: tuple[str, ...], *arrays: NDArray[np.generic]) -> str:
 def _source(spec: str, size: int, *, is_test: bool = False) -> _Source:
     kind, _, path = spec.partition(":")
     if kind == "imagefolder":
-        return _folder(_expanded(path), size, is_test=is_test)
+        return _folder(expanded(path), size, is_test=is_test)
     return {"cifar10": _cifar10, "digits": _digits}[kind](size, is_test=is_test)
-
-
-def _expanded(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        raise DataError(f"{path}: there is no such user or home folder.") from None
 
 
 def _folder(root: Path, size: int, *, is_test: bool) -> _Source:
     classes, images = folder.list_images(root, folder.TEST if is_test else folder.TRAIN)
-    paths = [path for own in images for path in own]
-    labels = np.repeat(np.arange(len(classes)), [len(own) for own in images]).astype(np.int64)
+    paths = [path for of_class in images for path in of_class]
+    labels = np.repeat(np.arange(len(classes)), list(map(len, images))).astype(np.int64)
 
     def read(chosen: NDArray[np.int64]) -> NDArray[np.uint8]:
         return folder.read_images([paths[index] for index in chosen], size)
@@ -130,13 +123,13 @@ def _digits(size: int, *, is_test: bool) -> _Source:
 
     digits = load_digits()
     labels = digits.target.astype(np.int64)
-    num_test = round(len(labels) * DIGITS_TEST_SHARE)
-    # The test part is the same whatever the task's seed.
+    num_test = round(len(labels) * DIGITS_TEST_FRACTION)
+    # The test part does not depend on the task's seed.
     parts = draw_two(labels, len(labels) - num_test, num_test, np.random.default_rng(0))
-    own = np.sort(parts[is_test])
-    pixels = np.round(digits.images[own] * (255 / 16)).astype(np.uint8)
+    indices = np.sort(parts[is_test])
+    pixels = np.round(digits.images[indices] * (255 / 16)).astype(np.uint8)
     classes = tuple(str(name) for name in digits.target_names)
-    return _Source(classes, labels[own], lambda chosen: _scaled(pixels[chosen], size))
+    return _Source(classes, labels[indices], lambda chosen: _scaled(pixels[chosen], size))
 
 
 def _cifar10(size: int, *, is_test: bool) -> _Source:
@@ -144,7 +137,7 @@ def _cifar10(size: int, *, is_test: bool) -> _Source:
 
     root = folder.cache_folder() / "cifar10"
     try:
-        with _patient():
+        with _network_timeout():
             dataset = CIFAR10(root=root, train=not is_test, download=True)
     # torchvision reports a broken archive as RuntimeError; a network error is an OSError.
     except (OSError, RuntimeError, EOFError) as error:
@@ -159,8 +152,8 @@ def _cifar10(size: int, *, is_test: bool) -> _Source:
 
 
 @contextmanager
-def _patient() -> Iterator[None]:
-    """Wait for a silent network, but not for ever."""
+def _network_timeout() -> Iterator[None]:
+    """Bound the wait for a network that does not answer."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(NETWORK_TIMEOUT_S)
     try:

@@ -1,7 +1,7 @@
-"""Images on the device: cut, normalised and augmented there.
+"""Images on a device: cut into patches, normalised and augmented there.
 
-No Python per image, and on a GPU nothing that waits for it: every batch is a few operations on
-whole tensors, which a CUDA graph can hold.
+No Python per image and no wait for a GPU: every batch is a few operations on whole tensors, which a
+CUDA graph can hold.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from torch import Tensor
 if TYPE_CHECKING:
     from nas.tasks.base import Batch, Data, Side
 
-FARTHEST_SHIFT: Final = 8
-"""An image moves by up to its size divided by this."""
-MOST_BYTES: Final = 2**28
-"""Normalised images, two or four times as large as their bytes, are kept up to this."""
+MAX_SHIFT: Final = 8
+"""An image is shifted by up to its size divided by this."""
+MAX_BYTES: Final = 2**28
+"""Images are normalised beforehand if the result, two or four times their bytes, is no larger."""
 
 
 class ImageExamples:
     """Images of one side of the data, with their labels: batches of (patches, labels).
 
     Args:
-        patch: edge length, in pixels, of the squares that images are cut into.
-        dtype: of the batches: the type in which the first layer reads them anyway.
-        is_augmented: batches are mirrored and moved at random, as in ``flip_and_shift``. A patch
-            cannot be moved alone, so then images are kept whole and a batch is cut afterwards.
+        patch: edge length of a patch in pixels.
+        dtype: of the batches, that of the first layer's input.
+        is_augmented: batches are mirrored and shifted at random, see ``flip_and_shift``. Then
+            images are kept whole, and a batch is cut afterwards.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class ImageExamples:
         mean, std = (torch.tensor(data.facts[name], device=device) for name in ("mean", "std"))
         self.mean = mean.repeat_interleave(patch**2)
         self.scale = (1.0 / std).repeat_interleave(patch**2)
-        is_small = images.numel() * dtype.itemsize <= MOST_BYTES
+        is_small = images.numel() * dtype.itemsize <= MAX_BYTES
         self.is_normalised = is_small and not is_augmented
         if self.is_normalised:
-            parts = torch.split(self.images, 256)  # what a cache holds
-            self.images = torch.cat([self._normalised(cut) for cut in parts])
+            parts = torch.split(self.images, 256)  # a part fits a cache
+            self.images = torch.cat([self._normalise(part) for part in parts])
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -64,51 +64,51 @@ class ImageExamples:
         return self._images(chosen), self.labels.index_select(0, chosen)
 
     def _images(self, chosen: Int[Tensor, "b"]) -> Float[Tensor, "b n cpp"]:
-        # index_select copies whole images where indexing copies byte by byte.
+        # index_select copies whole images, indexing byte by byte.
         images = self.images.index_select(0, chosen)
         if self.is_normalised:
             return images
         if not self.is_augmented:
-            return self._normalised(images)
-        moved, is_inside = flip_and_shift(images)
-        cut = self._normalised(patches(moved, self.patch))
-        return cut * patches(is_inside.expand_as(moved), self.patch)
+            return self._normalise(images)
+        shifted, is_inside = flip_and_shift(images)
+        cut = self._normalise(patches(shifted, self.patch))
+        return cut * patches(is_inside.expand_as(shifted), self.patch)
 
-    def _normalised(self, cut: Shaped[Tensor, "b n cpp"]) -> Float[Tensor, "b n cpp"]:
+    def _normalise(self, cut: Shaped[Tensor, "b n cpp"]) -> Float[Tensor, "b n cpp"]:
         return ((cut.float() - self.mean) * self.scale).to(self.dtype)
 
 
 def flip_and_shift(
     images: Shaped[Tensor, "b c h w"],
 ) -> tuple[Shaped[Tensor, "b c h w"], Shaped[Tensor, "b 1 h w"]]:
-    """Mirror half of the images and move each by up to an eighth of its size, at random.
+    """Mirror half of the images and shift each by up to an eighth of its size, at random.
 
-    Drawn from the device's global generator: each image its own mirror and its own whole number of
-    pixels along either axis, all equally likely.
+    Draws from the device's global generator, for each image a mirror and a shift in whole pixels
+    along either axis, uniformly.
 
     Returns:
-        The images, and where they show something, as True: what has moved in from outside repeats
-        the edge and is to be zeroed after normalisation, which makes it the data's mean.
+        The images, and a mask that is False at pixels from outside of the image, which repeat the
+        edge; they are to be zeroed after normalisation.
     """
     count, channels, height, width = images.shape
     down, across, mirror = torch.rand(3, count, 1, device=images.device)
-    rows, has_row = _moved(height, down)
-    columns, has_column = _moved(width, across)
+    rows, has_row = _shifted(height, down)
+    columns, has_column = _shifted(width, across)
     columns = torch.where(mirror < 0.5, columns, width - 1 - columns)
     pixels = (rows.unsqueeze(2) * width + columns.unsqueeze(1)).flatten(1).unsqueeze(1)
     moved = images.flatten(2).gather(2, pixels.expand(-1, channels, -1)).view_as(images)
     return moved, (has_row.unsqueeze(2) & has_column.unsqueeze(1)).unsqueeze(1)
 
 
-def _moved(
+def _shifted(
     size: int, draw: Float[Tensor, "b 1"]
 ) -> tuple[Int[Tensor, "b n"], Shaped[Tensor, "b n"]]:
-    """Which place each place reads along one axis, and whether it exists; draws lie in [0, 1)."""
-    most = size // FARTHEST_SHIFT
-    # Rounding may bring a draw next to 1 up to the first number that is too large.
+    """The source of each place along one axis, and whether it exists; draws lie in [0, 1)."""
+    most = size // MAX_SHIFT
+    # Rounding may bring a draw next to 1 up to 2 * most + 1.
     shift = (draw * (2 * most + 1)).long().clamp(max=2 * most) - most
-    read = torch.arange(size, device=draw.device) + shift
-    return read.clamp(0, size - 1), (read >= 0) & (read < size)
+    source = torch.arange(size, device=draw.device) + shift
+    return source.clamp(0, size - 1), (source >= 0) & (source < size)
 
 
 def patches(images: Shaped[Tensor, "b c h w"], size: int) -> Shaped[Tensor, "b n cpp"]:

@@ -1,10 +1,10 @@
-"""Images in a folder for each class: listed, decoded once in parallel, kept decoded in a cache.
+"""Image folders: one folder for each class; decoded once in parallel, then cached.
 
     PATH/train/<class>/*.jpg
-    PATH/test/<class>/*.jpg    (or val/) the test set, if there is one
+    PATH/test/<class>/*.jpg    (or val/) the test set, optional
 
-Only the images that are asked for are read. They are kept as one array whose name is a digest of
-their paths, sizes and times of change, so that a second start reads one file.
+Only the images that a task uses are read. The cache holds them as one array, named by a digest of
+their paths, sizes and modification times, so that a second start reads one file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from nas.common.errors import DataError
-from nas.tasks.names import check_name
+from nas.tasks.files import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,14 +35,14 @@ TRAIN: Final = ("train",)
 TEST: Final = ("test", "val")
 LAYOUT: Final = "expected train/ with a folder of images for each class"
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")
-"""What Pillow may try on a file, whatever its name: not PostScript, which is a program."""
+"""Formats that Pillow may try on any file; not PostScript, which is a program."""
 MAX_PIXELS: Final = 2**25
-"""Of an image to be decoded; a JPEG larger than that is decoded at a fraction of its size."""
-FORMAT: Final = 1  # of the cached arrays
+"""Of an image that is decoded; a large JPEG is decoded at a fraction of its size."""
+FORMAT: Final = 2  # version of the cached arrays
 
 
 def cache_folder() -> Path:
-    """Where data are kept between runs: $NAS_CACHE, or ~/.cache/nas."""
+    """The directory of data that are kept between runs: $NAS_CACHE, or ~/.cache/nas."""
     return Path(os.environ.get("NAS_CACHE") or "~/.cache/nas").expanduser()
 
 
@@ -52,11 +52,11 @@ def list_images(
     """Classes and the images of each, both sorted.
 
     Args:
-        part: the names that its folder may have; the first that is there counts.
+        part: names that its folder may have; the first that exists counts.
 
     Raises:
-        DataError: the folder is missing, has fewer than two classes, or a class fewer than two
-            images, one to be trained on and one to be judged.
+        DataError: the folder is missing, has fewer than two classes, or a class has fewer than two
+            images, one for training and one for validation.
     """
     split = _part_folder(root, part)
     classes = _names(split, folders=True)
@@ -68,47 +68,66 @@ def list_images(
 
 
 def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
-    """Images as (n, 3, size, size), from the cache if they are there unchanged.
+    """Images as (n, 3, size, size), from the cache if their files are unchanged.
 
     Raises:
         DataError: an image is damaged or cannot be read.
     """
     cached = cache_folder() / f"images-{_key(paths, size)}.npy"
-    found = _load(cached, (len(paths), 3, size, size))
-    if found is None:
-        found = _decode_all(paths, size)
-        _save(cached, found)
-    return found
+    images = _load(cached, (len(paths), 3, size, size))
+    if images is None:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            images = np.stack(list(pool.map(partial(decode, size=size), paths)))
+        _save(cached, images)
+    return images
 
 
 def decode(path: Path, size: int) -> NDArray[np.uint8]:
-    """One image as (3, size, size): its middle square, scaled.
+    """The middle square of an image, scaled to (3, size, size).
 
     Raises:
-        DataError: it is damaged or cannot be read.
+        DataError: the image is damaged, cannot be read, or its pixels have an unknown range.
     """
     try:
-        if not path.is_file():  # a pipe, which would never end
+        if not path.is_file():  # reading a pipe would never end
             raise OSError("no regular file")
         with Image.open(path, formats=FORMATS) as image:
-            image.draft("RGB", (size, size))  # a large JPEG is decoded at a fraction of its size
+            image.draft("RGB", (size, size))  # decodes a large JPEG at a fraction of its size
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(
                     f"{image.width} x {image.height} pixels; expected at most {MAX_PIXELS}"
                 )
-            return to_pixels(image.convert("RGB"), size)
+            return to_pixels(_to_8_bits(image).convert("RGB"), size)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(
             f"{path}: cannot be read as an image ({error}); replace or remove the file."
         ) from None
 
 
+def _to_8_bits(image: Image.Image) -> Image.Image:
+    """A grey image of 16, 32 or float bits with values 0 to 255; Pillow's ``convert`` clips.
+
+    Raises:
+        ValueError: the values have no known range.
+    """
+    if image.mode not in ("I", "F") and not image.mode.startswith("I;"):
+        return image
+    values = np.asarray(image, dtype=np.float64)
+    most = 1.0 if image.mode == "F" else 65_535.0
+    if image.mode == "I" and image.format == "TIFF":  # in other formats it stands for 16 bits
+        raise ValueError("32-bit integer pixels; expected 8 or 16 bits, or floats from 0 to 1")
+    if not (values.min() >= 0 and values.max() <= most):  # NaN included
+        raise ValueError(
+            f"pixels from {values.min():g} to {values.max():g}; expected 0 to {most:g}"
+        )
+    return Image.fromarray(np.round(values * (255 / most)).astype(np.uint8))
+
+
 def to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
     """The middle square of an image as (channels, size, size)."""
     if image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
-    pixels = np.asarray(image)
-    return np.atleast_3d(pixels).transpose(2, 0, 1)
+    return np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)
 
 
 def _part_folder(root: Path, part: Sequence[str]) -> Path:
@@ -124,10 +143,10 @@ def _part_folder(root: Path, part: Sequence[str]) -> Path:
 
 
 def _names(folder: Path, *, folders: bool) -> list[str]:
-    """Sorted names of the folders, or of the images, in a folder; hidden ones do not count."""
+    """Sorted names of the folders, or of the images, in a folder, without hidden ones."""
     try:
         with os.scandir(folder) as entries:
-            found = sorted(
+            names = sorted(
                 entry.name
                 for entry in entries
                 if not entry.name.startswith(".")
@@ -135,9 +154,9 @@ def _names(folder: Path, *, folders: bool) -> list[str]:
             )
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}).") from None
-    for name in found:
+    for name in names:
         check_name(folder, name)
-    return found
+    return names
 
 
 def _images(folder: Path) -> list[Path]:
@@ -148,11 +167,6 @@ def _images(folder: Path) -> list[Path]:
             "as files such as .jpg or .png."
         )
     return [folder / name for name in names]
-
-
-def _decode_all(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return np.stack(list(pool.map(partial(decode, size=size), paths)))
 
 
 def _key(paths: Sequence[Path], size: int) -> str:
@@ -168,14 +182,14 @@ def _key(paths: Sequence[Path], size: int) -> str:
 
 def _load(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
     try:
-        found: NDArray[np.uint8] = np.load(path, allow_pickle=False)
+        images: NDArray[np.uint8] = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):
         return None
-    return found if found.shape == shape and found.dtype == np.uint8 else None
+    return images if images.shape == shape and images.dtype == np.uint8 else None
 
 
 def _save(path: Path, images: NDArray[np.uint8]) -> None:
-    """Keep the array; where that cannot be, the next start decodes again."""
+    """Cache the array; if that fails, the next start decodes again."""
     partial_file = path.with_name(f"{path.stem}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

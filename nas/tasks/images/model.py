@@ -1,7 +1,7 @@
 """A small vision transformer with a slot for attention in each layer.
 
     tokens = [class; W · patch_1; ...; W · patch_n] + positions
-    logits = W · norm(x_class)        behind the layers
+    logits = W · norm(x_class)        after the layers
 
 (Dosovitskiy et al. 2021, eqs. 1 to 4.)
 """
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class VisionTransformer(Transformer):
-    """From images, cut into ``patches``, to the logits of their classes.
+    """A classifier of images that are cut into ``patches``.
 
     Args:
         task, attention, seed: see ``Transformer``.
-        patch_width: numbers of a patch.
-        num_classes: width of the result.
-        sines_of: patches along an edge, where positions start as sines of row and column.
+        patch_width: values of a patch.
+        num_classes: width of the output.
+        sines_of: patches along an edge, if positions start as sines of row and column.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class VisionTransformer(Transformer):
                 self.positions[0, 1:] = sines(sines_of, dim)
 
     def forward(self, cut: Float[Tensor, "b n cpp"]) -> Float[Tensor, "b classes"]:
-        """Logits of normalised images that are cut into patches."""
+        """Logits of normalised patches."""
         tokens = self.embed(cut)
         start = self.class_token.expand(len(cut), -1, -1).to(tokens.dtype)
         x = torch.cat([start, tokens], dim=1) + self.positions
@@ -64,7 +64,7 @@ class VisionTransformer(Transformer):
 def sines(side: int, dim: int) -> Float[Tensor, "n dim"]:
     """Sines and cosines of row and column, of wavelengths from 2 pi up, for side x side patches.
 
-    As in Vaswani et al. 2017, 3.5, a half of the width for each axis; ``dim`` divides by 4.
+    As in Vaswani et al. 2017, 3.5, half of the width for each axis; ``dim`` is a multiple of 4.
     """
     speeds = 10_000.0 ** (-torch.arange(dim // 4) / (dim // 4))
     rows, columns = torch.meshgrid(*[torch.arange(side)] * 2, indexing="ij")

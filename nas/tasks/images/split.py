@@ -1,6 +1,6 @@
-"""Draw class-balanced parts of a set of labels, the same for the same seed.
+"""Draw two class-balanced parts of labelled items, reproducibly from a seed.
 
-Both parts are interleaved by class, so that any beginning of them is balanced too.
+Both parts are interleaved by class, so that every prefix is balanced too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def draw_two(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Indices of two disjoint parts of about ``first`` and ``second`` items.
 
-    Where there are fewer items than both ask for, all are drawn and shared out in proportion.
-    Where each class has enough, the second part does not change with the size of the first.
+    If there are fewer items, all are drawn and divided in proportion. If each class has enough,
+    the second part does not depend on the size of the first.
 
     Args:
         labels: (n,), n >= 2.
@@ -32,7 +32,7 @@ def draw_two(
 
 
 def _interleaved(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """All indices: one of each class in turn, shuffled within the class."""
+    """All indices, one of each class in turn, shuffled within the class."""
     shuffled = rng.permutation(len(labels))
     ranks = _ranks(labels[shuffled])
     interleaved: NDArray[np.int64] = shuffled[np.lexsort((labels[shuffled], ranks))]
@@ -40,7 +40,7 @@ def _interleaved(labels: NDArray[np.int64], rng: np.random.Generator) -> NDArray
 
 
 def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many items of the same class stand before each item."""
+    """The number of items of the same class before each item."""
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], labels[order])
     ranks = np.empty_like(labels)
@@ -49,9 +49,9 @@ def _ranks(labels: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _quotas(labels: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
-    """How many of each class go to a part of ``wanted`` items: largest remainders first.
+    """Items of each class in a part of ``wanted`` items, by largest remainders.
 
-    The other part keeps one of each class where that leaves enough.
+    The other part keeps one of each class if enough remain.
     """
     counts = np.bincount(labels)
     spare = np.maximum(counts - 1, 0)

@@ -1,16 +1,15 @@
-"""Classes of images: what a task of this family says, and how its models are judged."""
+"""The task family ``images``: its fields, data and model."""
 
 from __future__ import annotations
 
-import os.path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from nas.common.config import near
 from nas.genome import ModelSizes
 from nas.tasks.base import TASKS
 from nas.tasks.classification import Classification
+from nas.tasks.files import checked_spec
 from nas.tasks.images.data import load_images
 
 if TYPE_CHECKING:
@@ -23,23 +22,23 @@ if TYPE_CHECKING:
 
 @TASKS.register("images")
 class ImageTask(Classification):
-    """Tell classes of images apart.
+    """Classify images.
 
     Attributes:
         data: ``cifar10``, ``digits`` or ``imagefolder:PATH``.
-        image_size, patch: edge lengths in pixels; images are brought to ``image_size``.
-        train_images, validation_images: drawn from the data's training part, as many of each
-            class as there are; where there are fewer in all, both shrink in proportion.
-        curve_images: how many of the validation images judge the epochs before the last.
+        image_size, patch: edge lengths in pixels; images are scaled to ``image_size``.
+        train_images, validation_images: drawn class-balanced from the data's training part; if
+            there are fewer, both shrink in proportion.
+        curve_images: validation images that evaluate the epochs before the last.
         augmentation: of the training images: ``none``, or ``flip_shift``, which mirrors half of
-            them and moves each by up to an eighth of its size along both axes, at random.
-        positions: how the learned positions start: ``random``, as other weights, or as ``sines``
-            of row and column, so that a short training need not find out where a patch stands.
+            them and shifts each by up to an eighth of its size along both axes, at random.
+        positions: initial values of the learned positions: ``random``, or ``sines`` of row and
+            column, so that a short training need not learn where a patch is.
     """
 
     kind: ClassVar[str] = "images"
     data_kinds: ClassVar[tuple[str, ...]] = ("cifar10", "digits", "imagefolder")
-    judged_things: ClassVar[str] = "held-out training images"
+    targets_name: ClassVar[str] = "held-out training images"
 
     data: str = "cifar10"
     image_size: int = Field(default=32, ge=1, le=1024)
@@ -53,18 +52,7 @@ class ImageTask(Classification):
     @field_validator("data")
     @classmethod
     def _data_exists(cls, value: str) -> str:
-        kind, colon, path = value.partition(":")
-        is_known = kind in cls.data_kinds and bool(path) == (kind == "imagefolder")
-        if not is_known or (colon and not path):
-            raise ValueError(
-                f"found {value!r}{near(kind, cls.data_kinds)}; "
-                "expected cifar10, digits or imagefolder:PATH"
-            )
-        # A run that is resumed from another folder must find the same images; a path from the
-        # home folder stays one, so that it also holds on another machine.
-        if not path or path.startswith("~"):
-            return value
-        return f"{kind}:{os.path.abspath(path)}"
+        return checked_spec(value, {"cifar10": "", "digits": "", "imagefolder": "PATH"})
 
     @model_validator(mode="after")
     def _patches_fit(self) -> ImageTask:
@@ -74,7 +62,7 @@ class ImageTask(Classification):
             )
         if self.positions == "sines" and self.width % 4:
             raise ValueError(
-                f"width is {self.width}; expected a multiple of 4, where positions start as sines"
+                f"width is {self.width}; expected a multiple of 4, because positions are sines"
             )
         return self
 
@@ -85,7 +73,7 @@ class ImageTask(Classification):
         return ModelSizes(self.width, self.heads, self.depth, tokens)
 
     def num_classes(self, data: Data) -> int:
-        """Of images."""
+        """The number of classes."""
         return len(data.facts["classes"])
 
     def load(self) -> Data:
@@ -94,23 +82,23 @@ class ImageTask(Classification):
         return load_images(self.data, self.image_size, counts, self.data_seed)
 
     def load_test(self) -> Data:
-        """The same training images, and the data's whole test set."""
+        """The same training images, and the whole test set."""
         counts = self.train_images, self.validation_images
         return load_images(self.data, self.image_size, counts, self.data_seed, is_tested=True)
 
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> ImageExamples:
-        """The images on a device; those of training augmented, where the task asks for it."""
+        """The images on a device; training images are augmented if the task says so."""
         from nas.tasks.images.examples import ImageExamples
 
         is_augmented = side == "train" and self.augmentation != "none"
         return ImageExamples(data, side, self.patch, device, dtype=dtype, is_augmented=is_augmented)
 
     def num_eval_examples(self, data: Data, epoch: int) -> int:
-        """All validation images judge the last epoch, ``curve_images`` the others."""
-        held_out = data.count("validation")
-        return held_out if epoch == self.epochs else min(self.curve_images, held_out)
+        """All validation images in the last epoch, ``curve_images`` before."""
+        count = super().num_eval_examples(data, epoch)
+        return count if epoch == self.epochs else min(self.curve_images, count)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         """A vision transformer for these images."""

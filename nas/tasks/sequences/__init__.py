@@ -1,7 +1,7 @@
-"""Task families on tokens: three made from a seed, bytes of a text, and classes of texts.
+"""Task families on tokens: three synthetic ones, bytes of a text, and classes of texts.
 
-What images of some dozens of tokens cannot tell apart lies far apart here: a mechanism that cannot
-look a token up by its content, or know one place from another, does not learn these.
+They separate what images of some dozens of tokens do not: a mechanism that cannot look a token up
+by its content, or tell positions apart, does not learn these.
 """
 
 from nas.tasks.sequences.language import BytesTask

@@ -1,8 +1,8 @@
-"""Hugging Face data: texts of the Hub, or of a folder, as their package ``datasets`` reads them.
+"""Hugging Face data: texts of the Hub or of a folder, read by the package ``datasets``.
 
 A spec is ``hf:OWNER/NAME[/CONFIG][:SPLIT]``, as the Hub's pages write it, or ``hf:PATH[:SPLIT]``.
-SPLIT is what is trained on, ``train`` where none is given; ``train+extra`` and ``train[:10%]`` are
-splits too (https://huggingface.co/docs/datasets/loading).
+SPLIT is the training part, ``train`` by default; ``train+extra`` and ``train[:10%]`` are splits too
+(https://huggingface.co/docs/datasets/loading).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import DataError
-from nas.tasks.sequences.corpus import expanded
+from nas.tasks.files import expanded
 
 if TYPE_CHECKING:
     import datasets
@@ -27,10 +27,10 @@ WANTED: Final = {
 
 
 def read_text(spec: str, *, is_test: bool) -> bytes:
-    """All texts of what is trained on, or of the test part; each ends its line.
+    """All texts of the training or the test part, one a line.
 
     Raises:
-        DataError: they cannot be had, or it is not clear which column holds them.
+        DataError: they cannot be loaded, or their column is ambiguous.
     """
     part = _part(spec, is_test=is_test)
     texts = (text or "" for (text,) in _rows(part, _column(spec, part, "text")))
@@ -38,19 +38,19 @@ def read_text(spec: str, *, is_test: bool) -> bytes:
 
 
 def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tuple[str, int]]]:
-    """Classes, and all texts of what is trained on, or of the test part, with their class.
+    """The classes, and all texts of the training or the test part with their class.
 
     Raises:
-        DataError: as above; a text has no class, or there are fewer than two of either.
+        DataError: they cannot be loaded, or their columns are ambiguous; a text has no class, or
+            there are fewer than two texts or classes.
     """
     part = _part(spec, is_test=is_test)
     label = _column(spec, part, "label")
     rows = _rows(part, _column(spec, part, "text"), label)
-    found = {value for _, value in rows}
+    labels = {value for _, value in rows}
     names = getattr(part.features[label], "names", None)
-    # Where nobody named the classes, they are what stands in the column.
-    values = range(len(names)) if names else sorted(found - {None})
-    if not found.issubset(values):
+    values = range(len(names)) if names else sorted(labels - {None})
+    if not labels.issubset(values):
         count = sum(value not in values for _, value in rows)
         where = "test part" if is_test else "training part"
         raise DataError(f"{spec}: {count} texts of its {where} are of no class; expected none.")
@@ -63,7 +63,7 @@ def read_classes(spec: str, *, is_test: bool) -> tuple[tuple[str, ...], list[tup
 
 
 def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
-    """What is trained on, or a test part that holds none of it."""
+    """The training part, or a test part apart from it."""
     try:
         import datasets
     except ModuleNotFoundError:
@@ -84,9 +84,9 @@ def _part(spec: str, *, is_test: bool) -> datasets.Dataset:
             "save_to_disk wrote."
         ) from None
     if not is_test:
-        own = [parts[one.splitname].select(range(one.from_, one.to)) for one in chosen]
-        return datasets.concatenate_datasets(own)
-    trained = {one.splitname for one in chosen}
+        pieces = [parts[c.splitname].select(range(c.from_, c.to)) for c in chosen]
+        return datasets.concatenate_datasets(pieces)
+    trained = {c.splitname for c in chosen}
     test = next((name for name in TESTS if name in parts and name not in trained), None)
     if test is None:
         raise DataError(
@@ -102,7 +102,7 @@ def _parts(source: str) -> dict[str, datasets.Dataset]:
 
     if not source.startswith(("/", "~")):
         name, config = "/".join(source.split("/")[:2]), "/".join(source.split("/")[2:])
-        # So written, it is never a folder that happens to lie here.
+        # With this prefix it is never a local folder.
         return dict(load_dataset(f"hf://datasets/{name}", config or None))
     root = expanded(source)
     if not any((root / mark).is_file() for mark in ("state.json", "dataset_dict.json")):
@@ -112,7 +112,7 @@ def _parts(source: str) -> dict[str, datasets.Dataset]:
 
 
 def _column(spec: str, part: datasets.Dataset, name: str) -> str:
-    """The column of that name, or the only one that can be nothing else."""
+    """The column of that name, or the only other column of a fitting type."""
     kinds: dict[str, str] = {
         column: kind.dtype if type(kind).__name__ == "Value" else type(kind).__name__
         for column, kind in part.features.items()
@@ -127,6 +127,6 @@ def _column(spec: str, part: datasets.Dataset, name: str) -> str:
 
 
 def _rows(part: datasets.Dataset, *columns: str) -> list[tuple[Any, ...]]:
-    """The columns' values; one by one they take forty times longer."""
-    found = part.select_columns([*columns])[:]
-    return [*zip(*(found[column] for column in columns), strict=True)]
+    """The values of columns; reading row by row takes forty times as long."""
+    values = part.select_columns([*columns])[:]
+    return [*zip(*(values[column] for column in columns), strict=True)]

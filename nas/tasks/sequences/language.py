@@ -1,7 +1,7 @@
-"""The task family ``bytes``: say the next byte of a text, which may be any file.
+"""The task family ``bytes``: predict the next byte of a text, which may be any file.
 
-Windows of the first nine tenths of the text are trained on; windows of the rest judge, at places
-that are spread evenly. The score is bits a byte, which no choice of words or tokens moves.
+Trains on windows of the first nine tenths of the text; evaluates windows of the rest, evenly
+spaced. The score is bits per byte, which does not depend on a vocabulary.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pydantic import Field, field_validator
 
 from nas.common.errors import DataError
 from nas.common.objectives import Metric
-from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data
-from nas.tasks.sequences.corpus import checked_spec, made_story, read_bytes
+from nas.tasks.files import read_bytes
 from nas.tasks.sequences.hugging_face import read_text
-from nas.tasks.sequences.task import SequenceTask
+from nas.tasks.sequences.stories import synthetic_stories
+from nas.tasks.sequences.task import Rows, SequenceTask, Windows, checked_text_spec
 
 if TYPE_CHECKING:
     import torch
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from nas.tasks.base import Examples, MakeAttention, Side
 
 NUM_BYTES: Final = 256
-TRAINED_SHARE: Final = 0.9
-MADE_BYTES: Final = 400_000
+TRAIN_FRACTION: Final = 0.9
+SYNTHETIC_BYTES: Final = 400_000
 
 
 @TASKS.register("bytes")
@@ -38,65 +38,60 @@ class BytesTask(SequenceTask):
     """Model a text byte by byte.
 
     Attributes:
-        data: ``made``, little stories from a seed, ``file:PATH``, or ``hf:NAME`` (see
+        data: ``synthetic``, stories from ``data_seed``; ``file:PATH``; or ``hf:NAME`` (see
             ``hugging_face``).
-        length: bytes that a window shows.
+        length: bytes of a window.
         train_examples: windows of an epoch, drawn anew for each.
-        is_tied: the weights that answer are those of the embedding.
+        is_tied: the head shares the embedding's weights.
     """
 
     kind: ClassVar[str] = "bytes"
-    data_kinds: ClassVar[tuple[str, ...]] = ("made", "file", "hf")
+    data_kinds: ClassVar[tuple[str, ...]] = ("synthetic", "file", "hf")
     is_causal: ClassVar[bool] = True
-    judged_things: ClassVar[str] = "held-out bytes"
+    targets_name: ClassVar[str] = "held-out bytes"
 
-    data: str = "made"
+    data: str = "synthetic"
     length: int = Field(default=64, ge=1, le=65_536)
     is_tied: bool = False
 
     @field_validator("data")
     @classmethod
     def _data_exists(cls, value: str) -> str:
-        return checked_spec(value, cls.data_kinds)
-
-    @property
-    def sizes(self) -> ModelSizes:
-        """Model width, heads, layers and tokens."""
-        return ModelSizes(self.width, self.heads, self.depth, self.length)
+        return checked_text_spec(value, "file")
 
     def num_classes(self, data: Data) -> int:
-        """Of bytes."""
+        """The number of bytes."""
         return NUM_BYTES
 
     def metrics(self, data: Data) -> tuple[Metric, ...]:
-        """Bits a byte, and how often the likeliest byte is the right one."""
+        """Bits per byte, and accuracy; chance knows the frequency of each byte."""
         bits, share = data.facts["bits_by_frequency"], data.facts["commonest"]
         return (
             Metric("bits_per_byte", "bit", "min", bits, 0.0,
-                   f"mean negative log2-likelihood of {self.judged_things}"),
+                   f"mean negative log2-likelihood of {self.targets_name}"),
             Metric("accuracy", "fraction", "max", share, 1.0,
-                   f"share of {self.judged_things} got right"),
+                   f"share of {self.targets_name} got right"),
         )  # fmt: skip
 
     def load(self) -> Data:
-        """The text, and the windows of its end that judge."""
+        """The first nine tenths of the text, and windows of the rest."""
         text = self._text()
-        cut = int(len(text) * TRAINED_SHARE)
-        return self._judged(text[:cut], text[cut:], "last tenth")
+        cut = int(len(text) * TRAIN_FRACTION)
+        return self._split(text[:cut], text[cut:], "last tenth")
 
     def load_test(self) -> Data:
-        """What is trained on, and windows of the test part, which ``hf`` alone has."""
+        """The training text, and windows of the test part, which only ``hf`` has."""
         if not self.data.startswith("hf:"):
             return super().load_test()
-        return self._judged(self.load().train["text"], self._text(is_test=True), "test part")
+        return self._split(self.load().train["text"], self._text(is_test=True), "test part")
 
-    def _judged(self, train: NDArray[Any], held_out: NDArray[Any], part: str) -> Data:
-        """Data whose windows lie in what is held out."""
+    def _split(self, train: NDArray[Any], held_out: NDArray[Any], part: str) -> Data:
+        """Data with validation windows from the held-out text; ``part`` names it in errors."""
         spare = len(held_out) - self.length - 1
         if spare < 0:
             raise DataError(
-                f"{self.data}: its {part}, which judges, holds {len(held_out)} bytes; expected "
-                f"at least {self.length + 1}, a window and what follows."
+                f"{self.data}: its {part} holds {len(held_out)} bytes; expected "
+                f"at least {self.length + 1}, a window and the byte after it."
             )
         count = min(self.validation_examples, spare + 1)
         starts = np.linspace(0, spare, count).astype(np.int64)
@@ -110,31 +105,31 @@ class BytesTask(SequenceTask):
         kind, _, path = self.data.partition(":")
         if kind == "hf":
             raw = read_text(self.data, is_test=is_test)
+        elif kind == "file":
+            raw = read_bytes(path)
         else:
-            raw = read_bytes(path) if kind == "file" else made_story(self.data_seed, MADE_BYTES)
+            raw = synthetic_stories(self.data_seed, SYNTHETIC_BYTES)
         return np.frombuffer(raw, np.uint8)
 
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
         """The text on a device: batches of (bytes, next bytes)."""
-        from nas.tasks.sequences.examples import Rows, Windows
-
         if side == "train":
             return Windows(data.train["text"], self.length, device)
         rows = data.validation["rows"]
         return Rows(rows[:, :-1], rows[:, 1:], device)
 
     def epoch_size(self, data: Data) -> int:
-        """Windows of an epoch."""
+        """The number of windows of an epoch."""
         return self.train_examples
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """Places where windows start, each as likely."""
+        """Starts of windows, uniformly distributed."""
         import torch
 
-        places = data.count("train") - self.length
-        return torch.randint(places, (self.train_examples,), generator=rng)
+        num_starts = data.count("train") - self.length
+        return torch.randint(num_starts, (self.train_examples,), generator=rng)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         """A causal transformer over bytes."""
@@ -143,19 +138,17 @@ class BytesTask(SequenceTask):
         return TokenModel(self, attention, seed, NUM_BYTES, NUM_BYTES, is_tied=self.is_tied)
 
     def score(self, totals: list[float]) -> dict[str, float]:
-        """Bits a byte, and accuracy."""
-        found = super().score(totals)
-        return {
-            "bits_per_byte": found["log_loss"] / math.log(2),
-            "accuracy": found["accuracy"],
-        }
+        """Bits per byte, and accuracy."""
+        scores = super().score(totals)
+        bits = scores["log_loss"] / math.log(2)
+        return {"bits_per_byte": bits, "accuracy": scores["accuracy"]}
 
 
 def _frequencies(train: NDArray[np.uint8], rows: NDArray[np.uint8]) -> dict[str, float]:
-    """What a model scores that knows how often each byte comes, and nothing else."""
+    """The scores of a model that knows only the frequency of each byte."""
     counts = np.bincount(train, minlength=NUM_BYTES) + 1.0
-    shares, judged = counts / counts.sum(), rows[:, 1:]
+    frequencies, targets = counts / counts.sum(), rows[:, 1:]
     return {
-        "bits_by_frequency": float(-np.log2(shares)[judged].mean()),
-        "commonest": float((judged == counts.argmax()).mean()),
+        "bits_by_frequency": float(-np.log2(frequencies)[targets].mean()),
+        "commonest": float((targets == counts.argmax()).mean()),
     }

@@ -1,11 +1,11 @@
-"""Models on tokens: a causal one that answers at tokens, and one that reads a whole text.
+"""Models on tokens: a causal one with outputs at tokens, and a classifier of whole texts.
 
     x_t = E[token_t] + P_t   (+ roll(E[token_{t-1}]) with a token shift)
     causal: answer_t = W · norm(layers(x))_t        text: answer = W · mean_t norm(layers(x))_t
 
-``roll`` turns the features by one place, so that a token and its predecessor stay apart. Zoology
-gives every mixer a short convolution instead; without either, standard attention must first learn
-to look at the previous token, which takes longer than recall lasts.
+``roll`` shifts the features by one place, so that a token and its predecessor stay distinct.
+Zoology gives every mixer a short convolution instead; without either, standard attention must first
+learn to read the previous token, which takes longer than the training of recall.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nas.tasks.base import MakeAttention, ModelTask
 
 PADDING: Final = 0
-"""The token that stands for none, in texts that are shorter than others."""
+"""The token that fills texts shorter than others."""
 
 
 class _Embedded(Transformer):
@@ -32,9 +32,9 @@ class _Embedded(Transformer):
 
     Args:
         task, attention, seed: see ``Transformer``.
-        num_tokens: of the vocabulary.
-        num_classes: width of the result.
-        is_tied: the result's weights are those of the embedding.
+        num_tokens: size of the vocabulary.
+        num_classes: width of the output.
+        is_tied: the head shares the embedding's weights.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class _Embedded(Transformer):
 
 
 class TokenModel(_Embedded):
-    """From tokens to logits at those that are read, each seeing itself and earlier ones.
+    """A causal model with logits at some tokens.
 
     Args:
-        read: the tokens at which something is answered.
-        token_shift: see the module.
+        read: the tokens with an output.
+        token_shift: add each token's predecessor, see the module.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class TokenModel(_Embedded):
         self.read, self.token_shift = read, token_shift
 
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b m classes"]:
-        """Logits at the tokens that are read."""
+        """Logits at the tokens in ``read``."""
         logits: Tensor = self.head(self.features(tokens, self.read))
         return logits
 
     def features(
         self, tokens: Int[Tensor, "b n"], read: slice = slice(None)
     ) -> Float[Tensor, "b m d"]:
-        """What stands behind the last norm at the tokens that are read."""
+        """The final norm's output at the tokens in ``read``."""
         x = self.embed(tokens)
         if self.token_shift:
             x = x + F.pad(x.roll(1, dims=2)[:, :-1], (0, 0, 1, 0))
@@ -98,10 +98,10 @@ class TokenModel(_Embedded):
 
 
 class TextModel(_Embedded):
-    """From the tokens of whole texts, padded at the end, to the logits of their classes."""
+    """A classifier of whole texts, padded at the end."""
 
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b classes"]:
-        """Logits; what is padding is neither seen by attention nor part of the mean."""
+        """Logits; attention and mean leave padding out."""
         is_padding = tokens == PADDING
         x = self.transform(self.embed(tokens) + self.positions, padding=is_padding)
         kept = (~is_padding).to(x.dtype).unsqueeze(2)

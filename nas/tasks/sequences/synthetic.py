@@ -1,4 +1,4 @@
-"""Causal tasks on tokens that are drawn from a seed: recall, induction and copying.
+"""Causal tasks on synthetic tokens: recall, induction and copying.
 
     recall     k_1 v_1 ... k_p v_p  k_σ(1) ... k_σ(p)     at each later key: its value
     induction  k_a v_a k_b v_b k_a v_a ...                at each key seen before: its value
@@ -6,8 +6,8 @@
 
 Recall is Zoology's multi-query associative recall (MQAR, Arora et al. 2023, arXiv 2312.04927), the
 others are MAD's in-context recall and selective copying (Poli et al. 2024, arXiv 2403.17844), all
-made short enough to be learned in seconds. Values are drawn anew for every sequence: nothing but
-looking tokens up, by content or by order, tells them.
+short enough to be learned in seconds. Values are drawn anew for every sequence, so only looking
+tokens up, by content or by order, predicts them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data
 from nas.tasks.classification import IGNORE_INDEX
-from nas.tasks.sequences.task import SequenceTask
+from nas.tasks.sequences.task import Rows, SequenceTask
 
 if TYPE_CHECKING:
     import torch
@@ -35,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class SyntheticTask(SequenceTask):
-    """Answer at some tokens of sequences that are made from ``data_seed``.
+    """Predict answers at some tokens of sequences that are drawn from ``data_seed``.
 
     Attributes:
-        train_examples: sequences of an epoch; every epoch has fresh ones.
-        token_shift: each token's embedding has its predecessor's added, rolled by one feature.
+        train_examples: sequences of an epoch; every epoch has new ones.
+        token_shift: add each token's predecessor to its embedding, rolled by one feature.
     """
 
     data_kinds: ClassVar[tuple[str, ...]] = ("synthetic",)
@@ -59,7 +58,7 @@ class SyntheticTask(SequenceTask):
     @property
     @abstractmethod
     def num_answers(self) -> int:
-        """How many answers there are to choose from."""
+        """Size of the answers' vocabulary."""
 
     @property
     @abstractmethod
@@ -68,29 +67,24 @@ class SyntheticTask(SequenceTask):
 
     @property
     def answered(self) -> slice:
-        """The tokens at which anything is ever asked."""
+        """The tokens with an output."""
         return slice(None)
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """``tokens`` (count, length) and ``targets``, one at each token that is answered."""
+        """Columns ``tokens`` (count, length) and ``targets``, one for each token with an output."""
 
     @property
     def num_sequences(self) -> int:
-        """Those of all epochs are drawn beforehand."""
+        """The training sequences of all epochs are drawn beforehand."""
         return max(self.epochs * self.train_examples, self.validation_examples)
 
-    @property
-    def sizes(self) -> ModelSizes:
-        """Model width, heads, layers and tokens."""
-        return ModelSizes(self.width, self.heads, self.depth, self.length)
-
     def num_classes(self, data: Data) -> int:
-        """Of answers."""
+        """The number of answers."""
         return self.num_answers
 
     def load(self) -> Data:
-        """Draw the sequences of all epochs, and those that judge."""
+        """Draw the training sequences of all epochs, and the validation sequences."""
         rngs = np.random.default_rng(self.data_seed).spawn(2)
         validation = self.draw(self.validation_examples, rngs[0])
         train = self.draw(self.epochs * self.train_examples, rngs[1])
@@ -104,39 +98,32 @@ class SyntheticTask(SequenceTask):
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
         """The sequences on a device: batches of (tokens, targets)."""
-        from nas.tasks.sequences.examples import Rows
-
         columns = data.train if side == "train" else data.validation
         return Rows(columns["tokens"], columns["targets"], device)
 
     def epoch_size(self, data: Data) -> int:
-        """Sequences of an epoch."""
+        """The number of sequences of an epoch."""
         return data.count("train") // self.epochs
 
     def order(self, data: Data, epoch: int, rng: torch.Generator) -> Tensor:
-        """The epoch's own sequences, shuffled."""
+        """The sequences of this epoch, shuffled."""
         return (epoch - 1) * self.epoch_size(data) + super().order(data, epoch, rng)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
         """A causal transformer over the vocabulary."""
         from nas.tasks.sequences.model import TokenModel
 
+        counts = self.num_tokens, self.num_answers
         return TokenModel(
-            self,
-            attention,
-            seed,
-            self.num_tokens,
-            self.num_answers,
-            read=self.answered,
-            token_shift=self.token_shift,
+            self, attention, seed, *counts, read=self.answered, token_shift=self.token_shift
         )
 
 
 class PairsTask(SyntheticTask):
-    """Keys with values; a value is what is asked for.
+    """A task of keys and values, whose answers are values.
 
     Attributes:
-        num_keys, num_values: of the vocabulary; keys come first.
+        num_keys, num_values: in the vocabulary; keys come first.
         pairs: of key and value in a sequence.
     """
 
@@ -146,7 +133,7 @@ class PairsTask(SyntheticTask):
 
     @property
     def num_tokens(self) -> int:
-        """Keys and values."""
+        """Keys and values of the vocabulary."""
         return self.num_keys + self.num_values
 
     @property
@@ -157,10 +144,10 @@ class PairsTask(SyntheticTask):
 
 @TASKS.register("recall")
 class RecallTask(PairsTask):
-    """Recall the value that stood behind a key, all keys having been shown: three tokens a pair."""
+    """After all pairs, recall the value of each key: three tokens a pair."""
 
     kind: ClassVar[str] = "recall"
-    judged_things: ClassVar[str] = "queried keys' values"
+    targets_name: ClassVar[str] = "queried keys' values"
     token_shift: ClassVar[bool] = True
 
     num_keys: int = Field(default=64, ge=2, le=100_000)
@@ -177,7 +164,7 @@ class RecallTask(PairsTask):
 
     @property
     def length(self) -> int:
-        """Pairs, and each key once more."""
+        """Pairs, then each key again."""
         return 3 * self.pairs
 
     @property
@@ -186,7 +173,7 @@ class RecallTask(PairsTask):
         return slice(2 * self.pairs, None)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Distinct keys with values, then the keys in another order."""
+        """Draw distinct keys with values, then the keys in another order."""
         shape = count, self.pairs
         keys = np.stack([rng.permutation(self.num_keys)[: self.pairs] for _ in range(count)])
         values = rng.integers(0, self.num_values, shape)
@@ -199,13 +186,10 @@ class RecallTask(PairsTask):
 
 @TASKS.register("induction")
 class InductionTask(PairsTask):
-    """Go on as before: wherever a key comes again, its value follows again.
-
-    Keys are drawn with repetition.
-    """
+    """Predict the value of each key that is repeated; keys are drawn with repetition."""
 
     kind: ClassVar[str] = "induction"
-    judged_things: ClassVar[str] = "values of keys that were seen before"
+    targets_name: ClassVar[str] = "values of keys that were seen before"
 
     @model_validator(mode="after")
     def _keys_come_again(self) -> InductionTask:
@@ -218,34 +202,35 @@ class InductionTask(PairsTask):
 
     @property
     def length(self) -> int:
-        """Keys and values by turns."""
+        """Keys and values in turn."""
         return 2 * self.pairs
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Each sequence has a value for each key, drawn once."""
+        """Draw a value for each key of a sequence, then the keys."""
         keys = rng.integers(0, self.num_keys, (count, self.pairs))
         values = rng.integers(0, self.num_values, (count, self.num_keys))
-        own = np.take_along_axis(values, keys, axis=1)
-        tokens = np.stack([keys, self.num_keys + own], axis=2).reshape(count, -1)
+        shown = np.take_along_axis(values, keys, axis=1)
+        tokens = np.stack([keys, self.num_keys + shown], axis=2).reshape(count, -1)
         before = np.tril(np.ones((self.pairs, self.pairs), bool), -1)
         is_known = ((keys[:, :, None] == keys[:, None]) & before).any(axis=2)
-        asked = np.where(is_known, own, IGNORE_INDEX)
-        targets = np.stack([asked, np.full_like(asked, IGNORE_INDEX)], axis=2).reshape(count, -1)
+        answers = np.where(is_known, shown, IGNORE_INDEX)
+        at_values = np.full_like(answers, IGNORE_INDEX)
+        targets = np.stack([answers, at_values], axis=2).reshape(count, -1)
         return {"tokens": tokens, "targets": targets}
 
 
 @TASKS.register("copying")
 class CopyingTask(SyntheticTask):
-    """Say again, in order, the tokens that stood somewhere among noise.
+    """Repeat in order the symbols of a sequence of symbols and noise.
 
     Attributes:
-        num_symbols: that a token may be; noise and the mark come behind them in the vocabulary.
+        num_symbols: in the vocabulary; noise and the mark come after them.
         symbols: to copy in a sequence.
-        noise: tokens among which they stand.
+        noise: noise tokens of a sequence.
     """
 
     kind: ClassVar[str] = "copying"
-    judged_things: ClassVar[str] = "tokens to be copied"
+    targets_name: ClassVar[str] = "tokens to be copied"
 
     num_symbols: int = Field(default=16, ge=2, le=100_000)
     symbols: int = Field(default=8, ge=1, le=10_000)
@@ -253,7 +238,7 @@ class CopyingTask(SyntheticTask):
 
     @property
     def num_tokens(self) -> int:
-        """Symbols, noise, and the mark at which a symbol is asked for."""
+        """Symbols, noise, and the mark at which a symbol is predicted."""
         return self.num_symbols + 2
 
     @property
@@ -263,7 +248,7 @@ class CopyingTask(SyntheticTask):
 
     @property
     def length(self) -> int:
-        """Symbols among noise, and a mark for each."""
+        """Symbols, noise, and a mark for each symbol."""
         return 2 * self.symbols + self.noise
 
     @property
@@ -272,7 +257,7 @@ class CopyingTask(SyntheticTask):
         return slice(self.symbols + self.noise, None)
 
     def draw(self, count: int, rng: np.random.Generator) -> Columns:
-        """Places and symbols anew for each sequence."""
+        """Draw places and symbols of each sequence."""
         shown = self.symbols + self.noise
         places = np.stack([rng.permutation(shown)[: self.symbols] for _ in range(count)])
         symbols = rng.integers(0, self.num_symbols, (count, self.symbols))

@@ -1,9 +1,9 @@
-"""The task family ``texts``: tell classes of texts apart, reading all of a text at once.
+"""The task family ``texts``: classify texts, reading all of a text at once.
 
-Words are lower-case runs of letters, digits and apostrophes, and signs; the commonest of the
-training texts are the vocabulary. Of a text that is too long its first and its last words are
-read. Shorter ones are padded at the end, and padding is never read: attention is given a mask, the
-mean behind the layers leaves it out.
+Words are lower-case runs of letters, digits and apostrophes, and punctuation marks; the most
+frequent of the training texts are the vocabulary. A text that is too long is read by its first and
+its last words. Shorter ones are padded at the end; attention is given a mask and the mean over
+tokens leaves padding out.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from nas.common.errors import DataError
-from nas.genome import ModelSizes
 from nas.tasks.base import TASKS, Data
-from nas.tasks.names import check_name
-from nas.tasks.sequences.corpus import checked_spec, expanded, made_reviews, read_bytes
+from nas.tasks.files import check_name, expanded, read_bytes
 from nas.tasks.sequences.hugging_face import read_classes
-from nas.tasks.sequences.task import SequenceTask
+from nas.tasks.sequences.stories import synthetic_reviews
+from nas.tasks.sequences.task import Rows, SequenceTask, checked_text_spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,30 +36,33 @@ if TYPE_CHECKING:
     Labelled = Sequence[tuple[str, int]]
 
 WORD: Final = re.compile(r"[\w']+|[^\w\s']")
-FIRST_WORD: Final = 2  # behind what stands for none and what stands for all rare words
+FIRST_WORD: Final = 2  # after the padding token, 0, and the token of all rare words
 RARE: Final = 1
+MAX_END: Final = 2**19
+"""Characters that are read at either end of a text; one long line would take minutes and GBs."""
 TRAIN: Final = ("train",)
 TEST: Final = ("test", "val", "valid")
 
 
 @TASKS.register("texts")
 class TextsTask(SequenceTask):
-    """Tell classes of texts apart.
+    """Classify texts.
 
     Attributes:
-        data: ``made``, reviews from a seed; ``textfolder:PATH``: train/ and test/ (or val/), with
-            a folder of .txt files for each class; or ``hf:NAME`` (see ``hugging_face``).
-        words: vocabulary, what stands for padding and for rare words included.
-        length: words that are read of a text: its first half, and its last.
+        data: ``synthetic``, reviews from ``data_seed``; ``textfolder:PATH``: train/ and test/ (or
+            val/), with a folder of .txt files for each class; or ``hf:NAME`` (see
+            ``hugging_face``).
+        words: size of the vocabulary, with the tokens of padding and of rare words.
+        length: words that are read of a text; of a longer one half from either end.
         train_examples, validation_examples: texts drawn from the training part, without regard to
-            class; where there are fewer, both shrink in proportion.
+            class; if there are fewer, both shrink in proportion.
     """
 
     kind: ClassVar[str] = "texts"
-    data_kinds: ClassVar[tuple[str, ...]] = ("made", "textfolder", "hf")
-    judged_things: ClassVar[str] = "held-out training texts"
+    data_kinds: ClassVar[tuple[str, ...]] = ("synthetic", "textfolder", "hf")
+    targets_name: ClassVar[str] = "held-out training texts"
 
-    data: str = "made"
+    data: str = "synthetic"
     words: int = Field(default=8192, ge=3, le=1_000_000)
     length: int = Field(default=128, ge=2, le=65_536)
     train_examples: int = Field(default=6000, ge=2)
@@ -70,20 +72,15 @@ class TextsTask(SequenceTask):
     @field_validator("data")
     @classmethod
     def _data_exists(cls, value: str) -> str:
-        return checked_spec(value, cls.data_kinds)
-
-    @property
-    def sizes(self) -> ModelSizes:
-        """Model width, heads, layers and tokens."""
-        return ModelSizes(self.width, self.heads, self.depth, self.length)
+        return checked_text_spec(value, "textfolder")
 
     @property
     def num_tokens(self) -> int:
-        """Size of the vocabulary, where the texts have as many words."""
+        """The largest size of the vocabulary."""
         return self.words
 
     def num_classes(self, data: Data) -> int:
-        """Of texts."""
+        """The number of classes."""
         return len(data.facts["classes"])
 
     def load(self) -> Data:
@@ -97,24 +94,24 @@ class TextsTask(SequenceTask):
     def _load(self, *, is_tested: bool) -> Data:
         classes, texts = self._part(TRAIN)
         order = np.random.default_rng(self.data_seed).permutation(len(texts))
-        # Where there are fewer, both sides shrink in proportion, as images do.
+        # If there are fewer texts, both sides shrink in proportion, as for images.
         total = self.train_examples + self.validation_examples
         end = min(total, len(texts))
         cut = max(1, end * self.train_examples // total)
-        own: Labelled = [texts[i] for i in order[:cut]]
-        judged: Labelled = [texts[i] for i in order[cut:end]]
+        train_texts: Labelled = [texts[i] for i in order[:cut]]
+        eval_texts: Labelled = [texts[i] for i in order[cut:end]]
         if is_tested:
-            tested, judged = self._part(TEST)
-            if tested != classes:
+            test_classes, eval_texts = self._part(TEST)
+            if test_classes != classes:
                 raise DataError(f"{self.data}: its test part has other classes than its training.")
-        vocabulary = _vocabulary((_words(text) for text, _ in own), self.words)
-        train, held_out = (self._columns(some, vocabulary) for some in (own, judged))
+        vocabulary = _vocabulary((_words(text) for text, _ in train_texts), self.words)
+        train, validation = (self._columns(t, vocabulary) for t in (train_texts, eval_texts))
         digest = hashlib.blake2b(repr(classes).encode(), digest_size=8)
-        for column in (*train.values(), *held_out.values()):
+        for column in (*train.values(), *validation.values()):
             digest.update(f"{column.shape}".encode())
             digest.update(column.data)
         facts = {"classes": classes, "words": FIRST_WORD + len(vocabulary)}
-        return Data(self.data, train, held_out, digest.hexdigest(), facts)
+        return Data(self.data, train, validation, digest.hexdigest(), facts)
 
     def _columns(
         self, texts: Labelled, vocabulary: Mapping[str, int]
@@ -130,68 +127,71 @@ class TextsTask(SequenceTask):
         if kind == "hf":
             return read_classes(self.data, is_test=is_test)
         count = self.train_examples + self.validation_examples
-        return ("blame", "praise"), made_reviews(2 * self.data_seed + is_test, count)
+        return ("blame", "praise"), synthetic_reviews(2 * self.data_seed + is_test, count)
 
     def examples(
         self, data: Data, side: Side, device: torch.device, dtype: torch.dtype
     ) -> Examples:
         """The texts on a device: batches of (words, labels)."""
-        from nas.tasks.sequences.examples import Rows
-
         columns = data.train if side == "train" else data.validation
         return Rows(columns["tokens"], columns["labels"], device)
 
     def build_model(self, data: Data, attention: MakeAttention, seed: int) -> nn.Module:
-        """An encoder over words, and a mean."""
+        """An encoder over words with a mean over tokens."""
         from nas.tasks.sequences.model import TextModel
 
         return TextModel(self, attention, seed, data.facts["words"], self.num_classes(data))
 
 
 def read_folder(root: Path, part: Sequence[str]) -> tuple[tuple[str, ...], Labelled]:
-    """Classes, and all texts of a part with their class; both in the order of names.
+    """The classes, and all texts of a part with their class, sorted by name.
+
+    Args:
+        part: names that its folder may have; the first that exists counts.
 
     Raises:
         DataError: the folder is missing, or holds fewer than two classes of texts.
     """
-    found = next((root / name for name in part if (root / name).is_dir()), None)
+    split = next((root / name for name in part if (root / name).is_dir()), None)
     layout = "expected train/ and test/ with a folder of .txt files for each class"
-    if found is None:
+    if split is None:
         raise DataError(f"{root}: holds no folder {' or '.join(part)}; {layout}.")
     try:
-        folders = sorted(path for path in found.iterdir() if path.is_dir())
-        paths = [sorted(folder.glob("*.txt")) for folder in folders]
-        for path in (*folders, *(path for own in paths for path in own)):
-            check_name(path.parent, path.name)
-        read = [
-            (read_bytes(str(path)).decode("utf-8", errors="replace"), label)
-            for label, own in enumerate(paths)
-            for path in own
-        ]
+        folders = sorted(path for path in split.iterdir() if path.is_dir())
+        files = [sorted(folder.glob("*.txt")) for folder in folders]
     except OSError as error:
-        raise DataError(f"{found}: a text cannot be read ({error.strerror}).") from None
-    if len(paths) < 2 or not all(paths):
-        raise DataError(f"{found}: expected at least two folders, each with .txt files; {layout}.")
-    return tuple(path.name for path in folders), read
+        raise DataError(f"{split}: a text cannot be read ({error.strerror}).") from None
+    for path in (*folders, *(path for paths in files for path in paths)):
+        check_name(path.parent, path.name)
+    if len(files) < 2 or not all(files):
+        raise DataError(f"{split}: expected at least two folders, each with .txt files; {layout}.")
+    texts = [
+        (read_bytes(path, MAX_END).decode("utf-8", errors="replace"), label)
+        for label, paths in enumerate(files)
+        for path in paths
+    ]
+    return tuple(folder.name for folder in folders), texts
 
 
 def _words(text: str) -> list[str]:
+    if len(text) > 2 * MAX_END + 1:
+        text = f"{text[:MAX_END]} {text[-MAX_END:]}"
     return WORD.findall(text.lower())
 
 
 def _vocabulary(texts: Iterable[Sequence[str]], size: int) -> dict[str, int]:
-    """The commonest words; of those that are as common the first in the alphabet."""
+    """The most frequent words with their tokens; ties in alphabetical order."""
     counts = Counter(word for text in texts for word in text)
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[: size - FIRST_WORD]
     return {word: FIRST_WORD + i for i, word in enumerate(ranked)}
 
 
 def _row(words: Sequence[str], vocabulary: Mapping[str, int], length: int) -> NDArray[np.int32]:
-    """A text's words by number, padded; an empty text is one rare word."""
+    """The tokens of a text, padded; an empty text is one rare word."""
     if len(words) > length:
         last = length // 2
         words = [*words[: length - last], *words[-last:]]
     row = np.zeros(length, np.int32)
-    numbers = [vocabulary.get(word, RARE) for word in words] or [RARE]
-    row[: len(numbers)] = numbers
+    tokens = [vocabulary.get(word, RARE) for word in words] or [RARE]
+    row[: len(tokens)] = tokens
     return row

@@ -1,0 +1,97 @@
+"""Files of data: specs with a path, home directories, names that are refused, and reading.
+
+Data may come from somebody else, so names are checked before anything is read.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nas.common.config import near
+from nas.common.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
+    """A data spec with an absolute path, so that a run resumed elsewhere finds the same data.
+
+    A path from the home directory stays as it is, so that it also holds on another machine.
+
+    Args:
+        kinds: what follows a kind and its colon, by kind: "PATH", "NAME" of the Hub (a path if it
+            begins like one), or "" for nothing.
+
+    Raises:
+        ValueError: the spec has another form.
+    """
+    kind, colon, rest = spec.partition(":")
+    if kind not in kinds or bool(rest) != bool(kinds[kind]) or (colon and not rest):
+        expected = " or ".join(f"{k}:{form}" if form else k for k, form in kinds.items())
+        hint = "" if kind in kinds else near(kind, kinds)
+        raise ValueError(f"found {spec!r}{hint}; expected {expected}")
+    is_name = kinds[kind] == "NAME" and rest[0] not in "./"
+    if not rest or is_name or rest.startswith("~"):
+        return spec
+    return f"{kind}:{os.path.abspath(rest)}"
+
+
+def expanded(path: str) -> Path:
+    """A path with its ~ resolved.
+
+    Raises:
+        DataError: there is no such home directory.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise DataError(f"{path}: there is no such user or home folder.") from None
+
+
+def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
+    """The content of a file.
+
+    Args:
+        ends: of a file of more than twice so many bytes read the first and the last ``ends`` ones.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    path = expanded(str(path))
+    try:
+        if not path.is_file():
+            raise OSError("a folder" if path.is_dir() else "there is no such file")
+        if ends is None or path.stat().st_size <= 2 * ends:
+            return path.read_bytes()
+        with path.open("rb") as file:
+            first = file.read(ends)
+            file.seek(-ends, os.SEEK_END)
+            return first + b" " + file.read(ends)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DataError(f"{path}: cannot be read ({reason}); expected a text file.") from None
+
+
+def check_name(folder: Path, name: str) -> None:
+    """Refuse a name in a data directory that is harmful when printed, or a link that leads out.
+
+    Args:
+        folder: links into its parent are allowed.
+
+    Raises:
+        DataError: the name is not printable, or the link leads out of the data.
+    """
+    path = folder / name
+    if not name.isprintable():  # bytes that are not UTF-8, or control sequences of a terminal
+        raise DataError(f"{folder}: {name!a} is no printable name; rename it.")
+    if path.is_symlink() and not _real(path).is_relative_to(_real(folder).parent):
+        raise DataError(
+            f"{path}: is a link that leads out of the data; copy what it points to, or remove it."
+        )
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve raises for links in a circle
