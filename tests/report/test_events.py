@@ -14,6 +14,8 @@ from nas.searching.listener import GenerationDone, Listener, Started
 from nas.store import Run, open_run
 from tests.recorded_run import MakeRun, go_on
 
+pytest.importorskip("tensorboard")
+
 
 def read(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -25,15 +27,21 @@ def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
     return [(one.step, one.value) for one in read(folder).Scalars(tag)]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+def folders(root: Path) -> dict[str, dict[str, list[tuple[int, float]]]]:
+    """All scalars by folder and tag."""
+    found = {path.parent for path in root.rglob("events.out.tfevents.*")}
+    return {
+        str(folder.relative_to(root)): {
+            tag: scalars(folder, tag) for tag in read(folder).Tags()["scalars"]
+        }
+        for folder in found
+    }
 
 
 def test_a_search_over_its_trainings(recorded_run: Path, tmp_path: Path) -> None:
     own, written = write_events(recorded_run, tmp_path)
     assert own == tmp_path / "example"
-    assert written == len(contents(own))
+    assert written == len([*own.rglob("events.out.tfevents.*")])
     with open_run(recorded_run) as run:
         generations, total = run.generations(), len(run.evaluations())
     found = scalars(own, "search/hypervolume")
@@ -47,7 +55,7 @@ def test_a_search_over_its_trainings(recorded_run: Path, tmp_path: Path) -> None
     assert [v for _, v in scalars(own, "search/failures")] == [1, 1, 1]
 
 
-def test_curves_and_hyperparameters_are_those_of_the_front_alone(
+def test_only_members_of_the_front_have_curves_and_hyperparameters(
     recorded_run: Path, tmp_path: Path
 ) -> None:
     own, _ = write_events(recorded_run, tmp_path)
@@ -69,20 +77,18 @@ def check_member(run: Run, short: str, own: Path) -> None:
     digest = next(digest for digest in run.digests() if digest.startswith(short))
     proposal = run.proposal(digest)
     assert proposal is not None
-    believed = next(one for one in run.estimates() if one.key == proposal.key)
+    estimate = next(one for one in run.estimates() if one.key == proposal.key)
     member = own / "front" / short
-    for name, value in believed.means.items():
+    for name, value in estimate.means.items():
         assert scalars(member, name) == [(2, pytest.approx(value))]
-    assert scalars(member, "p_non_dominated") == [(2, pytest.approx(believed.p))]
+    assert scalars(member, "p_non_dominated") == [(2, pytest.approx(estimate.p))]
     evaluation = run.evaluation(str(proposal.key), 0)
     assert evaluation is not None
     curve = scalars(own / "curves" / f"{short}-0", "epoch/accuracy")
     assert curve == [(r.epoch, pytest.approx(r.metrics["accuracy"])) for r in evaluation.reports]
 
 
-def test_tensorboard_finds_the_hyperparameters_and_which_scalars_are_metrics(
-    recorded_run: Path, tmp_path: Path
-) -> None:
+def test_tensorboard_finds_hyperparameters_and_metrics(recorded_run: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
     from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
     from tensorboard.context import RequestContext
@@ -97,10 +103,8 @@ def test_tensorboard_finds_the_hyperparameters_and_which_scalars_are_metrics(
     experiment = context.experiment_from_metadata(asked, "", True, metadata, ())
     infos = {info.name: info for info in experiment.hparam_infos}
     assert infos.keys() >= {"formula", "operations", "q_heads", "window"}
-    generations = infos["generation"].domain_interval  # counted as people do
-    assert (generations.min_value, generations.max_value) == (1, 3)
-    named = {(info.name.group, info.name.tag) for info in experiment.metric_infos}
-    assert named == {("", "accuracy"), ("", "macs"), ("", "p_non_dominated")}
+    named = {info.name.tag for info in experiment.metric_infos}
+    assert named == {"accuracy", "macs", "p_non_dominated"}
 
 
 class Killed(Exception):  # noqa: N818
@@ -108,12 +112,11 @@ class Killed(Exception):  # noqa: N818
 
 
 class Until(EventFiles):
-    """Ends a process in the middle: after so many generations, their files written or not."""
+    """Ends a process in the middle: after two generations, their files written or not."""
 
-    def __init__(self, target: Path, generations: int, *, is_written: bool = True) -> None:
+    def __init__(self, target: Path, *, is_written: bool) -> None:
         super().__init__(target, pytest.fail)
-        self.left, self.is_written = generations, is_written
-        self.seen: list[set[str]] = []
+        self.left, self.is_written = 2, is_written
 
     def on_start(self, event: Started) -> None:
         super().on_start(event)
@@ -123,60 +126,38 @@ class Until(EventFiles):
         self.left -= 1
         if self.left > 0 or self.is_written:
             super().on_generation(event)
-            self.seen.append(set(contents(self._target)))
         if not self.left:
             raise Killed
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_a_run_that_was_killed_and_resumed_has_the_events_of_one_that_was_not(
+def test_a_killed_and_resumed_run_has_the_events_of_an_uninterrupted_one(
     make_run: MakeRun, tmp_path: Path, is_written: bool
 ) -> None:
-    killed = Until(tmp_path / "live", 2, is_written=is_written)
+    killed = Until(tmp_path / "live", is_written=is_written)
     with pytest.raises(Killed):
         make_run(tmp_path / "runs", listener=killed)
-    early = contents(tmp_path / "live" / "example")
+    early = folders(tmp_path / "live" / "example")
     go_on(killed.folder, listener=EventFiles(tmp_path / "live", pytest.fail))
     write_events(killed.folder, tmp_path / "after")
-    late = contents(tmp_path / "live" / "example")
-    assert late == contents(tmp_path / "after" / "example")
-    assert len(scalars(tmp_path / "live" / "example", "search/hypervolume")) == 3
-    # What has been read of the search may have been read by TensorBoard: it stays as it was.
-    kept = {name: text for name, text in early.items() if "/" not in name}
-    assert kept
-    assert kept.items() <= late.items()
-    # Members that have left the front are gone.
-    assert {name.split("/")[1] for name in late if name.startswith("front/")} != {
-        name.split("/")[1] for name in early if name.startswith("front/")
-    }
+    late = folders(tmp_path / "live" / "example")
+    assert late == folders(tmp_path / "after" / "example")
+    assert len(late["."]["search/hypervolume"]) == 3
+    assert early.keys() - late.keys()  # members that have left the front
 
 
-def test_writing_again_writes_nothing_and_touches_what_is_not_ours(
+def test_writing_again_repeats_nothing_and_keeps_foreign_files(
     recorded_run: Path, tmp_path: Path
 ) -> None:
-    own, _ = write_events(recorded_run, tmp_path)
-    mine = own / "front" / "mine" / "notes.txt"
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    before = contents(tmp_path)
-    assert write_events(recorded_run, tmp_path) == (own, 0)
-    assert contents(tmp_path) == before
-
-
-def test_no_file_is_seen_before_it_is_whole(
-    recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """TensorBoard reads every file with this word in its name, and ``kill -9`` may leave one."""
-    seen: set[tuple[str, bytes]] = set()
-
-    def look(_: int) -> None:
-        seen.update(contents(tmp_path).items())
-
-    monkeypatch.setattr("nas.store.files.os.fsync", look)
-    write_events(recorded_run, tmp_path)
-    partly = {(name, text) for name, text in seen if "tfevents" in name}
-    assert partly
-    assert partly <= set(contents(tmp_path).items())
+    own, written = write_events(recorded_run, tmp_path)
+    foreign = [own / "front" / "mine" / "notes.txt", own / "events.out.tfevents.1.host"]
+    foreign[0].parent.mkdir()
+    for path in foreign:
+        path.write_bytes(b"")
+    before = folders(own)
+    assert write_events(recorded_run, tmp_path) == (own, written)
+    assert folders(own) == before
+    assert all(path.is_file() for path in foreign)
 
 
 def test_a_run_without_a_generation_has_no_events(make_run: MakeRun, tmp_path: Path) -> None:
@@ -190,30 +171,31 @@ def test_a_run_without_a_generation_has_no_events(make_run: MakeRun, tmp_path: P
     assert seen == [0]
 
 
-def test_without_the_package_there_is_one_sentence(
+def test_without_the_package_an_error_names_the_extra(
     recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    sentence = r"tensorboard is not installed; run pip install 'nas\[tensorboard\]'"
-    with pytest.raises(ConfigError, match=sentence):
-        write_events(recorded_run, tmp_path)
-    with pytest.raises(ConfigError, match=sentence):
-        EventFiles(tmp_path, print)
+    for write in (
+        lambda: write_events(recorded_run, tmp_path),
+        lambda: EventFiles(tmp_path, print),
+    ):
+        with pytest.raises(ConfigError, match=r"pip install 'nas\[tensorboard\]'"):
+            write()
 
 
 def test_a_folder_that_cannot_be_written_stops_no_search(make_run: MakeRun, tmp_path: Path) -> None:
     taken = tmp_path / "file"
-    told: list[str] = []
+    complaints: list[str] = []
 
     class Late(EventFiles):
         def on_start(self, event: Started) -> None:
             super().on_start(event)
             taken.write_text("no folder")
 
-    folder = make_run(tmp_path, generations=1, listener=Late(taken, told.append))
+    folder = make_run(tmp_path, generations=1, listener=Late(taken, complaints.append))
     with open_run(folder) as run:
         assert run.status == "finished"
-    assert len(told) == 1
-    assert "event files cannot be written" in told[0]
+    assert len(complaints) == 1
+    assert "event files cannot be written" in complaints[0]
     with pytest.raises(RunError, match="event files cannot be written"):
         write_events(folder, taken)
