@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         validate,
     )
     from nas.api.runs import confirm, resume, search
-    from nas.api.tables import tabulate
     from nas.common.errors import NasError
     from nas.costs.decoding import Decoder
     from nas.genome import Genome
@@ -63,7 +62,6 @@ __all__ = [
     "search",
     "show",
     "swap_attention",
-    "tabulate",
     "validate",
     "write_report",
 ]
@@ -88,7 +86,6 @@ _MODULES: Final = {
     "save_swapped": "nas.surgery",
     "search": "nas.api.runs",
     "swap_attention": "nas.surgery",
-    "tabulate": "nas.api.tables",
     "write_report": "nas.report.page",
 }
 

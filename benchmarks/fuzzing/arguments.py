@@ -104,7 +104,7 @@ def _nothing_trains() -> Iterator[None]:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise NasError("a training would begin here")
 
-    modules = ["nas.api.runs", "nas.api.explaining", "nas.api.tables", "nas.api.comparing"]
+    modules = ["nas.api.runs", "nas.api.explaining", "nas.api.comparing"]
     modules += [f"nas.cli.{name}" for name in COMMANDS]
     with contextlib.ExitStack() as patched:
         for name in modules:

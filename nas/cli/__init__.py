@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 # Modules of commands, in the order of `nas --help`.
-COMMANDS: Final = ("search", "explain", "runs", "watch", "tables", "genomes", "plugins", "doctor")
+COMMANDS: Final = ("search", "compare", "runs", "tables", "genomes", "environment")
 INTERRUPTED: Final = 130  # 128 and the signal's number, as shells have it
 
 
@@ -79,7 +79,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     from nas.report.text import printable
 
     if completion.REQUEST in os.environ:
-        completion.prepare()
+        completion.typer_completion().completion_init()
 
     usage_error: Any = typer.BadParameter.__base__  # typer exports its children alone
     try:

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from nas.cli import completion
-from nas.cli.console import note, tell
 from nas.common.errors import NasError
 
 
@@ -39,26 +38,6 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-def _install_completion(shell: str | None) -> None:
-    if shell is not None:
-        note(
-            f"{completion.install(_known(shell))}: completion for {shell}, from its next start on."
-        )
-        raise typer.Exit
-
-
-def _show_completion(shell: str | None) -> None:
-    if shell is not None:
-        tell(completion.script(_known(shell)))
-        raise typer.Exit
-
-
-def _known(shell: str) -> str:
-    if shell not in completion.SHELLS:
-        raise typer.BadParameter(f"found {shell!r}; expected one of {', '.join(completion.SHELLS)}")
-    return shell
-
-
 @app.callback()
 def _options(
     version: Annotated[
@@ -72,7 +51,7 @@ def _options(
         typer.Option(
             metavar="SHELL",
             help="Let bash, zsh or fish complete what you type.",
-            callback=_install_completion,
+            callback=completion.install,
             is_eager=True,
         ),
     ] = None,
@@ -81,7 +60,7 @@ def _options(
         typer.Option(
             metavar="SHELL",
             help="Print what that would install.",
-            callback=_show_completion,
+            callback=completion.show,
             is_eager=True,
         ),
     ] = None,

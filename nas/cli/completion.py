@@ -1,7 +1,7 @@
-"""What a shell offers after TAB: names that are cheap to list, without torch and without a record.
+"""Shell completion: names that are cheap to list, without torch and without opening a record.
 
-A shell asks for words by running ``nas`` with ``_NAS_COMPLETE`` set, and puts what it gets into
-code: only names that a run, a file or a mechanism may have are offered.
+A shell asks for words by running ``nas`` with ``_NAS_COMPLETE`` set and evaluates the answer, so
+only names of plain characters are offered.
 """
 
 from __future__ import annotations
@@ -11,53 +11,67 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import typer
+
+from nas.cli.console import note, tell
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 REQUEST: Final = "_NAS_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
 MEMBERS: Final = ("best", "knee", "cheapest")
-_NAS: Final = Path(__file__).resolve().parents[1]
+# The named mechanisms; their registry needs torch.
+MECHANISMS: Final = (
+    "additive champion_2025 champion_control flex_sqa gqa lsqa messages mha mqa neural_attention "
+    "neural_attention_authors patterns patterns_and_messages qana rsqa sqa ssqa sw_sqa uniform "
+    "xsmqa xsqa"
+)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_MECHANISM: Final = re.compile(r"^@named\([^@]*?\)\ndef (\w+)\(", re.MULTILINE)
 
 
-def prepare() -> None:
-    """Teach typer to answer shells; it does so unasked only where it adds options of its own."""
-    _typers().completion_init()
-
-
-def script(shell: str) -> str:
-    """What a shell has to run to know the words of ``nas``."""
-    made = _typers().get_completion_script(prog_name="nas", complete_var=REQUEST, shell=shell)
-    return str(made)
-
-
-def install(shell: str) -> Path:
-    """Write that script where a shell reads it at its start; returns its file."""
-    _, path = _typers().install(shell=shell, prog_name="nas", complete_var=REQUEST)
-    return Path(path)
-
-
-def _typers() -> Any:
-    """What typer's own options call; it has no other name for them."""
+def typer_completion() -> Any:
+    """Typer's functions for its own completion options, which are not public."""
     return import_module("typer.completion")
 
 
+def install(shell: str | None) -> None:
+    """Write the completion script where the shell reads it at its start, and exit."""
+    if shell is not None:
+        _check(shell)
+        module = typer_completion()
+        _, path = module.install(shell=shell, prog_name="nas", complete_var=REQUEST)
+        note(f"{path}: completion for {shell}, from its next start on.")
+        raise typer.Exit
+
+
+def show(shell: str | None) -> None:
+    """Print the completion script, and exit."""
+    if shell is not None:
+        _check(shell)
+        module = typer_completion()
+        tell(module.get_completion_script(prog_name="nas", complete_var=REQUEST, shell=shell))
+        raise typer.Exit
+
+
+def _check(shell: str) -> None:
+    if shell not in SHELLS:
+        raise typer.BadParameter(f"found {shell!r}; expected one of {', '.join(SHELLS)}")
+
+
 def mechanisms() -> list[str]:
-    """The named mechanisms, read from the text of their modules, which takes no time."""
-    texts = [file.read_text("utf-8") for file in (_NAS / "mechanisms").glob("*.py")]
-    return sorted(name for text in texts for name in _MECHANISM.findall(text))
+    """The named mechanisms."""
+    return MECHANISMS.split()
 
 
 def runs() -> list[str]:
-    """The runs in ./runs, and ``latest`` where there is one."""
+    """The runs in ./runs, and ``latest`` if there is one."""
     found = _plain(path.parent.name for path in Path("runs").glob("*/run.sqlite"))
     return ["latest", *found] if found else []
 
 
 def sources(incomplete: str) -> list[str]:
-    """Mechanisms and runs, of a run its members by name; what is a path is the shell's to offer."""
+    """Mechanisms and runs; of a run its members by name. Shells complete paths themselves."""
     run, slash, _ = incomplete.rpartition("/")
     if slash:
         return [f"{run}/{member}" for member in MEMBERS] if run in runs() else []
@@ -65,8 +79,8 @@ def sources(incomplete: str) -> list[str]:
 
 
 def tasks() -> list[str]:
-    """The tasks that come with the package."""
-    return _plain(file.stem for file in (_NAS / "tasks").glob("*.yaml"))
+    """The built-in tasks."""
+    return _plain(file.stem for file in (Path(__file__).parents[1] / "tasks").glob("*.yaml"))
 
 
 def spaces() -> list[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -64,45 +63,45 @@ EventFolder: TypeAlias = Annotated[
 ]
 Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder that runs are in.")]
 
+# Who trains: the fields of nas.api.execution.Executing.
+Workers: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Trainings at once; one a core. MIN:MAX lets a cluster grow."),
+]
+GpusPerWorker: TypeAlias = Annotated[
+    float | None, typer.Option(min=0, help="GPUs a worker; fractions share one.")
+]
+RayAddress: TypeAlias = Annotated[
+    str | None, typer.Option(help="A Ray cluster to join; else one is started.")
+]
+Backend: TypeAlias = Annotated[str, typer.Option(help="ray, or local: in this process.")]
+TimeLimit: TypeAlias = Annotated[float, typer.Option(help="Seconds that one training may take.")]
+StartSeconds: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for a busy cluster.")]
 
-def pairs(given: Sequence[str]) -> dict[str, str]:
+
+def arguments(context: typer.Context, *own: str) -> dict[str, Any]:
+    """A command's options as keyword arguments of the API function of the same name.
+
+    Options have the names of the function's parameters, so that each is declared once here. An
+    option without a value is left to the function's default.
+
+    Args:
+        own: options that the function does not have.
+    """
+    given = context.params.items()
+    return {name: value for name, value in given if value is not None and name not in own}
+
+
+def pairs(texts: Sequence[str]) -> dict[str, str]:
     """TASK=SPEC options as a mapping.
 
     Raises:
-        BadParameter: one is nothing of the kind, or a task has two.
+        BadParameter: a text has another form, or a task occurs twice.
     """
-    found = {}
-    for text in given:
+    found: dict[str, str] = {}
+    for text in texts:
         name, _, value = text.partition("=")
         if not name or not value or name in found:
             raise typer.BadParameter(f"found {text!r}; expected TASK=SPEC, once a task")
         found[name] = value
     return found
-
-
-def trains(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command that trains: the options of ``_execution`` are its ``**execution``."""
-    del command.__annotations__["execution"]  # typer knows no TypedDict
-    own, *_ = signatures = [inspect.signature(f, eval_str=True) for f in (command, _execution)]
-    options = [p for s in signatures for p in s.parameters.values() if p.kind != p.VAR_KEYWORD]
-    changed: Any = command
-    changed.__signature__ = own.replace(parameters=options)
-    return command
-
-
-def _execution(
-    workers: Annotated[
-        str | None,
-        typer.Option(help="Trainings at once; one a core. MIN:MAX lets a cluster grow."),
-    ] = None,
-    gpus_per_worker: Annotated[
-        float | None, typer.Option(min=0, help="GPUs a worker; fractions share one.")
-    ] = None,
-    ray_address: Annotated[
-        str | None, typer.Option(help="A Ray cluster to join; else one is started.")
-    ] = None,
-    backend: Annotated[str, typer.Option(help="ray, or local: in this process.")] = "ray",
-    time_limit: Annotated[float, typer.Option(help="Seconds that one training may take.")] = 1800,
-    start_seconds: Annotated[float, typer.Option(help="Seconds to wait for a busy cluster.")] = 300,
-) -> None:
-    """Who trains, and on what: ``nas.api.execution.Executing`` as options."""

@@ -1,8 +1,9 @@
-"""``nas runs``, ``front``, ``report``, ``check``: what there is, what was found, what is wrong."""
+"""``nas runs``, ``front``, ``report``, ``check``, ``watch`` and ``tensorboard``: reading runs."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -60,10 +61,9 @@ def front(
     """
     from nas.report.figure import check_picture, write_figure
     from nas.report.files import write_file
-    from nas.report.front import Front, no_front, show_front
+    from nas.report.front import front as read_front
+    from nas.report.front import no_front, show_front
     from nas.report.plot import draw_front
-    from nas.report.run_view import RunView
-    from nas.store import find_run, open_run
 
     if plot is not None:
         check_picture(plot)
@@ -72,20 +72,19 @@ def front(
         raise NasError("--all: is about the CSV; expected --csv FILE beside it.")
     if is_printed and as_json:
         raise NasError("--csv -: found --json beside it; expected one of both on standard output.")
-    with open_run(find_run(run)) as opened:
-        view = RunView.read(opened, run)
-    found = Front(view)
+    result = read_front(run)
+    view = result.view
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
     if not view.members:
         complain(no_front(view))
         raise typer.Exit(1)
     if is_printed:
-        sys.stdout.write(found.to_csv(every=every))
+        sys.stdout.write(result.to_csv(every=every))
     elif not as_json:
         show_front(output(), view)
     if csv is not None and not is_printed:
-        write_file(csv, found.to_csv(every=every).encode())
+        write_file(csv, result.to_csv(every=every).encode())
         note(f"{csv}: {'every mechanism' if every else 'the front'} as CSV.")
     if plot is not None:
         write_figure(draw_front(view), plot)
@@ -128,3 +127,71 @@ def check(run: RunName = "latest", as_json: AsJson = False, runs: Runs = Path("r
         tell(f"{folder}: nothing is wrong.")
     if faults:
         raise typer.Exit(1)
+
+
+@app.command()
+def watch(
+    run: RunName = "latest",
+    web: Annotated[
+        bool, typer.Option("--web", help="Serve the page of `nas report`, to this machine alone.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="With --web; 0 takes one that is free.")
+    ] = 0,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Watch a run that another process writes, until it ends.
+
+    Reads its record alone and never holds it up. Exit status 1 if the run was stopped or its writer
+    is gone.
+    """
+    from nas.cli.display import display, follow, why_stopped
+    from nas.cli.progress import change_line
+    from nas.report.front import no_front, show_front
+    from nas.report.run_view import RunView
+    from nas.report.table import say
+    from nas.store import RUNS, find_run, open_run
+
+    folder = find_run(run, runs)
+    label = run if runs == RUNS else str(folder)
+    if web:
+        from nas.report.page.serving import PageServer
+
+        with PageServer(folder, label, port) as server:
+            note("Ctrl-C ends it. Whoever has this address can read the run:")
+            tell(server.url)
+            sys.stdout.flush()  # in a pipe it would wait until the end
+            server.serve_forever()
+        return
+    console = output()
+    with display(console, is_watching=True) as shown:
+        status = follow(folder, shown)
+    with open_run(folder) as opened:
+        if status != "finished":
+            if shown.is_panel and shown.progress:  # a pipe has this line already
+                say(console, change_line(shown.progress, time.time()))
+            complain(why_stopped(opened))
+            raise typer.Exit(1)
+        view = RunView.read(opened, label)
+    if not view.members:
+        complain(no_front(view))
+        raise typer.Exit(1)
+    show_front(console, view)
+
+
+@app.command()
+def tensorboard(
+    run: RunName,
+    folder: Annotated[Path, typer.Argument(help="A folder for TensorBoard; made if missing.")],
+    runs: Runs = Path("runs"),
+) -> None:
+    """Write a run as event files for TensorBoard.
+
+    Hypervolume, best estimate, front and failures over trainings; curves and costs of the front.
+    The same command adds what came since; `nas search --tensorboard DIR` does it as it goes.
+    """
+    from nas.report.events import write_events
+    from nas.store import find_run
+
+    where, written = write_events(find_run(run, runs), folder)
+    note(f"{where}: {written} event files written; `tensorboard --logdir {folder}` shows them.")

@@ -10,7 +10,6 @@ import pytest
     [
         ("evaluate", "mha", "--task", "bytes-and-recall"),
         ("benchmark", "gqa", "--tasks", "bytes-and-recall"),
-        ("tabulate", "--space", "recall_bench", "--task", "bytes-and-recall", "-o", "x.json.gz"),
     ],
 )
 def test_one_model_is_asked_for_where_trainings_are_compared(nas, command, tmp_path, monkeypatch):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from nas.searching.tabular.table import load_table
+from benchmarks.tabulate import main, tabulate
+from nas.common.errors import TableError
+from nas.searching.tabular.table import Table, load_table
 from tests.cli.test_confirm import TINY
 
-LOCAL = ("--backend", "local")
 SMALL = """
 name: small
 nodes: {max: 3}
@@ -28,16 +29,16 @@ def test_a_table_is_made_and_tells_what_it_holds(
     more = TINY.replace("epochs: 1", "epochs: 2").replace("heads: 2", "heads: 4")
     Path("more.yaml").write_text(more.replace("tiny", "more"))  # of other sizes
     Path("small.yaml").write_text(SMALL)
-    space = ("--space", "small.yaml", *LOCAL)
 
-    def make(path: str, task: str, num: int, seeds: int) -> Any:
-        return nas("tabulate", *space, "--task", task, "--limit", num, "--seeds", seeds, "-o", path)
+    def make(path: str, task: str, num: int, seeds: int) -> Table:
+        limits = {"seeds": seeds, "limit": num}
+        return tabulate("small.yaml", Path(path), task=task, backend="local", **limits)
 
-    assert make("a.json.gz", "tiny.yaml", 3, 1).err.count("accuracy") == 3
+    make("a.json.gz", "tiny.yaml", 3, 1)
+    assert len(Path("a.jsonl").read_text().splitlines()) == 3
     made = make("a.json.gz", "tiny.yaml", 12, 2)
-    assert made.err.count("accuracy") == 24  # all are told, three of them from the file
-    assert made.out == "a.json.gz: 12 mechanisms, 2 trainings of each.\n"
-    assert len(Path("a.jsonl").read_text().splitlines()) == 24
+    assert (len(made.mechanisms), made.repeats) == (12, 2)
+    assert len(Path("a.jsonl").read_text().splitlines()) == 24  # three are not repeated
     told = nas("table", "a.json.gz")
     for word in ("12 mechanisms of small", "hardware", "front"):
         assert word in told.out
@@ -62,8 +63,8 @@ def test_a_table_is_made_and_tells_what_it_holds(
     for i, one in enumerate(load_table("a.json.gz").mechanisms.values()):
         names.append(f"{i}.json")
         Path(names[-1]).write_text(json.dumps(one.to_dict()))
-    longer = ("--task", "more.yaml", "--seeds", 2, "-o", "b.json.gz")
-    assert nas("tabulate", *names[:11], *space, *longer).status == 0
+    longer = {"task": "more.yaml", "seeds": 2, "backend": "local"}
+    tabulate("small.yaml", Path("b.json.gz"), names[:11], **longer)
     compared = json.loads(nas("table", "a.json.gz", "--against", "b.json.gz", "--json").out)
     assert compared["shared"] == 11
     scores = [one["score"] for one in compared["agreements"]]
@@ -75,19 +76,19 @@ def test_a_table_is_made_and_tells_what_it_holds(
     missing = nas("table", "a.json.gz", "qana")
     assert missing.status == 2
     assert "table a holds no mechanism" in missing.err
-    unnamed = make("a.json", "tiny.yaml", 3, 1)
-    assert unnamed.status == 2
-    assert "expected a name that ends in .json.gz" in unnamed.err
+    with pytest.raises(TableError, match="ends in"):
+        make("a.json", "tiny.yaml", 3, 1)
 
 
 def test_given_mechanisms_alone_are_trained(
-    nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(TINY)
     Path("small.yaml").write_text(SMALL)
-    space = ("--space", "small.yaml", "--task", "tiny.yaml", "--seeds", 1, *LOCAL)
-    assert "2 mechanisms" in nas("tabulate", "mha", "uniform", *space, "-o", "a.json.gz").out
-    refused = nas("tabulate", "qana", *space, "-o", "b.json.gz")
-    assert refused.status == 2
-    assert "is not in the space small" in refused.err
+    options = ("--task", "tiny.yaml", "--seeds", "1", "--backend", "local")
+    main(["small.yaml", "mha", "uniform", *options, "-o", "a.json.gz"])
+    assert capsys.readouterr().out == "a.json.gz: 2 mechanisms, 1 trainings of each.\n"
+    with pytest.raises(SystemExit):
+        main(["small.yaml", "qana", *options, "-o", "b.json.gz"])
+    assert "is not in the space small" in capsys.readouterr().err

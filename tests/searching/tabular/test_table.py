@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.tabulate import mechanisms_of, table_of, train_table
 from nas.common.errors import TableError
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.searching.tabular.evaluator import TableEvaluator
-from nas.searching.tabular.making import mechanisms_of, table_of, train_table
 from nas.searching.tabular.table import MAX_BYTES, Table, load_table
 from nas.space import load_space
 from nas.store import Document
@@ -55,11 +55,9 @@ def invented(trial: Trial) -> Evaluation:
 @pytest.fixture(scope="module")
 def table() -> Table:
     mechanisms = mechanisms_of(load_space("attention_bench"), TASK, limit=40)
-    heard = []
-    found = train_table(
-        mechanisms, TASK, Invented(), seeds=3, on_training=lambda t, e: heard.append((t, e))
-    )
-    assert len(heard) == 120
+    trained = []
+    found = train_table(mechanisms, TASK, Invented(), 3, lambda *training: trained.append(training))
+    assert len(trained) == 120
     return table_of("x", "about it", (DOCUMENT,) * 3, mechanisms, found, "nas table")
 
 

@@ -1,0 +1,211 @@
+"""Make a table: train every mechanism of a space, so that searches of it can be replayed.
+
+    python -m benchmarks.tabulate attention_bench -o mine.json.gz --task mine.yaml --seeds 3
+
+Mechanisms are trained in an order drawn once, so that an interrupted table holds a random part of
+its space. Each mechanism has training seeds of its own, as in a search: with shared seeds, errors
+would be correlated. Finished trainings are kept in a file beside the table; the same command
+continues where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from nas.evaluation.backends import make_evaluator
+
+from nas.api.execution import check_one_model, execution_of, task_of
+from nas.common.errors import NasError, TableError
+from nas.costs import Setting, costs_of
+from nas.evaluation.journal import JournaledEvaluator
+from nas.evaluation.trial import Trial, run_trials, training_seed
+from nas.genome.canonical import resolved_digest
+from nas.searching.setup import check_count
+from nas.searching.tabular.table import SUFFIX, Origin, Table
+from nas.space import load_space
+from nas.space.validation import load_policy
+from nas.space.variation.enumerating import enumerate_space
+from nas.store import this_session
+from nas.store.frozen import frozen_space, frozen_task
+from nas.store.sources import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from nas.evaluation.trial import Evaluation, Evaluator
+    from nas.genome import Genome
+    from nas.space import SearchSpace
+    from nas.store import Document
+    from nas.tasks.base import Task
+
+
+def tabulate(
+    space: str,
+    path: Path,
+    sources: Sequence[str] = (),
+    *,
+    about: str = "",
+    task: str | None = None,
+    data: str | None = None,
+    seeds: int = 3,
+    limit: int | None = None,
+    command: str = "",
+    backend: str = "ray",
+    workers: str | None = None,
+) -> Table:
+    """Train every mechanism of a space with several seeds, and write the table.
+
+    Args:
+        space: a search space, by name or path.
+        path: the table, NAME.json.gz.
+        sources: mechanisms of the space, as SOURCE strings, in place of all.
+        about: a description in one sentence.
+        task: a task, by name or path; the space's by default.
+        limit: number of mechanisms, the first of an order drawn once.
+        command: the command line, for the record.
+
+    Raises:
+        NasError: an argument cannot be used; the message names it and what was expected.
+    """
+    check_count("seeds", seeds)
+    if not path.name.endswith(SUFFIX) or path.name == SUFFIX:
+        raise TableError(f"{path}: expected a name that ends in {SUFFIX}.")
+    if limit is not None:
+        check_count("limit", limit)
+    chosen = load_space(space)
+    trained = task_of(chosen, task, data)
+    check_one_model(trained)
+    mechanisms = mechanisms_of(chosen, trained, None if sources else limit)
+    if sources:
+        mechanisms = _only(mechanisms, [resolve(s).genome for s in sources], trained, chosen.name)
+    loaded, name = trained.load(), path.name.removesuffix(SUFFIX)
+    total, done = seeds * len(mechanisms), 0
+
+    def on_training(trial: Trial, evaluation: Evaluation) -> None:
+        nonlocal done
+        done += 1
+        metrics = ", ".join(f"{n} {value:.4g}" for n, value in evaluation.metrics.items())
+        result = metrics or f"{evaluation.status} ({evaluation.reason})"
+        print(f"[{done}/{total}] {trial.key[:8]}, seed {trial.repeat}: {result}", file=sys.stderr)
+
+    evaluator = make_evaluator(
+        execution_of({"backend": backend, "workers": workers}), trained, loaded
+    )
+    try:
+        evaluator = JournaledEvaluator(evaluator, path.with_name(f"{name}.jsonl"), trained, loaded)
+        trainings = train_table(mechanisms, trained, evaluator, seeds, on_training)
+    finally:
+        evaluator.close()
+    documents = (*frozen_space(chosen), frozen_task(trained, loaded))
+    table = table_of(name, about, documents, mechanisms, trainings, command)
+    table.write(path)
+    return table
+
+
+def mechanisms_of(space: SearchSpace, task: Task, limit: int | None = None) -> dict[str, Genome]:
+    """The space's mechanisms at a task's sizes by key, in an order drawn once.
+
+    Raises:
+        SpaceError: there are none.
+    """
+    model, policy = task.main, load_policy(space.policy)
+    found = dict(enumerate_space(space, policy, model.sizes, is_causal=model.is_causal))
+    keys = sorted(found)
+    order = np.random.default_rng(0).permutation(len(keys))[:limit]
+    return {keys[i]: found[keys[i]] for i in order}
+
+
+def train_table(
+    mechanisms: Mapping[str, Genome],
+    task: Task,
+    evaluator: Evaluator,
+    seeds: int,
+    on_training: Callable[[Trial, Evaluation], None],
+) -> dict[str, tuple[Evaluation, ...]]:
+    """Train all mechanisms with the first seed, then all with the second, and so on."""
+    model = task.main
+    context = Setting(model.sizes, model.qkv_bias, model.is_causal, calibration={})
+    work = {key: costs_of(genome, context, ["macs"])["macs"] for key, genome in mechanisms.items()}
+    found: dict[str, list[Evaluation]] = {key: [] for key in mechanisms}
+    for repeat in range(seeds):
+        trials = [
+            Trial(key, genome, training_seed(0, key, repeat), repeat=repeat, work=work[key])
+            for key, genome in mechanisms.items()
+        ]
+        for trial, evaluation in run_trials(evaluator, trials):
+            on_training(trial, evaluation)
+            found[trial.key].append(evaluation)
+    return {key: tuple(evaluations) for key, evaluations in found.items()}
+
+
+def table_of(
+    name: str,
+    about: str,
+    documents: tuple[Document, Document, Document],
+    mechanisms: Mapping[str, Genome],
+    trainings: Mapping[str, tuple[Evaluation, ...]],
+    command: str,
+) -> Table:
+    """A table of trainings done now on this machine.
+
+    Args:
+        documents: space, policy and task.
+
+    Raises:
+        TableError: there are no mechanisms.
+    """
+    if not mechanisms:
+        raise TableError(f"table {name}: there is no mechanism to train.")
+    hardware = dict.fromkeys(one.hardware for found in trainings.values() for one in found)
+    origin = Origin(
+        command,
+        datetime.now(UTC).date().isoformat(),
+        tuple(name for name in hardware if name),
+        this_session(command).versions,
+    )
+    return Table(name, about, *documents, origin, mechanisms, trainings)
+
+
+def _only(
+    mechanisms: Mapping[str, Genome], genomes: Sequence[Genome], task: Task, space: str
+) -> dict[str, Genome]:
+    """The mechanisms of a space that genomes equal at the task's sizes."""
+    found, model = {}, task.main
+    for genome in genomes:
+        key = resolved_digest(genome, model.sizes, is_causal=model.is_causal)
+        if key not in mechanisms:
+            raise TableError(f"mechanism {key} is not in the space {space}.")
+        found[key] = mechanisms[key]
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Make the table that a command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tabulate", description=__doc__)
+    parser.add_argument("space", help="a search space, by name or path")
+    parser.add_argument("sources", nargs="*", help="mechanisms of the space, in place of all")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the table: NAME.json.gz")
+    parser.add_argument("--about", default="", help="a description in one sentence")
+    parser.add_argument("--task", help="a task, by name or path")
+    parser.add_argument("--data", help="training data, as the task's family names them")
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each mechanism")
+    parser.add_argument("--limit", type=int, help="number of mechanisms")
+    parser.add_argument("--backend", default="ray", help="ray, or local: in this process")
+    parser.add_argument("--workers", help="trainings at once")
+    options = vars(parser.parse_args(words))
+    path, command = options.pop("output"), shlex.join([parser.prog, *(words or sys.argv[1:])])
+    try:
+        table = tabulate(options.pop("space"), path, command=command, **options)
+    except NasError as error:
+        parser.exit(error.exit_status, f"{error}\n")
+    print(f"{path}: {len(table.mechanisms)} mechanisms, {table.repeats} trainings of each.")
+
+
+if __name__ == "__main__":
+    main()

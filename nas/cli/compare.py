@@ -1,0 +1,189 @@
+"""``nas evaluate``, ``benchmark`` and ``explain``: mechanisms trained without a search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nas.cli import completion
+from nas.cli.app import app
+from nas.cli.console import complain, note, output, print_json
+from nas.cli.options import (
+    AsJson,
+    Backend,
+    Data,
+    GpusPerWorker,
+    OnTest,
+    Policy,
+    RayAddress,
+    Record,
+    Source,
+    Sources,
+    StartSeconds,
+    StudySeed,
+    TimeLimit,
+    Workers,
+    arguments,
+    pairs,
+)
+
+
+@app.command()
+def evaluate(
+    context: typer.Context,
+    sources: Sources,
+    task: Annotated[
+        str, typer.Option(help="A task, by name or path.", autocompletion=completion.tasks)
+    ] = "vit-cifar10",
+    data: Data = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with other seeds.")] = 1,
+    seed: StudySeed = 0,
+    policy: Policy = "score_normalize_aggregate",
+    record: Record = None,
+    test: OnTest = False,
+    as_json: AsJson = False,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    ray_address: RayAddress = None,
+    backend: Backend = "ray",
+    time_limit: TimeLimit = 1800,
+    start_seconds: StartSeconds = 300,
+) -> None:
+    """Train mechanisms under a task, with several seeds, without a search."""
+    from nas.api import comparing
+    from nas.report.trials import trial_line, trial_table
+
+    given = arguments(context, "as_json")
+    result = comparing.evaluate(**given, on_training=lambda *done: note(trial_line(*done)))
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        trial_table(output(), result)
+    if not result.is_ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def benchmark(
+    context: typer.Context,
+    sources: Sources,
+    against: Annotated[str, typer.Option(help="What all are compared with.")] = "mha",
+    tasks: Annotated[
+        str | None, typer.Option(help="Tasks by name or path, with commas; else six built-in ones.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="TASK=SPEC: what to train a task on; may be given several times."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each under each.")] = 5,
+    seed: StudySeed = 0,
+    policy: Policy = "score_normalize_aggregate",
+    record: Record = None,
+    test: OnTest = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the differences: .png, .svg or .pdf.")
+    ] = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    ray_address: RayAddress = None,
+    backend: Backend = "ray",
+    time_limit: TimeLimit = 1800,
+    start_seconds: StartSeconds = 300,
+) -> None:
+    """Train mechanisms under several tasks, on tokens and images, beside one of them.
+
+    Differences are between trainings that share their seed; verdicts are corrected for their
+    number.
+    """
+    from nas.api import comparing
+    from nas.report.benchmark import benchmark_table
+    from nas.report.benchmark_plot import draw_benchmark
+    from nas.report.figure import check_picture, write_figure
+    from nas.report.trials import trial_line
+
+    if plot is not None:
+        check_picture(plot)
+    save_errors: list[str] = []
+    result = comparing.benchmark(
+        **arguments(context, "tasks", "data", "plot", "as_json"),
+        tasks=[name.strip() for name in tasks.split(",")] if tasks else comparing.TASKS,
+        data=pairs(data or ()),
+        on_training=lambda task, *done: note(f"{task}: {trial_line(*done)}"),
+        on_save_error=save_errors.append,
+    )
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        benchmark_table(output(), result)
+    for error in save_errors:
+        complain(error)
+    if plot is not None:
+        write_figure(draw_benchmark(result), plot)
+        note(f"{plot}: the differences as a picture.")
+    if not result.is_ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    source: Source,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="A task, by name or path; of RUN/ID its run's, else images.",
+            autocompletion=completion.tasks,
+        ),
+    ] = None,
+    data: Data = None,
+    seeds: Annotated[int, typer.Option(min=2, help="Trainings of each, with fresh seeds.")] = 5,
+    most_seeds: Annotated[
+        int | None, typer.Option(min=2, help="Go on with what is unresolved, up to so many.")
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="What is smaller is the same; else 1/100 from chance to the ideal."),
+    ] = None,
+    seed: StudySeed = 0,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="What genomes must obey; of RUN/ID its run's policy.",
+            autocompletion=completion.policies,
+        ),
+    ] = None,
+    record: Record = None,
+    as_json: AsJson = False,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = None,
+    ray_address: RayAddress = None,
+    backend: Backend = "ray",
+    time_limit: TimeLimit = 1800,
+    start_seconds: StartSeconds = 300,
+) -> None:
+    """Say what each part of a mechanism is worth, by training it without.
+
+    Single edits, the steps that lead to it from standard attention, and standard attention of
+    about its costs; differences are between trainings that share their seed.
+    """
+    from nas.api import explaining
+    from nas.report.explanation import explanation_table
+    from nas.report.trials import trial_line
+
+    save_errors: list[str] = []
+    result = explaining.explain(
+        **arguments(context, "as_json"),
+        on_training=lambda *done: note(trial_line(*done)),
+        on_save_error=save_errors.append,
+    )
+    if as_json:
+        print_json(result.to_dict())
+    else:
+        explanation_table(output(), result)
+    for error in save_errors:
+        complain(error)
+    if not result.is_ok:
+        raise typer.Exit(1)
