@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nas.evaluation.backends import make_evaluator
 
 from nas.api.execution import check_one_model, execution_of, task_of
 from nas.common.errors import NasError, TableError
-from nas.costs import Setting, costs_of
+from nas.costs import costs_of
+from nas.evaluation.execution import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.trial import Trial, run_trials, training_seed
-from nas.genome.canonical import resolved_digest
-from nas.searching.setup import check_count
+from nas.searching.setup import check_count, setting_of
 from nas.searching.tabular.table import SUFFIX, Origin, Table
 from nas.space import load_space
 from nas.space.validation import load_policy
@@ -129,9 +128,11 @@ def train_table(
     on_training: Callable[[Trial, Evaluation], None],
 ) -> dict[str, tuple[Evaluation, ...]]:
     """Train all mechanisms with the first seed, then all with the second, and so on."""
-    model = task.main
-    context = Setting(model.sizes, model.qkv_bias, model.is_causal, calibration={})
-    work = {key: costs_of(genome, context, ["macs"])["macs"] for key, genome in mechanisms.items()}
+    context = setting_of(task, {})
+    work = {
+        key: costs_of(context.resolve(genome), context, ["macs"])["macs"]
+        for key, genome in mechanisms.items()
+    }
     found: dict[str, list[Evaluation]] = {key: [] for key in mechanisms}
     for repeat in range(seeds):
         trials = [
@@ -176,9 +177,9 @@ def _only(
     mechanisms: Mapping[str, Genome], genomes: Sequence[Genome], task: Task, space: str
 ) -> dict[str, Genome]:
     """The mechanisms of a space that genomes equal at the task's sizes."""
-    found, model = {}, task.main
+    found = {}
     for genome in genomes:
-        key = resolved_digest(genome, model.sizes, is_causal=model.is_causal)
+        key = task.resolve(genome).key
         if key not in mechanisms:
             raise TableError(f"mechanism {key} is not in the space {space}.")
         found[key] = mechanisms[key]

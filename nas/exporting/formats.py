@@ -96,14 +96,16 @@ def check_target(path: Path, suffix: str = ".py") -> None:
 
     Raises:
         ExportError: the name has another suffix, the path is taken by something other than a file
-            or an empty folder, or no folder above it is writable.
+            or an empty folder, or its parent folder does not exist or is not writable.
     """
     if path.suffix != suffix and suffix:
         raise ExportError(f"{str(path)!r}: expected the name of a file that ends in {suffix}.")
     try:
         exists, is_file = path.exists(), path.is_file()
         is_taken = exists and not (path.is_dir() and not any(path.iterdir()))
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        folder = path.absolute().parent
+        if not folder.exists():
+            raise ExportError(f"{path}: there is no folder {path.parent}; create it first.")
         if not (folder.is_dir() and os.access(folder, os.W_OK)):
             raise ValueError(f"{folder.name or '/'!r} is not a folder that can be written to")
     except (OSError, ValueError) as error:
@@ -121,7 +123,6 @@ def write_export(content: Content, path: Path) -> None:
         ExportError: the path cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, str | bytes):
             write_whole(path, _bytes(content))
         else:

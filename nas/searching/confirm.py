@@ -210,9 +210,18 @@ def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _longer(name: str, own: Task, metric: Objective) -> tuple[Task, Data]:
-    """The other task; one of the same family is trained on the run's own data."""
+    """A longer task of the run's family, trained on the run's data.
+
+    Raises:
+        ConfigError: the task is of another family or does not measure the metric.
+    """
     task = load_task(name)
-    if task.kind == own.kind and own.data:
+    if task.kind != own.kind:
+        raise ConfigError(
+            f"long: task {name!r} is of the family {task.kind!r}; expected one of the run's "
+            f"family, {own.kind!r}, so that {metric.name} means the same."
+        )
+    if own.data:
         task = load_task(name, data=own.data)
     data = task.load()
     names = [found.name for found in task.metrics(data)]

@@ -133,6 +133,8 @@ def resume_search(
     with open_run(folder) as run:
         setup, done, sessions = run.setup, _complete(run, generations, retried), run.sessions()
     if done is not None:
+        if data is not None:
+            load_unchanged(folder, setup.task, thawed_task(setup.task, data))
         fold_log(folder)  # a process that was killed at the very end may not have
         sweep(folder)
         with open_run(folder) as run:

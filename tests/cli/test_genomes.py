@@ -164,7 +164,7 @@ def test_what_one_should_know_of_the_heads_is_told_by_every_command_that_has_the
 
 
 def test_export_writes_a_file_that_tests_itself_and_is_a_source(nas: Any) -> None:
-    path, exported = "champion_2025", "out/champion.py"
+    path, exported = "champion_2025", "champion.py"
     status, out, _ = nas("export", path, "-o", exported, "--dim", 32, "--heads", 2)
     assert status == 0
     assert "dim=32" in out
@@ -177,6 +177,13 @@ def test_export_writes_a_file_that_tests_itself_and_is_a_source(nas: Any) -> Non
     result = nas("cost", "other.py")
     assert (result.status, result.out) == (2, "")
     assert "holds no genome" in result.err
+
+
+def test_export_into_a_missing_folder_is_refused(nas: Any) -> None:
+    status, out, err = nas("export", "mha", "-o", "missing/x.py")
+    assert (status, out) == (2, "")
+    assert "no folder missing" in err
+    assert not Path("missing").exists()
 
 
 def test_export_says_which_weights_of_a_folder_are_trained(nas: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nas.common.differences import mean_and_error
-from nas.common.errors import ConfigError, DataError, NasError, RunError
+from nas.common.errors import ConfigError, NasError, RunError
 from nas.evaluation.trial import training_seed
 from nas.report.confirmation import make_confirmation
 from nas.searching.confirm import confirm_run, plan_confirmation
@@ -113,7 +113,7 @@ def test_test_images_are_the_data_s_own_and_training_stays(task: Any) -> None:
         ({"seeds": 0}, ConfigError, "seeds: found 0"),
         ({"ids": ["zz"]}, RunError, "names no member"),
         ({"long": "comparisn"}, NasError, "did you mean 'comparison'"),
-        ({"long": "recall", "is_tested": True}, DataError, "'recall' has no test set"),
+        ({"long": "bytes"}, ConfigError, "family 'bytes'; expected one of .* family, 'images'"),
         ({"data": "digit"}, ConfigError, "did you mean 'digits'"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.common.errors import ConfigError, RunError, SpaceError
+from nas.common.errors import ConfigError, NasError, RunError, SpaceError
 from nas.evaluation.execution import Execution, make_evaluator
 from nas.evaluation.local import LocalEvaluator
 from nas.evaluation.trial import Incident
@@ -158,6 +158,11 @@ def test_resume_of_a_complete_run_says_so_and_starts_nothing(kit: Any, begin: An
         assert "complete with 3 generations" in ended.message
         assert "--gens" in ended.message
     assert kit.recorded() == before
+
+
+def test_resume_of_a_complete_run_refuses_data_that_do_not_exist(begin: Any) -> None:
+    with pytest.raises(NasError, match="nowhere"):
+        resume_search(begin().folder, make_evaluator=refuse, data="imagefolder:nowhere")
 
 
 def test_resume_of_a_complete_run_mends_what_a_kill_left(
