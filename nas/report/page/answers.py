@@ -26,46 +26,46 @@ WIDTH, HEIGHT = 160.0, 24.0
 ORDER: Final = ("needed", "harmful", "harmless", "unresolved")
 
 
-def explanations(contents: Sequence[RunView]) -> list[dict[str, Any]]:
+def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """All explanations of all runs.
 
     Raises:
         RunError: a file holds no such answer.
     """
     return [
-        _read(_explanation, content, path, answer)
-        for content in contents
-        for path, answer in content.explained
+        _read(_explanation, view, path, answer)
+        for view in views
+        for path, answer in view.explained
     ]
 
 
-def benchmarks(contents: Sequence[RunView]) -> list[dict[str, Any]]:
+def benchmarks(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """All benchmarks of all runs.
 
     Raises:
         RunError: a file holds no such answer.
     """
     return [
-        _read(_benchmark, content, path, answer)
-        for content in contents
-        for path, answer in content.benchmarked
+        _read(_benchmark, view, path, answer)
+        for view in views
+        for path, answer in view.benchmarked
     ]
 
 
 def _read(
-    make: Callable[[RunView, Answer], dict[str, Any]], content: RunView, path: Path, answer: Answer
+    make: Callable[[RunView, Answer], dict[str, Any]], view: RunView, path: Path, answer: Answer
 ) -> dict[str, Any]:
     try:
-        return make(content, answer)
+        return make(view, answer)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise damaged(path, "explain" if make is _explanation else "benchmark") from error
 
 
-def _explanation(content: RunView, answer: Answer) -> dict[str, Any]:
+def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:
     digest, metric = answer["id"], answer["metric"]
     unit, words = metric["unit"], metric["name"].replace("_", " ")
-    known = content.by_digest.get(digest)
-    name = content.called(known.key) if known and known.key in content.trained else digest[:8]
+    known = view.by_digest.get(digest)
+    name = view.called(known.key) if known and known.key in view.trained else digest[:8]
     reached = "it could not be trained"
     if answer["mean"] is not None:
         reached = f"{words} {quantity(answer['mean'], unit, answer['error'])}"
@@ -78,7 +78,7 @@ def _explanation(content: RunView, answer: Answer) -> dict[str, Any]:
         if answer[part]
     ]
     return {
-        "run": content.name,
+        "run": view.name,
         "digest": digest,
         "name": name,
         "about": f"{reached} under {answer['task']}, {plural(len(answer['values']), 'fresh seed')}",
@@ -140,7 +140,7 @@ def _gain(row: Answer, unit: str) -> str:
     return gain(found["mean"], found["error"], unit) if found else "–"
 
 
-def _benchmark(content: RunView, answer: Answer) -> dict[str, Any]:
+def _benchmark(view: RunView, answer: Answer) -> dict[str, Any]:
     tasks = answer["tasks"]
     heads = [
         (f"{task}: {header(about['metric'], about['unit'])}", SENSE[about["direction"]])
@@ -148,9 +148,9 @@ def _benchmark(content: RunView, answer: Answer) -> dict[str, Any]:
     ]
     rows = []
     for row in answer["mechanisms"]:
-        known = content.by_digest.get(row["id"])
+        known = view.by_digest.get(row["id"])
         name = (
-            content.called(known.key) if known and known.key in content.trained else row["source"]
+            view.called(known.key) if known and known.key in view.trained else row["source"]
         )
         cells = [
             _cell(row["tasks"].get(task), row["absent"].get(task), about["unit"])
@@ -158,7 +158,7 @@ def _benchmark(content: RunView, answer: Answer) -> dict[str, Any]:
         ]
         rows.append((name, row["id"] if known else "", cells))
     return {
-        "run": content.name,
+        "run": view.name,
         "digests": [str(row["id"]) for row in answer["mechanisms"]],
         "heads": heads,
         "rows": rows,

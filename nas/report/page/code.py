@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST: Final = 24
 
 
-def code_of(content: RunView) -> dict[str, str]:
+def code_of(view: RunView) -> dict[str, str]:
     """Plain sources by digest, at the sizes of the run's task; or why one cannot be written.
 
     Named ones and confirmed ones, best, knee and cheapest, then the front from the best on.
@@ -26,21 +26,21 @@ def code_of(content: RunView) -> dict[str, str]:
     from nas.compiler import make_plan, plain_source
     from nas.tasks import parse_task
 
-    task = content.setup.task
+    task = view.setup.task
     try:
         model = parse_task(parse_yaml(task.text, task.name), task.name).main
     except NasError as error:
-        return {member.digest: str(error) for member in content.members}
-    found: dict[str, str] = {}
-    for digest in islice(_wanted(content), MOST):
+        return {member.digest: str(error) for member in view.members}
+    sources: dict[str, str] = {}
+    for digest in islice(_wanted(view), MOST):
         try:
-            genome = make_plan(content.by_digest[digest].proposal.genome).genome
-            found[digest] = plain_source(
+            genome = make_plan(view.by_digest[digest].proposal.genome).genome
+            sources[digest] = plain_source(
                 genome, model.sizes.dim, model.sizes.heads, qkv_bias=model.qkv_bias
             )
         except NasError as error:
-            found[digest] = str(error)
-    return found
+            sources[digest] = str(error)
+    return sources
 
 
 def roles() -> dict[str, str]:
@@ -50,8 +50,8 @@ def roles() -> dict[str, str]:
     return {name: str(get(name).signatures[0].role) for name in names()}
 
 
-def _wanted(content: RunView) -> dict[str, None]:
-    confirmed = {one.key for one in content.confirmations}
-    keys = [key for key in (*confirmed, *content.names) if key in content.trained]
-    wanted = [content.trained[key].digest for key in sorted(keys)]
-    return dict.fromkeys([*content.titles, *wanted, *(m.digest for m in content.members)])
+def _wanted(view: RunView) -> dict[str, None]:
+    confirmed = {one.key for one in view.confirmations}
+    keys = [key for key in (*confirmed, *view.names) if key in view.trained]
+    wanted = [view.trained[key].digest for key in sorted(keys)]
+    return dict.fromkeys([*view.titles, *wanted, *(m.digest for m in view.members)])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from nas.common.objectives import Objective
-    from nas.report.run_view import Mechanism, RunView
+    from nas.report.run_view import RunView, Mechanism
 
     Axes = tuple[Objective, Objective]
     Point = tuple[float, float]
@@ -42,25 +42,25 @@ def axes_of(objectives: Sequence[Objective]) -> Axes:
     return min(others, key=lambda o: (o.is_metric, o.direction != "min")), up
 
 
-def front_figure(contents: Sequence[RunView]) -> dict[str, Any]:
+def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
     """All mechanisms over the first run's first cost and metric; fronts and named ones marked."""
-    axes = axes_of(contents[0].setup.objectives)
+    axes = axes_of(views[0].setup.objectives)
     names = {objective.name for objective in axes}
-    shown = [c for c in contents if names <= {o.name for o in c.setup.objectives}]
+    shown = [c for c in views if names <= {o.name for o in c.setup.objectives}]
     values = [{key: _point(m, axes) for key, m in c.trained.items()} for c in shown]
     known = [point for run in values for point in run.values() if point]
     x = Scale.over((a for a, _ in known), 64, WIDTH - 20, may_be_log=axes[0].direction == "min")
     y = Scale.over((b for _, b in known), 470, 40)
     runs = []
-    for content, own in zip(shown, values, strict=True):
+    for view, own in zip(shown, values, strict=True):
         places = {key: (x(point[0]), y(point[1])) for key, point in own.items() if point}
-        members = [str(member.proposal.key) for member in content.members]
-        marked = [key for key in dict.fromkeys([*members, *content.names]) if key in places]
+        members = [member.key for member in view.members]
+        marked = [key for key in dict.fromkeys([*members, *view.names]) if key in places]
         runs.append(
             {
                 "cloud": _dots(places.values()),
                 "stairs": _stairs([places[key] for key in members], axes),
-                "marks": [_mark(content, key, places[key], y) for key in marked],
+                "marks": [_mark(view, key, places[key], y) for key in marked],
             }
         )
     titles = [header(objective.name, objective.unit) for objective in axes]
@@ -69,10 +69,9 @@ def front_figure(contents: Sequence[RunView]) -> dict[str, Any]:
 
 def _point(mechanism: Mechanism, axes: Axes) -> Point | None:
     """A mechanism's values by estimate; None while it has no result."""
-    values = mechanism.objectives
-    if not values:
+    if not mechanism.objectives:
         return None
-    across, up = (factor(objective) * values[objective.name] for objective in axes)
+    across, up = (factor(o) * mechanism.objectives[o.name] for o in axes)
     return across, up
 
 
@@ -90,33 +89,32 @@ def _stairs(places: Sequence[Point], axes: Axes) -> str:
     return f"M{x:.1f} {y:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in others)
 
 
-def _mark(content: RunView, key: str, at: Point, y: Scale) -> dict[str, Any]:
+def _mark(view: RunView, key: str, at: Point, y: Scale) -> dict[str, Any]:
     """A member of the front or a named mechanism, its error bar and its fresh mean."""
-    mechanism, metric = content.trained[key], content.metric
-    is_estimated = mechanism.is_estimated
-    error = mechanism.errors.get(metric.name, 0.0) if is_estimated and metric else 0.0
-    fresh = content.spread(FRESH["search"], key) if metric else None
-    name = content.called(key)
+    mechanism, metric = view.trained[key], view.metric
+    error = mechanism.errors.get(metric.name, 0.0) if metric else 0.0
+    fresh = view.spread(FRESH["search"], key)
+    name = view.called(key)
     return {
         "x": at[0],
         "y": at[1],
         "half_bar": abs(y(factor(metric) * error) - y(0.0)) if metric else 0.0,
-        "fresh_y": y(factor(metric) * fresh[0]) if fresh and metric else None,
-        "is_named": key in content.names,
+        "fresh_y": y(factor(metric) * fresh.mean) if fresh and metric else None,
+        "is_named": key in view.names,
         "name": name,
         "words": f"{name}: {mechanism.proposal.formula}",
     }
 
 
-def confirmed_figure(content: RunView) -> dict[str, Any] | None:
+def confirmed_figure(view: RunView) -> dict[str, Any] | None:
     """A row for each mechanism with fresh seeds: score, estimate, fresh mean, then leads."""
-    metric, fresh = content.metric, content.fresh.get(FRESH["search"])
+    metric, fresh = view.metric, view.fresh.get(FRESH["search"])
     if not fresh or metric is None:
         return None
-    rows = [_row(content, metric, key) for key in fresh if key in content.trained]
+    rows = [_row(view, metric, key) for key in fresh if key in view.trained]
     rows.sort(key=lambda row: float(row["mean"]), reverse=metric.direction == "max")
-    gains = {title: _gains(content, metric, title, rows) for title in content.fresh}
-    titles = [title for title in content.fresh if gains[title]]
+    gains = {title: _gains(view, metric, title, rows) for title in view.fresh}
+    titles = [title for title in view.fresh if gains[title]]
     room = (WIDTH - 300) / (1 + len(titles) + 0.35)
     ends = [
         row[name] + sign * row[error]
@@ -130,10 +128,10 @@ def confirmed_figure(content: RunView) -> dict[str, Any] | None:
         values = [gain[1] + sign * gain[2] for gain in gains[title] for sign in (-1, 1)]
         scale = Scale.over([*values, 0.0], start, start + room - 60)
         panels.append({"title": title, "x": scale, "gains": gains[title]})
-    costs = [header(o.name) for o in content.setup.objectives if not o.is_metric]
+    costs = [header(o.name) for o in view.setup.objectives if not o.is_metric]
     names = ", ".join(name.removesuffix(" ms") for name in costs)
     return {
-        "run": content.name,
+        "run": view.name,
         "width": WIDTH,
         "height": ROW_HEIGHT,
         "bottom": 46 + ROW_HEIGHT * len(rows),
@@ -141,51 +139,50 @@ def confirmed_figure(content: RunView) -> dict[str, Any] | None:
         "x": Scale.over([*ends, *(row["score"] for row in rows)], 160, 140 + 1.35 * room),
         "rows": rows,
         "panels": panels,
-        "costs": f"{names} × {STANDARD}" if content.standard_key else "",
+        "costs": f"{names} × {STANDARD}" if view.standard_key else "",
     }
 
 
-def _row(content: RunView, metric: Objective, key: str) -> dict[str, Any]:
+def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
     """The three numbers of a mechanism, on the axis and in words, and its costs."""
-    mechanism, unit = content.trained[key], factor(metric)
-    found = content.spread(FRESH["search"], key)
-    assert found is not None
-    mean, mean_error, seeds = found
+    mechanism, unit = view.trained[key], factor(metric)
+    fresh = view.spread(FRESH["search"], key)
+    assert fresh is not None
     score = mechanism.scores.get(metric.name, float("nan"))
     estimate = mechanism.objectives.get(metric.name, score)
-    error = mechanism.errors.get(metric.name, 0.0) if mechanism.is_estimated else 0.0
-    ratio = content.shares(content.trained[key])
+    error = mechanism.errors.get(metric.name, 0.0)
+    ratio = view.shares(mechanism)
     return {
         "key": key,
-        "name": content.called(key),
+        "name": view.called(key),
         "digest": mechanism.digest,
-        "is_named": key in content.names,
+        "is_named": key in view.names,
         "score": unit * score,
         "estimate": unit * estimate,
         "error": unit * error,
-        "mean": unit * mean,
-        "mean_error": unit * (mean_error or 0.0),
+        "mean": unit * fresh.mean,
+        "mean_error": unit * (fresh.error or 0.0),
         "words": (
             f"score {amount(score, metric.unit)}",
             f"estimate {amount(estimate, metric.unit, error)}",
-            f"fresh {amount(mean, metric.unit, mean_error)} ({seeds} seeds)",
+            f"fresh {amount(fresh.mean, metric.unit, fresh.error)} ({fresh.seeds} seeds)",
         ),
         "costs": "   ".join(
             f"{ratio[o.name]:.2f}" if ratio[o.name] >= 0.01 else "<0.01"
-            for o in content.setup.objectives
+            for o in view.setup.objectives
             if o.name in ratio
         ),
     }
 
 
 def _gains(
-    content: RunView, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
+    view: RunView, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
 ) -> list[tuple[int, float, float, str]]:
     """Leads over standard attention: row, mean and standard error on the axis, words."""
     unit, leads = factor(metric), []
     for place, row in enumerate(rows):
-        values = content.gains(title, row["key"])
-        if values and row["key"] != content.standard_key:
+        values = view.gains(title, row["key"])
+        if values and row["key"] != view.standard_key:
             mean, error = mean_and_error(values)
             leads.append(
                 (place, unit * mean, unit * (error or 0.0), points(mean, error, metric.unit))
@@ -193,9 +190,9 @@ def _gains(
     return leads
 
 
-def course_figure(contents: Sequence[RunView], *, over_time: bool) -> dict[str, Any]:
+def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any]:
     """Hypervolume after each generation, over trainings or over their core-minutes."""
-    courses = [_course(content, over_time=over_time) for content in contents]
+    courses = [_course(view, over_time=over_time) for view in views]
     known = [point for course in courses for point in course]
     x = Scale.over([0.0, *(a for a, _ in known)], 56, 540)
     y = Scale.over([b for _, b in known], 262, 40)
@@ -208,14 +205,14 @@ def course_figure(contents: Sequence[RunView], *, over_time: bool) -> dict[str, 
     return {"x": x, "y": y, "title": title, "runs": runs}
 
 
-def _course(content: RunView, *, over_time: bool) -> list[Point]:
+def _course(view: RunView, *, over_time: bool) -> list[Point]:
     """Work done and hypervolume after each generation."""
     work = sorted(
-        (one.recorded, one.evaluation.core_seconds / 60 if over_time else 1)
-        for one in content.trainings
+        (row.recorded, row.evaluation.core_seconds / 60 if over_time else 1)
+        for row in view.trainings
     )
     moments, spent = [moment for moment, _ in work], [0.0, *accumulate(one for _, one in work)]
     return [
         (spent[bisect_right(moments, generation.finished)], generation.hypervolume)
-        for generation in content.generations
+        for generation in view.generations
     ]

@@ -1,172 +1,322 @@
-"""A run's content as a header and columns: what scripts/data.js reads."""
+"""The data of a page: each run as a header and encoded columns, read by scripts/run.js.
+
+Whatever a script shows comes ready from here: each number with its text, the columns of the table,
+the quantities of the axes, and means over fresh seeds.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from nas.report.units import FRACTION, header
+from nas.common.differences import paired
+from nas.report.columns import Column
+from nas.report.front import front_columns
+from nas.report.page.code import code_of, roles
+from nas.report.page.encoding import ColumnEncoder
+from nas.report.page.figures import axes_of
+from nas.report.page.rendering import gain
+from nas.report.run_view import spread
+from nas.report.units import FRACTION, amount, duration, header, human
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
-    from nas.report.page.columns import Columns
-    from nas.report.run_view import RunView
+    from nas.report.page.encoding import Packed
+    from nas.report.run_view import Mechanism, RunView
     from nas.store import Confirmation
 
+# Columns of `nas front` that the scripts make themselves, or that are slow for many mechanisms.
+LEFT_OUT = ("id", "name", "formula")
 
-def pack_run(content: RunView, code: Mapping[str, str], columns: Columns) -> dict[str, Any]:
-    """What the header says of one run.
 
-    Args:
-        code: exported sources, by digest.
-    """
-    setup, trained = content.setup, content.trained
-    standard = trained.get(content.standard_key or "")
+def page_columns(view: RunView) -> list[Column[Mechanism]]:
+    """The columns of ``nas front``, and those that only a table of all mechanisms needs."""
+    size = view.setup.population
+    return [
+        *(c for c in front_columns(view) if c.title and c.key not in LEFT_OUT),
+        Column("generation", "gen", lambda m: 1 + m.proposal.number // size),
+        Column("operator", "made by", lambda m: m.proposal.operator, is_number=False),
+        Column("state", "state", lambda m: m.state, is_number=False),
+        Column("formula", "formula", lambda m: m.proposal.formula, is_number=False),
+    ]
+
+
+def shared_columns(views: Sequence[RunView]) -> dict[str, Column[Mechanism]]:
+    """The columns of all runs by key, those of the first run first."""
+    columns: dict[str, Column[Mechanism]] = {}
+    for view in views:
+        for column in page_columns(view):
+            columns.setdefault(column.key, column)
+    return columns
+
+
+def pack_page(views: Sequence[RunView]) -> str:
+    """The data of a page, as base64."""
+    encoder = ColumnEncoder()
+    columns = [
+        {"key": column.key, "title": column.title, "isNumber": column.is_number}
+        for column in shared_columns(views).values()
+    ]
+    first = views[0]
+    across, up = axes_of(first.setup.objectives)
+    shown = next((view for view in views if view.members), first)
+    title = header(up.name, up.unit)
+    sort = next((column["key"] for column in columns if column["title"] == title), "id")
+    return encoder.encode(
+        {
+            "runs": [_run(view, encoder) for view in views],
+            "roles": roles(),
+            "columns": columns,
+            "defaults": {
+                "run": shown.name,
+                "id": shown.members[0].digest if shown.members else "",
+                "x": across.name,
+                "y": up.name,
+                "sort": f"{sort}:{'up' if up.direction == 'min' else 'down'}",
+            },
+        }
+    )
+
+
+def _run(view: RunView, encoder: ColumnEncoder) -> dict[str, Any]:
+    standard, trained, curves = view.standard, view.trained, _curves(view)
+    quantities, values = _quantities(view, encoder)
     return {
-        "name": content.name,
-        "label": content.label,
-        "seed": setup.seed,
-        "population": setup.population,
-        "idLength": content.id_length,
-        "objectives": [_objective(o) for o in setup.objectives],
+        "name": view.name,
+        "label": view.label,
+        "idLength": view.id_length,
+        "quantities": quantities,
         "standard": standard.digest if standard else None,
-        "titles": dict(content.titles),
-        "names": {trained[k].digest: n for k, n in content.names.items() if k in trained},
-        "front": [member.digest for member in content.members],
-        "code": dict(code),
-        "mechanisms": _mechanisms(content, columns),
-        "trainings": _trainings(content, columns),
+        "titles": dict(view.titles),
+        "names": {trained[k].digest: names for k, names in view.names.items() if k in trained},
+        "front": [member.digest for member in view.members],
+        "code": code_of(view),
+        "columns": values | {c.key: _column(c, view, encoder) for c in page_columns(view)},
+        "mechanisms": _mechanisms(view, encoder),
+        "trainings": _trainings(view, encoder, [*curves]),
+        "curves": curves,
+        "fresh": _fresh(view),
         "confirmations": [
-            _confirmation(content, title, one)
-            for title, own in content.fresh.items()
-            for of_one in own.values()
-            for one in of_one
+            _confirmation(view, title, one, [*curves])
+            for title, by_key in view.fresh.items()
+            for confirmations in by_key.values()
+            for one in confirmations
             if one.key in trained
         ],
-        "size": len(content.mechanisms),
+        "size": len(view.mechanisms),
     }
 
 
-def _objective(objective: Any) -> dict[str, Any]:
-    return {
-        "name": objective.name,
-        "title": header(objective.name, objective.unit),
-        "about": objective.about,
-        "unit": objective.unit,
-        "direction": objective.direction,
-        "isMetric": objective.is_metric,
-    }
+def _column(column: Column[Mechanism], view: RunView, encoder: ColumnEncoder) -> Packed:
+    """A column of the table: values for sorting and CSV, and the texts of its cells."""
+    rows = view.mechanisms
+    values = [column.value(row) for row in rows]
+    if not column.is_number:
+        texts = [str(value or "") for value in values]
+        few = len(set(texts)) < len(texts) / 2
+        return {"values": (encoder.words if few else encoder.pieces)(texts)}
+    return _numbers(
+        encoder,
+        values,  # type: ignore[arg-type]
+        [column.error(row) for row in rows] if column.error else None,
+        [column.text(row) for row in rows] if column.text else column.unit,
+    )
 
 
-def _mechanisms(content: RunView, columns: Columns) -> dict[str, Any]:
-    """A row a mechanism."""
-    found = content.mechanisms
-    place = {one.digest: i for i, one in enumerate(found)}
-    estimated = [one if one.p is not None else None for one in found]
-    metrics = [o.name for o in content.setup.objectives if o.is_metric]
-    costs = sorted({name for one in found for name in one.costs})
-    return {
-        "digest": columns.texts(one.digest for one in found),
-        "formula": columns.pieces(one.proposal.formula for one in found),
-        "genome": columns.pieces(one.proposal.genome.to_json() for one in found),
-        "note": columns.words([one.proposal.note for one in found]),
-        "operator": columns.words([one.proposal.operator for one in found]),
-        "state": columns.words([one.state for one in found]),
-        "number": columns.numbers((one.proposal.number for one in found), "i4"),
-        "parents": columns.lists(
-            [[place[name] for name in one.proposal.parents if name in place] for one in found], "i4"
-        ),
-        "p": columns.numbers((one.p for one in found), "f4"),
-        "estimates": {
-            name: columns.numbers(one.objectives.get(name) if one else None for one in estimated)
-            for name in metrics
-        },
-        "errors": {
-            name: columns.numbers(
-                (one.errors.get(name) if one else None for one in estimated), "f4"
+def _numbers(
+    encoder: ColumnEncoder,
+    values: Sequence[float | None],
+    errors: Sequence[float | None] | None,
+    texts: Sequence[str] | str,
+) -> Packed:
+    """Numbers, their errors and texts; ``texts`` may be a unit to write the numbers in."""
+    if isinstance(texts, str):
+        texts = [
+            "" if value is None else amount(value, texts, error).replace("-", "−")
+            for value, error in zip(values, errors or [None] * len(values), strict=True)
+        ]
+    packed = {"values": encoder.numbers(values), "texts": encoder.words(texts)}
+    return packed | ({"errors": encoder.numbers(errors, "f4")} if errors else {})
+
+
+def _quantities(
+    view: RunView, encoder: ColumnEncoder
+) -> tuple[list[dict[str, Any]], dict[str, Packed]]:
+    """What an axis can show, objectives first; the keys of its columns, and these columns."""
+    objectives, rows = view.setup.objectives, view.mechanisms
+    names = {objective.name for objective in objectives}
+    costs = dict.fromkeys(sorted({name for row in rows for name in row.costs} - names), False)
+    metrics = dict.fromkeys(sorted({name for row in rows for name in row.scores} - names), True)
+    quantities = [
+        {
+            "name": o.name,
+            "title": header(o.name, o.unit),
+            "about": o.about,
+            "unit": o.unit,
+            "direction": o.direction,
+            "isMetric": o.is_metric,
+            "isObjective": True,
+        }
+        for o in objectives
+    ]
+    quantities += [
+        {
+            "name": name,
+            "title": header(name),
+            "about": "",
+            "unit": "",
+            "direction": "max" if is_metric else "min",
+            "isMetric": is_metric,
+            "isObjective": False,
+        }
+        for name, is_metric in (costs | metrics).items()
+    ]
+    columns: dict[str, Packed] = {}
+    for quantity in quantities:
+        name, unit = str(quantity["name"]), str(quantity["unit"])
+        key = quantity["estimate"] = quantity["score"] = f"quantity {name}"
+        if not quantity["isMetric"]:
+            columns[key] = _numbers(encoder, [row.costs.get(name) for row in rows], None, unit)
+            continue
+        scores = [row.scores.get(name) for row in rows]
+        columns[key] = _numbers(encoder, scores, None, unit)
+        if quantity["isObjective"]:
+            quantity["estimate"] = f"estimate {name}"
+            columns[f"estimate {name}"] = _numbers(
+                encoder,
+                [row.objectives.get(name) for row in rows],
+                [row.errors.get(name) for row in rows],
+                unit,
             )
-            for name in metrics
-        },
-        "costs": {name: columns.numbers(one.costs.get(name) for one in found) for name in costs},
-    }
+    return quantities, columns
 
 
-def _trainings(content: RunView, columns: Columns) -> dict[str, Any]:
-    """A row a training, and their reports of all epochs in a row."""
-    rows = content.trainings
-    ended = [row.evaluation for row in rows]
-    place = {one.key: i for i, one in enumerate(content.mechanisms) if one.key in content.trained}
-    reports = [report for one in ended for report in one.reports]
-    curves = curves_of(content)
-    zero = content.started.timestamp()
+def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
+    """What only the panel of one mechanism shows."""
+    rows = view.mechanisms
+    place = {row.digest: i for i, row in enumerate(rows)}
+    parents = [[place[p] for p in row.proposal.parents if p in place] for row in rows]
     return {
-        "mechanism": columns.numbers((place[row.key] for row in rows), "i4"),
-        "repeat": columns.numbers((row.repeat for row in rows), "i4"),
-        "seed": columns.numbers((one.seed for one in ended), "i4"),
+        "digest": encoder.texts(row.digest for row in rows),
+        "genome": encoder.pieces(row.proposal.genome.to_json() for row in rows),
+        "note": encoder.words([row.proposal.note for row in rows]),
+        "parents": encoder.lists(parents, "i4"),
+    }
+
+
+def _trainings(
+    view: RunView, encoder: ColumnEncoder, curves: Sequence[str]
+) -> dict[str, Any]:
+    """A row for each training, and the reports of all epochs in a row."""
+    rows, ended = view.trainings, [row.evaluation for row in view.trainings]
+    place = {m.key: i for i, m in enumerate(view.mechanisms) if view.trained.get(m.key) is m}
+    reports = [report for evaluation in ended for report in evaluation.reports]
+    zero, metric = view.started.timestamp(), view.metric
+    values = [evaluation.metrics.get(metric.name) if metric else None for evaluation in ended]
+    unit = metric.unit if metric else ""
+    return {
+        "mechanism": encoder.numbers((place[row.key] for row in rows), "i4"),
+        "seed": encoder.numbers((evaluation.seed for evaluation in ended), "i4"),
         **{
-            name: columns.words([getattr(one, name) or "" for one in ended])
-            for name in ("status", "reason", "worker", "hardware", "execution", "error")
+            name: encoder.words([getattr(evaluation, name) or "" for evaluation in ended])
+            for name in ("status", "reason", "worker", "hardware", "error")
         },
-        "wall": columns.numbers((one.wall_seconds for one in ended), "f4"),
-        "core": columns.numbers((one.core_seconds for one in ended), "f4"),
-        "memory": columns.numbers((one.peak_memory_bytes for one in ended), "f4"),
-        "ended": columns.numbers((row.recorded.timestamp() - zero for row in rows), "f4"),
-        "metrics": {
-            name: columns.numbers((one.metrics.get(name) for one in ended), "f8")
-            for name in _names(one.metrics for one in ended)
-        },
-        "epochs": columns.numbers((len(one.reports) for one in ended), "i4"),
-        "losses": columns.numbers((_number(r.train_loss) for r in reports), "f2"),
+        "value": encoder.words(["" if v is None else amount(v, unit) for v in values]),
+        "core": encoder.words([duration(evaluation.core_seconds) for evaluation in ended]),
+        "took": encoder.words([duration(evaluation.wall_seconds) for evaluation in ended]),
+        "memory": encoder.words([f"{human(e.peak_memory_bytes)}B" for e in ended]),
+        "wall": encoder.numbers((evaluation.wall_seconds for evaluation in ended), "f4"),
+        "ended": encoder.numbers((row.recorded.timestamp() - zero for row in rows), "f4"),
+        "epochs": encoder.numbers((len(evaluation.reports) for evaluation in ended), "i4"),
+        "loss": encoder.numbers((_finite(report.train_loss) for report in reports), "f2"),
         "curves": {
-            name: columns.numbers((_number(r.metrics.get(name)) for r in reports), "f2") | about
-            for name, about in curves.items()
+            name: encoder.numbers((_finite(r.metrics.get(name)) for r in reports), "f2")
+            for name in curves
         },
     }
 
 
-def curves_of(content: RunView) -> dict[str, dict[str, str]]:
-    """Metrics that a learning curve is drawn of, with title and unit.
+def _curves(view: RunView) -> dict[str, dict[str, str]]:
+    """The metrics that have learning curves, with title and unit.
 
-    The run's own metric; of a suite, whose members report one after the other, each member's
-    first one.
+    The run's metric; of a suite, whose tasks report one after the other, the first metric of each.
     """
-    metric = content.metric
+    metric = view.metric
     names = dict.fromkeys(
-        n for t in content.trainings for report in t.evaluation.reports for n in report.metrics
+        name
+        for row in view.trainings
+        for report in row.evaluation.reports
+        for name in report.metrics
     )
     if metric is None or metric.name in names:
         shown = [metric.name] if metric else []
     else:
         shown = [*{name.partition(".")[0]: name for name in reversed(names)}.values()][::-1]
-    # A record says the units of objectives alone; accuracy is a fraction in every task.
+    # A record states the units of objectives alone; accuracy is a fraction in every task.
     units = {n: FRACTION if n.rpartition(".")[2] == "accuracy" else "" for n in shown}
     units |= {metric.name: metric.unit} if metric else {}
-    titles = {name: header(name.replace(".", ", "), units[name]) for name in shown}
-    return {name: {"title": titles[name], "unit": units[name]} for name in shown}
+    return {
+        name: {"title": header(name.replace(".", ", "), units[name]), "unit": units[name]}
+        for name in shown
+    }
 
 
-def _confirmation(content: RunView, title: str, one: Confirmation) -> dict[str, Any]:
-    found = one.evaluation
+def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Means over fresh seeds, by digest, title and metric, with leads over standard attention."""
+    units = {objective.name: objective.unit for objective in view.setup.objectives}
+    fresh: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    for title, by_key in view.fresh.items():
+        base = by_key.get(view.standard_key or "", ())
+        for key, confirmations in by_key.items():
+            if key in view.trained:
+                names = confirmations[0].evaluation.metrics
+                fresh.setdefault(view.trained[key].digest, {})[title] = {
+                    name: _spread(name, units.get(name, ""), confirmations, base) for name in names
+                }
+    return fresh
+
+
+def _spread(
+    name: str, unit: str, own: Sequence[Confirmation], base: Sequence[Confirmation]
+) -> dict[str, Any]:
+    values, others = (_by_repeat(confirmations, name) for confirmations in (own, base))
+    found, lead = spread(values.values()), spread(paired(values, others))
+    assert found is not None
+    return {
+        "mean": found.mean,
+        "error": found.error,
+        "seeds": found.seeds,
+        "text": amount(found.mean, unit, found.error),
+        "lead": gain(lead.mean, lead.error, unit) if lead and own is not base else "",
+    }
+
+
+def _by_repeat(confirmations: Sequence[Confirmation], name: str) -> Mapping[int, float]:
+    metrics = {one.repeat: one.evaluation.metrics for one in confirmations}
+    return {repeat: values[name] for repeat, values in metrics.items() if name in values}
+
+
+def _confirmation(
+    view: RunView, title: str, one: Confirmation, curves: Sequence[str]
+) -> dict[str, Any]:
+    """A training with a fresh seed: a row of the table of trainings, and its curves."""
+    evaluation, metric = one.evaluation, view.metric
+    value = amount(evaluation.metrics[metric.name], metric.unit) if metric else ""
     return {
         "title": title,
-        "task": one.task_name,
-        "digest": content.trained[one.key].digest,
-        "repeat": one.repeat,
-        "seed": found.seed,
-        "metrics": dict(found.metrics),
-        "core": found.core_seconds,
+        "digest": view.trained[one.key].digest,
+        "seed": evaluation.seed,
+        "cells": [
+            *(f"{title} ({one.task_name})", str(evaluation.seed), "ok", value),
+            *(duration(evaluation.core_seconds), "", "", ""),
+        ],
         "curves": {
-            name: [_number(report.metrics.get(name)) for report in found.reports]
-            for name in curves_of(content)
+            name: [_finite(report.metrics.get(name)) for report in evaluation.reports]
+            for name in curves
         },
     }
 
 
-def _names(found: Iterable[Mapping[str, Any]]) -> list[str]:
-    return sorted({name for values in found for name in values})
-
-
-def _number(value: float | None) -> float | None:
-    """None where it is not finite."""
+def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nas.common.objectives import Objective
     from nas.evaluation.trial import Incident
-    from nas.report.run_view import Mechanism, RunView
+    from nas.report.run_view import RunView, Mechanism
 
 MOST_EXAMPLES: Final = 10
 
@@ -40,20 +40,19 @@ class Operator:
     core_seconds: float
 
 
-def operators_of(content: RunView) -> list[Operator]:
+def operators_of(view: RunView) -> list[Operator]:
     """The operators, most trained first."""
     groups: dict[str, list[Mechanism]] = {}
-    for mechanism in content.trained.values():
+    for mechanism in view.trained.values():
         groups.setdefault(mechanism.proposal.operator, []).append(mechanism)
-    joined = set(chain.from_iterable(generation.front for generation in content.generations))
-    stayed = {member.digest for member in content.members}
+    joined = set(chain.from_iterable(generation.front for generation in view.generations))
+    stayed = {member.digest for member in view.members}
     seconds: dict[str, float] = {}
-    for training in content.trainings:
-        key = training.key
-        seconds[key] = seconds.get(key, 0.0) + training.evaluation.core_seconds
+    for row in view.trainings:
+        seconds[row.key] = seconds.get(row.key, 0.0) + row.evaluation.core_seconds
     operators = []
     for name, group in groups.items():
-        gains = [gain for m in group if (gain := _gain(content, m)) is not None]
+        gains = [gain for m in group if (gain := _gain(view, m)) is not None]
         operators.append(
             Operator(
                 name=name,
@@ -62,16 +61,16 @@ def operators_of(content: RunView) -> list[Operator]:
                 joined=sum(m.digest in joined for m in group),
                 stayed=sum(m.digest in stayed for m in group),
                 gain=mean_and_error(gains) if gains else None,
-                core_seconds=sum(seconds.get(str(m.key), 0.0) for m in group),
+                core_seconds=sum(seconds.get(m.key, 0.0) for m in group),
             )
         )
     return sorted(operators, key=lambda operator: (-operator.trained, operator.name))
 
 
-def _gain(content: RunView, child: Mechanism) -> float | None:
-    objective = content.setup.objectives[0]
+def _gain(view: RunView, child: Mechanism) -> float | None:
+    objective = view.setup.objectives[0]
     value = _cost(child, objective)
-    parents = (content.by_digest.get(digest) for digest in child.proposal.parents)
+    parents = (view.by_digest.get(digest) for digest in child.proposal.parents)
     values = [v for parent in parents if parent and (v := _cost(parent, objective)) is not None]
     return None if value is None or not values else min(values) - value
 
@@ -82,21 +81,21 @@ def _cost(mechanism: Mechanism, objective: Objective) -> float | None:
     return objective.as_cost(values[objective.name]) if values else None
 
 
-def failures_of(content: RunView) -> list[tuple[str, int, list[tuple[str, str, str]]]]:
+def failures_of(view: RunView) -> list[tuple[str, int, list[tuple[str, str, str]]]]:
     """By reason, most frequent first: count, and examples as name, digest, last line of error."""
     reasons: dict[str, list[str]] = {}
     errors: dict[str, str] = {}
-    for training in content.trainings:
-        evaluation = training.evaluation
+    for row in view.trainings:
+        evaluation = row.evaluation
         if not evaluation.is_ok:
-            reasons.setdefault(evaluation.reason or evaluation.status, []).append(training.key)
-            errors[training.key] = last_line(evaluation.error)
+            reasons.setdefault(evaluation.reason or evaluation.status, []).append(row.key)
+            errors[row.key] = last_line(evaluation.error)
     return [
         (
             reason.replace("_", " "),
             len(keys),
             [
-                (content.called(key), content.trained[key].digest, errors[key])
+                (view.called(key), view.trained[key].digest, errors[key])
                 for key in keys[:MOST_EXAMPLES]
             ],
         )
@@ -104,10 +103,10 @@ def failures_of(content: RunView) -> list[tuple[str, int, list[tuple[str, str, s
     ]
 
 
-def incidents_of(content: RunView) -> list[dict[str, Any]]:
+def incidents_of(view: RunView) -> list[dict[str, Any]]:
     """Worker failures by kind, most frequent first."""
     groups: dict[str, list[Incident]] = {}
-    for incident in content.incidents:
+    for incident in view.incidents:
         groups.setdefault(incident.kind, []).append(incident)
     return [
         _incidents(kind, groups[kind]) for kind in sorted(groups, key=lambda k: -len(groups[k]))

@@ -84,9 +84,9 @@ class PageServer(ThreadingHTTPServer):
             if now != self._made[0]:
                 began = time.process_time()
                 with open_run(self._folder) as run:
-                    content = RunView.read(run, self._label, run.name)
+                    view = RunView.read(run, self._label)
                 pause = max(PAUSE_SECONDS, (time.process_time() - began) / SHARE)
-                self._made = now, page([content], Watched(now, round(pause, 1))).encode()
+                self._made = now, page([view], Watched(now, round(pause, 1))).encode()
             return self._made
 
 
@@ -132,10 +132,10 @@ class _Handler(BaseHTTPRequestHandler):
         self, status: HTTPStatus, text: bytes, kind: str = "text/plain", tag: str | None = None
     ) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(text)))
+        self.send_header("RunView-Type", f"{kind}; charset=utf-8")
+        self.send_header("RunView-Length", str(len(text)))
         self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-RunView-Type-Options", "nosniff")
         self.send_header("X-Frame-Options", "DENY")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.send_header("Referrer-Policy", "no-referrer")

@@ -1,10 +1,10 @@
-// Elements. Text of a record only ever becomes a text node, with what would turn it written out.
+// Elements. A text of a record becomes a text node, its control characters spelled out.
 
 const UNPRINTABLE =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\p{Cs}]/gu;
 const SVG = "http://www.w3.org/2000/svg";
 
-/** The text with every character that a page would obey written out, as \u202e. */
+/** The text with every control character and mark of direction spelled out, as \u202e. */
 function printable(text) {
   return String(text).replace(
     UNPRINTABLE,
@@ -32,7 +32,7 @@ function filled(element, attributes, children) {
   return element;
 }
 
-/** Children as nodes: nothing is left out, lists are flattened, the rest is text. */
+/** Children as nodes: lists are flattened, null and false left out, the rest is text. */
 function nodes(children) {
   return children
     .flat(Infinity)
@@ -40,7 +40,7 @@ function nodes(children) {
     .map((child) => (child instanceof Node ? child : document.createTextNode(printable(child))));
 }
 
-/** Hand a text over as a file. */
+/** Download a text as a file. */
 function save(name, text, type = "text/plain") {
   const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
   html("a", { href: address, download: name.replace(/[^\w.+-]+/g, "_") }).click();

@@ -1,6 +1,6 @@
-// What changed from one genome to another, as named edits: by aligning their nodes in order.
+// The edits from one genome to another, found by aligning their nodes in order.
 
-/** Edits from parent to child as texts, and which nodes of the child the parent has not. */
+/** Edits from parent to child as texts, and the child's nodes that the parent lacks. */
 function edits(parent, child) {
   const pairs = aligned(parent.graph_def, child.graph_def);
   const [kept, added, removed, changed] = [new Map(), [], [], []];
@@ -45,21 +45,19 @@ function likeness(a, b) {
   return 2 + (same ? 0.5 : 0) + (reads ? 0.25 : 0);
 }
 
-/** Between two kept nodes, what went and what came: in pairs a swap, else one of them. */
+/** Between two kept nodes, a removed and an added node are in pairs a swap. */
 function swaps(from, to, pairs) {
   const texts = [];
-  let [gone, come] = [[], []];
-  const flush = () => {
-    while (gone.length && come.length) texts.push(`${gone.shift()} → ${come.shift()}`);
-    texts.push(...gone.map((name) => `− ${name}`), ...come.map((name) => `+ ${name}`));
-    [gone, come] = [[], []];
-  };
-  for (const [i, j] of pairs) {
-    if (j === null) gone.push(from[i].op);
-    else if (i === null) come.push(to[j].op);
-    else flush();
+  let [removed, added] = [[], []];
+  for (const [i, j] of [...pairs, []]) {
+    if (j === null) removed.push(from[i].op);
+    else if (i === null) added.push(to[j].op);
+    else {
+      while (removed.length && added.length) texts.push(`${removed.shift()} → ${added.shift()}`);
+      texts.push(...removed.map((name) => `− ${name}`), ...added.map((name) => `+ ${name}`));
+      [removed, added] = [[], []];
+    }
   }
-  flush();
   return texts;
 }
 
@@ -72,9 +70,9 @@ function parameters(from, to) {
 
 function rewired(from, to, kept) {
   return [...kept]
-    .filter(([child, own]) => {
+    .filter(([child, parent]) => {
       const inputs = to[child].inputs.map((ref) => kept.get(ref) ?? ref);
-      return JSON.stringify(inputs) !== JSON.stringify(from[own].inputs);
+      return JSON.stringify(inputs) !== JSON.stringify(from[parent].inputs);
     })
     .map(([child]) => `${to[child].op} reads ${to[child].inputs.join(", ")}`);
 }
@@ -95,19 +93,18 @@ function fields(parent, child) {
         : `${name.replaceAll("_", " ")} ${was ?? "none"} → ${is ?? "none"}`);
 }
 
-/** Steps back to the first ancestor, each to the parent that fewer edits lead from. */
+/** Steps back to the first ancestor, each to the parent with the fewest edits. */
 function lineage(run, i) {
   const steps = [];
   const seen = new Set();
   while (i >= 0 && !seen.has(i)) {
     seen.add(i);
     const child = run.genome(i);
-    const found = run.parents(i)
-      .map((parent) => ({ parent, ...edits(run.genome(parent), child) }))
+    const [near, ...others] = run.parents(i)
+      .map((from) => ({ from, ...edits(run.genome(from), child) }))
       .sort((a, b) => a.texts.length - b.texts.length);
-    const [near, ...others] = found;
-    steps.push({ i, texts: near?.texts ?? [], fresh: near?.fresh ?? new Set(), from: near?.parent ?? -1, others: others.map((one) => one.parent) });
-    i = near?.parent ?? -1;
+    steps.push({ i, from: -1, texts: [], fresh: new Set(), ...near, others: others.map(({ from }) => from) });
+    i = near?.from ?? -1;
   }
   return steps;
 }

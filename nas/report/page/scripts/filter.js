@@ -1,16 +1,15 @@
-// Which mechanisms are shown: those of runs that are on, of a kind, in the box, with the words.
+// Which mechanisms are shown: those of a kind, in the box, with the words, of runs that are on.
 
 const KINDS = {
   all: () => true,
   front: (run, i) => run.isMember[i] === 1,
-  named: (run, i) => run.digests[i] in run.names,
-  confirmed: (run, i) => run.confirmed(i).length > 0,
-  failed: (run, i) => ["failed", "stopped", "rejected"].includes(run.state(i)),
+  named: (run, i) => run.isNamed(i),
+  confirmed: (run, i) => run.digests[i] in run.fresh,
+  failed: (run, i) => ["failed", "stopped", "rejected"].includes(run.text("state", i)),
 };
-const COMPARED = /^([a-z_]+)(<=|>=|<|>|=)(-?[\d.]+(?:e-?\d+)?)([kmg%]?)$/;
+const COMPARISON = /^([a-z_]+)(<=|>=|<|>|=)(-?[\d.]+(?:e-?\d+)?)([kmg%]?)$/;
 const FACTORS = { "": 1, k: 1e3, m: 1e6, g: 1e9, "%": 0.01 };
-
-const SHOWN = Object.keys(KINDS);
+const ALIASES = { p: "p_non_dominated" };
 
 /** A mask for each run, kept until something that it depends on has changed. */
 class Filter {
@@ -23,7 +22,7 @@ class Filter {
     const key = ["q", "box", "x", "y", "as", "show", "off"].map((name) => this.state.get(name)).join("\n");
     if (key !== this.key) {
       this.key = key;
-      this.masks = this.runs.map((one) => this.made(one));
+      this.masks = this.runs.map((run) => this.compute(run));
     }
     return this.masks[run.index];
   }
@@ -36,7 +35,7 @@ class Filter {
     return this.state.get("off").split(",").includes(String(run.index));
   }
 
-  made(run) {
+  compute(run) {
     const mask = new Uint8Array(run.size);
     if (this.isOff(run)) return mask;
     const tests = [...this.words(run), ...this.box(run)];
@@ -56,50 +55,42 @@ class Filter {
   box(run) {
     if (!this.ends) return [];
     const [left, right, low, high] = this.ends;
-    const across = run.values(this.state.get("x"), this.state.get("as"));
-    const up = run.values(this.state.get("y"), this.state.get("as"));
+    const [across, up] = ["x", "y"].map((axis) => run.reading(this.state.get(axis), this.state.get("as")).values);
     return [(i) => across[i] >= left && across[i] <= right && up[i] >= low && up[i] <= high];
   }
 
   words(run) {
-    return this.state
-      .get("q")
-      .toLowerCase()
-      .replace(/\s*([<>]=?|=)\s*/g, "$1")
-      .split(/\s+/)
-      .filter(Boolean)
-      .map((word) => compared(run, word) ?? contains(run, word));
+    const words = this.state.get("q").toLowerCase().replace(/\s*([<>]=?|=)\s*/g, "$1").split(/\s+/);
+    return words.filter(Boolean).map((word) => compared(run, word) ?? contains(run, word));
   }
 }
 
-/** "accuracy>37%", "macs<1m", "generation=3": a comparison with a number. */
+/** "accuracy>37%", "macs<1m", "generation=3": a comparison of a quantity or a column with a number. */
 function compared(run, word) {
-  const [, name, sign, number, factor] = COMPARED.exec(word) ?? [];
-  const found = name && run.quantities.find((one) => one.name === name || one.title.toLowerCase() === name);
-  if (!found && !["generation", "p"].includes(name)) return null;
-  const values = found ? run.values(found.name) : name === "p" ? run.of("p") : null;
-  const value = (i) => (values ? values[i] : run.generation(i));
-  const whole = found?.unit === "fraction" && factor === "" && Math.abs(number) > 1 ? 0.01 : 1;
+  const [, name, sign, number, factor] = COMPARISON.exec(word) ?? [];
+  const quantity = name && run.quantities.find((one) => one.name === name || one.title.toLowerCase() === name);
+  const key = ALIASES[name] ?? name;
+  if (!quantity && !run.columns[key]?.texts) return null;
+  const { values } = quantity ? run.reading(quantity.name) : run.column(key);
+  const whole = quantity?.unit === "fraction" && factor === "" && Math.abs(number) > 1 ? 0.01 : 1;
   const bound = Number(number) * FACTORS[factor] * whole;
   return {
-    "<": (i) => value(i) < bound,
-    "<=": (i) => value(i) <= bound,
-    ">": (i) => value(i) > bound,
-    ">=": (i) => value(i) >= bound,
-    "=": (i) => Math.abs(value(i) - bound) <= 1e-9 * Math.abs(bound),
+    "<": (i) => values[i] < bound,
+    "<=": (i) => values[i] <= bound,
+    ">": (i) => values[i] > bound,
+    ">=": (i) => values[i] >= bound,
+    "=": (i) => Math.abs(values[i] - bound) <= 1e-9 * Math.abs(bound),
   }[sign];
 }
 
-/** A word that must be found; with a minus before it, must not. */
+/** A word that must occur; with a minus before it, must not. */
 function contains(run, word) {
   const isWanted = !word.startsWith("-") || word === "-";
-  const sought = isWanted ? word : word.slice(1);
+  const text = isWanted ? word : word.slice(1);
   const texts = run.keep("searched", () =>
     run.digests.map((digest, i) =>
-      [digest, run.called(i), run.of("formula").at(i), run.of("operator").at(i), run.state(i)]
-        .join(" ")
-        .toLowerCase(),
+      [digest, run.called(i), ...["formula", "operator", "state"].map((key) => run.text(key, i))].join(" ").toLowerCase(),
     ),
   );
-  return (i) => texts[i].includes(sought) === isWanted;
+  return (i) => texts[i].includes(text) === isWanted;
 }

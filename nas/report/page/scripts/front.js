@@ -1,9 +1,6 @@
-// The front: all mechanisms by two quantities, to point at, to choose, and to draw a box around.
+// The front: all mechanisms by two quantities, to point at, to select, and to draw a box around.
 
 const MARGIN = { left: 62, right: 18, top: 34, bottom: 52 };
-
-/** Where metrics stand: what is believed, or what was scored. */
-const READINGS = { estimate: "estimates", score: "scores" };
 
 class Front {
   constructor(root, controls, { runs, state, filter, tip }) {
@@ -12,7 +9,7 @@ class Front {
     this.canvas = html("canvas", { "aria-hidden": "true" });
     this.over = svg("svg", {
       tabindex: "0", role: "application",
-      "aria-label": "The front. Left and right arrows step through its members, Enter opens one, Escape ends the box.",
+      "aria-label": "The front. Left and right arrows step through its members, Enter opens one, Escape removes the box.",
       onpointermove: (event) => this.pointer.move(event),
       onpointerleave: () => this.pointer.leave(),
       onpointerdown: (event) => this.pointer.press(event),
@@ -25,25 +22,22 @@ class Front {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     state.watch((changed) => {
       if (changed.size === 1 && changed.has("id")) this.select();
-      else if (["x", "y", "as", "box", "q", "show", "off", "run", "id"].some((n) => changed.has(n))) this.draw();
+      else if (changed.size > 1 || !changed.has("sort")) this.draw();
     });
     this.draw();
   }
 
   controls() {
-    const options = this.runs[0].quantities;
-    const axis = (name, words) =>
-      html("label", {}, words,
-        html("select", { id: `axis-${name}`, onchange: (e) => this.state.set({ [name]: e.target.value, box: "" }) },
-          options.map((one) => html("option", { value: one.name, selected: one.name === this.state.get(name) }, one.title))));
-    const kind = html("select", { id: "axis-as", onchange: (e) => this.state.set({ as: e.target.value, box: "" }) },
-      Object.entries(READINGS).map(([value, words]) =>
-        html("option", { value, selected: value === this.state.get("as") }, words)));
+    const quantities = this.runs[0].quantities.map(({ name, title }) => [name, title]);
+    const choice = (name, words, options) =>
+      html("label", {}, words, html("select", { id: `axis-${name}`, onchange: (e) => this.state.set({ [name]: e.target.value, box: "" }) },
+        options.map(([value, title]) => html("option", { value, selected: value === this.state.get(name) }, title))));
     this.clear = html("button", { type: "button", onclick: () => this.state.set({ box: "" }) }, "clear box");
-    return [axis("y", "up "), axis("x", "across "), html("label", {}, "metrics as ", kind), this.clear];
+    const readings = [["estimate", "estimates"], ["score", "scores"]];
+    return [choice("y", "up ", quantities), choice("x", "across ", quantities), choice("as", "metrics as ", readings), this.clear];
   }
 
-  /** Everything, from the scales on. */
+  /** Draw everything, from the scales on. */
   draw() {
     const width = this.root.clientWidth;
     if (!width) return;
@@ -57,19 +51,18 @@ class Front {
     this.decorate();
   }
 
-  /** Where every mechanism stands, in pixels; what stands nowhere is left of everything. */
+  /** The place of every mechanism in pixels; without a value it is left of everything. */
   locate() {
     const [x, y, kind] = ["x", "y", "as"].map((name) => this.state.get(name));
     const shown = this.runs.filter((run) => !this.filter.isOff(run));
     this.across = this.runs[0].quantity(x);
     this.up = this.runs[0].quantity(y);
     const { left, right, top, bottom } = this.frame;
-    const [lowX, highX] = range(...shown.map((run) => run.values(x, kind)));
-    const [lowY, highY] = range(...shown.map((run) => run.values(y, kind)), ...this.bars(shown, y));
-    this.x = Scale.over(lowX, highX, left, right, true);
-    this.y = Scale.over(lowY, highY, bottom, top, !this.up.isMetric);
+    const bars = shown.map((run) => run.marked.flatMap((i) => [...this.bar(run, i, this.up), this.fresh(run, i)?.mean ?? NaN]));
+    this.x = Scale.over(range(...shown.map((run) => run.reading(x, kind).values)), left, right, true);
+    this.y = Scale.over(range(...shown.map((run) => run.reading(y, kind).values), ...bars), bottom, top, !this.up.isMetric);
     this.places = this.runs.map((run) => {
-      const [values, heights] = [run.values(x, kind), run.values(y, kind)];
+      const [values, heights] = [run.reading(x, kind).values, run.reading(y, kind).values];
       const [xs, ys] = [new Float32Array(run.size).fill(-1), new Float32Array(run.size).fill(-1)];
       if (shown.includes(run))
         for (let i = 0; i < run.size; i++) {
@@ -80,67 +73,61 @@ class Front {
     });
   }
 
-  /** The ends of error bars and fresh means: the scale has room for them. */
-  bars(runs, name) {
-    return runs.map((run) => this.marked(run).flatMap((i) => {
-      const [value, error, fresh] = [run.values(name)[i], run.errors(name)[i] || 0, run.fresh(i, name)];
-      return [value - error, value + error, fresh?.mean ?? NaN];
-    }));
+  /** The ends of an error bar. */
+  bar(run, i, { name }) {
+    const { values, errors } = run.reading(name);
+    return [values[i] - (errors[i] || 0), values[i] + (errors[i] || 0)];
   }
 
-  marked(run) {
-    return run.keep("marked", () => [...new Set([...run.members, ...run.named])]);
+  /** The mean over fresh seeds of what goes up. */
+  fresh(run, i) {
+    return run.confirmed(i).fresh?.[this.up.name];
   }
 
   paint(context) {
     const colour = colours(this.root);
     const paper = colour("card");
     this.stairs = [];
-    this.runs.forEach((run, index) => {
-      const { xs, ys } = this.places[index];
+    for (const run of this.runs) {
+      const { xs, ys } = this.places[run.index];
       const mask = this.filter.mask(run);
       const isOne = this.runs.length === 1;
-      const own = colour(`run-${index % 6}`);
-      const looks = { colour: isOne ? colour("cloud") : own, isRing: this.state.get("as") === "score" };
-      if (!this.filter.isOpen) cloud(context, xs, ys, mask, 0, { ...looks, alpha: isOne ? 0.25 : 0.1 });
-      cloud(context, xs, ys, mask, 1, { ...looks, alpha: isOne ? 0.85 : 0.35 });
+      const own = colour(`run-${run.index % 6}`);
+      const look = { colour: isOne ? colour("cloud") : own, isRing: this.state.get("as") === "score" };
+      if (!this.filter.isOpen) cloud(context, xs, ys, mask, 0, { ...look, alpha: isOne ? 0.25 : 0.1 });
+      cloud(context, xs, ys, mask, 1, { ...look, alpha: isOne ? 0.85 : 0.35 });
       this.steps(context, run, own);
-      for (const i of this.marked(run)) this.fresh(context, run, i, colour("fresh"), paper);
-      for (const i of this.marked(run)) {
-        const isNamed = run.digests[i] in run.names;
-        const hue = isNamed ? colour("named") : own;
+      const marked = run.marked.filter((i) => xs[i] >= 0);
+      for (const i of marked) this.paintFresh(context, run, i, colour("fresh"), paper);
+      for (const i of marked) {
         context.globalAlpha = mask[i] ? 1 : 0.2;
-        this.estimate(context, run, i, isNamed ? "diamond" : "disc", hue, paper);
+        this.paintMark(context, run, i, run.isNamed(i) ? "diamond" : "disc", run.isNamed(i) ? colour("named") : own, paper);
         context.globalAlpha = 1;
       }
-    });
+    }
   }
 
-  estimate(context, run, i, shape, colour, paper) {
+  paintMark(context, run, i, shape, colour, paper) {
     const { xs, ys } = this.places[run.index];
-    if (xs[i] < 0) return;
-    if (this.state.get("as") === "estimate") {
+    if (this.state.get("as") === "estimate")
       for (const [quantity, scale, isUp] of [[this.up, this.y, true], [this.across, this.x, false]]) {
-        const [value, error] = [run.values(quantity.name)[i], run.errors(quantity.name)[i]];
-        if (!quantity.isMetric || !(error > 0)) continue;
-        const ends = [scale.place(value - error), scale.place(value + error)];
+        if (!(run.reading(quantity.name).errors[i] > 0)) continue;
+        const ends = this.bar(run, i, quantity).map((end) => scale.within(end));
         stroke(context, colour, 1.4, ...ends.map((end) => (isUp ? [xs[i], end] : [end, ys[i]])));
       }
-    }
     mark(context, shape, xs[i], ys[i], 5, colour, paper);
   }
 
-  /** What fresh seeds gave, beside the estimate. */
-  fresh(context, run, i, colour, paper) {
-    const { xs } = this.places[run.index];
-    const found = this.up.isMetric && xs[i] >= 0 ? run.fresh(i, this.up.name) : null;
-    if (!found) return;
-    const [x, bar] = [xs[i] + 5, found.error || 0];
-    stroke(context, colour, 1.4, [x, this.y.place(found.mean - bar)], [x, this.y.place(found.mean + bar)]);
-    mark(context, "square", x, this.y.place(found.mean), 3.6, colour, paper);
+  /** The mean over fresh seeds, beside the estimate. */
+  paintFresh(context, run, i, colour, paper) {
+    const fresh = this.fresh(run, i);
+    if (!fresh) return;
+    const [x, bar] = [this.places[run.index].xs[i] + 5, fresh.error ?? 0];
+    stroke(context, colour, 1.4, [x, this.y.place(fresh.mean - bar)], [x, this.y.place(fresh.mean + bar)]);
+    mark(context, "square", x, this.y.place(fresh.mean), 3.6, colour, paper);
   }
 
-  /** The staircase of what no other member beats in these two. */
+  /** The staircase through the members that no other beats in these two quantities. */
   steps(context, run, colour) {
     const { xs, ys } = this.places[run.index];
     const signs = [this.across.direction === "min" ? 1 : -1, this.up.direction === "max" ? 1 : -1];
@@ -161,33 +148,23 @@ class Front {
     this.stairs.push(...along(places));
   }
 
-  /** Axes, labels, box, and the marks of what is chosen: what changes without the points. */
+  /** Axes, labels, the box, and the marks of the selected mechanism. */
   decorate() {
     const { left, right, top, bottom } = this.frame;
     const narrow = this.width < 560;
-    const scaleX = this.across.unit === "fraction" ? 100 : 1;
-    const scaleY = this.up.unit === "fraction" ? 100 : 1;
-    const xs = this.x.ticks(narrow ? 4 : 8).map((value) => {
-      const at = this.x.place(value);
-      return [svg("line", { class: "grid", x1: at, x2: at, y1: top, y2: bottom }),
-        svg("text", { class: "tick", x: at, y: bottom + 19, "text-anchor": "middle" }, tick(value * scaleX))];
-    });
-    const ys = this.y.ticks(6).map((value) => {
-      const at = this.y.place(value);
-      return [svg("line", { class: "grid", x1: left, x2: right, y1: at, y2: at }),
-        svg("text", { class: "tick", x: left - 9, y: at + 4, "text-anchor": "end" }, tick(value * scaleY))];
-    });
-    const title = (quantity) => (narrow || !quantity.about ? quantity.title : `${quantity.title}: ${quantity.about}`);
+    const title = ({ title, about }) => (narrow || !about ? title : `${title}: ${about}`);
+    const factor = ({ unit }) => (unit === "fraction" ? 100 : 1);
     this.over.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
     this.ring = svg("g", {});
-    this.chosen = svg("g", {});
+    this.selected = svg("g", {});
     this.rectangle = svg("rect", { class: "box", visibility: "hidden" });
     this.over.replaceChildren(
-      svg("g", {}, xs, ys),
+      ...nodes(axis({ x: this.x, from: top, to: bottom, ticks: narrow ? 4 : 8, factor: factor(this.across) })),
+      ...nodes(axis({ y: this.y, from: left, to: right, factor: factor(this.up) })),
       svg("text", { class: "axis", x: right, y: bottom + 42, "text-anchor": "end" }, title(this.across)),
       svg("text", { class: "axis", x: left - 46, y: top - 16 }, title(this.up)),
       ...labels(narrow ? this.wanted().slice(0, 4) : this.wanted(), this.ground(), this.frame),
-      this.chosen, this.ring, this.rectangle,
+      this.selected, this.ring, this.rectangle,
     );
     this.showBox();
     this.select();
@@ -199,13 +176,13 @@ class Front {
     for (const run of this.runs) {
       const { xs, ys } = this.places[run.index];
       for (let i = 0; i < run.size; i++) if (xs[i] >= 0) ground.put(xs[i], ys[i], 4);
-      for (const i of this.marked(run)) {
+      for (const i of run.marked) {
         if (xs[i] < 0) continue;
         ground.put(xs[i], ys[i], 60);
-        const found = this.up.isMetric && run.fresh(i, this.up.name);
-        if (found) ground.put(xs[i] + 5, this.y.place(found.mean), 40);
-        const half = this.up.isMetric ? Math.abs(this.y.place(run.errors(this.up.name)[i]) - this.y.place(0)) : 0;
-        for (let y = -half; y <= half; y += 5) ground.put(xs[i], ys[i] + y, 20);
+        const fresh = this.fresh(run, i);
+        if (fresh) ground.put(xs[i] + 5, this.y.place(fresh.mean), 40);
+        const [low, high] = this.bar(run, i, this.up).map((end) => this.y.within(end));
+        for (let y = high; y <= low; y += 5) ground.put(xs[i], y, 20);
       }
     }
     for (const [x, y] of this.stairs) ground.put(x, y, 40);
@@ -220,28 +197,27 @@ class Front {
         const i = run.find(digest);
         return { i, words: `${titles.join(", ")}: ${run.called(i)}`, kind: `run r${run.index % 6}` };
       });
-      const known = new Set(titled.map((one) => one.i));
+      const known = new Set(titled.map(({ i }) => i));
       const named = run.named.filter((i) => !known.has(i)).map((i) => ({ i, words: run.called(i), kind: "named" }));
       return [...titled, ...named]
         .filter(({ i }) => xs[i] >= 0)
-        .map((one) => ({ ...one, x: xs[one.i], y: ys[one.i] }));
+        .map((label) => ({ ...label, x: xs[label.i], y: ys[label.i] }));
     });
   }
 
-  /** Rings around the chosen mechanism, and its three numbers apart. */
+  /** A ring around the selected mechanism, and a mark at its score. */
   select() {
-    const run = this.runs.find((one) => one.name === this.state.get("run"));
-    const i = run ? run.find(this.state.get("id")) : -1;
-    this.chosen.replaceChildren();
+    const { run, i } = this.state.selected(this.runs);
+    this.selected.replaceChildren();
     if (i < 0 || this.places[run.index].xs[i] < 0) return;
     const [x, y] = [this.places[run.index].xs[i], this.places[run.index].ys[i]];
-    const score = this.up.isMetric ? this.y.place(run.scores(this.up.name)[i]) : NaN;
-    this.chosen.append(
+    const score = this.up.isMetric ? this.y.place(run.reading(this.up.name, "score").values[i]) : NaN;
+    this.selected.append(
       svg("line", { class: "cross", x1: x, x2: x, y1: this.frame.top, y2: this.frame.bottom }),
       svg("line", { class: "cross", x1: this.frame.left, x2: this.frame.right, y1: y, y2: y }),
       svg("circle", { class: "chosen", cx: x, cy: y, r: 10 }),
     );
-    if (Number.isFinite(score)) this.chosen.append(svg("circle", { class: "mark ring", cx: x, cy: score, r: 4 }));
+    if (Number.isFinite(score)) this.selected.append(svg("circle", { class: "mark ring", cx: x, cy: score, r: 4 }));
   }
 
   outline(x, y, width, height) {
@@ -252,12 +228,12 @@ class Front {
   showBox() {
     if (!this.filter.ends) return;
     const [left, right, low, high] = this.filter.ends;
-    const [x, y] = [this.x.place(left), this.y.place(high)];
-    this.outline(x, y, this.x.place(right) - x, this.y.place(low) - y);
+    const [x, y] = [this.x.within(left), this.y.within(high)];
+    this.outline(x, y, this.x.within(right) - x, this.y.within(low) - y);
   }
 }
 
-/** Places along a line of straight pieces, some pixels apart: what labels should not cover. */
+/** Points some pixels apart along a line of straight pieces: what labels should not cover. */
 function along(places) {
   return places.slice(1).flatMap(([x, y], i) => {
     const [fromX, fromY] = places[i];

@@ -1,125 +1,106 @@
 // A genome's graph as SVG: streams on top, the output at the bottom, colours by role.
-// nas/report/graph.py places the boxes of `nas show --plot` in the same way; a test compares both.
 
-const [GAP, LAYER, BOX_HEIGHT, LETTER] = [22, 66, 38, 7.1];
-const ROUNDS = 120;
+const GRAPH = { gap: 22, layer: 66, height: 38, letter: 7.1, top: 8, rounds: 120 };
 
-/** Draw a genome; `fresh` holds the nodes that its parent has not. */
+/** Draw a genome; `fresh` holds the indices of nodes that its parent lacks. */
 function graph(genome, roles, fresh = new Set()) {
-  const boxes = arranged(bent(laidOut(genome)));
+  const boxes = arranged(bent(laidOut(genome, roles, fresh)));
   const right = Math.max(...boxes.map((box) => box.x + box.width / 2)) + 8;
   const left = Math.min(...boxes.map((box) => box.x - box.width / 2)) - 8;
-  const height = (Math.max(...boxes.map((box) => box.layer)) + 1) * LAYER;
-  const by = new Map(boxes.map((box) => [box.ref, box]));
-  const edges = boxes.flatMap((box) => box.inputs.map((ref) => edge(by.get(ref), box)));
-  const shapes = boxes.filter((box) => box.kind !== "bend").map((box) => shape(box, roles, fresh));
+  const height = (Math.max(...boxes.map((box) => box.layer)) + 1) * GRAPH.layer;
+  const edges = boxes.flatMap((box) => box.reads.map((from) => edge(from, box)));
   return svg("svg", { viewBox: `${left} 0 ${right - left} ${height}`, width: right - left, role: "img" },
-    svg("title", {}, "Graph of the mechanism"), edges, shapes);
+    svg("title", {}, "Graph of the mechanism"), edges, boxes.filter((box) => !box.isBend).map(shape));
 }
 
-/** Boxes with what they read and their layer: one below the deepest that they read. */
-function laidOut(genome) {
-  const projections = genome.proj_config ?? {};
-  const used = ["q", "k", "v"].filter((stream) => genome.graph_def.some((node) => node.inputs.includes(stream)));
-  const boxes = used.map((stream) => {
-    const isProjected = projections[`has_w${stream}`] !== false;
-    const words = isProjected ? `x·W_${stream.toUpperCase()}` : "x";
-    return { ref: stream, words: `${stream} = ${words}`, more: "", inputs: [], layer: 0, kind: "stream" };
+/** Boxes with the boxes that they read: each one layer below the deepest of these. */
+function laidOut(genome, roles, fresh) {
+  const { merge, has_wo, ...projections } = genome.proj_config ?? {};
+  const boxes = new Map();
+  const add = (ref, words, role, refs, more = "", isNew = false) => {
+    const reads = [...new Set(refs)].map((ref) => boxes.get(ref));
+    const width = Math.max(words.length, 0.86 * more.length) * GRAPH.letter + 26;
+    boxes.set(ref, { words, role, reads, more, isNew, width, layer: 1 + Math.max(-1, ...reads.map((box) => box.layer)) });
+  };
+  for (const stream of ["q", "k", "v"])
+    if (genome.graph_def.some((node) => node.inputs.includes(stream)))
+      add(stream, `${stream} = ${projections[`has_w${stream}`] === false ? "x" : `x·W_${stream.toUpperCase()}`}`, "stream", []);
+  genome.graph_def.forEach(({ op, inputs, params }, i) => {
+    const more = Object.entries(params ?? {}).map(([name, value]) => `${name} ${value}`).join(", ");
+    add(i, op.replaceAll("_", " "), roles[op] ?? "other", inputs, more, fresh.has(i));
   });
-  const layers = new Map(used.map((stream) => [stream, 0]));
-  genome.graph_def.forEach((node, i) => {
-    layers.set(i, 1 + Math.max(0, ...node.inputs.map((ref) => layers.get(ref) ?? 0)));
-    const more = Object.entries(node.params ?? {}).map(([name, value]) => `${name} ${value}`).join(", ");
-    boxes.push({ ref: i, words: node.op.replaceAll("_", " "), op: node.op, more, inputs: [...new Set(node.inputs)], layer: layers.get(i), kind: "node" });
-  });
+  const merged = merge === "sum" ? "sum of heads" : "heads side by side";
   const last = genome.graph_def.length - 1;
-  const merged = projections.merge === "sum" ? "sum of heads" : "heads side by side";
-  const words = projections.has_wo === false ? merged : `W_O(${merged})`;
-  boxes.push({ ref: "out", words, more: "", inputs: last >= 0 ? [last] : [], layer: (layers.get(last) ?? 0) + 1, kind: "stream" });
-  for (const box of boxes) box.width = Math.max(box.words.length, 0.86 * box.more.length) * LETTER + 26;
-  return late(boxes);
-}
-
-/** Streams come down to just above their first reader. */
-function late(boxes) {
-  for (const box of boxes.filter((one) => one.inputs.length === 0)) {
-    const readers = boxes.filter((one) => one.inputs.includes(box.ref)).map((one) => one.layer);
+  add("out", has_wo === false ? merged : `W_O(${merged})`, "stream", last < 0 ? [] : [last]);
+  const all = [...boxes.values()];
+  for (const box of all.filter(({ reads }) => !reads.length)) {
+    // A stream stands just above its first reader.
+    const readers = all.filter(({ reads }) => reads.includes(box)).map(({ layer }) => layer);
     if (readers.length) box.layer = Math.min(...readers) - 1;
   }
-  return boxes;
+  return all;
 }
 
 /** Long edges pass through a narrow box in each layer between, so that none hides behind a box. */
 function bent(boxes) {
-  const by = new Map(boxes.map((box) => [box.ref, box]));
   const all = [...boxes];
   for (const box of boxes)
-    box.inputs = box.inputs.map((ref) => {
-      let last = by.get(ref);
+    box.reads = box.reads.map((last) => {
       for (let layer = last.layer + 1; layer < box.layer; layer++) {
-        const bend = { ref: `${ref}>${box.ref}@${layer}`, inputs: [last.ref], layer, width: 6, kind: "bend" };
-        by.set(bend.ref, bend);
-        all.push(bend);
-        last = bend;
+        last = { isBend: true, reads: [last], layer, width: 6 };
+        all.push(last);
       }
-      return last.ref;
+      return last;
     });
   return all.sort((a, b) => a.layer - b.layer);
 }
 
-/** Places across: near what is read and what reads, beside each other where they would overlap. */
+/** Places across: near the boxes that are read and that read, side by side where they overlap. */
 function arranged(boxes) {
-  const by = new Map(boxes.map((box) => [box.ref, box]));
-  const around = new Map(boxes.map((box) => [box, []]));
-  for (const box of boxes)
-    for (const ref of box.inputs) {
-      around.get(box).push(by.get(ref));
-      around.get(by.get(ref)).push(box);
-    }
+  const around = new Map(boxes.map((box) => [box, [...box.reads]]));
+  for (const box of boxes) for (const other of box.reads) around.get(other).push(box);
   const layers = [...Map.groupBy(boxes, (box) => box.layer).values()];
   let next = 0;
-  for (const own of layers) {
-    for (const box of own)
-      box.x = box.inputs.length ? mean(box.inputs.map((ref) => by.get(ref).x)) : (next += box.width + GAP) - box.width / 2;
-    apart(own); // before the next layer, which takes over this one's order
+  for (const layer of layers) {
+    for (const box of layer) box.x = box.reads.length ? middle(box.reads) : (next += box.width + GRAPH.gap) - box.width / 2;
+    separate(layer); // before the next layer, which takes over this one's order
   }
-  for (let round = 0; round < ROUNDS; round++) {
-    for (const box of boxes)
-      if (around.get(box).length) box.x = 0.5 * box.x + 0.5 * mean(around.get(box).map((other) => other.x));
-    layers.forEach(apart);
+  for (let round = 0; round < GRAPH.rounds; round++) {
+    for (const box of boxes) if (around.get(box).length) box.x = 0.5 * box.x + 0.5 * middle(around.get(box));
+    layers.forEach(separate);
   }
   return boxes;
 }
 
-/** Push boxes of a layer apart. */
-function apart(own) {
-  own.sort((a, b) => a.x - b.x);
-  for (let round = 0; round < own.length; round++)
-    for (let i = 1; i < own.length; i++) {
-      const room = (own[i].width + own[i - 1].width) / 2 + GAP - (own[i].x - own[i - 1].x);
-      if (room > 0) [own[i].x, own[i - 1].x] = [own[i].x + room / 2, own[i - 1].x - room / 2];
+function middle(boxes) {
+  return boxes.reduce((sum, box) => sum + box.x, 0) / boxes.length;
+}
+
+/** Push the boxes of a layer apart. */
+function separate(layer) {
+  layer.sort((a, b) => a.x - b.x);
+  for (let round = 0; round < layer.length; round++)
+    for (let i = 1; i < layer.length; i++) {
+      const [a, b] = [layer[i - 1], layer[i]];
+      const room = (a.width + b.width) / 2 + GRAPH.gap - (b.x - a.x);
+      if (room > 0) [a.x, b.x] = [a.x - room / 2, b.x + room / 2];
     }
 }
 
-/** A wire between two boxes; at a bend it goes straight through. */
+/** An edge between two boxes; at a bend it goes straight through. */
 function edge(from, to) {
-  const y0 = from.layer * LAYER + (from.kind === "bend" ? 8 + BOX_HEIGHT / 2 : 8 + BOX_HEIGHT);
-  const y1 = to.layer * LAYER + (to.kind === "bend" ? 8 + BOX_HEIGHT / 2 : 8);
-  const middle = (y0 + y1) / 2;
-  return svg("path", { class: "edge", d: `M${from.x} ${y0}C${from.x} ${middle} ${to.x} ${middle} ${to.x} ${y1}` });
+  const y0 = from.layer * GRAPH.layer + GRAPH.top + (from.isBend ? GRAPH.height / 2 : GRAPH.height);
+  const y1 = to.layer * GRAPH.layer + GRAPH.top + (to.isBend ? GRAPH.height / 2 : 0);
+  const half = (y0 + y1) / 2;
+  return svg("path", { class: "edge", d: `M${from.x} ${y0}C${from.x} ${half} ${to.x} ${half} ${to.x} ${y1}` });
 }
 
-function shape(box, roles, fresh) {
-  const role = box.kind === "stream" ? "stream" : roles[box.op] ?? "other";
-  const y = box.layer * LAYER + 8;
-  const isNew = fresh.has(box.ref);
+function shape({ words, role, more, isNew, layer, width, x }) {
+  const y = layer * GRAPH.layer + GRAPH.top;
+  const isStream = role === "stream";
   return svg("g", { class: `node role-${role}${isNew ? " new" : ""}` },
-    svg("title", {}, box.kind === "stream" ? box.words : `${role}: ${box.words} ${box.more}${isNew ? " (new)" : ""}`),
-    svg("rect", { x: box.x - box.width / 2, y, width: box.width, height: BOX_HEIGHT, rx: box.kind === "stream" ? 19 : 6 }),
-    svg("text", { x: box.x, y: y + (box.more ? 17 : 24), "text-anchor": "middle" }, box.words),
-    box.more && svg("text", { class: "more", x: box.x, y: y + 31, "text-anchor": "middle" }, box.more));
-}
-
-function mean(values) {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
+    svg("title", {}, isStream ? words : `${role}: ${words} ${more}${isNew ? " (new)" : ""}`),
+    svg("rect", { x: x - width / 2, y, width, height: GRAPH.height, rx: isStream ? GRAPH.height / 2 : 6 }),
+    svg("text", { x, y: y + (more ? 17 : 24), "text-anchor": "middle" }, words),
+    more && svg("text", { class: "more", x, y: y + 31, "text-anchor": "middle" }, more));
 }

@@ -1,4 +1,4 @@
-// Where labels stand: on a ring around their point, where they cover least.
+// Labels: each on a ring around its point, where it covers least.
 
 const ANGLES = [0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160].map((a) => (a * Math.PI) / 180);
 const DISTANCES = [13, 20, 32, 48, 68];
@@ -6,7 +6,7 @@ const [OVER_LABEL, OUTSIDE] = [1000, 5000];
 const CELL = 6; // pixels
 const [LABEL_LETTER, LABEL_HEIGHT] = [6.6, 15];
 
-/** What labels should not cover, in cells: each holds the largest weight that was put there. */
+/** What labels should not cover, in cells that hold the largest weight put there. */
 class Ground {
   constructor(width, height) {
     this.columns = Math.ceil(width / CELL) + 1;
@@ -62,12 +62,8 @@ function overlaps(a, b) {
   return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
 }
 
-/** The one with the smallest cost. */
+/** The element with the smallest cost. */
 function least(list, costOf) {
-  let [best, low] = [list[0], Infinity];
-  for (const one of list) {
-    const found = costOf(one);
-    if (found < low) [best, low] = [one, found];
-  }
-  return best;
+  const costs = list.map(costOf);
+  return list[costs.indexOf(Math.min(...costs))];
 }

@@ -1,6 +1,7 @@
-// Marks on a canvas. The shape says what a number is: ring, disc, square, diamond.
+// Marks on a canvas. The shape states the kind of number: ring, disc, square or diamond.
 
 const TURN = 2 * Math.PI;
+const DOT = 3; // pixels, the radius of a dot of the cloud
 
 /** The colours of the style sheet, as they are now: light or dark. */
 function colours(element) {
@@ -8,7 +9,7 @@ function colours(element) {
   return (name) => style.getPropertyValue(`--${name}`).trim();
 }
 
-/** A canvas as large as its box, sharp on every screen; drawn in the box's pixels. */
+/** A context whose unit is a pixel of the page, sharp on every screen. */
 function sharpened(canvas, width, height) {
   const ratio = devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
@@ -20,24 +21,21 @@ function sharpened(canvas, width, height) {
   return context;
 }
 
-/** The cloud: those of the points whose mask has a value, as dots or rings that cover each other. */
+/** The cloud: points whose mask has the value, as dots or rings; where they overlap, no darker. */
 function cloud(context, xs, ys, mask, wanted, { colour, alpha, isRing }) {
   const { width, height } = context.canvas;
   const ratio = context.getTransform().a;
-  const { stamp, half } = stamped(3 * ratio, isRing ? ratio : 0);
-  const image = new ImageData(width, height);
-  const pixels = image.data;
-  for (let i = 0; i < xs.length; i++) {
-    if (mask[i] !== wanted || !(xs[i] >= 0)) continue;
-    const [left, top] = [Math.round(xs[i] * ratio) - half, Math.round(ys[i] * ratio) - half];
-    for (let y = 0, k = 0; y <= 2 * half; y++)
-      for (let x = 0, at = 4 * ((top + y) * width + left) + 3; x <= 2 * half; x++, k++, at += 4)
-        if (stamp[k] > pixels[at]) pixels[at] = stamp[k];
-  }
+  const size = 2 * Math.ceil((DOT + 1) * ratio);
+  const stamp = new OffscreenCanvas(size, size);
   const layer = new OffscreenCanvas(width, height).getContext("2d");
-  layer.putImageData(image, 0, 0);
-  Object.assign(layer, { globalCompositeOperation: "source-in", fillStyle: colour });
-  layer.fillRect(0, 0, width, height);
+  const pen = stamp.getContext("2d");
+  Object.assign(pen, { fillStyle: colour, strokeStyle: colour, lineWidth: ratio });
+  pen.arc(size / 2, size / 2, DOT * ratio, 0, TURN);
+  if (isRing) pen.stroke();
+  else pen.fill();
+  for (let i = 0; i < xs.length; i++)
+    if (mask[i] === wanted && xs[i] >= 0)
+      layer.drawImage(stamp, Math.round(xs[i] * ratio) - size / 2, Math.round(ys[i] * ratio) - size / 2);
   context.save();
   context.resetTransform();
   context.globalAlpha = alpha;
@@ -45,39 +43,25 @@ function cloud(context, xs, ys, mask, wanted, { colour, alpha, isRing }) {
   context.restore();
 }
 
-/** How much of each pixel a dot covers, or a ring that is so thick, from 0 to 255. */
-function stamped(radius, thick) {
-  const half = Math.ceil(radius + 1);
-  const stamp = [];
-  for (let y = -half; y <= half; y++)
-    for (let x = -half; x <= half; x++) {
-      const inside = radius - Math.hypot(x, y);
-      stamp.push(255 * Math.min(Math.max((thick ? thick / 2 - Math.abs(inside) : inside) + 0.5, 0), 1));
-    }
-  return { stamp: Uint8ClampedArray.from(stamp), half };
-}
-
 /** One mark with a thin edge of the paper's colour. */
 function mark(context, shape, x, y, size, colour, paper) {
   context.beginPath();
   if (shape === "square") context.rect(x - size * 0.9, y - size * 0.9, size * 1.8, size * 1.8);
-  else if (shape === "diamond") {
+  else if (shape === "disc") context.arc(x, y, size, 0, TURN);
+  else {
     const wide = size * 1.35;
-    context.moveTo(x, y - wide);
-    context.lineTo(x + wide, y);
-    context.lineTo(x, y + wide);
-    context.lineTo(x - wide, y);
+    for (const [a, b] of [[0, -wide], [wide, 0], [0, wide], [-wide, 0]]) context.lineTo(x + a, y + b);
     context.closePath();
-  } else context.arc(x, y, size, 0, TURN);
+  }
   Object.assign(context, { fillStyle: colour, strokeStyle: paper, lineWidth: 1.5 });
   context.fill();
   context.stroke();
 }
 
-/** A line between two places. */
-function stroke(context, colour, width, ...places) {
+/** A line through points. */
+function stroke(context, colour, width, ...points) {
   Object.assign(context, { strokeStyle: colour, lineWidth: width });
   context.beginPath();
-  places.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
+  for (const [x, y] of points) context.lineTo(x, y);
   context.stroke();
 }

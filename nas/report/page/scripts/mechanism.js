@@ -1,4 +1,4 @@
-// One mechanism: what it is, where it came from, what it gave, what it costs, how to take it.
+// One mechanism: what is known of it, its costs, its ancestry, its trainings, and how to export it.
 
 const MOST_STEPS = 40;
 
@@ -10,180 +10,186 @@ class Mechanism {
   }
 
   show() {
-    const run = this.runs.find((one) => one.name === this.state.get("run"));
-    const i = run ? run.find(this.state.get("id")) : -1;
-    this.root.replaceChildren(...(i < 0 ? this.nothing() : this.all(run, i)));
+    const { run, i } = this.state.selected(this.runs);
+    this.root.replaceChildren(...nodes(i < 0 ? this.nothing() : this.all(run, i)));
   }
 
   nothing() {
-    return [html("h2", {}, "One mechanism"), html("p", { class: "note" }, "Choose one in the front or in the table.")];
+    return [html("h2", {}, "One mechanism"), html("p", { class: "note" }, "Select one in the front or in the table.")];
   }
 
   all(run, i) {
     const steps = lineage(run, i);
-    const [why, elsewhere] = [this.found(run, i, "explanation"), this.found(run, i, "benchmark")];
-    const titles = [...(run.titles[run.digests[i]] ?? []), run.isMember[i] && "in the front"].filter(Boolean);
+    const genome = run.genome(i);
+    const [why, elsewhere] = [this.answers(run, i, "explanation"), this.answers(run, i, "benchmark")];
+    const titles = [...(run.titles[run.digests[i]] ?? []), run.isMember[i] && "in the front", this.runs.length > 1 && `run ${run.name}`];
+    const isNew = steps[0].from >= 0 && "thick edge: not in its parent";
     return [
-      html("h2", {}, run.called(i), html("small", {}, [...titles, this.runs.length > 1 && `run ${run.name}`].filter(Boolean).join(" · "))),
-      html("p", { class: "formula large" }, run.of("formula").at(i)),
-      run.of("note").at(i) && html("p", { class: "note" }, run.of("note").at(i)),
+      html("h2", {}, run.called(i), html("small", {}, titles.filter(Boolean).join(" · "))),
+      html("p", { class: "formula large" }, run.text("formula", i)),
+      run.note(i) && html("p", { class: "note" }, run.note(i)),
       html("div", { class: "panels" },
         panel("What is known", this.known(run, i), "known"),
-        panel("Graph", [this.key(run.genome(i)), html("div", { class: "scroll graph" }, graph(run.genome(i), this.roles, steps[0].fresh))], "graph", steps[0].from >= 0 && "thick edge: not in its parent"),
+        panel("Graph", [this.legend(genome), html("div", { class: "scroll graph" }, graph(genome, this.roles, steps[0].fresh))], "graph", isNew),
         panel("Costs beside standard attention", this.costs(run, i), "costs"),
-        panel("Take it", this.take(run, i), "take"),
+        panel("Take it", this.commands(run, i), "take"),
         panel("Where it came from", this.lineage(run, steps), "lineage"),
         panel("Learning curves", this.curves(run, i), "curves"),
         panel("Trainings", this.trainings(run, i), "trainings"),
         why.length > 0 && panel("Why it works", why, "why"),
         elsewhere.length > 0 && panel("Under other tasks", elsewhere, "elsewhere")),
-    ].filter(Boolean);
+    ];
   }
 
-  /** Which colour is which role, of those in a graph. */
-  key(genome) {
-    const own = [...new Set(genome.graph_def.map((node) => this.roles[node.op] ?? "other"))];
-    return html("p", { class: "roles" }, own.map((role) => html("span", { class: `role-${role}` }, role)));
+  /** The colours of the roles in a graph. */
+  legend(genome) {
+    const roles = new Set(genome.graph_def.map(({ op }) => this.roles[op] ?? "other"));
+    return html("p", { class: "roles" }, [...roles].map((role) => html("span", { class: `role-${role}` }, role)));
   }
 
   known(run, i) {
-    const metric = run.objectives.find((one) => one.isMetric);
-    const parts = metric ? [...new Set(run.confirmed(i).map((one) => one.title))] : [];
-    const leads = parts.map((part) => [part, lead(run, i, metric.name, part)]).filter(([, found]) => found);
-    return html("dl", { class: "facts" },
-      facts(run, i).filter(([, , kind]) => kind !== "cost" ).map(row),
-      leads.map(([part, found]) => row([`over mha, ${part}, equal seeds`, found, "square"])),
-      facts(run, i).filter(([name]) => name.startsWith("P ") || name === "training").map(row),
-      row(["proposed", `generation ${run.generation(i)} by ${run.of("operator").at(i).replaceAll("_", " ")}`, ""]),
-      row(["digest", run.digests[i], ""]));
+    const { name } = run.quantities.find(({ isMetric, isObjective }) => isMetric && isObjective) ?? {};
+    const leads = Object.entries(run.confirmed(i)).filter(([, metrics]) => metrics[name]?.lead);
+    return html("dl", { class: "facts" }, [
+      ...metricFacts(run, i),
+      ...leads.map(([part, metrics]) => [`over mha, ${part}, equal seeds`, metrics[name].lead, "square"]),
+      ...stateFacts(run, i),
+      ["proposed", `generation ${run.text("generation", i)} by ${operator(run, i)}`, ""],
+      ["digest", run.digests[i], ""],
+    ].map(fact));
   }
 
   costs(run, i) {
-    const names = run.quantities.filter((one) => !one.isMetric);
-    const rows = names.map(({ name, title, unit }) => {
-      const [value, share] = [run.column("costs", name)[i], run.share(i, name)];
-      if (Number.isNaN(value)) return null;
+    const rows = run.quantities.filter(({ isMetric }) => !isMetric).map(({ name, title, estimate }) => {
+      const [text, share] = [run.text(estimate, i), run.share(i, name)];
+      if (!text) return null;
       const bar = html("div", { class: "track" }, html("div", { class: "fill" }), html("div", { class: "unit" }));
       const isKnown = Number.isFinite(share);
       bar.firstChild.style.width = `${isKnown ? Math.min(100, 50 * share) : 0}%`;
-      return html("tr", {}, html("th", { scope: "row" }, title), html("td", {}, amount(value, unit)),
+      return html("tr", {}, html("th", { scope: "row" }, title), html("td", {}, text),
         html("td", { class: "wide" }, bar), html("td", {}, isKnown ? `${share.toFixed(2)} ×` : ""));
     });
     return html("table", { class: "bars" }, html("tbody", {}, rows));
   }
 
   lineage(run, steps) {
-    const metric = run.objectives[0];
-    const values = run.values(metric.name);
+    const { estimate, unit } = run.quantities[0];
+    const { values } = run.column(estimate);
     const items = steps.slice(0, MOST_STEPS).map((step) => {
-      const gain = step.from >= 0 ? values[step.i] - values[step.from] : NaN;
+      const gain = step.from >= 0 ? difference(values[step.i] - values[step.from], unit) : "";
       const others = step.others.length > 0 && html("span", { class: "note" }, " with ", step.others.map((j) => link(run, j)));
+      const [value] = run.text(estimate, step.i).split(" ±");
       return html("li", {},
-        html("p", {}, link(run, step.i), html("b", {}, ` ${run.of("operator").at(step.i).replaceAll("_", " ")}`), others,
-          html("span", { class: "value" }, amount(values[step.i], metric.unit), Number.isFinite(gain) && html("i", {}, ` ${difference(gain, metric.unit)}`))),
-        step.texts.length > 0 && html("p", { class: "edits" }, step.texts.map((text) => html("code", {}, text))));
+        html("p", {}, link(run, step.i), html("b", {}, ` ${operator(run, step.i)}`), others,
+          html("span", { class: "value" }, value, gain && html("i", {}, ` ${gain}`))),
+        step.texts.length > 0 && edited(step.texts));
     });
     const more = steps.length > MOST_STEPS && html("li", {}, `and ${steps.length - MOST_STEPS} more`);
-    return html("ol", { class: "lineage" }, items, more, this.beside(run, steps));
+    return html("ol", { class: "lineage" }, items, more, this.fromStandard(run, steps[0].i));
   }
 
-  /** How far the whole way from standard attention is, as a structural difference. */
-  beside(run, [{ i }]) {
+  /** All edits from standard attention at once. */
+  fromStandard(run, i) {
     if (run.reference < 0 || run.reference === i) return null;
     const { texts } = edits(run.genome(run.reference), run.genome(i));
-    return html("li", { class: "whole" }, html("p", {}, "altogether, from ", link(run, run.reference)),
-      html("p", { class: "edits" }, texts.map((text) => html("code", {}, text))));
+    return html("li", { class: "whole" }, html("p", {}, "altogether, from ", link(run, run.reference)), edited(texts));
   }
 
-  /** Of each curve one small plot; a suite has one for each member, over its own epochs. */
+  /** A plot for each curve; of a suite for each task, over its own epochs. */
   curves(run, i) {
-    const own = run.trained(i).filter((row) => run.training("epochs")[row]);
-    const fresh = run.confirmed(i);
-    if (!own.length && !fresh.length) return html("p", { class: "note" }, "No training has reported.");
-    const of = (j, name, kind, words) => run.trained(j).map((row) => ({
-      values: reported(run.reports(row, name)), kind, words: `${words}, seed ${run.training("seed")[row]}`,
+    const fresh = run.confirmations.filter(({ digest }) => digest === run.digests[i]);
+    const reported = run.trained(i).some((row) => run.training("epochs")[row]);
+    if (!reported && !fresh.length) return html("p", { class: "note" }, "No training has reported.");
+    const trained = (j, name, kind, words) => run.trained(j).map((row) => ({
+      values: trimmed(run.reports(row, name)), kind, words: `${words}, seed ${run.training("seed")[row]}`,
     }));
-    const lines = (name) => [
-      ...(run.reference >= 0 && run.reference !== i ? of(run.reference, name, "base", "mha") : []),
-      ...of(i, name, "own", run.called(i)),
+    const searched = (name) => [
+      ...(run.reference >= 0 && run.reference !== i ? trained(run.reference, name, "base", "mha") : []),
+      ...trained(i, name, "own", run.called(i)),
     ];
-    const later = (name) => fresh.map((one) => ({
-      values: reported(one.curves[name].map((value) => value ?? NaN)),
-      kind: one.title === "fresh" ? "fresh" : "fresh long", words: `${one.title}, seed ${one.seed}`,
+    const confirmed = (name) => fresh.map(({ curves, title, seed }) => ({
+      values: trimmed(curves[name].map((value) => value ?? NaN)),
+      kind: title === "fresh" ? "fresh" : "fresh long", words: `${title}, seed ${seed}`,
     }));
-    const shown = Object.entries(run.trainings.curves);
+    const shown = Object.entries(run.curves);
     return [
       html("div", { class: "pair" },
-        shown.map(([name, { title, unit }]) => curves([...later(name), ...lines(name)], title, unit === "fraction" ? 100 : 1)),
-        shown.length < 2 && curves(lines("loss"), "training loss")),
-      html("p", { class: "note" }, "blue: the search's trainings; grey: standard attention's; green: fresh seeds, dashed under another task or on the test set"),
+        shown.map(([name, { title, unit }]) => curves([...confirmed(name), ...searched(name)], title, unit === "fraction" ? 100 : 1)),
+        shown.length < 2 && curves(searched("loss"), "training loss")),
+      html("p", { class: "note" }, "blue: trainings of the search; grey: those of standard attention; green: fresh seeds, dashed under another task or on the test set"),
     ];
   }
 
-  /** What was found out by further trainings, as it stands in other sections of the page. */
-  found(run, i, kind) {
-    return [...document.querySelectorAll(`.${kind}`)]
-      .filter((one) => one.dataset.of === run.name && one.dataset.about.split(" ").includes(run.digests[i]))
-      .map((one) => {
-        const copy = one.cloneNode(true);
+  /** Answers of `nas explain` and `nas benchmark` on it, copied from other sections of the page. */
+  answers(run, i, kind) {
+    return [...document.querySelectorAll(`section:not(#mechanism) .${kind}`)]
+      .filter(({ dataset }) => dataset.of === run.name && dataset.about.split(" ").includes(run.digests[i]))
+      .map((answer) => {
+        const copy = answer.cloneNode(true);
         copy.querySelectorAll(`[data-id="${run.digests[i]}"]`).forEach((link) => link.closest("tr")?.classList.add("own"));
         return copy;
       });
   }
 
   trainings(run, i) {
-    const metric = run.objectives.find((one) => one.isMetric);
-    const of = (name, row) => run.training(name)[row];
     const word = (name, row) => run.training(name).at(row);
-    const value = (metrics) => (metric ? amount(metrics ?? NaN, metric.unit) : "");
-    const own = run.trained(i).map((row) => [
-      "search", of("seed", row), word("status", row), metric ? value(run.metric(metric.name)[row]) : "",
-      duration(of("core", row)), `${human(of("memory", row))}B`, word("hardware", row),
+    const rows = run.trained(i).map((row) => [
+      "search", run.training("seed")[row], ...["status", "value", "core", "memory", "hardware"].map((name) => word(name, row)),
       [word("reason", row).replaceAll("_", " "), word("error", row)].filter(Boolean).join(": "),
     ]);
-    const fresh = run.confirmed(i).map((one) => [
-      `${one.title} (${one.task})`, one.seed, "ok", value(metric && one.metrics[metric.name]), duration(one.core), "", "", "",
-    ]);
-    const rows = [...own, ...fresh];
+    rows.push(...run.confirmations.filter(({ digest }) => digest === run.digests[i]).map(({ cells }) => cells));
     if (!rows.length) return html("p", { class: "note" }, "It was not trained.");
-    const heads = ["part", "seed", "status", metric?.title ?? "", "core time", "memory", "hardware", "error"];
-    const used = heads.map((_, j) => rows.some((row) => row[j] !== ""));
-    const kept = (cells) => cells.filter((_, j) => used[j]);
+    const metric = run.quantities.find(({ isMetric }) => isMetric)?.title ?? "";
+    const heads = ["part", "seed", "status", metric, "core time", "memory", "hardware", "error"];
+    const used = (cells) => cells.filter((_, j) => rows.some((row) => row[j] !== ""));
     return html("div", { class: "scroll low" }, html("table", {},
-      html("thead", {}, html("tr", {}, kept(heads).map((head) => html("th", { scope: "col" }, head)))),
-      html("tbody", {}, rows.map((row) => html("tr", {}, kept(row).map((cell) => html("td", {}, cell)))))));
+      html("thead", {}, html("tr", {}, used(heads).map((head) => html("th", { scope: "col" }, head)))),
+      html("tbody", {}, rows.map((row) => html("tr", {}, used(row).map((cell) => html("td", {}, cell)))))));
   }
 
-  take(run, i) {
+  /** Commands that show and export it, its source and its genome. */
+  commands(run, i) {
     const source = `${run.label}/${run.short(i)}`;
-    const commands = [`nas show ${source}`, `nas export ${source} -o champion.py`, `nas evaluate ${source} mha --seeds 5`];
+    const lines = [`nas show ${source}`, `nas export ${source} -o champion.py`, `nas evaluate ${source} mha --seeds 5`];
     const [code, genome] = [run.code[run.digests[i]], JSON.stringify(run.genome(i), null, 1)];
-    const files = (name, text, type) => html("button", { type: "button", onclick: () => save(name, text, type) }, `save ${name}`);
+    const file = (summary, name, text, type) => html("details", {}, html("summary", {}, summary),
+      html("button", { type: "button", onclick: () => save(name, text, type) }, `save ${name}`), html("pre", {}, text));
     return [
-      html("pre", { class: "commands" }, commands.join("\n")),
+      html("pre", { class: "commands" }, lines.join("\n")),
       code
-        ? html("details", {}, html("summary", {}, "source, needs torch alone"), files(`${run.short(i)}.py`, code), html("pre", {}, code))
+        ? file("source, which needs torch alone", `${run.short(i)}.py`, code)
         : html("p", { class: "note" }, "Its source is not on this page; the second command writes it."),
-      html("details", {}, html("summary", {}, "genome"), files(`${run.short(i)}.json`, genome, "application/json"), html("pre", {}, genome)),
+      file("genome", `${run.short(i)}.json`, genome, "application/json"),
     ];
   }
 }
 
-/** A curve without the epochs at both ends in which nothing was reported: those of other members. */
-function reported(values) {
+/** A curve without the epochs at both ends for which nothing was reported: those of other tasks. */
+function trimmed(values) {
   const isKnown = (value) => !Number.isNaN(value);
   return values.slice(Math.max(0, values.findIndex(isKnown)), values.findLastIndex(isKnown) + 1);
+}
+
+/** A difference with its sign; of fractions in percentage points. Empty where it is unknown. */
+function difference(value, unit) {
+  if (!Number.isFinite(value)) return "";
+  const shown = unit === "fraction" ? Math.abs(100 * value).toFixed(1) : Math.abs(value).toFixed(3);
+  return (value < 0 ? "−" : "+") + shown;
+}
+
+function operator(run, i) {
+  return run.text("operator", i).replaceAll("_", " ");
+}
+
+function edited(texts) {
+  return html("p", { class: "edits" }, texts.map((text) => html("code", {}, text)));
 }
 
 function panel(title, content, name, note) {
   return html("div", { class: `panel ${name}` }, html("h3", {}, title, note && html("small", {}, note)), content);
 }
 
-function row([name, value, kind]) {
-  return [html("dt", { class: kind }, name), html("dd", {}, value)];
-}
-
-/** A link that chooses a mechanism. */
+/** A link that selects a mechanism. */
 function link(run, i) {
   const digest = run.digests[i];
   return html("a", { href: `#run=${encodeURIComponent(run.name)}&id=${digest}`, "data-run": run.name, "data-id": digest }, run.called(i));

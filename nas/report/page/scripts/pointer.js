@@ -1,29 +1,27 @@
-// Pointing at the front: hovering, choosing, drawing a box, and stepping through it by keyboard.
+// Pointing at the front: hovering, selecting, drawing a box, and stepping through it by keyboard.
 
-const REACH = 18; // pixels from which a point is still meant
-const CLICK = 4; // pixels that a pointer may slip in a click
+const REACH = 18; // pixels within which a point is meant
+const CLICK = 4; // pixels that a pointer may move in a click
 
 class Pointer {
   constructor(front, tip) {
     Object.assign(this, { front, tip, from: null });
   }
 
-  /** The nearest mechanism within reach; marked ones are meant from further away. */
+  /** The nearest mechanism within reach; marked ones count as nearer. */
   nearest(x, y) {
-    let [found, low] = [null, REACH ** 2];
-    this.front.runs.forEach((run, index) => {
-      const { xs, ys } = this.front.places[index];
+    let [nearest, low] = [null, REACH ** 2];
+    for (const run of this.front.runs) {
+      const { xs, ys } = this.front.places[run.index];
       const mask = this.front.filter.mask(run);
-      for (let i = 0; i < xs.length; i++) {
-        const away = (xs[i] - x) ** 2 + (ys[i] - y) ** 2;
-        if (away < low && mask[i] && xs[i] >= 0) [found, low] = [{ run, i }, away];
-      }
-      for (const i of this.front.marked(run)) {
-        const away = 0.3 * ((xs[i] - x) ** 2 + (ys[i] - y) ** 2);
-        if (away < low && mask[i] && xs[i] >= 0) [found, low] = [{ run, i }, away];
-      }
-    });
-    return found;
+      const consider = (i, weight) => {
+        const distance = weight * ((xs[i] - x) ** 2 + (ys[i] - y) ** 2);
+        if (distance < low && mask[i] && xs[i] >= 0) [nearest, low] = [{ run, i }, distance];
+      };
+      for (let i = 0; i < xs.length; i++) consider(i, 1);
+      for (const i of run.marked) consider(i, 0.3);
+    }
+    return nearest;
   }
 
   at(event) {
@@ -35,22 +33,18 @@ class Pointer {
   move(event) {
     const [x, y] = this.at(event);
     if (this.from) return this.stretch(x, y);
-    const found = this.nearest(x, y);
-    this.front.ring.replaceChildren();
-    if (!found) return this.tip.hide();
-    this.halo(found);
-    this.tip.show(event.clientX, event.clientY, ...this.said(found));
+    const nearest = this.nearest(x, y);
+    if (nearest) this.show(nearest, event.clientX, event.clientY);
+    else this.leave();
   }
 
-  halo({ run, i }) {
+  /** Ring a mechanism, and show its tip beside a point of the window. */
+  show({ run, i }, x, y) {
     const { xs, ys } = this.front.places[run.index];
     this.front.ring.replaceChildren(svg("circle", { class: "hover", cx: xs[i], cy: ys[i], r: 9 }));
-  }
-
-  said({ run, i }) {
-    const found = this.front.up.isMetric && lead(run, i, this.front.up.name, "fresh");
-    const line = found && html("p", { class: "tip-lead" }, `${found} over mha, between equal fresh seeds`);
-    return [...brief(run, i, this.front.runs.length > 1), line].filter(Boolean);
+    const { lead } = this.front.fresh(run, i) ?? {};
+    const line = lead && html("p", { class: "tip-lead" }, `${lead} over mha, between equal fresh seeds`);
+    this.tip.show(x, y, ...nodes([brief(run, i, this.front.runs.length > 1), line || null]));
   }
 
   leave() {
@@ -74,39 +68,36 @@ class Pointer {
 
   release(event) {
     if (!this.from) return;
+    const { front } = this;
     const [[x0, y0], [x1, y1]] = [this.from, this.at(event)];
     this.from = null;
     if (Math.hypot(x1 - x0, y1 - y0) < CLICK) {
-      const found = this.nearest(x1, y1);
-      if (found) this.front.state.set({ run: found.run.name, id: found.run.digests[found.i] });
-      else this.front.state.set({ box: "" });
+      const nearest = this.nearest(x1, y1);
+      if (nearest) front.state.select(nearest.run, nearest.i);
+      else front.state.set({ box: "" });
       return;
     }
-    const ends = [
-      ...[x0, x1].map((at) => this.front.x.value(at)).sort((a, b) => a - b),
-      ...[y0, y1].map((at) => this.front.y.value(at)).sort((a, b) => a - b),
-    ];
-    this.front.state.set({ box: ends.map((end) => Number(end.toPrecision(5))).join(",") });
+    const ends = (scale, ...places) => places.map((place) => scale.value(place)).sort((a, b) => a - b);
+    const box = [...ends(front.x, x0, x1), ...ends(front.y, y0, y1)];
+    front.state.set({ box: box.map((end) => Number(end.toPrecision(5))).join(",") });
   }
 
   type(event) {
-    if (event.key === "Escape") return this.front.state.set({ box: "" });
+    const { front } = this;
+    if (event.key === "Escape") return front.state.set({ box: "" });
     if (event.key === "Enter") return document.getElementById("mechanism").scrollIntoView({ behavior: "smooth" });
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const run = this.front.runs.find((one) => one.name === this.front.state.get("run")) ?? this.front.runs[0];
-    const { xs } = this.front.places[run.index];
+    const { run = front.runs[0], i: current } = front.state.selected(front.runs);
+    const { xs, ys } = front.places[run.index];
     const order = run.members.filter((i) => xs[i] >= 0).sort((a, b) => xs[a] - xs[b]);
     if (!order.length) return;
-    const current = run.find(this.front.state.get("id"));
-    const from = order.includes(current)
-      ? order.indexOf(current)
-      : order.indexOf(least(order, (i) => Math.abs(xs[i] - (xs[current] ?? 0)))) - step;
+    const near = () => order.indexOf(least(order, (i) => Math.abs(xs[i] - (xs[current] ?? 0)))) - step;
+    const from = order.includes(current) ? order.indexOf(current) : near();
     const i = order[Math.min(Math.max(from + step, 0), order.length - 1)];
-    this.front.state.set({ run: run.name, id: run.digests[i] });
-    const { left, top } = this.front.over.getBoundingClientRect();
-    this.halo({ run, i });
-    this.tip.show(left + xs[i], top + this.front.places[run.index].ys[i], ...this.said({ run, i }));
+    front.state.select(run, i);
+    const { left, top } = front.over.getBoundingClientRect();
+    this.show({ run, i }, left + xs[i], top + ys[i]);
   }
 }

@@ -1,64 +1,67 @@
-// A run: its mechanisms by number, and what is known of each. Numbers that are not known are NaN.
+// A run: its mechanisms by index, and what is known of each. Unknown numbers are NaN.
 
 class Run {
-  /** Made from what the header says of a run; `read` gives a column. */
+  /** `about` is the run's entry of the header (nas/report/page/packing.py), `read` decodes a column. */
   constructor(about, read, index) {
-    Object.assign(this, about, { index, kept: new Map() });
-    const { mechanisms, trainings } = about;
-    this.of = (name) => this.keep(name, () => read(mechanisms[name]));
-    this.training = (name) => this.keep(`training ${name}`, () => read(trainings[name]));
-    this.column = (group, name) =>
-      this.keep(`${group} ${name}`, () => {
-        const found = (mechanisms[group] ?? {})[name];
-        return found ? read(found) : new Float64Array(this.size).fill(NaN);
-      });
-    this.metric = (name) =>
-      this.keep(`metric ${name}`, () => {
-        const found = trainings.metrics[name];
-        return found ? read(found) : new Float64Array(trainings.mechanism.length).fill(NaN);
-      });
-    this.curve = (name) => this.keep(`curve ${name}`, () => read(trainings.curves[name]));
-    this.metricNames = Object.keys(trainings.metrics);
-    this.quantities = this.listed(Object.keys(mechanisms.costs));
-    this.digests = this.of("digest");
+    Object.assign(this, about, { index, read, cache: new Map() });
+    this.digests = read(this.mechanisms.digest);
+    this.places = new Map(this.digests.map((digest, i) => [digest, i]));
     this.members = this.front.map((digest) => this.find(digest));
     this.isMember = new Uint8Array(this.size);
     for (const i of this.members) this.isMember[i] = 1;
-    this.reference = this.standard === null ? -1 : this.find(this.standard);
     this.named = Object.keys(this.names).map((digest) => this.find(digest));
-  }
-
-  /** Objectives first, then the other costs and metrics. */
-  listed(costs) {
-    const known = new Set(this.objectives.map((one) => one.name));
-    const other = (name, isMetric) => ({
-      name, title: header(name), about: "", unit: "", direction: isMetric ? "max" : "min", isMetric,
-    });
-    return [
-      ...this.objectives,
-      ...costs.filter((name) => !known.has(name)).map((name) => other(name, false)),
-      ...this.metricNames.filter((name) => !known.has(name)).map((name) => other(name, true)),
-    ];
-  }
-
-  quantity(name) {
-    return this.quantities.find((one) => one.name === name);
+    this.marked = [...new Set([...this.members, ...this.named])];
+    this.reference = this.standard === null ? -1 : this.find(this.standard);
   }
 
   keep(name, make) {
-    if (!this.kept.has(name)) this.kept.set(name, make());
-    return this.kept.get(name);
+    if (!this.cache.has(name)) this.cache.set(name, make());
+    return this.cache.get(name);
   }
 
-  /** The number of the mechanism whose digest is or begins so, or -1. */
+  /** A column: its values, their standard errors, and texts to show; a run may lack another's. */
+  column(key) {
+    return this.keep(`column ${key}`, () => {
+      const { values, errors, texts } = this.columns[key] ?? {};
+      const unknown = () => new Float64Array(this.size).fill(NaN);
+      const own = values ? this.read(values) : unknown();
+      return {
+        values: own,
+        errors: errors ? this.read(errors) : unknown(),
+        texts: texts ? this.read(texts) : values ? own : { at: () => "" },
+      };
+    });
+  }
+
+  text(key, i) {
+    return this.column(key).texts.at(i);
+  }
+
+  training(name) {
+    return this.keep(`training ${name}`, () => this.read(this.trainings[name]));
+  }
+
+  quantity(name) {
+    return this.quantities.find((quantity) => quantity.name === name);
+  }
+
+  /** The column of a quantity: of a metric its estimates or its scores. */
+  reading(name, kind = "estimate") {
+    return this.column(this.quantity(name)?.[kind]);
+  }
+
+  /** The index of the mechanism whose digest is or begins so, or -1. */
   find(digest) {
-    const places = this.keep("places", () => new Map(this.digests.map((own, i) => [own, i])));
-    if (places.has(digest)) return places.get(digest);
-    return digest ? this.digests.findIndex((own) => own.startsWith(digest)) : -1;
+    if (this.places.has(digest)) return this.places.get(digest);
+    return digest ? this.digests.findIndex((other) => other.startsWith(digest)) : -1;
   }
 
   short(i) {
     return this.digests[i].slice(0, this.idLength);
+  }
+
+  isNamed(i) {
+    return this.digests[i] in this.names;
   }
 
   /** A mechanism's name, else the beginning of its digest. */
@@ -66,78 +69,45 @@ class Run {
     return (this.names[this.digests[i]] ?? [this.short(i)]).join(" = ");
   }
 
-  state(i) {
-    return this.of("state").at(i);
-  }
-
-  /** The generation that a mechanism was proposed in; the first is 1, as for whoever watches. */
-  generation(i) {
-    return 1 + Math.floor(this.of("number")[i] / this.population);
-  }
-
   genome(i) {
-    return JSON.parse(this.of("genome").at(i));
+    return JSON.parse(this.keep("genome", () => this.read(this.mechanisms.genome)).at(i));
+  }
+
+  note(i) {
+    return this.keep("note", () => this.read(this.mechanisms.note)).at(i);
   }
 
   parents(i) {
-    const { starts: places, values } = this.of("parents");
+    const { starts: places, values } = this.keep("parents", () => this.read(this.mechanisms.parents));
     return [...values.subarray(places[i], places[i + 1])];
   }
 
-  /** The numbers of a mechanism's trainings. */
+  /** The rows of a mechanism's trainings. */
   trained(i) {
     const { places, rows } = this.keep("trained", () => grouped(this.training("mechanism"), this.size));
     return [...rows.subarray(places[i], places[i + 1])];
   }
 
-  /** Means of a metric over each mechanism's own trainings, where all ended well. */
-  scores(name) {
-    return this.keep(`scores ${name}`, () => {
-      const found = new Float64Array(this.size).fill(NaN);
-      const values = this.metricNames.includes(name) ? this.metric(name) : [];
-      const [sums, counts] = [new Float64Array(this.size), new Int32Array(this.size)];
-      const own = this.training("mechanism");
-      values.forEach((value, row) => ((sums[own[row]] += value), counts[own[row]]++));
-      for (let i = 0; i < this.size; i++)
-        if (counts[i] && this.state(i) === "ok") found[i] = sums[i] / counts[i];
-      return found;
-    });
+  isEstimated(i) {
+    return !Number.isNaN(this.column("p_non_dominated").values[i]);
   }
 
-  /** Where mechanisms stand: by estimate, by score where nothing is believed; costs as counted. */
-  values(name, kind = "estimate") {
-    if (!this.quantity(name)?.isMetric) return this.column("costs", name);
-    if (kind === "score") return this.scores(name);
-    return this.keep(`values ${name}`, () => {
-      const scores = this.scores(name);
-      return this.column("estimates", name).map((value, i) => (Number.isNaN(value) ? scores[i] : value));
-    });
-  }
-
-  errors(name) {
-    return this.column("errors", name);
-  }
-
-  /** A metric with fresh seeds of a part ("fresh", "long", ...), or null. */
-  fresh(i, name, title = "fresh") {
-    const found = this.confirmed(i).filter((one) => one.title === title && name in one.metrics);
-    return found.length ? spread(found.map((one) => one.metrics[name])) : null;
-  }
-
+  /** Means over fresh seeds, by title ("fresh", "long", ...) and metric. */
   confirmed(i) {
-    const by = this.keep("confirmed", () => Map.groupBy(this.confirmations, (one) => one.digest));
-    return by.get(this.digests[i]) ?? [];
+    return this.fresh[this.digests[i]] ?? {};
   }
 
-  /** How many times standard attention's a cost is. */
+  /** A cost as a multiple of standard attention's. */
   share(i, name) {
-    return this.reference < 0 ? NaN : this.column("costs", name)[i] / this.column("costs", name)[this.reference];
+    const { values } = this.reading(name);
+    return this.reference < 0 ? NaN : values[i] / values[this.reference];
   }
 
-  /** What a training reported after each epoch: a metric, or "loss". */
+  /** The values that a training reported after each epoch: of a metric, or the loss. */
   reports(row, name) {
-    const places = this.keep("epoch starts", () => starts(this.training("epochs")));
-    const values = name === "loss" ? this.training("losses") : this.curve(name);
+    const places = this.keep("epochs", () => starts(this.training("epochs")));
+    const values =
+      name === "loss" ? this.training("loss") : this.keep(`curve ${name}`, () => this.read(this.trainings.curves[name]));
     return [...values.subarray(places[row], places[row + 1])];
   }
 }

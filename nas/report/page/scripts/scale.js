@@ -1,6 +1,7 @@
-// Scales: values to places, linear or logarithmic, with round ticks.
+// Scales: values to pixels, linear or logarithmic, with round ticks.
 
-const LOGARITHMIC_FROM = 20;
+const LOGARITHMIC_FROM = 20; // largest over smallest value
+const PREFIXES = ["", " k", " M", " G", " T", " P"];
 
 class Scale {
   constructor(low, high, start, end, isLog = false) {
@@ -10,8 +11,8 @@ class Scale {
     this.slope = (end - start) / (this.high - this.low);
   }
 
-  /** A scale over what lies between two values, with some room. */
-  static over(low, high, start, end, mayBeLog = false) {
+  /** A scale from one value to another, with some room around them. */
+  static over([low, high], start, end, mayBeLog = false) {
     if (!(low <= high)) [low, high] = [0, 1];
     if (mayBeLog && low > 0 && high / low > LOGARITHMIC_FROM) {
       const room = (high / low) ** 0.05;
@@ -23,6 +24,13 @@ class Scale {
 
   place(value) {
     return this.start + ((this.isLog ? Math.log(value) : value) - this.low) * this.slope;
+  }
+
+  /** The place of a value, or the nearest end of the scale; on a logarithmic scale of 0 or less, too. */
+  within(value) {
+    const low = this.isLog ? Math.exp(this.low) : this.low;
+    const high = this.isLog ? Math.exp(this.high) : this.high;
+    return this.place(Math.min(Math.max(value, low), high));
   }
 
   value(place) {
@@ -39,22 +47,22 @@ class Scale {
 }
 
 function decades(low, high) {
-  const found = [];
+  const ticks = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
-    for (const step of [1, 2, 5]) found.push(Number((step * 10 ** power).toPrecision(6)));
-  return found;
+    for (const step of [1, 2, 5]) ticks.push(Number((step * 10 ** power).toPrecision(6)));
+  return ticks;
 }
 
 function steps(low, high, wanted) {
   const raw = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 5, 10].find((one) => one * power >= raw * 0.999);
-  const found = [];
-  for (let i = Math.ceil(low / step); i * step <= high; i++) found.push(Number((i * step).toPrecision(10)));
-  return found;
+  const step = power * [1, 2, 5, 10].find((step) => step * power >= raw * 0.999);
+  const ticks = [];
+  for (let i = Math.ceil(low / step); i * step <= high; i++) ticks.push(Number((i * step).toPrecision(10)));
+  return ticks;
 }
 
-/** The smallest and the largest of some lists' finite values. */
+/** The smallest and the largest finite value of some lists. */
 function range(...lists) {
   let [low, high] = [Infinity, -Infinity];
   for (const list of lists)
@@ -64,4 +72,22 @@ function range(...lists) {
         if (value > high) high = value;
       }
   return [low, high];
+}
+
+/** The text of a tick: 200000 is "200 k". */
+function tick(value) {
+  const size = Math.abs(value) >= 1000 ? Math.min(5, Math.floor(Math.log10(Math.abs(value)) / 3)) : 0;
+  return `${Number((value / 1000 ** size).toPrecision(6))}${PREFIXES[size]}`.replace("-", "−");
+}
+
+/** An axis as SVG: grid lines, labels of ticks, and a title; `x` or `y` is given, and the other's ends. */
+function axis({ x, y, from, to, ticks, factor = 1 }) {
+  const scale = x ?? y;
+  return scale.ticks(ticks).map((value) => {
+    const at = scale.place(value);
+    const [line, label] = x
+      ? [{ x1: at, x2: at, y1: from, y2: to }, { x: at, y: to + 19, "text-anchor": "middle" }]
+      : [{ x1: from, x2: to, y1: at, y2: at }, { x: from - 9, y: at + 4, "text-anchor": "end" }];
+    return [svg("line", { class: "grid", ...line }), svg("text", { class: "tick", ...label }, tick(value * factor))];
+  });
 }

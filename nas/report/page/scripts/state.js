@@ -1,7 +1,7 @@
-// What a person looks at, kept in the address: a copied address shows the same.
+// What the page shows, kept in its address: a copied address shows the same.
 
 class State {
-  /** Defaults are left out of the address; where values are `known`, of an address none but these count. */
+  /** The address leaves out defaults; where `known` lists values, others in an address are ignored. */
   constructor(defaults, known) {
     Object.assign(this, { defaults, known });
     this.watchers = [];
@@ -13,14 +13,24 @@ class State {
     return this.values[name];
   }
 
-  /** Change some values, and tell those who watch which ones. */
+  /** Change some values, and notify the watchers. */
   set(changes) {
     this.adopt({ ...this.values, ...changes });
     const kept = Object.entries(this.values).filter(([name, value]) => value !== this.defaults[name]);
     history.replaceState(null, "", `#${new URLSearchParams(kept)}`);
   }
 
-  /** Be told which values have changed, as a set of names. */
+  /** The selected mechanism: its run and its index, -1 where there is none. */
+  selected(runs) {
+    const run = runs.find((run) => run.name === this.get("run"));
+    return { run, i: run ? run.find(this.get("id")) : -1 };
+  }
+
+  select(run, i) {
+    this.set({ run: run.name, id: run.digests[i] });
+  }
+
+  /** Call a function with the set of names of changed values. */
   watch(watcher) {
     this.watchers.push(watcher);
   }
@@ -33,7 +43,7 @@ class State {
 
   read() {
     const text = location.hash.slice(1);
-    // A section's name is an address, too: it moves the page and changes nothing.
+    // The name of a section is an address, too: it scrolls the page and changes nothing.
     if (text && !text.includes("=")) return this.values ?? { ...this.defaults };
     const given = new URLSearchParams(text);
     const isKept = (name) => given.has(name) && (this.known[name]?.includes(given.get(name)) ?? true);

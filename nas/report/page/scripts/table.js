@@ -1,11 +1,29 @@
-// The table of all mechanisms: filtered, sorted, and only as many rows made as can be seen.
+// The table of all mechanisms: filtered, sorted, with only as many rows made as can be seen.
 
 const ROW = 31; // pixels
 const SPARE = 8; // rows made beyond what can be seen
 
+/** The table's columns: run and id, then those that the header declares. */
+function tableColumns(declared, runs) {
+  const own = [
+    { key: "run", title: "run", text: (run) => run.name, value: (run) => run.name },
+    { key: "id", title: "id", text: (run, i) => run.called(i), value: (run, i) => run.digests[i] },
+  ];
+  return [
+    ...own.slice(runs.length > 1 ? 0 : 1),
+    ...declared.map((column) => {
+      const { key, isNumber } = column;
+      const value = isNumber ? (run, i) => run.column(key).values[i] : (run, i) => run.text(key, i);
+      const hasError = runs.some((run) => run.columns[key]?.errors);
+      const error = hasError ? (run, i) => run.column(key).errors[i] : null;
+      return { ...column, value, error, text: (run, i) => run.text(key, i) };
+    }),
+  ];
+}
+
 class Table {
-  constructor(root, controls, { runs, state, filter }) {
-    Object.assign(this, { runs, state, filter, columns: columns(runs), rows: [] });
+  constructor(root, controls, { runs, state, filter, columns }) {
+    Object.assign(this, { runs, state, filter, columns: tableColumns(columns, runs), rows: [] });
     this.head = html("tr", {}, this.columns.map((column) => this.title(column)));
     this.body = html("tbody", { onclick: (event) => this.pick(event) });
     this.grid = html("table", {
@@ -31,14 +49,19 @@ class Table {
       oninput: (event) => this.state.set({ q: event.target.value.trim() }),
     });
     this.kind = html("select", { id: "show", "aria-label": "Which mechanisms", onchange: (e) => this.state.set({ show: e.target.value }) },
-      SHOWN.map((name) => html("option", { value: name, selected: name === this.state.get("show") }, name)));
+      Object.keys(KINDS).map((name) => html("option", { value: name, selected: name === this.state.get("show") }, name)));
     addEventListener("keydown", (event) => {
       if (event.key !== "/" || event.target.matches("input, select")) return;
       event.preventDefault();
       this.search.focus();
     });
-    const load = html("button", { type: "button", id: "csv", onclick: () => save(`${this.runs.map((run) => run.name).join("_")}.csv`, csv(this.columns, Array.from(this.rows, (row) => this.of(row))), "text/csv") }, "CSV");
+    const load = html("button", { type: "button", id: "csv", onclick: () => this.save() }, "CSV");
     return [this.search, this.kind, load, this.count];
+  }
+
+  save() {
+    const rows = Array.from(this.rows, (row) => this.of(row));
+    save(`${this.runs.map((run) => run.name).join("_")}.csv`, csv(this.columns, rows), "text/csv");
   }
 
   title(column) {
@@ -83,7 +106,7 @@ class Table {
     this.fill();
   }
 
-  /** What a column's rows are sorted by, kept once made. */
+  /** The values that a column is sorted by, computed once. */
   keys(column, count) {
     const make = () => {
       const keys = column.isNumber ? new Float64Array(count) : new Array(count);
@@ -111,7 +134,7 @@ class Table {
     for (let place = from; place < to; place++) made.push(this.row(place));
     const gap = (count) => html("tr", { class: "gap", "aria-hidden": "true" }, html("td", { colspan: this.columns.length, height: count * ROW }));
     this.body.replaceChildren(gap(from), ...made, gap(this.rows.length - to));
-    // The focus stays on the grid, since rows come and go; this says which row it is at.
+    // The focus stays on the grid, since rows come and go; this names the row for screen readers.
     const chosen = made.find((row) => row.getAttribute("aria-selected") === "true");
     if (chosen) this.grid.setAttribute("aria-activedescendant", chosen.id);
     else this.grid.removeAttribute("aria-activedescendant");
@@ -120,7 +143,7 @@ class Table {
   row(place) {
     const [run, i] = this.of(this.rows[place]);
     const isChosen = run.name === this.state.get("run") && run.digests[i] === this.state.get("id");
-    const kind = run.digests[i] in run.names ? "named" : run.isMember[i] ? "member" : "";
+    const kind = run.isNamed(i) ? "named" : run.isMember[i] ? "member" : "";
     return html("tr", {
       id: `row-${place}`, class: `${kind} run r${run.index % 6}`, "data-place": place, "aria-rowindex": place + 2, "aria-selected": String(isChosen),
     }, this.columns.map((column) => html("td", { class: column.isNumber ? "number" : `word ${column.key}` }, column.text(run, i))));
@@ -133,7 +156,7 @@ class Table {
 
   choose(place) {
     const [run, i] = this.of(this.rows[place]);
-    this.state.set({ run: run.name, id: run.digests[i] });
+    this.state.select(run, i);
     const top = place * ROW;
     if (top < this.box.scrollTop) this.box.scrollTop = top;
     const room = this.box.clientHeight - 2 * ROW;
@@ -154,11 +177,25 @@ class Table {
   }
 }
 
-/** Rows by their keys, in a direction; what has no number comes last either way. */
+/** Rows by their keys, in a direction; unknown numbers come last either way. */
 function sorted(rows, keys, way) {
   if (Array.isArray(keys))
     return rows.sort((a, b) => (keys[a] < keys[b] ? -way : keys[a] > keys[b] ? way : 0) || a - b);
   const signed = keys.map((key) => (Number.isNaN(key) ? Infinity : way * key));
-  // Infinity less Infinity is no number, so that the place decides.
+  // Infinity minus Infinity is NaN, so that the place decides.
   return rows.sort((a, b) => signed[a] - signed[b] || a - b);
+}
+
+/** The rows as CSV: whole digests, unrounded numbers, errors beside their means. */
+function csv(columns, rows) {
+  const fields = columns.flatMap(({ key, value, error }) => [[key, value], ...(error ? [[`${key} error`, error]] : [])]);
+  const lines = rows.map(([run, i]) => fields.map(([, value]) => cell(value(run, i))).join(","));
+  return [fields.map(([name]) => cell(name)).join(","), ...lines].join("\r\n") + "\r\n";
+}
+
+/** A spreadsheet evaluates a text that begins like a formula; an apostrophe before it marks a text. */
+function cell(value) {
+  if (typeof value === "number") return Number.isNaN(value) ? "" : String(value);
+  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

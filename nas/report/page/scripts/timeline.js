@@ -1,29 +1,31 @@
-// What the workers did when: a line a worker, a bar a training.
+// What the workers did when: a line for each worker, a bar for each training.
 
-const TIMELINE_MARGIN = { left: 16, right: 18, top: 8, bottom: 30 };
+const TIMELINE = { left: 16, right: 18, top: 8, bottom: 30 };
 
 class Timeline {
   constructor(root, run, { state, tip, runs }) {
-    Object.assign(this, { root, run, state, tip, isOneOfSeveral: runs.length > 1 });
-    this.workers = [...new Set(run.training("worker").words)];
+    Object.assign(this, { run, state, tip, isOneOfSeveral: runs.length > 1 });
+    const [ends, wall] = [run.training("ended"), run.training("wall")];
+    this.starts = ends.map((end, row) => end - wall[row]);
+    const workers = new Set(run.training("worker").words).size;
     this.canvas = html("canvas", {
-      role: "img", "aria-label": `What ${this.workers.length} workers did when`,
+      role: "img", "aria-label": `Trainings of ${workers} workers over time`,
       onpointermove: (event) => this.point(event),
       onpointerleave: () => this.tip.hide(),
       onclick: (event) => this.pick(event),
     });
     const title = this.isOneOfSeveral ? `Workers of run ${run.name}` : "Workers";
-    root.append(html("h3", {}, title, html("small", {}, `${this.workers.length}, minutes since the start`)), html("div", {}, this.canvas));
-    this.line = Math.max(2, Math.min(22, 320 / this.workers.length));
-    this.height = TIMELINE_MARGIN.top + TIMELINE_MARGIN.bottom + this.line * this.workers.length;
+    root.append(html("h3", {}, title, html("small", {}, `${workers}, minutes since the start`)), html("div", {}, this.canvas));
+    this.line = Math.max(2, Math.min(22, 320 / workers));
+    this.height = TIMELINE.top + TIMELINE.bottom + this.line * workers;
     this.canvas.style.height = `${this.height}px`;
-    new IntersectionObserver((found) => this.see(found.at(-1).isIntersecting)).observe(this.canvas);
+    new IntersectionObserver((entries) => this.see(entries.at(-1).isIntersecting)).observe(this.canvas);
     new ResizeObserver(() => this.due()).observe(this.canvas.parentElement);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.due());
     state.watch((changed) => (changed.has("id") || changed.has("run")) && this.due());
   }
 
-  /** What has changed is drawn when somebody sees it. */
+  /** A change is drawn when the timeline is in sight. */
   see(isSeen) {
     this.isSeen = isSeen;
     if (isSeen && this.isDue) this.draw();
@@ -38,50 +40,49 @@ class Timeline {
     const width = this.canvas.parentElement.clientWidth;
     if (!width) return;
     this.isDue = false;
-    const [wall, height] = [this.run.training("wall"), this.height];
-    this.ends = this.run.training("ended");
-    this.starts ??= this.ends.map((end, row) => end - wall[row]);
+    const { run, height } = this;
+    const [ends, own, statuses, { places }] = ["ended", "mechanism", "status", "worker"].map((name) => run.training(name));
     const context = sharpened(this.canvas, width, height);
     const colour = colours(this.canvas);
-    const last = this.ends.reduce((most, end) => Math.max(most, end), 0);
-    this.x = new Scale(0, last || 1, TIMELINE_MARGIN.left, width - TIMELINE_MARGIN.right);
-    const { places } = this.run.training("worker");
-    const statuses = this.run.training("status");
-    const chosen = this.run.name === this.state.get("run") ? this.run.find(this.state.get("id")) : -1;
-    const own = this.run.training("mechanism");
-    const hues = { ok: colour(`run-${this.run.index % 6}`), stopped: colour("muted"), failed: colour("bad") };
+    const last = ends.reduce((most, end) => Math.max(most, end), 0);
+    this.x = new Scale(0, last || 1, TIMELINE.left, width - TIMELINE.right);
+    const selected = this.state.selected([run]).i;
+    const hues = { ok: colour(`run-${run.index % 6}`), stopped: colour("muted"), failed: colour("bad") };
+    const gap = this.line > 6 ? 2 : 0;
     for (let row = 0; row < places.length; row++) {
-      const [from, to] = [this.x.place(this.starts[row]), this.x.place(this.ends[row])];
-      context.fillStyle = own[row] === chosen ? colour("named") : hues[statuses.at(row)];
-      context.globalAlpha = own[row] === chosen || statuses.at(row) !== "ok" ? 1 : row % 2 ? 0.55 : 0.75;
-      const gap = this.line > 6 ? 2 : 0;
-      context.fillRect(from, TIMELINE_MARGIN.top + places[row] * this.line + gap, Math.max(0.7, to - from - 0.6), this.line - 2 * gap);
+      const [from, to] = [this.x.place(this.starts[row]), this.x.place(ends[row])];
+      const [status, isSelected] = [statuses.at(row), own[row] === selected];
+      context.fillStyle = isSelected ? colour("named") : hues[status];
+      context.globalAlpha = isSelected || status !== "ok" ? 1 : row % 2 ? 0.55 : 0.75;
+      context.fillRect(from, TIMELINE.top + places[row] * this.line + gap, Math.max(0.7, to - from - 0.6), this.line - 2 * gap);
     }
     context.globalAlpha = 1;
     Object.assign(context, { fillStyle: colour("muted"), font: `12px ${getComputedStyle(this.canvas).fontFamily}`, textAlign: "center" });
-    const minutes = new Scale(0, last / 60 || 1, TIMELINE_MARGIN.left, width - TIMELINE_MARGIN.right);
+    const minutes = new Scale(0, last / 60 || 1, TIMELINE.left, width - TIMELINE.right);
     for (const value of minutes.ticks(width < 560 ? 4 : 10)) context.fillText(tick(value), minutes.place(value), height - 10);
   }
 
   /** The training under the pointer, or -1. */
   under(event) {
     const { left, top } = this.canvas.getBoundingClientRect();
-    const worker = Math.floor((event.clientY - top - TIMELINE_MARGIN.top) / this.line);
+    const worker = Math.floor((event.clientY - top - TIMELINE.top) / this.line);
     const moment = this.x.value(event.clientX - left);
-    const { places } = this.run.training("worker");
-    return places.findIndex((place, row) => place === worker && this.starts[row] <= moment && moment <= this.ends[row]);
+    const ends = this.run.training("ended");
+    return this.run.training("worker").places.findIndex(
+      (place, row) => place === worker && this.starts[row] <= moment && moment <= ends[row],
+    );
   }
 
   point(event) {
     const row = this.under(event);
     if (row < 0) return this.tip.hide();
-    const about = `${this.run.training("worker").at(row)}: ${duration(this.run.training("wall")[row])}, ${this.run.training("status").at(row)}`;
-    this.tip.show(event.clientX, event.clientY, ...brief(this.run, this.run.training("mechanism")[row], this.isOneOfSeveral), html("p", {}, about));
+    const [worker, took, status] = ["worker", "took", "status"].map((name) => this.run.training(name).at(row));
+    const mechanism = brief(this.run, this.run.training("mechanism")[row], this.isOneOfSeveral);
+    this.tip.show(event.clientX, event.clientY, ...mechanism, html("p", {}, `${worker}: ${took}, ${status}`));
   }
 
   pick(event) {
     const row = this.under(event);
-    if (row < 0) return;
-    this.state.set({ run: this.run.name, id: this.run.digests[this.run.training("mechanism")[row]] });
+    if (row >= 0) this.state.select(this.run, this.run.training("mechanism")[row]);
   }
 }

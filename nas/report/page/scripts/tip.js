@@ -1,11 +1,11 @@
-// The tip: what is under the pointer, or was stepped to with the keyboard.
+// The tip: the mechanism under the pointer, or the one that the keyboard stepped to.
 
 class Tip {
   constructor(element) {
     this.element = element;
   }
 
-  /** Show lines beside a place of the window. */
+  /** Show lines beside a point of the window. */
   show(x, y, ...children) {
     this.element.replaceChildren(...children);
     this.element.hidden = false;
@@ -20,59 +20,41 @@ class Tip {
   }
 }
 
-/** What is known of a mechanism in brief: its three numbers apart, then its costs. */
+/** A mechanism in brief: score, estimate and fresh means, then costs. */
 function brief(run, i, isOneOfSeveral) {
   const titles = run.titles[run.digests[i]] ?? [];
   const about = [...titles, isOneOfSeveral && `run ${run.name}`].filter(Boolean).join(" · ");
   return [
     html("p", { class: "tip-title" }, html("b", {}, run.called(i)), about && html("span", {}, about)),
-    html("p", { class: "formula" }, run.of("formula").at(i)),
-    html("dl", {}, facts(run, i).map(([name, value, kind]) => [
-      html("dt", { class: kind }, name),
-      html("dd", {}, value),
-    ])),
+    html("p", { class: "formula" }, run.text("formula", i)),
+    html("dl", {}, [...metricFacts(run, i), ...costFacts(run, i), ...stateFacts(run, i)].map(fact)),
   ];
 }
 
-/** Names, values and kinds: score, estimate, fresh means, costs. */
-function facts(run, i) {
-  const found = [];
+/** Name, value and shape of the mark: estimate, score and fresh means of each objective. */
+function metricFacts(run, i) {
   const seeds = run.trained(i).length;
-  for (const one of run.objectives) {
-    const { name, title, unit } = one;
-    if (!one.isMetric) {
-      const share = run.share(i, name);
-      const ratio = Number.isFinite(share) ? `  (${share.toFixed(2)} × mha)` : "";
-      found.push([title, amount(run.column("costs", name)[i], unit) + ratio, "cost"]);
-      continue;
-    }
-    const estimate = run.column("estimates", name)[i];
-    if (!Number.isNaN(estimate))
-      found.push([`${title}, estimate`, amount(estimate, unit, run.errors(name)[i]), "disc"]);
-    const score = run.scores(name)[i];
-    if (!Number.isNaN(score))
-      found.push([`${title}, score of ${seeds} seed${seeds === 1 ? "" : "s"}`, amount(score, unit), "ring"]);
-    for (const part of new Set(run.confirmed(i).map((own) => own.title))) {
-      const fresh = run.fresh(i, name, part);
-      if (fresh)
-        found.push([`${title}, ${part} (${fresh.count} seeds)`, amount(fresh.mean, unit, fresh.error), "square"]);
-    }
-  }
-  const p = run.of("p")[i];
-  if (!Number.isNaN(p)) found.push(["P non-dominated", p.toFixed(2), "cost"]);
-  if (run.state(i) !== "ok") found.push(["training", run.state(i), "cost"]);
-  return found;
+  return run.quantities.filter((one) => one.isObjective && one.isMetric).flatMap(({ name, title, estimate, score }) => [
+    run.isEstimated(i) && [`${title}, estimate`, run.text(estimate, i), "disc"],
+    [`${title}, score of ${seeds} seed${seeds === 1 ? "" : "s"}`, run.text(score, i), "ring"],
+    ...Object.entries(run.confirmed(i)).map(([part, { [name]: fresh }]) =>
+      fresh && [`${title}, ${part} (${fresh.seeds} seeds)`, fresh.text, "square"]),
+  ]).filter((found) => found && found[1]);
 }
 
-/** How much better than standard attention between equal seeds, or an empty text. */
-function lead(run, i, name, title) {
-  if (run.reference < 0 || i === run.reference) return "";
-  const of = (j) => new Map(
-    run.confirmed(j).filter((one) => one.title === title).map((one) => [one.repeat, one.metrics[name]]),
-  );
-  const [own, base] = [of(i), of(run.reference)];
-  const gains = [...own].filter(([repeat]) => base.has(repeat)).map(([repeat, v]) => v - base.get(repeat));
-  if (!gains.length) return "";
-  const { mean, error } = spread(gains);
-  return difference(mean, run.quantity(name).unit, error);
+function costFacts(run, i) {
+  return run.quantities.filter((one) => one.isObjective && !one.isMetric).map(({ name, title, estimate }) => {
+    const share = run.share(i, name);
+    return [title, run.text(estimate, i) + (Number.isFinite(share) ? `  (${share.toFixed(2)} × mha)` : ""), ""];
+  });
+}
+
+/** The probability of being in the true front, and the state of a mechanism that has no result. */
+function stateFacts(run, i) {
+  const [p, state] = [run.text("p_non_dominated", i), run.text("state", i)];
+  return [p && ["p(front)", p, ""], state !== "ok" && ["training", state, ""]].filter(Boolean);
+}
+
+function fact([name, value, shape]) {
+  return [html("dt", { class: shape }, name), html("dd", {}, value)];
 }

@@ -1,6 +1,6 @@
-// A page that `nas watch --web` serves takes itself anew when its run has changed; a file never does.
+// A page that `nas watch --web` serves reloads when its run has changed; a file never does.
 
-/** Ask again and again whether the run has changed. What is looked at is in the address, and stays. */
+/** Ask regularly whether the run has changed. The address keeps what the page shows. */
 function watch() {
   const { stamp, pause } = document.documentElement.dataset;
   if (!stamp) return;
@@ -20,13 +20,13 @@ function watch() {
       location.reload();
       return;
     }
-    said.textContent = { 200: "newer results come when you let go", 304: "watched" }[answer] ?? "no longer watched: its server is gone";
+    said.textContent = { 200: "newer results appear when you stop typing or selecting", 304: "watched" }[answer] ?? "no longer watched: the server has ended";
     setTimeout(look, 1000 * pause);
   }
   setTimeout(look, 1000 * pause);
 }
 
-/** The status of an answer: 304 while the stamp is right, 200 when there is another; 0 of none. */
+/** The status of the answer: 304 while the run is unchanged, 200 when it has changed, 0 without one. */
 async function ask(stamp) {
   const headers = { "If-None-Match": `"${stamp}"` };
   try {
