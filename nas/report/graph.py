@@ -1,8 +1,8 @@
 """A genome's graph as a picture: streams on top, the output at the bottom, colours by role.
 
 Where boxes stand, ``placed`` says; ``graph_svg`` and ``draw_graph`` (graph_plot.py) paint it. The
-report page draws any of ten thousand mechanisms in the browser that shows it, so its script
-(page/scripts/graph.js) places boxes as is done here; a test holds both to each other.
+report page draws any of ten thousand mechanisms when it is selected, so a script of the page
+(page/scripts/graph.js) places boxes in the same way.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from nas.genome import STREAMS
 from nas.genome.primitives import get
-from nas.report.page.markup import Markup, element
+from nas.report.page.rendering import render
 from nas.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from markupsafe import Markup
 
     from nas.genome import Genome, ParamValue, Ref
 
@@ -90,80 +92,18 @@ def wire(start: Box, end: Box) -> tuple[float, float]:
 def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
     """The picture as an SVG element that needs no style, and shows on light and on dark."""
     boxes = placed(genome)
-    left, right, height = extent(boxes)
-    edges = [
-        element(
-            "path", d=f"M{a.x:.1f} {y0:.1f}C{a.x:.1f} {m:.1f} {b.x:.1f} {m:.1f} {b.x:.1f} {y1:.1f}"
-        )
-        for b in boxes
-        for a in b.reads
-        for y0, y1 in [wire(a, b)]
-        for m in [(y0 + y1) / 2]
-    ]
-    wires = element(
-        "g", *edges, fill="none", stroke="currentColor", stroke_width=1.4, stroke_opacity=0.55
-    )
-    return element(
-        "svg",
-        element("title", about),
-        wires,
-        *(_shape(box) for box in boxes if box.kind != "bend"),
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"{left:.1f} 0 {right - left:.1f} {height:.1f}",
-        width=right - left,
-        height=height,
-        role="img",
-        font_family=FONT,
-        font_size="12.5",
-        text_anchor="middle",
-        style="max-width: 100%; height: auto",
-    )
-
-
-def _curve(start: Box, end: Box) -> str:
-    y0, y1 = wire(start, end)
-    middle = (y0 + y1) / 2
-    places = (start.x, y0), (start.x, middle), (end.x, middle), (end.x, y1)
-    at = [f"{x:.1f} {y:.1f}" for x, y in places]
-    return f"M{at[0]}C{' '.join(at[1:])}"
-
-
-def _shape(box: Box) -> Markup:
-    is_stream = box.kind == "stream"
-    colour = "currentColor" if is_stream else box.colour
-    rectangle = element(
-        "rect",
-        x=box.x - box.width / 2,
-        y=box.y,
-        width=box.width,
+    left, right, bottom = extent(boxes)
+    return render(
+        "graph.html",
+        about=about,
+        boxes=boxes,
+        wire=wire,
+        font=FONT,
         height=HEIGHT,
-        rx=HEIGHT / 2 if is_stream else 6,
-        fill=colour,
-        fill_opacity="0.05" if is_stream else "0.09",
-        stroke=colour,
-        stroke_opacity="0.35" if is_stream else None,
-        stroke_width=1.4,
-    )
-    name = element(
-        "text", box.words, x=box.x, y=box.y + (17 if box.more else 24), fill="currentColor"
-    )
-    return element(
-        "g",
-        element("title", box.words if is_stream else f"{box.kind}: {box.words} {box.more}".strip()),
-        rectangle,
-        name,
-        element(
-            "text",
-            box.more,
-            x=box.x,
-            y=box.y + 31,
-            fill="currentColor",
-            fill_opacity="0.7",
-            font_size="10.5",
-        )
-        if box.more
-        else None,
-    )
+        left=left,
+        right=right,
+        bottom=bottom,
+    ).strip()
 
 
 def _laid_out(genome: Genome) -> list[Box]:

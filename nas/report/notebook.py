@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from nas.common.errors import NasError
 from nas.common.registry import NOTEBOOK
 from nas.compiler import make_plan
 from nas.report.front import Front
 from nas.report.graph import graph_svg
-from nas.report.page.markup import Markup, element
+from nas.report.page.rendering import render
 from nas.report.run_view import RunView
 from nas.report.show import examine
 from nas.report.units import human
@@ -32,7 +34,7 @@ def genome_html(genome: Genome) -> str:
     try:
         make_plan(genome)
     except NasError as error:
-        return element("p", str(error))
+        return render("notebook.html", content="", about=str(error))
     return show_html(examine(Source("", genome)))
 
 
@@ -44,9 +46,9 @@ def show_html(result: ShowResult) -> str:
             f"{human(cost.macs)} MACs, {human(cost.params)} parameters, "
             f"{human(cost.kv_cache_bytes_per_token)} bytes of cache a token"
         )
-    about = element("p", f"One block at {result.sizes}: {costs}.")
-    formula = element("p", element("code", result.formula))
-    return element("div", formula, graph_svg(result.plan.genome), about)
+    graph = graph_svg(result.plan.genome)
+    about = f"One block at {result.sizes}: {costs}."
+    return render("notebook.html", formula=result.formula, content=graph, about=about)
 
 
 @NOTEBOOK.register("run")
@@ -56,6 +58,6 @@ def run_html(ended: Ended) -> str:
         with open_run(ended.folder) as run:
             view = RunView.read(run)
     except NasError as error:
-        return element("p", f"{ended.message} {error}")
-    said = element("p", element("b", verdict_of(view).headline))
-    return element("div", said, Markup(Front(view)._repr_html_()))
+        return render("notebook.html", content="", about=f"{ended.message} {error}")
+    table = Markup(Front(view)._repr_html_())  # noqa: S704 - escaped
+    return render("notebook.html", headline=verdict_of(view).headline, content=table)

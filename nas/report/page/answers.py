@@ -33,9 +33,7 @@ def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
         RunError: a file holds no such answer.
     """
     return [
-        _read(_explanation, view, path, answer)
-        for view in views
-        for path, answer in view.explained
+        _read(_explanation, view, path, answer) for view in views for path, answer in view.explained
     ]
 
 
@@ -46,9 +44,7 @@ def benchmarks(views: Sequence[RunView]) -> list[dict[str, Any]]:
         RunError: a file holds no such answer.
     """
     return [
-        _read(_benchmark, view, path, answer)
-        for view in views
-        for path, answer in view.benchmarked
+        _read(_benchmark, view, path, answer) for view in views for path, answer in view.benchmarked
     ]
 
 
@@ -149,9 +145,7 @@ def _benchmark(view: RunView, answer: Answer) -> dict[str, Any]:
     rows = []
     for row in answer["mechanisms"]:
         known = view.by_digest.get(row["id"])
-        name = (
-            view.called(known.key) if known and known.key in view.trained else row["source"]
-        )
+        name = view.called(known.key) if known and known.key in view.trained else row["source"]
         cells = [
             _cell(row["tasks"].get(task), row["absent"].get(task), about["unit"])
             for task, about in tasks.items()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from nas.common.objectives import Objective
-    from nas.report.run_view import RunView, Mechanism
+    from nas.report.run_view import Mechanism, RunView
 
     Axes = tuple[Objective, Objective]
     Point = tuple[float, float]

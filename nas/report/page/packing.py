@@ -7,6 +7,8 @@ the quantities of the axes, and means over fresh seeds.
 from __future__ import annotations
 
 import math
+from functools import cache
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from nas.common.differences import paired
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
     from nas.report.run_view import Mechanism, RunView
     from nas.store import Confirmation
 
+    Table = list[Column[Mechanism]]
+
 # Columns of `nas front` that the scripts make themselves, or that are slow for many mechanisms.
 LEFT_OUT = ("id", "name", "formula")
 
 
-def page_columns(view: RunView) -> list[Column[Mechanism]]:
+def page_columns(view: RunView) -> Table:
     """The columns of ``nas front``, and those that only a table of all mechanisms needs."""
     size = view.setup.population
     return [
@@ -42,46 +46,48 @@ def page_columns(view: RunView) -> list[Column[Mechanism]]:
     ]
 
 
-def shared_columns(views: Sequence[RunView]) -> dict[str, Column[Mechanism]]:
+def shared_columns(tables: Sequence[Table]) -> Table:
     """The columns of all runs by key, those of the first run first."""
     columns: dict[str, Column[Mechanism]] = {}
-    for view in views:
-        for column in page_columns(view):
-            columns.setdefault(column.key, column)
-    return columns
+    for column in chain.from_iterable(tables):
+        columns.setdefault(column.key, column)
+    return [*columns.values()]
 
 
-def pack_page(views: Sequence[RunView]) -> str:
-    """The data of a page, as base64."""
+def pack_page(views: Sequence[RunView], tables: Sequence[Table]) -> str:
+    """The data of a page, as base64.
+
+    Args:
+        tables: ``page_columns`` of each run.
+    """
+    _text.cache_clear()
     encoder = ColumnEncoder()
+    runs = [_run(view, table, encoder) for view, table in zip(views, tables, strict=True)]
     columns = [
         {"key": column.key, "title": column.title, "isNumber": column.is_number}
-        for column in shared_columns(views).values()
+        for column in shared_columns(tables)
+        if any(column.key in run["columns"] for run in runs)
     ]
-    first = views[0]
-    across, up = axes_of(first.setup.objectives)
-    shown = next((view for view in views if view.members), first)
+    across, up = axes_of(views[0].setup.objectives)
+    shown = next((view for view in views if view.members), views[0])
     title = header(up.name, up.unit)
     sort = next((column["key"] for column in columns if column["title"] == title), "id")
+    defaults = {
+        "run": shown.name,
+        "id": shown.members[0].digest if shown.members else "",
+        "x": across.name,
+        "y": up.name,
+        "sort": f"{sort}:{'up' if up.direction == 'min' else 'down'}",
+    }
     return encoder.encode(
-        {
-            "runs": [_run(view, encoder) for view in views],
-            "roles": roles(),
-            "columns": columns,
-            "defaults": {
-                "run": shown.name,
-                "id": shown.members[0].digest if shown.members else "",
-                "x": across.name,
-                "y": up.name,
-                "sort": f"{sort}:{'up' if up.direction == 'min' else 'down'}",
-            },
-        }
+        {"runs": runs, "roles": roles(), "columns": columns, "defaults": defaults}
     )
 
 
-def _run(view: RunView, encoder: ColumnEncoder) -> dict[str, Any]:
+def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
     standard, trained, curves = view.standard, view.trained, _curves(view)
-    quantities, values = _quantities(view, encoder)
+    quantities, columns = _quantities(view, encoder)
+    packed = {column.key: _column(column, view, encoder) for column in table}
     return {
         "name": view.name,
         "label": view.label,
@@ -92,7 +98,7 @@ def _run(view: RunView, encoder: ColumnEncoder) -> dict[str, Any]:
         "names": {trained[k].digest: names for k, names in view.names.items() if k in trained},
         "front": [member.digest for member in view.members],
         "code": code_of(view),
-        "columns": values | {c.key: _column(c, view, encoder) for c in page_columns(view)},
+        "columns": columns | {key: column for key, column in packed.items() if column},
         "mechanisms": _mechanisms(view, encoder),
         "trainings": _trainings(view, encoder, [*curves]),
         "curves": curves,
@@ -108,20 +114,20 @@ def _run(view: RunView, encoder: ColumnEncoder) -> dict[str, Any]:
     }
 
 
-def _column(column: Column[Mechanism], view: RunView, encoder: ColumnEncoder) -> Packed:
-    """A column of the table: values for sorting and CSV, and the texts of its cells."""
+def _column(column: Column[Mechanism], view: RunView, encoder: ColumnEncoder) -> Packed | None:
+    """A column of the table: values for sorting and CSV, texts of cells; None without a value."""
     rows = view.mechanisms
-    values = [column.value(row) for row in rows]
+    values: list[Any] = [column.value(row) for row in rows]
+    if not any(value is not None and value != "" for value in values):
+        return None
     if not column.is_number:
         texts = [str(value or "") for value in values]
         few = len(set(texts)) < len(texts) / 2
         return {"values": (encoder.words if few else encoder.pieces)(texts)}
-    return _numbers(
-        encoder,
-        values,  # type: ignore[arg-type]
-        [column.error(row) for row in rows] if column.error else None,
-        [column.text(row) for row in rows] if column.text else column.unit,
-    )
+    errors = [column.error(row) for row in rows] if column.error else None
+    if column.text:
+        return _numbers(encoder, values, errors, [column.text(row) for row in rows], "f4")
+    return _numbers(encoder, values, errors, column.unit)
 
 
 def _numbers(
@@ -129,15 +135,21 @@ def _numbers(
     values: Sequence[float | None],
     errors: Sequence[float | None] | None,
     texts: Sequence[str] | str,
+    type_: str = "f8",
 ) -> Packed:
     """Numbers, their errors and texts; ``texts`` may be a unit to write the numbers in."""
     if isinstance(texts, str):
         texts = [
-            "" if value is None else amount(value, texts, error).replace("-", "−")
-            for value, error in zip(values, errors or [None] * len(values), strict=True)
+            _text(value, texts, error)
+            for value, error in zip(values, errors or repeat(None, len(values)), strict=True)
         ]
-    packed = {"values": encoder.numbers(values), "texts": encoder.words(texts)}
+    packed = {"values": encoder.numbers(values, type_), "texts": encoder.words(texts)}
     return packed | ({"errors": encoder.numbers(errors, "f4")} if errors else {})
+
+
+@cache
+def _text(value: float | None, unit: str, error: float | None) -> str:
+    return "" if value is None else amount(value, unit, error).replace("-", "−")
 
 
 def _quantities(
@@ -180,7 +192,8 @@ def _quantities(
             columns[key] = _numbers(encoder, [row.costs.get(name) for row in rows], None, unit)
             continue
         scores = [row.scores.get(name) for row in rows]
-        columns[key] = _numbers(encoder, scores, None, unit)
+        type_ = "f8" if quantity["isObjective"] else "f4"
+        columns[key] = _numbers(encoder, scores, None, unit, type_)
         if quantity["isObjective"]:
             quantity["estimate"] = f"estimate {name}"
             columns[f"estimate {name}"] = _numbers(
@@ -205,9 +218,7 @@ def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
     }
 
 
-def _trainings(
-    view: RunView, encoder: ColumnEncoder, curves: Sequence[str]
-) -> dict[str, Any]:
+def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> dict[str, Any]:
     """A row for each training, and the reports of all epochs in a row."""
     rows, ended = view.trainings, [row.evaluation for row in view.trainings]
     place = {m.key: i for i, m in enumerate(view.mechanisms) if view.trained.get(m.key) is m}
@@ -226,7 +237,7 @@ def _trainings(
         "core": encoder.words([duration(evaluation.core_seconds) for evaluation in ended]),
         "took": encoder.words([duration(evaluation.wall_seconds) for evaluation in ended]),
         "memory": encoder.words([f"{human(e.peak_memory_bytes)}B" for e in ended]),
-        "wall": encoder.numbers((evaluation.wall_seconds for evaluation in ended), "f4"),
+        "wall": encoder.numbers((evaluation.wall_seconds for evaluation in ended), "f2"),
         "ended": encoder.numbers((row.recorded.timestamp() - zero for row in rows), "f4"),
         "epochs": encoder.numbers((len(evaluation.reports) for evaluation in ended), "i4"),
         "loss": encoder.numbers((_finite(report.train_loss) for report in reports), "f2"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nas.common.objectives import Objective
     from nas.evaluation.trial import Incident
-    from nas.report.run_view import RunView, Mechanism
+    from nas.report.run_view import Mechanism, RunView
 
 MOST_EXAMPLES: Final = 10
 

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import NasError, RunError
-from nas.report.page.writer import Watched, page
+from nas.report.page.writer import Watched, collection_paused, page
 from nas.report.run_view import RunView
 from nas.report.text import message
 from nas.store import open_run, stamp
@@ -83,10 +83,10 @@ class PageServer(ThreadingHTTPServer):
             now = self.stamp()
             if now != self._made[0]:
                 began = time.process_time()
-                with open_run(self._folder) as run:
+                with collection_paused(), open_run(self._folder) as run:
                     view = RunView.read(run, self._label)
-                pause = max(PAUSE_SECONDS, (time.process_time() - began) / SHARE)
-                self._made = now, page([view], Watched(now, round(pause, 1))).encode()
+                    pause = max(PAUSE_SECONDS, (time.process_time() - began) / SHARE)
+                    self._made = now, page([view], Watched(now, round(pause, 1))).encode()
             return self._made
 
 

@@ -9,9 +9,12 @@ one scope: the page's script is their texts in the order of ``SCRIPTS``.
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +33,11 @@ from nas.store import RUNS, find_run, open_run
 from nas.store.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from nas.report.page.packing import Table
+# Columns that say little of a member of the front.
+LEFT_OUT: Final = ("operator", "state")
 HERE: Final = resources.files("nas.report.page")
 # A constant of a script is read by functions alone, so only the last one's place matters.
 SCRIPTS: Final = (
@@ -66,7 +73,8 @@ def write_report(
     target = Path(path)
     if target.suffix.lower() not in {".html", ".htm"}:
         raise RunError(f"{target}: found the ending {target.suffix or 'none'!r}; expected .html.")
-    text = page(_views([str(label) for label in labels], Path(folder)))
+    with collection_paused():
+        text = page(_views([str(label) for label in labels], Path(folder)))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, text.encode())
@@ -75,9 +83,22 @@ def write_report(
     return target
 
 
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pause garbage collection, which else visits the many objects of a run again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
     """The text of the page; a served one asks its server whether its run has changed."""
     style, script = (HERE / "page.css").read_text("utf-8"), page_script()
+    tables = [page_columns(view) for view in views]
     figures = (confirmed_figure(view) for view in views)
     return render(
         "page.html",
@@ -87,10 +108,10 @@ def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
         style_hash=_hash(style),
         script=Markup(script),  # noqa: S704 - ours
         script_hash=_hash(script),
-        data=Markup(pack_page(views)),  # noqa: S704 - base64
+        data=Markup(pack_page(views, tables)),  # noqa: S704 - base64
         verdicts=[(_about(view), verdict_of(view)) for view in views],
         front=front_figure(views),
-        members=_members(views),
+        members=_members(views, tables),
         confirmed=[figure for figure in figures if figure],
         benchmarks=benchmarks(views),
         explanations=explanations(views),
@@ -138,18 +159,18 @@ def _about(view: RunView) -> list[str]:
     ]
 
 
-def _members(views: Sequence[RunView]) -> dict[str, Any]:
+def _members(views: Sequence[RunView], tables: Sequence[Table]) -> dict[str, Any]:
     """The fronts as a table, for readers without scripts and for paper."""
-    keys = [key for key in shared_columns(views) if key not in ("operator", "state")]
+    columns = [column for column in shared_columns(tables) if column.key not in LEFT_OUT]
     rows = []
-    for view in views:
-        columns = {column.key: column for column in page_columns(view)}
+    for view, table in zip(views, tables, strict=True):
+        own = {column.key: column for column in table}
         for member in view.members:
-            cells = [columns[key].cell(member) if key in columns else "" for key in keys]
-            run = [view.name] if len(views) > 1 else []
-            rows.append([*run, view.called(member.key), *cells])
-    titles = [shared_columns(views)[key].title for key in keys]
-    return {"heads": [*(["run"] if len(views) > 1 else []), "id", *titles], "rows": rows}
+            cells = [own[c.key].cell(member) if c.key in own else "" for c in columns]
+            rows.append([view.name if len(views) > 1 else "", view.called(member.key), *cells])
+    heads = ["run", "id", *(column.title for column in columns)]
+    used = [any(row[place] for row in rows) for place in range(len(heads))]
+    return {"heads": [*compress(heads, used)], "rows": [[*compress(row, used)] for row in rows]}
 
 
 def _hash(text: str) -> str:

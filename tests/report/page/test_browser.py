@@ -17,7 +17,8 @@ from PIL import Image
 
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
-from nas.report.page import write_report
+from nas.report.columns import Column
+from nas.report.page import packing, write_report
 from nas.report.run_view import RunView
 from nas.report.units import amount
 from nas.store import open_run
@@ -107,6 +108,27 @@ def test_box_filters_the_table_and_the_address_brings_it_back(
     assert again.page.locator("rect.box").get_attribute("visibility") == "visible"
     again.page.click("text=clear box")
     assert counted(again)[0] == len(content.mechanisms)
+
+
+def test_box_below_zero_on_a_logarithmic_axis_ends_at_the_axis(
+    look: Callable[..., Any], page_file: Path
+) -> None:
+    box = look(page_file, "#box=-5,10,-0.5,0.9").page.locator("rect.box")
+    sides = [float(box.get_attribute(name)) for name in ("x", "y", "width", "height")]
+    assert min(sides) > 0
+
+
+def test_new_column_of_the_front_is_in_the_table_and_the_filter(
+    look: Callable[..., Any], example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new: Column[Any] = Column("nodes", "nodes", lambda m: len(m.proposal.genome.nodes))
+    columns = packing.front_columns
+    monkeypatch.setattr(packing, "front_columns", lambda view: [*columns(view), new])
+    opened = look(write_report(example, tmp_path / "run.html"), "#q=nodes%3D3&sort=nodes:down")
+    heads = opened.page.locator("#rows th").all_inner_texts()
+    rows = opened.page.locator("#rows tbody tr[data-place]").all_inner_texts()
+    assert rows
+    assert {row.split("\t")[heads.index("nodes")] for row in rows} == {"3"}
 
 
 def test_words_and_comparisons_filter_and_columns_sort(

@@ -87,15 +87,15 @@ def test_runs_of_other_objectives_share_one_table(
     heads, *members = rows
     assert heads[:5] == ["run", "id", "accuracy %", "score", "MACs"]
     assert {len(row) for row in rows} == {len(heads)}
+    assert "params" in heads
     with open_run(other) as run:
-        first, found = front(run)[0], [row for row in members if row[0] == "example (2)"]
-        assert len(found) == len(front(run))
+        view = RunView.read(run)
+    first, lines = view.members[0], [row for row in members if row[0] == "example (2)"]
+    assert len(lines) == len(view.members)
     value = amount(first.objectives["accuracy"], "fraction", first.errors["accuracy"])
-    assert found[0][1:4] == [
-        first.digest[:8],
-        value,
-        amount(first.scores["accuracy"], "fraction"),
-    ]
+    score = amount(first.scores["accuracy"], "fraction")
+    assert lines[0][:5] == ["example (2)", view.called(first.key), value, score, ""]
+    assert lines[0][heads.index("params")] == amount(first.costs["params"])
 
 
 def test_wrong_endings_runs_and_none_are_refused(example: Path, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nas.report.page.columns import Columns
+from nas.report.page.encoding import ColumnEncoder
 
 
 class Reader:
-    """Unpacks what ``Columns`` packed."""
+    """Unpacks what ``ColumnEncoder`` encoded."""
 
     def __init__(self, packed: str) -> None:
         whole = gzip.decompress(base64.b64decode(packed))
@@ -23,7 +23,8 @@ class Reader:
 
     def column(self, about: dict[str, Any]) -> Any:
         if about["type"] == "words":
-            return [about["words"][place] for place in self.column(about["places"])]
+            words = self.column(about["words"])
+            return [words[place] for place in self.column(about["places"])]
         if about["type"] == "pieces":
             ends = np.cumsum(self.column(about["lengths"]))
             whole = self.column(about["texts"])
@@ -42,9 +43,9 @@ class Reader:
 
 
 def packed(make: Any) -> Any:
-    columns = Columns()
+    columns = ColumnEncoder()
     columns.texts(["what stands before"])
-    reader = Reader(columns.packed(make(columns)))
+    reader = Reader(columns.encode(make(columns)))
     return reader.column(reader.header)
 
 
