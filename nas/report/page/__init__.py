@@ -6,7 +6,7 @@ packing.py    runs as data for the scripts                 page.css    its style
 encoding.py   columns as base64 of gzip                    figures.py  positions in its drawings
 search.py     operators, failures, incidents               scale.py    axes
 answers.py    of ``nas explain`` and ``nas benchmark``     code.py     exported sources
-serving.py    the page of a run that is still running      verdict.py  the verdict in words
+serving.py    the page of a run that is still running
 """
 
 from nas.report.page.writer import write_report
