@@ -1,29 +1,31 @@
-"""What a mechanism costs: counts, caches and predicted time; and decoding it token by token."""
+"""Costs of mechanisms: counts, caches and predicted time; and decoding token by token."""
 
 from nas.costs.costs import (
-    BYTES_PER_NUMBER,
     COSTS,
-    DEFAULT_COSTS,
     Cost,
+    CostContext,
     CostMeasure,
-    Setting,
     attention_cost,
+    cost_noun,
+    cost_title,
     costs_of,
-    dense_plan,
-    kv_cache_bytes_per_token,
+    default_costs,
+    need_calibration,
+    size_costs,
     summed_layers,
 )
 
 __all__ = [
-    "BYTES_PER_NUMBER",
     "COSTS",
-    "DEFAULT_COSTS",
     "Cost",
+    "CostContext",
     "CostMeasure",
-    "Setting",
     "attention_cost",
+    "cost_noun",
+    "cost_title",
     "costs_of",
-    "dense_plan",
-    "kv_cache_bytes_per_token",
+    "default_costs",
+    "need_calibration",
+    "size_costs",
     "summed_layers",
 ]

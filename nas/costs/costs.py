@@ -1,55 +1,43 @@
-"""What a mechanism costs: multiply-adds, parameters, caches; of a block and of a backbone.
+"""The registry of costs: numbers of a mechanism that a search can minimise without training.
 
-``macs`` counts the products that really run at a size (nas.costs.macs). A genome's costs in a
-search are members of ``COSTS``, each a number for all attention layers of a backbone. Counts of the
-reference form (nas.costs.counting) check the closed formulas that primitives state of themselves; a
-difference is an error.
+Each cost is one entry of ``COSTS``: its name, unit, description, title and formula. What computes,
+prints or calibrates costs asks the registry. Importing this module imports no torch; an entry
+imports what it needs when it is computed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from nas.common.errors import NasError
 from nas.common.registry import Registry
-from nas.compiler import make_plan, resolve, standard_attention
-from nas.costs.counting import ELEMENTWISE, TRACED_LENGTHS, count_operations, count_parameters
-from nas.costs.decoding.memory import memory_of
-from nas.costs.macs import closed_form_macs, computed_macs, computed_pairs
-from nas.genome import ModelSizes, Visibility, layers_with_mechanism
+from nas.genome import Genome, ModelSizes, layers_with_mechanism
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from nas.compiler import Plan, ResolvedGenome
-    from nas.genome import Genome
-
-BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
-DEFAULT_COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
+    from nas.compiler import Plan
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Where a genome's costs are asked for.
+class CostContext:
+    """The model and machine for which costs are computed.
 
     Attributes:
-        is_causal: whether every call is; what it hides is computed all the same.
-        calibration: of the predicted time, by nas.costs.timing; empty where none was measured.
-        context: tokens after which costs of decoding are counted; None for the model's own.
+        sizes: of the backbone.
+        qkv_bias: whether W_Q, W_K and W_V have biases.
+        is_causal: whether every call is; what a mask hides is computed all the same.
+        calibration: measured unit times, from nas.costs.timing; empty where there are none.
+        context: tokens after which costs of decoding are counted; None for the model's.
     """
 
     sizes: ModelSizes
-    qkv_bias: bool
-    is_causal: bool
-    calibration: Mapping[str, Any]
+    qkv_bias: bool = False
+    is_causal: bool = False
+    calibration: Mapping[str, Any] = field(default_factory=dict)
     context: int | None = None
-
-    def resolve(self, genome: Genome) -> ResolvedGenome:
-        """The genome in normal form at these sizes; GenomeError where it does not exist there."""
-        return resolve(genome, self.sizes, self.is_causal)
 
     @property
     def decoded(self) -> ModelSizes:
@@ -62,63 +50,85 @@ class CostMeasure:
     """A cost of a genome, all attention layers of a backbone together.
 
     Attributes:
-        of: from a resolved genome and the setting that it is resolved at.
+        of: from a genome and a context; raises GenomeError where the mechanism does not exist.
+        title: above a column of values; by default the name with spaces.
+        noun: in a sentence; by default the title.
+        needs_calibration: whether it is computed from measured unit times.
+        is_default: whether it is computed and shown where nothing else is asked for.
+        is_size: whether it measures how large a mechanism is: controls are matched by it.
+        is_counted: whether ``nas cost`` counts it, for one block.
     """
 
     name: str
     unit: str
     about: str
-    of: Callable[[ResolvedGenome, Setting], float]
+    of: Callable[[Genome, CostContext], float]
+    title: str = ""
+    noun: str = ""
+    needs_calibration: bool = False
+    is_default: bool = False
+    is_size: bool = False
+    is_counted: bool = False
 
 
-# A cost of one layer, from its plan and the setting.
-Measure = Callable[["Plan", Setting], float]
-COSTS: Registry[CostMeasure] = Registry(
-    "cost", "nas.costs", modules=("nas.costs.costs", "nas.costs.timing")
-)
+COSTS: Registry[CostMeasure] = Registry("cost", "nas.costs")
 
 
 def costs_of(
-    resolved: ResolvedGenome, setting: Setting, names: Iterable[str] | None = None
+    genome: Genome, context: CostContext, names: Iterable[str] | None = None
 ) -> dict[str, float]:
-    """The costs of a genome by name, by default those that take no trace and no calibration.
-
-    Args:
-        resolved: at the setting's sizes.
+    """The costs of a genome by name, by default those of ``default_costs``.
 
     Raises:
-        ConfigError: there is no such cost.
-        ViolationError: the genome does not type-check.
+        ConfigError: there is no such cost, or it needs another calibration.
+        GenomeError, ViolationError: the mechanism does not exist at these sizes.
     """
-    names = DEFAULT_COSTS if names is None else names
-    return {name: float(COSTS.get(name).of(resolved, setting)) for name in names}
+    names = default_costs() if names is None else names
+    return {name: float(COSTS.get(name).of(genome, context)) for name in names}
+
+
+def default_costs(is_calibrated: bool = False) -> tuple[str, ...]:
+    """The names of the default costs, with ``is_calibrated`` also of those from unit times."""
+    costs = COSTS.registered.values()
+    return tuple(c.name for c in costs if c.is_default and c.needs_calibration <= is_calibrated)
+
+
+def size_costs() -> tuple[str, ...]:
+    """The names of the costs that measure how large a mechanism is."""
+    return tuple(cost.name for cost in COSTS.registered.values() if cost.is_size)
+
+
+def need_calibration(names: Iterable[str]) -> bool:
+    """Whether some of these costs, or names of other objectives, need unit times."""
+    return any(name in COSTS and COSTS.get(name).needs_calibration for name in names)
+
+
+def cost_title(name: str) -> str:
+    """The title of a cost, or the name of another number with spaces; loads no plug-in."""
+    cost = COSTS.registered.get(name)
+    return (cost.title if cost else "") or name.replace("_", " ")
+
+
+def cost_noun(name: str) -> str:
+    """The word for a cost in a sentence."""
+    cost = COSTS.registered.get(name)
+    return (cost.noun if cost else "") or cost_title(name)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one attention block at batch 1.
+    """Counted costs of one attention block at batch 1, by name; each is an attribute too."""
 
-    Attributes:
-        macs: multiply-adds of the whole block, projections included.
-        attention_macs: those of them that scores and aggregation take.
-        elementwise: elements that pointwise operations, reductions and norms touch.
-        params: learned numbers.
-        kv_cache_bytes_per_token: what decoding holds after so many tokens, for each of them, at
-            16 bits a number.
-        seed_compatible_macs: what plain fvcore says of the published encoder layer with this
-            mechanism in it (biases, layer norms at 5 an element, a feed-forward of 4 d).
-    """
+    values: Mapping[str, int]
 
-    macs: int
-    attention_macs: int
-    elementwise: int
-    params: int
-    kv_cache_bytes_per_token: int
-    seed_compatible_macs: int
+    def __getattr__(self, name: str) -> int:
+        if name == "values" or name not in self.values:
+            raise AttributeError(name)
+        return self.values[name]
 
     def to_dict(self) -> dict[str, int]:
-        """The JSON answer of ``nas cost``."""
-        return asdict(self)
+        """The JSON of ``nas cost``."""
+        return dict(self.values)
 
 
 def attention_cost(
@@ -128,123 +138,176 @@ def attention_cost(
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
-        NasError: it uses an operation whose cost nobody has stated.
+        NasError: there is no cost rule for an operation in it.
     """
-    sizes = ModelSizes(dim, heads, 1, tokens)
-    plan = make_plan(genome, sizes)
-    macs, elementwise = _counted(plan, sizes, qkv_bias)
-    computed = computed_macs(plan, sizes)
-    return Cost(
-        macs=computed.all,
-        attention_macs=computed.all - computed.tokens,
-        elementwise=elementwise,
-        params=count_parameters(plan, dim, heads, qkv_bias),
-        kv_cache_bytes_per_token=math.ceil(kv_cache_bytes_per_token(plan, sizes)),
-        seed_compatible_macs=_seed_compatible(dense_plan(plan), sizes, macs),
-    )
+    context = CostContext(ModelSizes(dim, heads, 1, tokens), qkv_bias)
+    counted = (cost for cost in COSTS.registered.values() if cost.is_counted)
+    return Cost({cost.name: math.ceil(cost.of(genome, context)) for cost in counted})
 
 
-def _counted(plan: Plan, sizes: ModelSizes, qkv_bias: bool) -> tuple[int, int]:
-    """Multiply-adds of the reference form, and elements that the compiled block touches.
-
-    Raises:
-        NasError: the multiply-adds differ from the closed formulas.
-    """
-    dense, (dim, heads, _, tokens) = dense_plan(plan), sizes
-    counts = count_operations(dense, dim, heads, tokens, qkv_bias)
-    macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
-    expected = closed_form_macs(dense, sizes)
-    if macs != expected:
-        raise NasError(
-            f"the MACs counted, {macs}, differ from the closed formulas of "
-            f"{', '.join(sorted({s.primitive.name for s in plan.steps}))}: {expected}; "
-            "expected a primitive's macs to state what its module computes."
-        )
-    elementwise = counts[ELEMENTWISE]
-    if hidden := tokens**2 - computed_pairs(plan, tokens):
-        elementwise -= hidden * _elementwise_per_pair(dense, dim, heads, qkv_bias)
-    return macs, elementwise
-
-
-def _elementwise_per_pair(plan: Plan, dim: int, heads: int, qkv_bias: bool) -> int:
-    """What each pair of query and key adds to the elementwise count, exactly."""
-    few, more, most = (
-        count_operations(plan, dim, heads, n, qkv_bias)[ELEMENTWISE] for n in TRACED_LENGTHS
-    )
-    step = TRACED_LENGTHS[1] - TRACED_LENGTHS[0]
-    return (few - 2 * more + most) // (2 * step**2)
-
-
-def dense_plan(plan: Plan) -> Plan:
-    """A plan without its window: the reference form, which is counted, computes every pair."""
-    return replace(plan, genome=replace(plan.genome, visibility=Visibility()))
-
-
-def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
-    """What a ``Decoder`` for a context of ``sizes.tokens`` holds after these, for each of them.
-
-    Every number counts as 16 bits, sums too, which a decoder holds in 32. See
-    nas.costs.decoding.memory for what is held; of a mechanism that sees later tokens, and so
-    cannot be decoded, what its keys and values take.
-    """
-    return BYTES_PER_NUMBER * memory_of(plan, sizes).numbers(sizes) / sizes.tokens
-
-
-def _seed_compatible(plan: Plan, sizes: ModelSizes, macs: int) -> int:
-    """Plain fvcore's view: our exact products, without what the published code hides from it.
-
-    It sees no convolution (padding 'same' is no operation it knows) and no sparsemax; norms
-    count 5 an element, in the block as around it.
-    """
-    dim, heads, _, tokens = sizes
-    hidden, norms = 0, 2 * tokens * dim
-    for step in plan.steps:
-        own = plan.call_sizes(step, dim, heads, tokens)
-        if step.primitive.name == "convolutional_score":
-            hidden += step.primitive.macs(own, step.params) - own.heads * tokens**2 * own.width
-        if step.primitive.name == "layer_norm":
-            norms += own.heads * tokens * own.width
-    return macs - hidden + 5 * norms + 8 * tokens * dim**2
-
-
-def summed_layers(resolved: ResolvedGenome, layer: Callable[[ResolvedGenome], float]) -> float:
-    """A layer's cost over a backbone, standard attention where the placement has it."""
-    depth = resolved.sizes.depth
-    count = len(layers_with_mechanism(resolved.genome.placement, depth))
-    total = count * layer(resolved)
+def summed_layers(genome: Genome, depth: int, layer: Callable[[Genome], float]) -> float:
+    """The cost of a backbone's attention layers; those without the mechanism are standard."""
+    count = len(layers_with_mechanism(genome.placement, depth))
+    total = count * layer(genome)
     if count == depth:
         return total
-    return total + (depth - count) * layer(standard_attention(resolved.sizes, resolved.is_causal))
+    from nas.genome.mechanisms import mechanism
+
+    return total + (depth - count) * layer(mechanism("mha").genome)
 
 
-def _cost(name: str, unit: str, about: str) -> Callable[[Measure], Measure]:
-    """Register what a function says of a layer, for all of them."""
-
-    def register(measure: Measure) -> Measure:
-        def of(resolved: ResolvedGenome, setting: Setting) -> float:
-            return summed_layers(resolved, lambda layer: measure(layer.plan, setting))
-
-        COSTS.register(name)(CostMeasure(name, unit, about, of))
-        return measure
-
-    return register
+# A cost of one layer, from its plan and the context.
+Measure = Callable[["Plan", CostContext], float]
 
 
-@_cost("macs", "MACs", "multiply-adds of an example, as they run")
-def _macs(plan: Plan, setting: Setting) -> float:
-    return computed_macs(plan, setting.sizes, setting.is_causal).all
+def _register(measure: CostMeasure) -> None:
+    COSTS.register(measure.name)(measure)
 
 
-@_cost("params", "parameters", "learned numbers")
-def _params(plan: Plan, setting: Setting) -> float:
-    return count_parameters(plan, setting.sizes.dim, setting.sizes.heads, setting.qkv_bias)
+def _summed(measure: Measure) -> Callable[[Genome, CostContext], float]:
+    """The cost of all layers from the cost of one."""
+
+    def of(genome: Genome, context: CostContext) -> float:
+        from nas.costs.block import plan_at
+
+        def layer(genome: Genome) -> float:
+            return measure(plan_at(genome, context.sizes), context)
+
+        return summed_layers(genome, context.sizes.depth, layer)
+
+    return of
 
 
-@_cost("kv_cache_bytes_per_token", "bytes", "what decoding holds of a token of its context")
-def _kv_cache(plan: Plan, setting: Setting) -> float:
-    return kv_cache_bytes_per_token(plan, setting.decoded)
+def _macs(plan: Plan, context: CostContext) -> float:
+    from nas.costs.macs import computed_macs
+
+    return computed_macs(plan, context.sizes, context.is_causal).all
 
 
-@_cost("elementwise", "elements", "elements that pointwise operations touch")
-def _elementwise(plan: Plan, setting: Setting) -> float:
-    return _counted(plan, setting.sizes, setting.qkv_bias)[1]
+def _attention_macs(plan: Plan, context: CostContext) -> float:
+    from nas.costs.macs import computed_macs
+
+    computed = computed_macs(plan, context.sizes, context.is_causal)
+    return computed.all - computed.tokens
+
+
+def _elementwise(plan: Plan, context: CostContext) -> float:
+    from nas.costs.block import elementwise
+
+    return elementwise(plan, context.sizes, context.qkv_bias)
+
+
+def _params(plan: Plan, context: CostContext) -> float:
+    from nas.costs.counting import count_parameters
+
+    return count_parameters(plan, context.sizes.dim, context.sizes.heads, context.qkv_bias)
+
+
+def _kv_cache(plan: Plan, context: CostContext) -> float:
+    from nas.costs.decoding.memory import kv_cache_bytes_per_token
+
+    return kv_cache_bytes_per_token(plan, context.decoded)
+
+
+def _seed_compatible(plan: Plan, context: CostContext) -> float:
+    from nas.costs.block import seed_compatible_macs
+
+    return seed_compatible_macs(plan, context.sizes, context.qkv_bias)
+
+
+def _time_ms(genome: Genome, context: CostContext) -> float:
+    from nas.costs.timing.calibration import time_ms
+
+    return time_ms(genome, context)
+
+
+def _decode_ms(genome: Genome, context: CostContext) -> float:
+    from nas.costs.timing.calibration import decode_ms
+
+    return decode_ms(genome, context)
+
+
+_register(
+    CostMeasure(
+        "macs",
+        "MACs",
+        "multiply-adds of an example, as they run",
+        _summed(_macs),
+        title="MACs",
+        is_default=True,
+        is_size=True,
+        is_counted=True,
+    )
+)
+_register(
+    CostMeasure(
+        "attention_macs",
+        "MACs",
+        "multiply-adds of scores and aggregation alone",
+        _summed(_attention_macs),
+        title="MACs of scores and aggregation",
+        is_counted=True,
+    )
+)
+_register(
+    CostMeasure(
+        "elementwise",
+        "elements",
+        "elements that pointwise operations touch",
+        _summed(_elementwise),
+        is_counted=True,
+    )
+)
+_register(
+    CostMeasure(
+        "params",
+        "parameters",
+        "learned numbers",
+        _summed(_params),
+        is_default=True,
+        is_size=True,
+        is_counted=True,
+    )
+)
+_register(
+    CostMeasure(
+        "kv_cache_bytes_per_token",
+        "bytes",
+        "bytes that decoding holds for each token of its context, at 16 bits a number",
+        _summed(_kv_cache),
+        title="KV B/token",
+        noun="KV cache",
+        is_default=True,
+        is_counted=True,
+    )
+)
+_register(
+    CostMeasure(
+        "seed_compatible_macs",
+        "MACs",
+        "multiply-adds that plain fvcore counts for the published encoder layer",
+        _summed(_seed_compatible),
+        is_counted=True,
+    )
+)
+_register(
+    CostMeasure(
+        "time_ms",
+        "ms",
+        "predicted milliseconds of one training batch: all layers, forward and backward",
+        _time_ms,
+        noun="time",
+        needs_calibration=True,
+        is_default=True,
+    )
+)
+_register(
+    CostMeasure(
+        "decode_ms",
+        "ms",
+        "predicted milliseconds to decode one token after its context: all layers, one sequence",
+        _decode_ms,
+        noun="decoding time",
+        needs_calibration=True,
+    )
+)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import GenomeError
 from nas.compiler.lowering import live, lower
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nas.compiler.plan import Operand, Plan, Step
     from nas.genome import ModelSizes, Ref
 
+BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 
 @dataclass(frozen=True)
 class Memory:
@@ -93,6 +94,15 @@ def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
         rows = (_read_rows(plan, called), sources_of(plan, called))
         ways += [Memory(plan, some, sums, inputs, called) for some in rows]
     return min(ways, key=lambda way: way.numbers(sizes))
+
+
+def kv_cache_bytes_per_token(plan: Plan, sizes: ModelSizes) -> float:
+    """Bytes that a ``Decoder`` for a context of ``sizes.tokens`` holds after these, per token.
+
+    Every number counts as 16 bits, sums too, which a decoder holds in 32. For a mechanism that
+    sees later tokens, and so cannot be decoded, the size of its keys and values.
+    """
+    return BYTES_PER_NUMBER * memory_of(plan, sizes).numbers(sizes) / sizes.tokens
 
 
 def is_past(operand: Operand) -> bool:
