@@ -25,7 +25,7 @@ from nas.costs import costs_of
 from nas.evaluation.execution import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.trial import Trial, run_trials, training_seed
-from nas.searching.setup import check_count, setting_of
+from nas.searching.setup import check_count, cost_context
 from nas.searching.tabular.table import SUFFIX, Origin, Table
 from nas.space import load_space
 from nas.space.validation import load_policy
@@ -128,7 +128,7 @@ def train_table(
     on_training: Callable[[Trial, Evaluation], None],
 ) -> dict[str, tuple[Evaluation, ...]]:
     """Train all mechanisms with the first seed, then all with the second, and so on."""
-    context = setting_of(task, {})
+    context = cost_context(task, {})
     work = {
         key: costs_of(context.resolve(genome), context, ["macs"])["macs"]
         for key, genome in mechanisms.items()

@@ -134,7 +134,7 @@ def decoding(rounds: int) -> list[Figure]:
                 seconds = passes.decoding_seconds(_block(genome, sizes), context)
                 times[number] = min(times[number], 1e3 * seconds)
     for context, times in measured.items():
-        asked = costs.Setting(sizes, False, True, calibration, context)
+        asked = costs.CostContext(sizes, False, True, calibration, context)
         plain = []
         for genome in genomes:
             memory = memory_of(make_plan(genome, asked.decoded), asked.decoded)

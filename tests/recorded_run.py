@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nas.common.objectives import Objective
-from nas.costs import Setting, costs_of
+from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import Budget, Evaluation, Report, Trial
 from nas.genome import ModelSizes
 from nas.searching.listener import Listener, Started
@@ -20,7 +20,7 @@ from nas.space import load_space
 from nas.store import Document, RunSetup, Session, create_run, open_writer, this_session
 from nas.store.frozen import frozen_space
 
-SETTING = Setting(ModelSizes(32, 4, 2, 65), qkv_bias=False, is_causal=False, calibration={})
+SETTING = CostContext(ModelSizes(32, 4, 2, 65), qkv_bias=False, is_causal=False, calibration={})
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ACCURACY = Objective("accuracy", "max", "fraction", "share got right", 1.0, 0.1, is_metric=True)
 MACS = Objective("macs", "min", "MAC", "multiply-adds", 0.0, 4_000_000.0, is_metric=False)

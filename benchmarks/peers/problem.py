@@ -18,7 +18,7 @@ import numpy as np
 
 from nas.common.objectives import Objective
 from nas.common.pareto import hypervolume, non_dominated, normalise
-from nas.costs import Setting, costs_of
+from nas.costs import CostContext, costs_of
 from nas.genome import FLAGS, Genome, Node, Projections, Ref
 from nas.genome.mechanisms import mechanism
 from nas.searching.judging import Judge
@@ -94,7 +94,7 @@ class Bench:
 
     space: SearchSpace
     policy: Policy
-    setting: Setting
+    setting: CostContext
     objectives: tuple[Objective, Objective]
     choices: Choices
 
@@ -146,7 +146,7 @@ def bench(table: str = DEFAULT) -> Bench:
     return make_bench(load_space(found.space.name), found.setting)
 
 
-def make_bench(space: SearchSpace, setting: Setting) -> Bench:
+def make_bench(space: SearchSpace, setting: CostContext) -> Bench:
     """A space that ``SPACES`` knows, at the sizes of a task."""
     choices, chance = SPACES[space.name]
     mha = costs_of(setting.resolve(mechanism("mha").genome), setting, ["macs"])["macs"]

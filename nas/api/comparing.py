@@ -16,7 +16,7 @@ from nas.evaluation.study import study, why_not
 from nas.genome.canonical import digest
 from nas.report.benchmark import make_benchmark
 from nas.report.trials import EvaluateResult, TrainingRow
-from nas.searching.setup import check_count, setting_of
+from nas.searching.setup import check_count, cost_context
 from nas.space.validation import load_policy
 from nas.store import RUNS
 from nas.store.answers import keep_answer
@@ -203,7 +203,7 @@ def _train(
     record: str | Path | None,
 ) -> Generator[TrainingRow, None, None]:
     """Train each source with each seed; workers exist until the generator is closed."""
-    metric, setting = task.metrics(data)[0], setting_of(task, {})
+    metric, setting = task.metrics(data)[0], cost_context(task, {})
     costs = {source.text: costs_of(task.resolve(source.genome), setting) for source in sources}
     evaluator = make_evaluator(execution, task, data)
     try:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from nas.api.execution import check_legal, check_one_model, execution_of
 from nas.common.errors import ConfigError, RunError
-from nas.costs import DEFAULT_COSTS, costs_of
+from nas.costs import costs_of, default_costs
 from nas.evaluation.execution import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import why_not
 from nas.explaining import Bounds, Race, plan_explanation
 from nas.report.explanation import make_explanation
 from nas.report.trials import TrainingRow
-from nas.searching.setup import MAX_COUNT, setting_of
+from nas.searching.setup import MAX_COUNT, cost_context
 from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
 from nas.store.answers import keep_answer
@@ -40,7 +40,6 @@ TASK: Final = "vit-cifar10"
 POLICY: Final = "score_normalize_aggregate"
 MARGIN: Final = 0.01  # of the way from chance to the ideal
 LOGGER: Final = logging.getLogger("nas")
-COSTS: Final = (*DEFAULT_COSTS, "time_ms")
 
 
 def explain(
@@ -103,12 +102,15 @@ def explain(
         margin = MARGIN * abs(metric.ideal - metric.chance)
     if not margin > 0:  # NaN is not above 0 either
         raise ConfigError(f"margin: found {margin}; expected a number above 0.")
-    plan = plan_explanation(resolved.genome, Bounds(rules, model_task), setting_of(model_task, {}))
+    plan = plan_explanation(
+        resolved.genome, Bounds(rules, model_task), cost_context(model_task, {})
+    )
     evaluator: Evaluator = make_evaluator(chosen, model_task, loaded)
     try:
-        setting = setting_of(model_task, evaluator.calibrate())
+        context = cost_context(model_task, evaluator.calibrate())
+        shown = default_costs(is_calibrated=True)
         costs = {
-            key: costs_of(setting.resolve(genome), setting, COSTS)
+            key: costs_of(context.resolve(genome), context, shown)
             for key, genome in plan.mechanisms.items()
         }
         if record is not None:

@@ -7,19 +7,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from nas.common.errors import NasError
-from nas.compiler import Plan, make_plan
+from nas.compiler.plan import Plan, plan_as_written
 from nas.costs.counting import ELEMENTWISE, TRACED_LENGTHS, count_operations
 from nas.costs.macs import closed_form_macs, computed_pairs
 from nas.genome import Genome, ModelSizes, Visibility
 
 if TYPE_CHECKING:
     from collections import Counter
-
-
-@lru_cache(maxsize=4096)
-def plan_at(genome: Genome, sizes: ModelSizes) -> Plan:
-    """``make_plan``, once for all costs of a genome."""
-    return make_plan(genome, sizes)
 
 
 def dense_plan(plan: Plan) -> Plan:
@@ -66,7 +60,7 @@ def seed_compatible_macs(plan: Plan, sizes: ModelSizes, qkv_bias: bool = False) 
 @lru_cache(maxsize=256)
 def _counts(genome: Genome, sizes: ModelSizes, tokens: int, qkv_bias: bool) -> Counter[str]:
     """Operations of the reference form at some length, checked against the closed formulas."""
-    dense = dense_plan(plan_at(genome, sizes))
+    dense = dense_plan(plan_as_written(genome))
     counts = count_operations(dense, sizes.dim, sizes.heads, tokens, qkv_bias)
     macs = sum(count for name, count in counts.items() if name != ELEMENTWISE)
     expected = closed_form_macs(dense, sizes._replace(tokens=tokens))

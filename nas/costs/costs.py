@@ -18,7 +18,7 @@ from nas.genome import Genome, ModelSizes, layers_with_mechanism
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nas.compiler import Plan
+    from nas.compiler import Plan, ResolvedGenome
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,12 @@ class CostContext:
     calibration: Mapping[str, Any] = field(default_factory=dict)
     context: int | None = None
 
+    def resolve(self, genome: Genome) -> ResolvedGenome:
+        """The genome in normal form at these sizes; GenomeError where it does not exist there."""
+        from nas.compiler import resolve
+
+        return resolve(genome, self.sizes, self.is_causal)
+
     @property
     def decoded(self) -> ModelSizes:
         """The sizes at which costs of decoding are counted."""
@@ -50,7 +56,7 @@ class CostMeasure:
     """A cost of a genome, all attention layers of a backbone together.
 
     Attributes:
-        of: from a genome and a context; raises GenomeError where the mechanism does not exist.
+        of: from a resolved genome and the context that it is resolved at.
         title: above a column of values; by default the name with spaces.
         noun: in a sentence; by default the title.
         needs_calibration: whether it is computed from measured unit times.
@@ -62,7 +68,7 @@ class CostMeasure:
     name: str
     unit: str
     about: str
-    of: Callable[[Genome, CostContext], float]
+    of: Callable[[ResolvedGenome, CostContext], float]
     title: str = ""
     noun: str = ""
     needs_calibration: bool = False
@@ -75,16 +81,19 @@ COSTS: Registry[CostMeasure] = Registry("cost", "nas.costs")
 
 
 def costs_of(
-    genome: Genome, context: CostContext, names: Iterable[str] | None = None
+    resolved: ResolvedGenome, context: CostContext, names: Iterable[str] | None = None
 ) -> dict[str, float]:
     """The costs of a genome by name, by default those of ``default_costs``.
 
+    Args:
+        resolved: at the context's sizes.
+
     Raises:
         ConfigError: there is no such cost, or it needs another calibration.
-        GenomeError, ViolationError: the mechanism does not exist at these sizes.
+        ViolationError: the genome does not type-check.
     """
     names = default_costs() if names is None else names
-    return {name: float(COSTS.get(name).of(genome, context)) for name in names}
+    return {name: float(COSTS.get(name).of(resolved, context)) for name in names}
 
 
 def default_costs(is_calibrated: bool = False) -> tuple[str, ...]:
@@ -140,20 +149,25 @@ def attention_cost(
         GenomeError, ViolationError: the mechanism does not exist at this size.
         NasError: there is no cost rule for an operation in it.
     """
+    from nas.compiler import make_plan, resolve
+
     context = CostContext(ModelSizes(dim, heads, 1, tokens), qkv_bias)
+    make_plan(genome)  # refuses what does not type-check
+    resolved = resolve(genome, context.sizes, is_causal=None)
     counted = (cost for cost in COSTS.registered.values() if cost.is_counted)
-    return Cost({cost.name: math.ceil(cost.of(genome, context)) for cost in counted})
+    return Cost({cost.name: math.ceil(cost.of(resolved, context)) for cost in counted})
 
 
-def summed_layers(genome: Genome, depth: int, layer: Callable[[Genome], float]) -> float:
+def summed_layers(resolved: ResolvedGenome, layer: Callable[[ResolvedGenome], float]) -> float:
     """The cost of a backbone's attention layers; those without the mechanism are standard."""
-    count = len(layers_with_mechanism(genome.placement, depth))
-    total = count * layer(genome)
+    depth = resolved.sizes.depth
+    count = len(layers_with_mechanism(resolved.genome.placement, depth))
+    total = count * layer(resolved)
     if count == depth:
         return total
-    from nas.genome.mechanisms import mechanism
+    from nas.compiler import standard_attention
 
-    return total + (depth - count) * layer(mechanism("mha").genome)
+    return total + (depth - count) * layer(standard_attention(resolved.sizes, resolved.is_causal))
 
 
 # A cost of one layer, from its plan and the context.
@@ -164,16 +178,11 @@ def _register(measure: CostMeasure) -> None:
     COSTS.register(measure.name)(measure)
 
 
-def _summed(measure: Measure) -> Callable[[Genome, CostContext], float]:
+def _summed(measure: Measure) -> Callable[[ResolvedGenome, CostContext], float]:
     """The cost of all layers from the cost of one."""
 
-    def of(genome: Genome, context: CostContext) -> float:
-        from nas.costs.block import plan_at
-
-        def layer(genome: Genome) -> float:
-            return measure(plan_at(genome, context.sizes), context)
-
-        return summed_layers(genome, context.sizes.depth, layer)
+    def of(resolved: ResolvedGenome, context: CostContext) -> float:
+        return summed_layers(resolved, lambda layer: measure(layer.plan, context))
 
     return of
 
@@ -215,16 +224,16 @@ def _seed_compatible(plan: Plan, context: CostContext) -> float:
     return seed_compatible_macs(plan, context.sizes, context.qkv_bias)
 
 
-def _time_ms(genome: Genome, context: CostContext) -> float:
+def _time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
     from nas.costs.timing.calibration import time_ms
 
-    return time_ms(genome, context)
+    return time_ms(resolved, context)
 
 
-def _decode_ms(genome: Genome, context: CostContext) -> float:
+def _decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
     from nas.costs.timing.calibration import decode_ms
 
-    return decode_ms(genome, context)
+    return decode_ms(resolved, context)
 
 
 _register(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.common.errors import NasError
-from nas.costs import Setting, costs_of
+from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import Trial, run_trials, training_seed
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def study(
     """
     given = []
     model = task.main
-    setting = Setting(model.sizes, model.qkv_bias, model.is_causal, calibration={})
+    setting = CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
     for name, genome in mechanisms:
         resolved = task.resolve(genome)
         given.append((name, resolved, costs_of(resolved, setting, ["macs"])["macs"]))

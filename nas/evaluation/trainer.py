@@ -20,7 +20,7 @@ import torch
 
 from nas.common.errors import DeviceError
 from nas.compiler import ResolvedGenome
-from nas.costs import Setting, costs_of
+from nas.costs import CostContext, costs_of
 from nas.evaluation.capture_output import bounded_output
 from nas.evaluation.trial import MAX_ERROR_CHARACTERS, Budget, Evaluation
 from nas.genome import layers_with_mechanism
@@ -261,8 +261,8 @@ def _countable(trial: Trial, task: Task, model_task: ModelTask) -> ResolvedGenom
         resolved = ResolvedGenome(trial.genome, model_task.sizes, model_task.is_causal, trial.key)
     else:
         resolved = model_task.resolve(trial.genome)
-    setting = Setting(model_task.sizes, model_task.qkv_bias, model_task.is_causal, calibration={})
-    costs_of(resolved, setting, ["elementwise"])
+    context = CostContext(model_task.sizes, model_task.qkv_bias, model_task.is_causal)
+    costs_of(resolved, context, ["elementwise"])
     return resolved
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from nas.costs import costs_of
+from nas.costs import costs_of, size_costs
 from nas.explaining.edits import Edit, ablations
 from nas.explaining.path import STANDARD, path
 from nas.genome import LABELS, Projections
@@ -19,12 +19,11 @@ from nas.genome.mechanisms import mechanism
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from nas.costs import Setting
+    from nas.costs import CostContext
     from nas.explaining.bounds import Bounds
     from nas.genome import Genome
 
 Part: TypeAlias = Literal["edits", "path", "controls"]
-MATCHED: Final = ("macs", "params")
 _LABELS: Final = ("q_heads", "kv_heads", "qk_dim")
 
 
@@ -64,7 +63,7 @@ class Explanation:
     has_path: bool
 
 
-def plan_explanation(genome: Genome, bounds: Bounds, setting: Setting) -> Explanation:
+def plan_explanation(genome: Genome, bounds: Bounds, setting: CostContext) -> Explanation:
     """Plan the comparisons of a legal mechanism.
 
     Raises:
@@ -92,14 +91,17 @@ def plan_explanation(genome: Genome, bounds: Bounds, setting: Setting) -> Explan
 
 
 def _controls(
-    own: Genome, source: str, bounds: Bounds, setting: Setting
+    own: Genome, source: str, bounds: Bounds, setting: CostContext
 ) -> Iterator[tuple[str, Edit]]:
     """Standard attention, and the forms of it that cost most nearly the same; of itself none."""
     forms = list(bounds.distinct(_narrowed(), [source]))
     if not forms or forms[0][1].put != STANDARD:
         return
-    chosen, costs = {forms[0][0]: forms[0][1]}, costs_of(setting.resolve(own), setting, MATCHED)
-    for name in MATCHED:
+    chosen, costs = (
+        {forms[0][0]: forms[0][1]},
+        costs_of(setting.resolve(own), setting, size_costs()),
+    )
+    for name in size_costs():
         resolved = [setting.resolve(edit.genome) for _, edit in forms]
         theirs = [costs_of(one, setting, [name])[name] for one in resolved]
         off = [abs(cost - costs[name]) for cost in theirs]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.common.errors import GenomeError
 from nas.compiler import make_plan
-from nas.costs import attention_cost
+from nas.costs import attention_cost, default_costs
 from nas.genome.mechanisms import mechanism
 from nas.report.result import TableResult
 from nas.report.run_view import STANDARD
@@ -171,7 +171,8 @@ def show_costs(console: Console, table: CostTable) -> None:
         # A mechanism with weights for each position has other parameters at another length.
         constant = [
             Column(header(name), [_range(rows, name) for rows in table.by_source], "right")
-            for name in ("params", "kv_cache_bytes_per_token")
+            for name in default_costs()
+            if name != "macs"
         ]
         say_table(console, [names, *constant])
     for first, *_ in table.by_source:

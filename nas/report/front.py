@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.objectives import REGRET
+from nas.costs import default_costs
 from nas.report.columns import (
     Column,
     csv_text,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from nas.store import RunSetup
 
 # Costs that a terminal shows beside the objectives.
-EXTRAS: Final = ("params", "kv_cache_bytes_per_token")
 MAX_NAMES: Final = 2
 SURE: Final = 0.8  # probability from which on a published mechanism counts as dominated
 MIN_FORMULA: Final = 20
@@ -243,7 +243,7 @@ def _score(name: str) -> Column[Mechanism]:
 
 def _extra(name: str) -> Column[Mechanism]:
     """A cost that is no objective."""
-    title = header(name) if name in EXTRAS else ""
+    title = header(name) if name in default_costs() else ""
     return Column(name, title, lambda one: one.costs.get(name), better="min", rank=3)
 
 

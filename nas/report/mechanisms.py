@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from nas.compiler import formula
+from nas.costs import default_costs
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.costs import price, show_price
@@ -38,7 +39,7 @@ def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
     costs = [price(m.genome, sizes).cost for m in found]
     numbers = [
         Column(header(n), [human(getattr(c, n)) if c else "-" for c in costs], "right", rank=rank)
-        for n, rank in (("macs", 0), ("params", 1), ("kv_cache_bytes_per_token", 1))
+        for rank, n in enumerate(default_costs())
     ]
     columns = [
         Column("name", [m.name for m in found], style="cyan"),

@@ -11,7 +11,7 @@ import numpy as np
 from nas.common.errors import GenomeError, TableError
 from nas.common.pareto import non_dominated
 from nas.compiler import formula
-from nas.costs import costs_of
+from nas.costs import costs_of, size_costs
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.table import Column, named_values, say, say_table
 from nas.report.units import amount, digits, header, human, percent
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from nas.genome import Genome
     from nas.searching.tabular.table import Table
 
-COSTS: Final = ("macs", "params")
 FRACTIONS: Final = ("accuracy",)
 
 
@@ -57,7 +56,7 @@ def table_answer(
         return answer | {"found": [_whole(table, table.key_of(genome)) for genome in genomes]}
     means = zip(table.mechanisms, table.scores(metric).mean(axis=1), strict=True)
     rows = [
-        (table.costs(key, COSTS)["macs"], -mean, key) for key, mean in means if np.isfinite(mean)
+        (table.costs(key, ["macs"])["macs"], -mean, key) for key, mean in means if np.isfinite(mean)
     ]
     members = sorted(rows[i] for i in non_dominated([(macs, mean) for macs, mean, _ in rows]))
     front = [_entry(table, key) for _, _, key in members]
@@ -137,7 +136,7 @@ def _entry(table: Table, key: str) -> dict[str, Any]:
     numbers: dict[str, Any] = {"core_seconds": _summary([e.core_seconds for e in good])}
     for name in table.metrics:
         numbers[name] = _summary([e.metrics[name] for e in good])
-    costs = costs_of(table.setting.resolve(genome), table.setting, COSTS)
+    costs = costs_of(table.setting.resolve(genome), table.setting, size_costs())
     names = [name for name, known in _named(table).items() if known == key]
     return {"key": key, "names": names, "formula": formula(genome), "costs": costs, **numbers}
 
@@ -186,7 +185,10 @@ def _show_rows(console: Console, answer: dict[str, Any]) -> None:
         [
             Column("key", [row["key"][:8] for row in rows], style="cyan"),
             *(Column(header(n, _unit(n)), cells, "right") for n, cells in told.items()),
-            *(Column(header(n), [human(row["costs"][n]) for row in rows], "right") for n in COSTS),
+            *(
+                Column(header(n), [human(row["costs"][n]) for row in rows], "right")
+                for n in size_costs()
+            ),
             Column("core s", [_seconds(row) for row in rows], "right"),
             Column("named", [", ".join(row["names"]) for row in rows]),
             Column("formula", [row["formula"] for row in rows], least=16),

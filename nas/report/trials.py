@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import mean_and_error, paired
+from nas.costs import default_costs
 from nas.evaluation.study import Result
 from nas.report.result import TableResult
 from nas.report.table import Column, say, say_table
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from nas.common.objectives import Metric, Objective
     from nas.evaluation.trial import Evaluation
 
-COSTS: Final = ("macs", "params", "kv_cache_bytes_per_token")
 ON_TEST: Final = "Judged on the test set."
 
 
@@ -121,7 +121,7 @@ def trial_table(console: Console, result: EvaluateResult) -> None:
             "-" if name == first else _over(own, values[first], metric)
             for name, own in values.items()
         ],
-        **{header(c): [amount(own[0].costs[c]) for own in of.values()] for c in COSTS},
+        **{header(c): [amount(own[0].costs[c]) for own in of.values()] for c in default_costs()},
         "core s": [f"{mean_and_error(own)[0]:.1f}" if own else "-" for own in seconds],
         "trained": [str(len(own)) for own in values.values()],
         "failed": [str(len(own) - len(values[name])) for name, own in of.items()],

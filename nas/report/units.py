@@ -7,27 +7,17 @@ in per cent, a large number with a prefix of 1000.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from nas.costs import cost_title
 
 PREFIXES: Final = ("", "k", "M", "G", "T", "P")
 FRACTION: Final = "fraction"
 
-# Names of costs that are written otherwise than in code.
-NAMES: Final[Mapping[str, str]] = {
-    "macs": "MACs",
-    "attention_macs": "MACs of scores and aggregation",
-    "params": "params",
-    "kv_cache_bytes_per_token": "KV B/token",
-    "time_ms": "time ms",
-}
-
 
 def header(name: str, unit: str = "") -> str:
     """What stands above a column of values: "accuracy %", "MACs"."""
-    words = NAMES.get(name, name.replace("_", " "))
+    words = cost_title(name)
     return f"{words} %" if unit == FRACTION else words
 
 

@@ -24,10 +24,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from nas.common.differences import LEVEL, difference, mean_and_error
+from nas.costs import cost_noun
 from nas.report.run_view import FRESH, STANDARD
 from nas.report.text import plural
 from nas.report.trials import points
-from nas.report.units import FRACTION, duration, header, percent, quantity
+from nas.report.units import FRACTION, duration, percent, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,6 @@ Side: TypeAlias = Literal["leads", "falls behind", "undecided"]
 CONTROLS: Final = (STANDARD, "uniform")
 CHEAPER: Final = 0.9  # the largest share of standard attention's cost that the headline mentions
 SEARCHED: Final = FRESH["search"]
-NOUNS: Final = {"kv_cache_bytes_per_token": "KV cache", "decode_ms": "decoding time"}
 MINUS: Final = str.maketrans({"-": "−"})
 AFTER_LEAD: Final[dict[Side, str]] = {
     "leads": "the lead holds",
@@ -210,7 +210,7 @@ class _Confirmed:
         least = min(names, key=lambda name: shares[name], default="")
         if not least or shares[least] > CHEAPER:
             return ""
-        return f"; it has {shares[least]:.2f} of the {_noun(least)}"
+        return f"; it has {shares[least]:.2f} of the {cost_noun(least)}"
 
     def _means(self, fresh: Spread, gain: Gain | None) -> str:
         unit, kind = self.metric.unit, "estimate" if self.best.is_estimated else "score"
@@ -260,7 +260,7 @@ class _Confirmed:
         if least is self.best:
             return ""
         shares = self.view.shares(least)
-        at = [f"{shares[name]:.2f} of the {_noun(name)}" for name in costs if name in shares]
+        at = [f"{shares[name]:.2f} of the {cost_noun(name)}" for name in costs if name in shares]
         return (
             f"The cheapest that leads is {self.view.called(least.key)}: "
             f"{_over(self.gains[least.key], self.metric.unit)} over standard attention, at "
@@ -310,17 +310,13 @@ def _cost_figures(view: RunView, one: Mechanism) -> Iterator[Figure]:
     shares = view.shares(one)
     for objective in view.setup.objectives:
         if objective.name in shares:
-            label = f"{_noun(objective.name)} of {STANDARD}"
+            label = f"{cost_noun(objective.name)} of {STANDARD}"
             yield Figure(f"{shares[objective.name]:.2f} ×", label, "cost")
 
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more}"
-
-
-def _noun(cost: str) -> str:
-    return NOUNS.get(cost) or header(cost).removesuffix(" ms")
 
 
 def _words(objective: Objective) -> str:

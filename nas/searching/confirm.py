@@ -13,11 +13,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import ConfigError, RunError
-from nas.costs import DEFAULT_COSTS, costs_of
+from nas.costs import costs_of, default_costs
 from nas.evaluation.trial import Trial, run_trials, training_seed
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY, LOST
-from nas.searching.setup import check_count, setting_in, setting_of
+from nas.searching.setup import check_count, cost_context, run_cost_context
 from nas.store import Confirmation, candidates, find_proposal, front, named_members
 from nas.store.frozen import frozen_task, load_unchanged, thawed_task
 from nas.store.results import scaled_hypervolume
@@ -146,13 +146,14 @@ def confirm_run(
 def _subjects(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Subject, ...]:
     """Members, then the controls; each mechanism once, whatever its names are."""
     known = {str(c.proposal.key): c for c in candidates(run)}
-    setting = setting_in(run.setup, task)
+    setting = run_cost_context(run.setup, task)
     names = dict.fromkeys([o.name for o in run.setup.objectives if not o.is_metric])
     found: dict[str, Subject] = {}
 
     def add(genome: Genome, name: str | None) -> None:
         resolved = task.resolve(genome)
-        key, costs = resolved.key, costs_of(resolved, setting, names | dict.fromkeys(DEFAULT_COSTS))
+        key = resolved.key
+        costs = costs_of(resolved, setting, names | dict.fromkeys(default_costs()))
         found.setdefault(
             key, Subject(key, resolved.digest, name, resolved.genome, costs, known.get(key))
         )
@@ -241,7 +242,7 @@ def _lacking(run: Run, stage: Stage, subjects: Sequence[Subject], seeds: int) ->
         for found in run.confirmations()
         if (found.part, found.task) == where and found.evaluation.reason != LOST
     }
-    setting = setting_of(stage.task, {})
+    setting = cost_context(stage.task, {})
     resolved = {subject.key: stage.task.resolve(subject.genome) for subject in subjects}
     work = {key: costs_of(one, setting, ["macs"])["macs"] for key, one in resolved.items()}
     for repeat in range(seeds):

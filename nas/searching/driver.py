@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from nas.common.errors import NasWarning
+from nas.costs import need_calibration
 from nas.evaluation.trial import REASONS
 from nas.searching.front_file import write_front
 from nas.searching.listener import Ended, Listener, Started
@@ -20,11 +21,11 @@ from nas.searching.references import with_references
 from nas.searching.setup import (
     check_count,
     check_space,
+    cost_context,
     make_objectives,
     make_proposer,
     objective_names,
-    setting_in,
-    setting_of,
+    run_cost_context,
 )
 from nas.store import (
     RUNS,
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
     from nas.tasks.base import Data, Task
 
     MakeEvaluator: TypeAlias = Callable[[Task, Data], Evaluator]
-
-TIMES: Final = {"time_ms", "decode_ms"}  # the costs that take a calibration
 
 
 def run_search(
@@ -176,8 +175,8 @@ def _make_setup(
 ) -> RunSetup:
     """Freeze all that decides what a run finds; unit times are measured where one is asked for."""
     names = objective_names(space, task.metrics(data))
-    calibration = evaluator.calibrate() if TIMES & {*names} else {}
-    setting = setting_of(task, calibration, space.context)
+    calibration = evaluator.calibrate() if need_calibration(names) else {}
+    setting = cost_context(task, calibration, space.context)
     objectives = make_objectives(names, task.metrics(data), setting)
     # Costs are the same every time.
     repeats = settings.repeats if any(o.is_metric for o in objectives) else 1
@@ -202,7 +201,7 @@ def _work(
     """Do what there is to do, close the run, and say how it ended."""
     run = writer.run
     setup = run.setup
-    proposer = make_proposer(setup, setting_in(setup, task))
+    proposer = make_proposer(setup, run_cost_context(setup, task))
     done = sum(evaluation.reason not in retried for evaluation in run.evaluations().values())
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:

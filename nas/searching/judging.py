@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import NasError
 from nas.compiler import formula_of
-from nas.costs import DEFAULT_COSTS, costs_of
+from nas.costs import costs_of, default_costs
 from nas.genome.canonical import digest
 from nas.space.validation import validate
 from nas.store import Proposal
@@ -16,7 +16,7 @@ from nas.store import Proposal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from nas.costs import Setting
+    from nas.costs import CostContext
     from nas.genome import Genome
     from nas.searching.told import Attempt
     from nas.space.validation import Policy
@@ -60,9 +60,9 @@ class Judge:
         costs: names of those that are objectives, given beside those that always are.
     """
 
-    def __init__(self, policy: Policy, setting: Setting, costs: Iterable[str]) -> None:
+    def __init__(self, policy: Policy, setting: CostContext, costs: Iterable[str]) -> None:
         self._policy, self._setting = policy, setting
-        self._names = tuple(dict.fromkeys([*DEFAULT_COSTS, *costs]))
+        self._names = tuple(dict.fromkeys([*default_costs(), *costs]))
         self._seen: set[str] = set()
         self._looked = lru_cache(maxsize=MOST_REMEMBERED)(self._look)
 

@@ -15,7 +15,7 @@ from nas.common.config import near
 from nas.common.errors import ConfigError, SpaceError
 from nas.common.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
 from nas.compiler import standard_attention
-from nas.costs import COSTS, Setting, costs_of
+from nas.costs import COSTS, CostContext, costs_of
 from nas.searching.algorithm import ALGORITHMS, Materials
 from nas.searching.archive import Archive
 from nas.searching.judging import Judge
@@ -112,7 +112,7 @@ def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str,
 
 
 def make_objectives(
-    names: Sequence[str], metrics: Sequence[Metric], setting: Setting
+    names: Sequence[str], metrics: Sequence[Metric], setting: CostContext
 ) -> tuple[Objective, ...]:
     """Objectives with their ends: ideal and chance of a metric, zero and twice mha's of a cost."""
     found = {metric.name: of_metric(metric) for metric in metrics}
@@ -124,18 +124,20 @@ def make_objectives(
     return tuple(found[name] for name in names)
 
 
-def setting_of(task: Task, calibration: Mapping[str, Any], context: int | None = None) -> Setting:
+def cost_context(
+    task: Task, calibration: Mapping[str, Any], context: int | None = None
+) -> CostContext:
     """Where a task's candidates are counted."""
     model = task.main
-    return Setting(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
+    return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
 
 
-def setting_in(setup: RunSetup, task: Task) -> Setting:
+def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
     """Where a run's candidates are counted, under its own task or a longer one."""
-    return setting_of(task, setup.calibration, from_text(setup.space, SearchSpace).context)
+    return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
-def make_proposer(setup: RunSetup, setting: Setting) -> Proposer:
+def make_proposer(setup: RunSetup, setting: CostContext) -> Proposer:
     """The run's proposer at its start, from the frozen copies of space and policy.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nas.common.objectives import Objective
-from nas.costs import Setting
+from nas.costs import CostContext
 from nas.genome import ModelSizes
 from nas.searching.algorithm import ALGORITHMS, Materials
 from nas.searching.archive import Archive
@@ -81,7 +81,7 @@ def materials(
         population=population,
         objectives=objectives,
         seed=seed,
-        judge=Judge(policy, Setting(SIZES, False, False, {}), ()),
+        judge=Judge(policy, CostContext(SIZES, False, False, {}), ()),
         archive=Archive(objectives, most_trainings=most_trainings),
     )
 

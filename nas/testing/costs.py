@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from nas.costs import COSTS, Setting
+from nas.costs import COSTS, CostContext
 from nas.genome.mechanisms import MECHANISMS
 from nas.testing.algorithms import SIZES
 from nas.testing.promises import Promise, keep, require
 
 _SETTINGS: Final = (
-    Setting(SIZES, False, False, {}),
-    Setting(SIZES, True, True, {}, context=100),
+    CostContext(SIZES, False, False, {}),
+    CostContext(SIZES, True, True, {}, context=100),
 )
 
 

@@ -25,7 +25,7 @@ from benchmarks.peers.problem import (
     make_bench,
 )
 from benchmarks.peers.synthetic import Landscape
-from nas.costs import Setting
+from nas.costs import CostContext
 from nas.genome import FLAGS
 from nas.space import load_space
 from nas.space.variation import Variation
@@ -52,7 +52,7 @@ def test_the_encoding_reaches_what_variation_makes():
 def test_the_encoding_reaches_every_mechanism_and_no_other(name):
     space = load_space(name)
     task = load_task(space.task.name, overrides=space.task.overrides)
-    own = make_bench(space, Setting(task.sizes, task.qkv_bias, task.is_causal, {}))
+    own = make_bench(space, CostContext(task.sizes, task.qkv_bias, task.is_causal, {}))
     found = enumerate_space(space, own.policy, task.sizes, is_causal=task.is_causal)
     assert {key for key, _ in found} == set(own.mechanisms)
 

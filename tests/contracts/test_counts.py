@@ -18,7 +18,8 @@ from jaxtyping import config
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.compiler import build_attention, make_plan
-from nas.costs import Setting, attention_cost, costs_of, dense_plan
+from nas.costs import CostContext, attention_cost, costs_of
+from nas.costs.block import dense_plan
 from nas.costs.counting import ELEMENTWISE, count_operations, count_parameters
 from nas.costs.macs import closed_form_macs, computed_macs, computed_pairs
 from nas.genome import Genome, ModelSizes, Node, Visibility
@@ -147,7 +148,7 @@ def test_long_sequences_cost_what_runs(genome: Genome, tokens: int, is_causal: b
 def test_the_cost_of_a_search_knows_whether_calls_are_causal() -> None:
     """Causal linear attention over few tokens goes by pairs, which sums would undercut."""
     sizes = ModelSizes(64, 8, 1, 200)
-    settings = [Setting(sizes, False, is_causal, {}) for is_causal in (False, True)]
+    settings = [CostContext(sizes, False, is_causal, {}) for is_causal in (False, True)]
     free, causal = (costs_of(s.resolve(LONG[0]), s)["macs"] for s in settings)
     assert free == 4 * 200 * 64**2 + 2 * 200 * 64 * 8
     assert causal == 4 * 200 * 64**2 + 2 * 200**2 * 64

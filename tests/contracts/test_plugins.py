@@ -139,12 +139,12 @@ def test_metric_is_declared_and_measured() -> None:
 
 
 def test_cost_is_counted_without_training() -> None:
-    from nas.costs import COSTS, Setting, costs_of
+    from nas.costs import COSTS, CostContext, costs_of
     from nas.genome import ModelSizes
 
     name = "cache_bytes_at_4096"
     joined(COSTS, "objective", name)
-    setting = Setting(ModelSizes(64, 4, 2, 65), False, False, {})
+    setting = CostContext(ModelSizes(64, 4, 2, 65), False, False, {})
     resolved = {n: setting.resolve(mechanism(n).genome) for n in ("mha", "mqa")}
     bytes_of = {n: costs_of(one, setting, [name])[name] for n, one in resolved.items()}
     # Two layers, keys and values, 16 bits: 64 numbers each for all heads, 16 for one.

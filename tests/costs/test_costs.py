@@ -10,8 +10,9 @@ import torch
 from nas.common.errors import ConfigError, GenomeError, NasError
 from nas.compiler import make_plan, resolve
 from nas.compiler.kernels.windows import window_blocks
-from nas.costs import Setting, attention_cost, costs_of, kv_cache_bytes_per_token
+from nas.costs import CostContext, attention_cost, costs_of
 from nas.costs.counting import count_calls
+from nas.costs.decoding.memory import kv_cache_bytes_per_token
 from nas.costs.macs import computed_pairs
 from nas.genome import ModelSizes, Node, Visibility
 from nas.genome.mechanisms import MECHANISMS
@@ -108,7 +109,7 @@ def test_counting_draws_nothing_and_warns_of_nothing() -> None:
 
 def test_sizes_at_which_a_mechanism_does_not_exist() -> None:
     genome = MECHANISMS["lsqa"].genome
-    with pytest.raises(GenomeError, match="3/4"):
+    with pytest.raises(GenomeError, match="of 6 heads"):
         attention_cost(genome, dim=12, heads=6, tokens=4)
     with pytest.raises(GenomeError, match="of 6 heads"):
         resolve(genome, ModelSizes(12, 6, 1, 4))
@@ -212,8 +213,8 @@ def test_a_window_holds_its_tokens_and_a_state_does_not_grow(genome: Build) -> N
     assert cache_bytes(MECHANISMS["uniform"].genome, 100) == 2 * 64 / 100
 
 
-def setting(depth: int = 3, tokens: int = 65) -> Setting:
-    return Setting(ModelSizes(64, 4, depth, tokens), False, False, {})
+def setting(depth: int = 3, tokens: int = 65) -> CostContext:
+    return CostContext(ModelSizes(64, 4, depth, tokens), False, False, {})
 
 
 def test_costs_of_a_search_are_those_of_all_layers() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from nas.common.errors import ConfigError, GenomeError, NasError
 from nas.compiler import build_attention, make_plan, resolve
-from nas.costs import COSTS, Setting, costs_of
+from nas.costs import COSTS, CostContext, costs_of
 from nas.costs.timing import calibrate, predict_ms
 from nas.costs.timing.decoding import decoding_amounts
 from nas.costs.timing.design import designs
@@ -175,14 +175,16 @@ def test_a_calibration_of_something_else_is_refused(change, words):
 
 def test_time_is_a_cost_of_a_search():
     found = costs_of(
-        resolve(dot_product(), SIZES), Setting(SIZES, False, False, units()), ["time_ms"]
+        resolve(dot_product(), SIZES), CostContext(SIZES, False, False, units()), ["time_ms"]
     )
     assert found == {"time_ms": predict_ms(resolve(dot_product(), SIZES), units())}
     assert COSTS.get("time_ms").unit == "ms"
     with pytest.raises(ConfigError, match="is_causal: measured with"):
-        costs_of(resolve(dot_product(), SIZES), Setting(SIZES, False, True, units()), ["time_ms"])
+        costs_of(
+            resolve(dot_product(), SIZES), CostContext(SIZES, False, True, units()), ["time_ms"]
+        )
     with pytest.raises(ConfigError, match="calibration"):
-        costs_of(resolve(dot_product(), SIZES), Setting(SIZES, False, False, {}), ["time_ms"])
+        costs_of(resolve(dot_product(), SIZES), CostContext(SIZES, False, False, {}), ["time_ms"])
 
 
 def test_calibrating_under_a_causal_mask_leaves_unsafe_mechanisms_out(monkeypatch, calibration):
@@ -213,7 +215,7 @@ def decode_units():
 
 
 def decoded(genome, context=4096):
-    asked = Setting(SIZES, False, True, decode_units(), context)
+    asked = CostContext(SIZES, False, True, decode_units(), context)
     return costs_of(asked.resolve(genome), asked, ["decode_ms"])["decode_ms"]
 
 
@@ -242,8 +244,10 @@ def test_what_is_not_decoded_has_no_time_to_decode(calibration):
         decoded(ahead)
     with pytest.raises(ConfigError, match="is_causal: measured with False, asked with True"):
         costs_of(
-            resolve(dot_product(), SIZES), Setting(SIZES, False, False, calibration), ["decode_ms"]
+            resolve(dot_product(), SIZES),
+            CostContext(SIZES, False, False, calibration),
+            ["decode_ms"],
         )
-    untimed = Setting(SIZES, False, True, decode_units() | {"decode": {}})
+    untimed = CostContext(SIZES, False, True, decode_units() | {"decode": {}})
     with pytest.raises(ConfigError, match="decode: no step was timed"):
         costs_of(resolve(dot_product(), SIZES), untimed, ["decode_ms"])

@@ -12,7 +12,7 @@ from nas.explaining import Bounds, plan_explanation
 from nas.explaining.path import path
 from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS, mechanism
-from nas.searching.setup import setting_of
+from nas.searching.setup import cost_context
 from nas.space.validation import load_policy, validate
 from nas.tasks import load_task
 from tests.genomes import build
@@ -33,7 +33,7 @@ RICH = build(
 
 
 def planned(genome, task=IMAGES):
-    return plan_explanation(genome, Bounds(POLICY, task), setting_of(task, {}))
+    return plan_explanation(genome, Bounds(POLICY, task), cost_context(task, {}))
 
 
 def words(plan, part):
@@ -104,7 +104,7 @@ def test_paths_lead_from_standard_attention_step_by_step():
 
 
 def test_controls_are_standard_attention_of_nearly_the_same_costs():
-    setting = setting_of(IMAGES, {})
+    setting = cost_context(IMAGES, {})
     for name in ("champion_2025", "sqa", "gqa"):
         plan = planned(mechanism(name).genome)
         own = costs_of(setting.resolve(plan.mechanisms[plan.source]), setting)

@@ -15,7 +15,7 @@ import numpy as np
 from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
 from nas.explaining import Bounds, Race, plan_explanation
-from nas.searching.setup import setting_of
+from nas.searching.setup import cost_context
 from nas.searching.tabular import load_table
 from nas.space.validation import load_policy
 from nas.tasks import load_task
@@ -84,7 +84,7 @@ class Known:
 @cache
 def plan():
     bounds = Bounds(load_policy("score_normalize_aggregate"), TASK)
-    return plan_explanation(PLANTED, bounds, setting_of(TASK, {}))
+    return plan_explanation(PLANTED, bounds, cost_context(TASK, {}))
 
 
 def raced(seed, evaluator=None):

@@ -9,12 +9,12 @@ from nas.costs import COSTS, CostMeasure, costs_of
 
 if TYPE_CHECKING:
     from nas.compiler import ResolvedGenome
-    from nas.costs import Setting
+    from nas.costs import CostContext
 
 CONTEXT: Final = 4096
 
 
-def _kept(resolved: ResolvedGenome, setting: Setting) -> float:
+def _kept(resolved: ResolvedGenome, setting: CostContext) -> float:
     """Bytes in all layers after so many tokens, whatever context the space states."""
     long = replace(setting, context=CONTEXT)
     name = "kv_cache_bytes_per_token"

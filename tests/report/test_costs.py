@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from nas.costs import attention_cost
+from nas.costs import Cost, attention_cost
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.costs import Sizes, count_costs, price, show_costs, show_price
 from nas.store.sources import resolve
@@ -16,7 +16,7 @@ def test_parameters_that_depend_on_the_length_are_a_range(pipe: Printed) -> None
     table = count_costs([resolve("mha")], 16, 4, [16, 8])
     short, long = table.rows
     assert (short.tokens, long.tokens) == (8, 16)
-    grown = dataclasses.replace(long, cost=dataclasses.replace(long.cost, params=9_999))
+    grown = dataclasses.replace(long, cost=Cost(long.cost.to_dict() | {"params": 9_999}))
     show_costs(pipe.console, dataclasses.replace(table, rows=(short, grown)))
     assert f"{short.cost.params:,} to 9,999" in pipe.text
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from nas.common.objectives import Objective
-from nas.costs import Setting
+from nas.costs import CostContext
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
 from nas.searching.algorithm import Materials
@@ -157,7 +157,7 @@ class Kit:
     look_up = staticmethod(look_up)
 
     def judge(self, sizes: ModelSizes = SIZES) -> Judge:
-        return Judge(self.policy, Setting(sizes, False, False, {}), ())
+        return Judge(self.policy, CostContext(sizes, False, False, {}), ())
 
     def materials(self, most_trainings: float = math.inf, **changes: Any) -> Materials:
         return materials(self.policy, most_trainings=most_trainings, **changes)
@@ -200,7 +200,7 @@ class Kit:
     ) -> bool:
         """Work on a run to its end and close it; gives whether its space is exhausted."""
         with writer:
-            setting = Setting(self.sizes, False, False, {})
+            setting = CostContext(self.sizes, False, False, {})
             proposer = make_proposer(writer.run.setup, setting)
             return Loop(writer, proposer, table or Table(), listener or Listener()).run()
 

@@ -19,7 +19,7 @@ from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
 from nas.searching.front_file import FRONT_FILE
 from nas.searching.listener import Ended, Evaluated, GenerationDone, Started
-from nas.searching.setup import Settings, setting_in
+from nas.searching.setup import Settings, run_cost_context
 from nas.space import SearchSpace, load_space
 from nas.store import find_run, front, open_run, open_writer, weights_path
 from nas.store.frozen import thawed_task
@@ -111,7 +111,7 @@ def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any
     ended = begin(Settings(population=12, generations=2), space=space)
     with open_run(ended.folder) as run:
         task = thawed_task(run.setup.task)
-        assert setting_in(run.setup, task).context == 10_000
+        assert run_cost_context(run.setup, task).context == 10_000
         held = [p.costs[names[0]] for p in run.proposals() if p.is_new]
     assert min(held) < 1, "sums are held once, whatever the context"
 

@@ -8,7 +8,7 @@ import pytest
 
 from nas.common.errors import ConfigError, SpaceError
 from nas.common.objectives import Metric
-from nas.costs import Setting
+from nas.costs import CostContext
 from nas.genome import ModelSizes
 from nas.searching.setup import Settings, make_objectives, objective_names
 from nas.space import SearchSpace, load_space
@@ -79,7 +79,7 @@ def test_objectives_exist_and_stand_once(kit: Any, names: list[str], message: st
 
 
 def test_objectives_ends_are_chance_and_twice_standard_attention() -> None:
-    setting = Setting(ModelSizes(32, 4, 2, 16), False, False, {})
+    setting = CostContext(ModelSizes(32, 4, 2, 16), False, False, {})
     found = make_objectives(("accuracy", "macs", "perplexity"), METRICS, setting)
     mha = 2 * (4 * 16 * 32**2 + 2 * 16**2 * 32)  # two layers: projections, scores and sums
     assert [(o.name, o.direction, o.ideal, o.reference, o.is_metric) for o in found] == [

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 
+
 @dataclass(frozen=True)
 class Memory:
     """What is held.

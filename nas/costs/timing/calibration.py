@@ -22,7 +22,7 @@ from nas.common.config import Frozen, parse_model
 from nas.common.errors import ConfigError, NasError
 from nas.common.processor import processor_name
 from nas.compiler import Plan, ResolvedGenome, build_attention, make_plan, resolve
-from nas.costs import COSTS, CostMeasure, Setting, summed_layers
+from nas.costs import CostContext, summed_layers
 from nas.costs.decoding.memory import check_decodable, refused
 from nas.costs.timing.decoding import decoding_amounts
 from nas.costs.timing.design import designs
@@ -157,7 +157,7 @@ def predict_ms(resolved: ResolvedGenome, calibration: Mapping[str, Any]) -> floa
     return summed_layers(resolved, layer_ms)
 
 
-def time_ms(resolved: ResolvedGenome, setting: Setting) -> float:
+def time_ms(resolved: ResolvedGenome, setting: CostContext) -> float:
     """The predicted time as a cost of a search.
 
     Raises:
@@ -170,17 +170,7 @@ def time_ms(resolved: ResolvedGenome, setting: Setting) -> float:
     return found
 
 
-COSTS.register("time_ms")(
-    CostMeasure(
-        "time_ms",
-        "ms",
-        "predicted milliseconds of one training batch: all layers, forward and backward",
-        time_ms,
-    )
-)
-
-
-def decode_ms(resolved: ResolvedGenome, setting: Setting) -> float:
+def decode_ms(resolved: ResolvedGenome, setting: CostContext) -> float:
     """Milliseconds of all attention layers for one token of one sequence, after the context.
 
     Raises:
@@ -201,16 +191,6 @@ def decode_ms(resolved: ResolvedGenome, setting: Setting) -> float:
         return total(decoding_amounts(plan, sizes), known.decode)
 
     return summed_layers(resolved, layer_ms)
-
-
-COSTS.register("decode_ms")(
-    CostMeasure(
-        "decode_ms",
-        "ms",
-        "predicted milliseconds to decode one token after its context: all layers, one sequence",
-        decode_ms,
-    )
-)
 
 
 def _decode_units(

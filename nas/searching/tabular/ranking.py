@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from nas.common.errors import GenomeError, TableError
+from nas.costs import size_costs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 NUM_DRAWS: Final = 1000
 LEAST: Final = 10  # mechanisms, so that a rank correlation says anything
 TOP: Final = 5
-BASELINES: Final = ("macs", "params")
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreem
         if name == "train_loss" or name in short.metrics:
             seeds = sign * short.scores(name)[_rows(short, [own[key] for key in keys])].T
             found.append(_agreement(name, list(seeds), [truth] * len(seeds)))
-    costs = [long.costs(key, BASELINES) for key in keys]
-    for name in BASELINES:
+    costs = [long.costs(key, size_costs()) for key in keys]
+    for name in size_costs():
         values = np.array([cost[name] for cost in costs])
         found.append(_agreement(name, [values], [truth]))
     others = [np.mean(every[:i] + every[i + 1 :], axis=0) for i in range(len(every))]

@@ -18,7 +18,7 @@ import numpy as np
 
 from nas.common.config import describe, near, parse_yaml
 from nas.common.errors import TableError
-from nas.costs import Setting, costs_of
+from nas.costs import CostContext, costs_of
 from nas.evaluation.trial import Budget, Evaluation
 from nas.genome import Genome
 from nas.store import Document
@@ -86,10 +86,10 @@ class Table:
         return tuple(sorted({n for own in self.trainings.values() for e in own for n in e.metrics}))
 
     @cached_property
-    def setting(self) -> Setting:
+    def setting(self) -> CostContext:
         """Where its mechanisms are counted."""
         model = parse_task(parse_yaml(self.task.text, self.name), f"table {self.name}").main
-        return Setting(model.sizes, model.qkv_bias, model.is_causal, calibration={})
+        return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
 
     def key_of(self, genome: Genome) -> str:
         """What the mechanism is called here, at the table's own sizes.

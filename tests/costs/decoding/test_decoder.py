@@ -12,8 +12,8 @@ from torch import Tensor
 
 from nas.common.errors import GenomeError
 from nas.compiler import make_plan
-from nas.costs import BYTES_PER_NUMBER, kv_cache_bytes_per_token
 from nas.costs.decoding import Decoder
+from nas.costs.decoding.memory import BYTES_PER_NUMBER, kv_cache_bytes_per_token
 from nas.genome import Genome, ModelSizes, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from tests.compiler.test_compiler import both, random_genomes

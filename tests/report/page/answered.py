@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nas.costs import DEFAULT_COSTS, costs_of
+from nas.costs import costs_of, default_costs
 from nas.explaining import Bounds, Race, plan_explanation
 from nas.genome.canonical import digest
 from nas.report.benchmark import make_benchmark
 from nas.report.explanation import make_explanation
-from nas.searching.setup import setting_of
+from nas.searching.setup import cost_context
 from nas.space.validation import load_policy
 from nas.store.answers import keep_answer
 from nas.store.sources import resolve
@@ -19,13 +19,13 @@ from tests.report.test_benchmark import BASE, BITS, trainings
 
 def explain_best(run: Path) -> dict:
     """Keep an explanation of a run's best, whose trainings give the truth of `Known` and luck."""
-    source, setting = resolve(f"{run}/best"), setting_of(TASK, {})
+    source, setting = resolve(f"{run}/best"), cost_context(TASK, {})
     bounds = Bounds(load_policy("score_normalize_aggregate"), TASK)
     race = Race(plan_explanation(source.genome, bounds, setting), ACCURACY, (5, 10), MARGIN)
     for _ in race.run(TASK, Known(), 0):
         pass
     costs = {
-        key: costs_of(setting.resolve(genome), setting, DEFAULT_COSTS)
+        key: costs_of(setting.resolve(genome), setting, default_costs())
         for key, genome in race.plan.mechanisms.items()
     }
     answer = make_explanation("latest/best", TASK.name, race, costs).to_dict()
