@@ -29,8 +29,7 @@ from benchmarks.figures import Figure
 from benchmarks.peers.ours import ours, plain
 from benchmarks.peers.problem import Measure, Problem, SpentError
 from benchmarks.peers.recorded import recorded
-from nas.report.cost_plot import COLOURS, DASHES
-from nas.report.figure import FONT, new_axes, write_figure
+from nas.report.charts import COLOURS, DASHES, FONT, new_axes, write_figure
 
 Search = Callable[[Problem, int], None]
 

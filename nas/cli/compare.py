@@ -100,8 +100,7 @@ def benchmark(
     """
     from nas.api import comparing
     from nas.report.benchmark import benchmark_table
-    from nas.report.benchmark_plot import draw_benchmark
-    from nas.report.figure import check_picture, write_figure
+    from nas.report.charts import check_picture, draw_benchmark, write_figure
     from nas.report.trials import trial_line
 
     if plot is not None:

@@ -37,7 +37,7 @@ def show(
     those of the run's task, or to 64, 4 and 65.
     """
     from nas.api import genomes
-    from nas.report.figure import check_picture
+    from nas.report.charts import check_picture
     from nas.report.graph_plot import write_graph
     from nas.report.show import show as show_genome
 
@@ -127,9 +127,8 @@ def cost(
 ) -> None:
     """Count multiply-adds, parameters and cache of one attention block at batch 1."""
     from nas.api import genomes
-    from nas.report.cost_plot import draw_costs
+    from nas.report.charts import check_picture, draw_costs, write_figure
     from nas.report.costs import show_costs
-    from nas.report.figure import check_picture, write_figure
 
     lengths = _lengths(tokens)
     if plot is not None:

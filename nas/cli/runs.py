@@ -59,11 +59,11 @@ def front(
     The mechanisms that no other one beats, what they cost, and how the run stands. Exit status 1
     if there are none yet.
     """
-    from nas.report.figure import check_picture, write_figure
-    from nas.report.files import write_file
+    from nas.report.charts import check_picture, write_figure
     from nas.report.front import front as read_front
     from nas.report.front import no_front, show_front
     from nas.report.plot import draw_front
+    from nas.store.files import write_file
 
     if plot is not None:
         check_picture(plot)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nas.report.figure import DIM, DPI, STYLE, check_picture, write_figure
-from nas.report.files import write_file
+from nas.report.charts import DIM, DPI, STYLE, check_picture, write_figure
 from nas.report.graph import HEIGHT, extent, graph_svg, placed, wire
+from nas.store.files import write_file
 
 if TYPE_CHECKING:
     from nas.genome import Genome

@@ -17,6 +17,8 @@ import uuid
 from pathlib import Path
 from typing import Final
 
+from nas.common.errors import RunError
+
 RUNS: Final = Path("runs")
 STAGING: Final = ".new-"
 LEFT_SECONDS: Final = 3600.0  # after which nobody is still at work on it
@@ -48,6 +50,19 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         staging.unlink(missing_ok=True)
         raise
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file that a person named: whole or not at all; parent folders are created.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written ({error.strerror}).") from error
 
 
 def leftovers(folder: Path, beginning: str = "") -> list[Path]:

@@ -12,7 +12,7 @@ from scipy.stats import ttest_rel
 from nas.common.objectives import Metric
 from nas.evaluation.trial import Budget, Evaluation
 from nas.report.benchmark import benchmark_table, make_benchmark
-from nas.report.benchmark_plot import draw_benchmark
+from nas.report.charts import draw_benchmark
 from nas.report.trials import TrainingRow
 
 ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
@@ -117,6 +117,19 @@ def test_the_picture_shows_leads_to_the_right_whatever_is_measured(result):
     assert [text.get_text().strip() for text in panels["bytes"].texts] == ["failed"]
     assert [text.get_text().strip() for text in panels["recall"].texts] == ["not there"] * 2
     assert [label.get_text() for label in panels["images"].get_yticklabels()] == ["up", "like"]
+
+
+@pytest.mark.parametrize("num_tasks", [1, 3, 6])
+def test_the_caption_of_the_picture_is_not_cut(num_tasks):
+    tasks = {
+        f"task-{i}": trainings({"mha": BASE, "up": BASE + 0.05}, ACCURACY) for i in range(num_tasks)
+    }
+    figure = draw_benchmark(compare(["mha", "up"], tasks, {task: {} for task in tasks}, 5))
+    (caption,) = (text for text in figure.texts if text.get_text().startswith("mean difference"))
+    box = caption.get_window_extent(figure.canvas.get_renderer())
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes)
 
 
 def test_one_seed_gives_no_verdicts():

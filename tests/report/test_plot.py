@@ -12,9 +12,8 @@ from PIL import Image
 
 from nas.common.errors import RunError
 from nas.common.objectives import Objective
-from nas.report.cost_plot import draw_costs
+from nas.report.charts import check_picture, draw_costs, write_figure
 from nas.report.costs import CostTable, count_costs
-from nas.report.figure import check_picture, write_figure
 from nas.report.plot import draw_front
 from nas.report.run_view import RunView
 from nas.store.sources import resolve

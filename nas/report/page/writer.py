@@ -30,7 +30,6 @@ from nas.report.run_view import RunView, task_and_data
 from nas.report.text import plural
 from nas.report.verdict import verdict_of
 from nas.store import RUNS, find_run, open_run
-from nas.store.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,11 +74,7 @@ def write_report(
         raise RunError(f"{target}: found the ending {target.suffix or 'none'!r}; expected .html.")
     with collection_paused():
         text = page(_views([str(label) for label in labels], Path(folder)))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, text.encode())
-    except OSError as error:
-        raise RunError(f"{target}: cannot be written ({error.strerror}).") from error
+    write_file(target, text.encode())
     return target
 
 
