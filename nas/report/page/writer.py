@@ -30,6 +30,7 @@ from nas.report.run_view import RunView, task_and_data
 from nas.report.text import plural
 from nas.report.verdict import verdict_of
 from nas.store import RUNS, find_run, open_run
+from nas.store.files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
