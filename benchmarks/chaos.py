@@ -92,7 +92,7 @@ def search(generations: int, run: str) -> str:
 def outcome(run: Path) -> dict[str, Any]:
     """What a run found, as far as it may not depend on who trained what and when."""
     with open_run(run) as opened:
-        trained = opened.evaluations()
+        trained = [(t.key, t.repeat) for t in opened.trainings()]
         return {
             "trainings": {name: (e.status, e.reason, e.metrics) for name, e in trained.items()},
             "front": [(member.digest, member.objectives) for member in front(opened)],
@@ -110,7 +110,7 @@ def num_done(run: Path) -> int:
     if not run.exists():
         return 0
     with open_run(run) as opened:
-        return len(opened.evaluations())
+        return len(opened.trainings())
 
 
 def calm(folder: Path, generations: int) -> dict[str, Any]:

@@ -129,15 +129,19 @@ def records(run: Path) -> dict[tuple[Any, ...], Any]:
     if not (run / "run.sqlite").exists():
         return {}
     with open_run(run) as opened, opened.snapshot():
-        found: dict[tuple[Any, ...], Any] = {**opened.evaluations()}
-        found |= {(c.part, c.task, c.key, c.repeat): c for c in opened.confirmations()}
+        trainings = (*opened.trainings(), *opened.trainings("confirm"))
+        found: dict[tuple[Any, ...], Any] = {
+            (t.stage, t.task, t.key, t.repeat): t for t in trainings
+        }
         return found | {("proposal", i): p for i, p in enumerate(opened.proposals())}
 
 
 def ending(folder: Path) -> dict[str, Any]:
     """What a life came to, as far as it may not depend on who trained what and when."""
     with open_run(folder / RUN) as run:
-        confirmed = [(c.part, c.key, c.repeat, c.evaluation.metrics) for c in run.confirmations()]
+        confirmed = [
+            (c.stage, c.key, c.repeat, c.evaluation.metrics) for c in run.trainings("confirm")
+        ]
         estimates = run.estimates()
     exported = {path.name: path.read_bytes() for path in (folder / "out").glob("best.*")}
     weights = {path.name: path.read_bytes() for path in (folder / RUN / "weights").glob("*.*")}

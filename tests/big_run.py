@@ -9,7 +9,7 @@ import numpy as np
 
 from nas.common.objectives import Objective
 from nas.compiler import formula
-from nas.evaluation.trial import Budget, Evaluation, Report
+from nas.evaluation.trial import Budget, Evaluation, Report, Training
 from nas.genome import Genome
 from nas.genome.canonical import canonicalise, digest
 from nas.space import load_space
@@ -101,8 +101,9 @@ def _fill(
         database.insert("proposals", rows.to_row(proposal) | {"recorded": moment})
         ended = rows.from_datetime(NOON + timedelta(seconds=10 + i))
         found = _evaluation(float(quality[i]), i, rng)
-        row = rows.to_row(found) | {"key": keys[i], "repeat": 0, "recorded": ended}
-        database.insert("trials", row)
+        training = Training("search", "0" * 16, "vit-cifar10", keys[i], "", 0, found)
+        row = rows.training_to_row(training) | {"recorded": ended}
+        database.insert("trainings", row)
         if found.is_ok:
             means = {"accuracy": float(quality[i]), "time_ms": times[i], "macs": costs["macs"]}
             belief = Estimate(keys[i], means, {"accuracy": 0.01}, float(rng.random()), i in front)

@@ -72,7 +72,7 @@ def test_a_search_that_was_told_to_end_is_gone_on_with(tmp_path: Path) -> None:
         if not (folder / "run.sqlite").exists():
             return False
         with open_run(folder) as run:
-            return bool(run.evaluations())
+            return bool(run.trainings())
 
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **where)
     wait_for(has_trained)
@@ -82,7 +82,7 @@ def test_a_search_that_was_told_to_end_is_gone_on_with(tmp_path: Path) -> None:
     assert b"`nas resume here/mine` goes on" in err
     with open_run(folder) as run:
         assert run.status == "stopped"
-        num_trained = len(run.evaluations())
+        num_trained = len(run.trainings())
     done = subprocess.run(command, capture_output=True, text=True, check=True, **where)
     assert f"{num_trained} recorded already" in done.stdout
     with open_run(folder) as run:

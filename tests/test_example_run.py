@@ -43,7 +43,7 @@ def test_every_counter_that_should_be_zero_is(run: Run) -> None:
     trained = [p for p in run.proposals() if p.is_new]
     keys = [task.resolve(p.genome).key for p in trained]
     assert len(trained) >= 270
-    assert len(set(keys)) == len(keys) == len(run.results())
+    assert len(set(keys)) == len(keys) == len(run.candidates())
     assert keys == [p.key for p in trained]
     assert not any(validate(p.genome, policy) for p in trained)
     assert not any(space.excludes(p.genome) for p in trained)

@@ -31,7 +31,6 @@ from nas.report.show import examine
 from nas.searching.checking import check_run
 from nas.searching.front_file import run_answer
 from nas.store import (
-    Confirmation,
     find_proposal,
     front,
     lineage,
@@ -45,7 +44,7 @@ from tests.recorded_run import record_run
 
 Work = Callable[[], object]
 TABLES: Final = (
-    "run", "sessions", "proposals", "trials", "generations", "estimates", "confirmations"
+    "run", "sessions", "proposals", "trainings", "generations", "estimates", "answers", "incidents"
 )  # fmt: skip
 
 
@@ -87,11 +86,8 @@ def _run() -> Path:
     own = record_run(root, generations=1)
     with open_writer(own, None) as writer:
         member = front(writer.run)[0]
-        found = writer.run.evaluation(str(member.proposal.key))
-        assert found is not None
-        fresh = dataclasses.replace(found, seed=1)
-        told = ("search", "0" * 16, "vit-cifar10", str(member.proposal.key), None, 0, fresh)
-        writer.record_confirmation(Confirmation(*told))
+        fresh = dataclasses.replace(member.trainings[0], purpose="confirm", stage="search")
+        writer.record_training(fresh)
     return own
 
 
@@ -103,7 +99,7 @@ def _damage(path: Path, rng: Rng) -> None:
             opened.execute("UPDATE sqlite_schema SET sql = replace(sql, ' STRICT', '')")
             if rng.random() < 0.1:
                 spoilt = "CAST(x'ff' || sql AS TEXT)"
-                opened.execute(f"UPDATE sqlite_schema SET sql = {spoilt} WHERE name = 'trials'")
+                opened.execute(f"UPDATE sqlite_schema SET sql = {spoilt} WHERE name = 'trainings'")
             if rng.random() < 0.05:
                 text = str(hostile(rng)).encode(errors="replace").decode()
                 opened.execute("UPDATE sqlite_schema SET sql = ?", (text,))
@@ -189,7 +185,7 @@ def _shown(own: Path) -> None:
 
 def _all(own: Path) -> None:
     with open_run(own) as run:
-        for read in (run.proposals, run.evaluations, run.sessions, run.confirmations, run.summary):
+        for read in (run.proposals, run.trainings, run.sessions, run.summary):
             read()
 
 

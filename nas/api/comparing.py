@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.api.execution import check_legal, check_one_model, execution_of
-from nas.common.errors import ConfigError, RunError
+from nas.common.errors import ConfigError
 from nas.costs import costs_of
 from nas.evaluation.execution import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
@@ -19,16 +19,17 @@ from nas.report.trials import EvaluateResult, TrainingRow
 from nas.searching.setup import check_count, cost_context
 from nas.space.validation import load_policy
 from nas.store import RUNS
-from nas.store.answers import keep_answer
+from nas.store.record import RunRecord
 from nas.store.sources import resolve
 from nas.tasks import load_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from typing import Unpack
 
     from nas.api.execution import Executing
     from nas.evaluation.execution import Execution
+    from nas.evaluation.trial import Purpose
     from nas.genome import Genome
     from nas.report.benchmark import BenchmarkResult
     from nas.store.sources import Source
@@ -88,7 +89,9 @@ def evaluate(
     check_one_model(loaded)
     examples = loaded.load_test() if test else loaded.load()
     given, trainings = [*resolved.values()], []
-    with closing(_train(given, loaded, examples, chosen, seeds, seed, record)) as finished:
+    where = (given, loaded, examples, chosen, seeds, seed, record)
+    run_record = _record_of(given, LOGGER.warning)
+    with closing(_train(*where, "evaluate", run_record)) as finished:
         for training in finished:
             trainings.append(training)
             if on_training is not None:
@@ -116,7 +119,8 @@ def benchmark(
 ) -> BenchmarkResult:
     """Train mechanisms under several tasks and compare each with one of them.
 
-    The folder of a run whose member is a source keeps the result, for its report.
+    A run whose member is a source records trainings and result, for its report; what it holds is
+    not trained again.
 
     >>> result = nas.benchmark(["uniform"], tasks=["tiny.yaml"], seeds=2, backend="local")
     >>> [row.source for row in result.mechanisms], list(result.tasks)
@@ -135,8 +139,7 @@ def benchmark(
         runs: the folder of runs.
         on_training: called with the task's name, each finished training, the number finished, and
             the total.
-        on_save_error: called with the reason if a run's folder cannot keep the result; logs a
-            warning by default.
+        on_save_error: called with the reason if a run cannot be written; logs a warning by default.
         execution: who trains; see ``nas.api.execution.Executing``.
 
     Raises:
@@ -165,11 +168,13 @@ def benchmark(
     }
     total = seeds * sum(len(resolved) - len(missing) for missing in absent.values())
     trainings: dict[str, list[TrainingRow]] = {name: [] for name in loaded}
+    run_record = _record_of(resolved.values(), on_save_error)
     for name, task in loaded.items():
         present = [source for text, source in resolved.items() if text not in absent[name]]
         if not present:
             continue
-        finished = _train(present, task, examples[name], chosen, seeds, seed, record)
+        where = (present, task, examples[name], chosen, seeds, seed, record)
+        finished = _train(*where, "benchmark", run_record)
         with closing(finished):
             for training in finished:
                 trainings[name].append(training)
@@ -180,17 +185,18 @@ def benchmark(
     result = make_benchmark(digests, trainings, absent, seeds, test=test)
     prints = (task.fingerprint() + examples[name].digest for name, task in loaded.items())
     question = [*digests.values(), *prints]
-    for run in {source.run for source in resolved.values() if source.run is not None}:
-        try:
-            keep_answer(run, "benchmark", question, result.to_dict())
-        except RunError as error:
-            on_save_error(str(error))
+    run_record.add_answer("benchmark", question, result.to_dict())
     return result
 
 
 def _resolve_all(sources: Sequence[str | Path | Genome], runs: Path) -> dict[str, Source]:
     """Each source once, by its text."""
     return {found.text: found for found in (resolve(source, runs) for source in sources)}
+
+
+def _record_of(sources: Iterable[Source], on_error: Callable[[str], None]) -> RunRecord:
+    """The runs of the sources that are members of one."""
+    return RunRecord([source.run for source in sources if source.run is not None], on_error)
 
 
 def _train(
@@ -201,6 +207,8 @@ def _train(
     seeds: int,
     seed: int,
     record: str | Path | None,
+    purpose: Purpose,
+    run_record: RunRecord,
 ) -> Generator[TrainingRow, None, None]:
     """Train each source with each seed; workers exist until the generator is closed."""
     metric, setting = task.metrics(data)[0], cost_context(task, {})
@@ -210,7 +218,13 @@ def _train(
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), task, data)
         named = [(source.text, source.genome) for source in sources]
-        for found in study(named, task, evaluator, repeats=seeds, seed=seed):
-            yield TrainingRow(**vars(found), costs=costs[found.name], metric=metric)
+        known = run_record.trainings(purpose)
+        for training in study(
+            named, task, data, evaluator, repeats=seeds, seed=seed, purpose=purpose, known=known
+        ):
+            run_record.add(training)
+            name, digest = training.name, training.digest
+            what = (name, digest, training.repeat, training.evaluation)
+            yield TrainingRow(*what, costs=costs[name], metric=metric)
     finally:
         evaluator.close()

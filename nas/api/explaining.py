@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nas.api.execution import check_legal, check_one_model, execution_of
-from nas.common.errors import ConfigError, RunError
+from nas.common.errors import ConfigError
 from nas.costs import costs_of, default_costs
 from nas.evaluation.execution import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
@@ -18,8 +18,8 @@ from nas.report.trials import TrainingRow
 from nas.searching.setup import MAX_COUNT, cost_context
 from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
-from nas.store.answers import keep_answer
 from nas.store.frozen import from_text, load_unchanged, thawed_task
+from nas.store.record import RunRecord
 from nas.store.sources import resolve
 from nas.tasks import load_task
 
@@ -61,8 +61,9 @@ def explain(
     """Measure what each part of a mechanism contributes, by ablation.
 
     Trains the mechanism, the mechanism with single edits, the steps that lead to it from standard
-    attention, and standard attention of about the same costs, all with the same fresh seeds. The
-    folder of a run whose member is the source keeps the result, for its report.
+    attention, and standard attention of about the same costs, all with the same fresh seeds. A
+    run whose member is the source records trainings and result, for its report; what it holds is
+    not trained again.
 
     >>> result = nas.explain("mha:window=4", task="tiny.yaml", seeds=2, backend="local")
     >>> [row.words for row in result.path]
@@ -83,8 +84,8 @@ def explain(
         record: a file of finished trainings; those that it holds are not repeated.
         runs: the folder of runs.
         on_training: called with each finished training, the number finished, and the total so far.
-        on_save_error: called with the reason if the run's folder cannot keep the result; logs a
-            warning by default.
+        on_save_error: called with the reason if the run cannot be written; logs a warning by
+            default.
         execution: who trains; see ``nas.api.execution.Executing``.
 
     Raises:
@@ -116,20 +117,20 @@ def explain(
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), model_task, loaded)
         race, names = Race(plan, metric, looks, margin), _names(resolved, plan)
-        for done, (one, total) in enumerate(race.run(model_task, evaluator, seed), 1):
+        run_record = RunRecord([] if resolved.run is None else [resolved.run], on_save_error)
+        known = run_record.trainings("explain")
+        trainings = race.run(model_task, loaded, evaluator, seed, known)
+        for done, (training, total) in enumerate(trainings, 1):
+            run_record.add(training)
             if on_training is not None:
-                what = (names[one.name], one.digest, one.repeat, one.evaluation)
-                row = TrainingRow(*what, costs=costs[one.name], metric=metric)
-                on_training(row, done, total)
+                key = training.key
+                what = (names[key], training.digest, training.repeat, training.evaluation)
+                on_training(TrainingRow(*what, costs=costs[key], metric=metric), done, total)
     finally:
         evaluator.close()
     result = make_explanation(resolved.text, model_task.name, race, costs)
-    if resolved.run is not None:
-        question = [result.mechanism.id, model_task.fingerprint(), loaded.digest]
-        try:
-            keep_answer(resolved.run, "explain", question, result.to_dict())
-        except RunError as error:
-            on_save_error(str(error))
+    question = [result.mechanism.id, model_task.fingerprint(), loaded.digest]
+    run_record.add_answer("explain", question, result.to_dict())
     return result
 
 

@@ -212,10 +212,9 @@ def _provenance(source: Source) -> Provenance:
         about = f"{run.name} (space {setup.space.name}, task {setup.task.name}, seed {setup.seed})"
         if candidate is None:
             return Provenance(source.text, about)
-        key, count = candidate.proposal.key or "", candidate.trainings
-        trainings = [run.evaluation(key, repeat) for repeat in range(count)]
+        count = len(candidate.trainings)
         date = run.started.date().isoformat()
-    seeds = ", ".join(str(training.seed) for training in trainings if training)
+    seeds = ", ".join(str(evaluation.seed) for evaluation in candidate.evaluations)
     results = [
         f"{count} {'training' if count == 1 else 'trainings'} (seeds {seeds}) of task "
         f"{setup.task.name}, run started {date}:"

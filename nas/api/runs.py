@@ -184,10 +184,10 @@ def confirm(
         total = sum(map(len, plan.todo))
         trained = confirm_run(writer, plan, partial(make_evaluator, chosen))
         with closing(trained):  # workers end at once, whatever ``on_training`` raises
-            for done, (subject, found) in enumerate(trained, 1):
+            for done, (candidate, training) in enumerate(trained, 1):
                 if on_training is not None:
-                    name = f"{found.part}: {subject.name or subject.digest[:8]}"
-                    what = (name, subject.digest, found.repeat, found.evaluation)
-                    row = TrainingRow(*what, costs=subject.costs, metric=plan.metric)
+                    name = f"{training.stage}: {training.name or candidate.digest[:8]}"
+                    what = (name, candidate.digest, training.repeat, training.evaluation)
+                    row = TrainingRow(*what, costs=candidate.costs, metric=plan.metric)
                     on_training(row, done, total)
         return make_confirmation(writer.run, plan)

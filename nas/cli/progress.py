@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.common.objectives import Objective
-    from nas.store import Candidate, Counts, PastTraining, Proposal, Run, RunSetup
+    from nas.evaluation.trial import Training
+    from nas.store import Candidate, Counts, Proposal, Run, RunSetup
 
 LAST_RESULTS: Final = 5
 # Trainings over which the rate is computed: recent ones, since candidates grow or shrink.
@@ -54,7 +55,7 @@ class Progress:
     counts: Counts
     hypervolumes: tuple[float, ...]
     leaders: Mapping[str, tuple[Candidate, Objective]]
-    last: tuple[tuple[Proposal, PastTraining], ...]
+    last: tuple[tuple[Proposal, Training], ...]
     times: tuple[float, ...]
     trained_seconds: float
 
@@ -112,7 +113,7 @@ def read_progress(run: Run, before: Progress | None = None) -> Progress:
     with run.snapshot():
         setup, counts, done = run.setup, run.counts(), run.num_trainings()
         sessions, generations = run.sessions(), run.generations()
-        trainings = run.last_trainings(RATE_WINDOW)
+        trainings = run.trainings(last=RATE_WINDOW)
         is_known = before and before.hypervolumes and len(before.hypervolumes) == len(generations)
         leaders = before.leaders if before and is_known else _leaders(run, setup)
         last = _with_proposals(run, setup, trainings[-LAST_RESULTS:])
@@ -144,8 +145,8 @@ def _leaders(run: Run, setup: RunSetup) -> dict[str, tuple[Candidate, Objective]
 
 
 def _with_proposals(
-    run: Run, setup: RunSetup, trainings: tuple[PastTraining, ...]
-) -> tuple[tuple[Proposal, PastTraining], ...]:
+    run: Run, setup: RunSetup, trainings: tuple[Training, ...]
+) -> tuple[tuple[Proposal, Training], ...]:
     """Trainings with their proposals; without those whose genome is missing in the record."""
     proposals = run.new_proposals([training.key for training in trainings])
     found = []

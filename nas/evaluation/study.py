@@ -1,77 +1,91 @@
-"""Train given mechanisms under a task, each with several seeds: no search, no run."""
+"""Train mechanisms under a task, each with several seeds, without a search."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import NasError
 from nas.costs import CostContext, costs_of
-from nas.evaluation.trial import Trial, run_trials, training_seed
+from nas.evaluation.trial import Training, Trial, run_trials, task_fingerprint, training_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from nas.evaluation.trial import Evaluation, Evaluator
+    from nas.evaluation.trial import Evaluation, Evaluator, Purpose
     from nas.genome import Genome
-    from nas.tasks import Task
+    from nas.tasks import Data, Task
 
 
-@dataclass(frozen=True)
-class Result:
-    """What one training of one mechanism gave: which, the how-manieth from 0, and the answer."""
-
-    name: str
-    digest: str
-    repeat: int
-    evaluation: Evaluation
+# What the training seeds of a purpose derive from; "study" for all others.
+SEED_NAMES: Final = {"explain": "explain"}
 
 
 def study(
     mechanisms: Sequence[tuple[str, Genome]],
     task: Task,
+    data: Data,
     evaluator: Evaluator,
     *,
     repeats: int,
     seed: int = 0,
     first: int = 0,
-    purpose: str = "study",
-) -> Iterator[Result]:
-    """Train every mechanism ``repeats`` times; results come as they finish.
+    purpose: Purpose = "evaluate",
+    known: Iterable[Training] = (),
+) -> Iterator[Training]:
+    """Train every mechanism ``repeats`` times; trainings come as they finish.
 
-    Training seeds derive from ``seed``, the purpose and the repeat alone: mechanisms meet the same
-    start of the model and the same order of examples, so that what differs is the mechanism. (A
-    search, where the best of many is taken, gives every candidate a start of its own.)
+    Training seeds derive from ``seed``, the purpose and the repeat alone: all mechanisms share the
+    initial weights of the model and the order of examples, so that differences are due to the
+    mechanism. (In a search, where the best of many is taken, each candidate has its own seeds.)
 
     Args:
-        first: the repeat to begin with, where earlier ones have been trained.
-        purpose: trainings of another purpose have other seeds.
+        first: the first repeat to train.
+        purpose: explanations use other seeds than all other purposes.
+        known: recorded trainings; those of this purpose and task that did not fail come first, and
+            are not repeated.
 
     Raises:
         GenomeError: a mechanism does not exist at the task's sizes.
     """
-    given = []
     model = task.main
     setting = CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
+    place = task_fingerprint(task, data)
+    recorded = {
+        (training.key, training.evaluation.seed): training.evaluation
+        for training in known
+        if (training.purpose, training.task) == (purpose, place)
+        and training.evaluation.status != "failed"
+    }
+    forms = []
     for name, genome in mechanisms:
         resolved = task.resolve(genome)
-        given.append((name, resolved, costs_of(resolved, setting, ["macs"])["macs"]))
-    trials: list[Trial] = []
+        forms.append((name, resolved, costs_of(resolved, setting, ["macs"])["macs"]))
+    trials: dict[tuple[str, int], Trial] = {}
     wanted: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
     for repeat in range(first, repeats):
-        own_seed = training_seed(seed, purpose, repeat)
-        for name, resolved, work in given:
-            # Two names of one mechanism at this size are trained once and reported twice.
-            if (resolved.key, own_seed) not in wanted:
-                trials.append(Trial(resolved.key, resolved.genome, own_seed, work=work))
-            wanted.setdefault((resolved.key, own_seed), []).append((name, resolved.digest, repeat))
-    for trial, evaluation in run_trials(evaluator, trials):
-        for name, own_digest, repeat in wanted[trial.key, trial.seed]:
-            yield Result(name, own_digest, repeat, evaluation)
+        seed_of_repeat = training_seed(seed, SEED_NAMES.get(purpose, "study"), repeat)
+        for name, resolved, work in forms:
+            # Two names of one mechanism at these sizes are trained once and reported twice.
+            key = resolved.key
+            trial = Trial(key, resolved.genome, seed_of_repeat, repeat, work=work)
+            trials.setdefault((key, seed_of_repeat), trial)
+            wanted.setdefault((key, seed_of_repeat), []).append((name, resolved.digest, repeat))
+
+    def reports(key: str, seed: int, evaluation: Evaluation) -> Iterator[Training]:
+        for name, own_digest, repeat in wanted[key, seed]:
+            yield Training(
+                purpose, place, task.name, key, name, repeat, evaluation, digest=own_digest
+            )
+
+    for asked in [asked for asked in trials if asked in recorded]:
+        del trials[asked]
+        yield from reports(*asked, recorded[asked])
+    for trial, evaluation in run_trials(evaluator, list(trials.values())):
+        yield from reports(trial.key, trial.seed, evaluation)
 
 
 def why_not(genome: Genome, task: Task) -> str:
-    """Why a mechanism cannot be trained under a task, or nothing."""
+    """Why a mechanism cannot be trained under a task; empty if it can."""
     try:
         plan = task.resolve(genome).plan
     except NasError as error:

@@ -1,7 +1,7 @@
-"""A trial and its outcome: what was asked of a training, what it reported, how it ended.
+"""Trials, their evaluations, and recorded trainings.
 
-An `Evaluator` turns a `Trial` into an `Evaluation`, good or bad. Both are plain frozen values
-without torch: they travel to workers and back, and an evaluation to files and run databases.
+An `Evaluator` turns a `Trial` into an `Evaluation`; a recorded one is a `Training`. All are frozen
+values without torch: they travel to workers and back, to files and to run databases.
 """
 
 from __future__ import annotations
@@ -9,29 +9,36 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeAlias, get_args
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from nas.common.errors import RunError
 from nas.training.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from nas.genome import Genome
+    from nas.tasks import Data, Task
 
 Status: TypeAlias = Literal["ok", "stopped", "failed"]
 Reason: TypeAlias = Literal[
     "diverged", "constant", "leak", "out_of_memory", "time_limit", "worker_lost", "error"
 ]
-
+Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Kind: TypeAlias = Literal[
     "preempted", "node", "memory", "process", "gpu_unusable", "error", "refused", "waiting", "back"
 ]
 
-STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+NOT_RECORDED: Final = datetime.min.replace(tzinfo=UTC)
 MAX_ERROR_CHARACTERS: Final = 2000
+_STRICT: Final = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +46,12 @@ class Trial:
     """One training to do.
 
     Attributes:
-        key: the genome's digest resolved at the task's sizes: what replay goes by.
+        key: the genome's digest, resolved at the task's sizes.
         genome: in normal form, already validated.
         seed: the training seed, from `training_seed`.
-        repeat: the how-manieth training of its genome, from 0.
-        work: how long it will take, in any unit that is the same for all: longest first.
-        keeps_weights: whether the attention layers' weights come back with the evaluation.
+        repeat: index among the trainings of this genome, from 0.
+        work: expected duration in any unit; the longest starts first.
+        keeps_weights: whether the evaluation returns the weights of the attention layers.
     """
 
     key: str
@@ -57,8 +64,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a training was given: epochs, training examples in each, and the precision."""
+    """Epochs, training examples an epoch, and precision of a training."""
 
+    __pydantic_config__ = _STRICT
     epochs: int
     examples: int
     precision: str
@@ -70,29 +78,30 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one trial gave. Only an `ok` one can reach a front.
+    """The outcome of one trial. Only an `ok` one can reach a front.
 
     Attributes:
-        status: "ok", "stopped" (at a gate of its task, as far as it came) or "failed".
+        status: "ok", "stopped" (it missed a gate of its task) or "failed".
         reason: why it failed; None unless the status is "failed".
-        metrics: what the task makes of the last reports, by name; finite when "ok".
-        reports: one an epoch, as far as training came.
+        metrics: the task's metrics of the last reports, by name; finite when "ok".
+        reports: one for each completed epoch.
         peak_memory_bytes: of the worker.
-        worker: who did it: a host and a process id.
+        worker: host and process id.
         hardware: the processor or GPU that trained.
-        execution: how its steps ran, for people: "cpu, eager", "cuda graph", or why not so.
+        execution: how its steps ran, for people: "cpu, eager", "cuda graph", or why not.
         error: the error text of a failure, or the gate that was missed.
         weights: safetensors of the attention layers, if asked for; kept as a file, not as a row.
     """
 
+    __pydantic_config__ = _STRICT
     status: Status
     reason: Reason | None
     metrics: Mapping[str, float]
     reports: tuple[Report, ...]
     seed: int
     budget: Budget
-    wall_seconds: float
-    core_seconds: float
+    wall_seconds: Seconds
+    core_seconds: Seconds
     peak_memory_bytes: int
     worker: str
     hardware: str = ""
@@ -102,7 +111,7 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         reasons = REASONS if self.status == "failed" else (None,)
-        if self.status not in STATUSES or self.reason not in reasons:
+        if self.status not in get_args(Status) or self.reason not in reasons:
             raise ValueError(f"the status {self.status!r} with the reason {self.reason!r}")
         if self.is_ok and not all(map(math.isfinite, self.metrics.values())):
             raise ValueError(f"an ok training with the metrics {dict(self.metrics)!r}")
@@ -111,7 +120,7 @@ class Evaluation:
     def failure(
         cls, trial: Trial, budget: Budget, reason: Reason, text: str, worker: str, seconds: float
     ) -> Evaluation:
-        """A failure of which only the reason, the worker and the time in seconds are known."""
+        """A failure with only its reason, worker and duration in seconds."""
         error = text[:MAX_ERROR_CHARACTERS]
         return cls(
             "failed", reason, {}, (), trial.seed, budget, seconds, 0.0, 0, worker, error=error
@@ -119,49 +128,80 @@ class Evaluation:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the training ended well, with finite metrics."""
+        """Whether the training completed with finite metrics."""
         return self.status == "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data; JSON knows no NaN, so a number that is not finite becomes its name."""
+        """Plain JSON data; numbers that are not finite become text ("nan", "inf")."""
         data: dict[str, Any] = _plain(asdict(self))
         del data["weights"]
         return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Read what `to_dict` gave.
+        """Read the output of `to_dict`.
 
         Raises:
-            RunError: a field is missing, unknown, or holds what no evaluation holds.
+            RunError: a field is missing, unknown or has an impossible value.
         """
         try:
-            return cls(
-                **{
-                    **data,
-                    **{name: kind(data[name]) for name, kind in _KINDS.items() if name in data},
-                    "metrics": _numbers(data["metrics"]),
-                    "budget": _budget(data["budget"]),
-                    "reports": tuple(_report(found) for found in data["reports"]),
-                }
-            )
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            fault = f"{type(error).__name__}: {error}"
-            raise RunError(f"this is no evaluation record ({fault}).") from error
+            return _adapter().validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RunError(f"this is no evaluation record ({where}: {first['msg']}).") from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Evaluation]:
+    return TypeAdapter(Evaluation)
+
+
+Purpose: TypeAlias = Literal["search", "confirm", "evaluate", "benchmark", "explain", "reference"]
+Stage: TypeAlias = Literal["", "search", "long", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A finished training: which mechanism, under which task, for what purpose, and its result.
+
+    Attributes:
+        purpose: the command, or part of one, that asked for it.
+        task: fingerprint of task and data.
+        key: the mechanism's digest, resolved at the sizes of the task; of a confirmation, at those
+            of the run's own task.
+        name: the mechanism's name, or the SOURCE string that named it; empty if it has none.
+        repeat: index among the trainings of this mechanism, from 0.
+        stage: of a confirmation only: "search" trains under the run's own task, "long" under
+            a longer one, and "test" scores on the test set.
+        digest: of the genome in normal form, where the caller needs it. Not recorded.
+        recorded: when it was recorded; ``NOT_RECORDED`` before.
+    """
+
+    purpose: Purpose
+    task: str
+    task_name: str
+    key: str
+    name: str
+    repeat: int
+    evaluation: Evaluation
+    stage: Stage = ""
+    digest: str = ""
+    recorded: datetime = NOT_RECORDED
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What befell the machines: for people and for the record. It changes no result.
+    """A failure of a worker, for people and for the record. It changes no result.
 
     Attributes:
         kind: how a worker was lost ("preempted", its "node", its "memory", its "process" alone, or
-            "gpu_unusable": it can use its GPU no longer);
-            or an "error" of a training that is tried again in another worker; a worker that was
-            "refused"; "waiting" for any worker, who is "back".
+            "gpu_unusable"); an "error" of a training that is retried in another worker; "refused"
+            for a worker that was not accepted; "waiting" without any worker, and "back" when there
+            is one again.
         text: a sentence.
-        worker: host and process id, where one is meant and known.
-        key, repeat: of the trial that is begun again, if any.
+        worker: host and process id, where known.
+        key, repeat: of the trial that is started again, if any.
     """
 
     kind: Kind
@@ -172,95 +212,65 @@ class Incident:
 
 
 def log(incident: Incident) -> None:
-    """Tell whoever listens to the logger ``nas``; Python's default is standard error."""
+    """Log an incident to the logger ``nas``; Python's default prints it on standard error."""
     text = "".join(c if c.isprintable() else "?" for c in incident.text)
     logging.getLogger("nas").warning("%s", text[:MAX_ERROR_CHARACTERS])
 
 
 class Evaluator(Protocol):
-    """Carries out trials.
+    """Trains trials.
 
-    Contract: every trial that was submitted comes back once from `wait`, in any order; a
-    candidate's fault is a failed evaluation, never an exception; KeyboardInterrupt passes through.
-    What an evaluation's metrics hold depends on trial and task, not on the number of workers.
+    Contract: `wait` returns each submitted trial once, in any order; a failure of a candidate is
+    a failed evaluation, never an exception; KeyboardInterrupt passes through. Metrics depend on
+    trial and task, not on the number of workers.
 
     Attributes:
-        on_incident: called with each incident as it happens; whoever wants to know sets it.
+        on_incident: called with each incident as it happens.
     """
 
     on_incident: Callable[[Incident], None]
 
     @property
     def workers(self) -> int:
-        """How many trainings run at once."""
+        """The number of trainings that run at once."""
         ...
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Measure, where trainings take place, units of predicted times (nas.costs.timing)."""
+        """Measure unit times for predicted times on a worker (nas.costs.timing)."""
         ...
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Take on more trials; the one with most work waits least."""
+        """Queue trials; those with most work start first."""
         ...
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """Block until trials are done, and give all that are; empty where none is under way."""
+        """Block until trials finish and return them; empty if none is running."""
         ...
 
     def close(self) -> None:
-        """Let go of workers and data, whatever they do; calling it again does nothing."""
+        """Stop workers and release data; idempotent."""
         ...
 
 
 def run_trials(evaluator: Evaluator, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Evaluation]]:
     """Yield each trial with its evaluation as it finishes."""
     evaluator.submit(trials)
-    while found := evaluator.wait():
-        yield from found
+    while finished := evaluator.wait():
+        yield from finished
+
+
+def task_fingerprint(task: Task, data: Data) -> str:
+    """A digest of task and data, 16 hex characters; the data by content."""
+    return hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
 
 
 def training_seed(run_seed: int, key: str, repeat: int) -> int:
     """Derive a training's seed, 0 <= seed < 2**31, from run seed, resolved digest and repeat.
 
-    A hash, not a counter: the seed does not depend on when or in which order a genome was proposed.
+    A hash, not a counter: the seed does not depend on the order of proposals.
     """
     text = f"nas training seed 1|{run_seed}|{key}|{repeat}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
-
-
-def _seconds(value: Any) -> float:
-    seconds = float(value)
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"it took {seconds} seconds")
-    return seconds
-
-
-# What the fields of an evaluation are beside metrics, budget and reports.
-_KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "seed": int,
-    "wall_seconds": _seconds,
-    "core_seconds": _seconds,
-    "peak_memory_bytes": int,
-    "worker": str,
-    "hardware": str,
-    "execution": str,
-    "error": lambda found: None if found is None else str(found),
-}
-
-
-def _budget(data: Mapping[str, Any]) -> Budget:
-    epochs, examples = int(data["epochs"]), int(data["examples"])
-    return Budget(**{**data, "epochs": epochs, "examples": examples})
-
-
-def _report(data: Mapping[str, Any]) -> Report:
-    numbers = {name: float(data[name]) for name in ("train_loss", "core_seconds")}
-    metrics = _numbers(data["metrics"])
-    return Report(**{**data, **numbers, "epoch": int(data["epoch"]), "metrics": metrics})
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in values.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from nas.common.differences import findings, paired
 from nas.evaluation.study import study
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from nas.common.differences import Finding
     from nas.common.objectives import Metric
-    from nas.evaluation.study import Result
-    from nas.evaluation.trial import Evaluation, Evaluator
+    from nas.evaluation.trial import Evaluation, Evaluator, Training
     from nas.explaining.plan import Explanation
-    from nas.tasks import Task
-
-PURPOSE: Final = "explain"
+    from nas.tasks import Data, Task
 
 
 @dataclass
@@ -71,14 +68,33 @@ class Race:
         ]
         return list(dict.fromkeys(key for pair in wanted for key in pair))
 
-    def run(self, task: Task, evaluator: Evaluator, seed: int) -> Iterator[tuple[Result, int]]:
-        """Train; results as they finish, each with the number of trainings asked for so far."""
+    def run(
+        self,
+        task: Task,
+        data: Data,
+        evaluator: Evaluator,
+        seed: int,
+        known: Collection[Training] = (),
+    ) -> Iterator[tuple[Training, int]]:
+        """Train; yields trainings as they finish, with the number that is wanted so far.
+
+        Args:
+            known: recorded trainings, which are not repeated.
+        """
         total = 0
         for first, look in zip((0, *self.looks), self.looks, strict=False):
             wanted = [(key, self.plan.mechanisms[key]) for key in self.undecided()]
             total += len(wanted) * (look - first)
-            for found in study(
-                wanted, task, evaluator, repeats=look, first=first, seed=seed, purpose=PURPOSE
+            for training in study(
+                wanted,
+                task,
+                data,
+                evaluator,
+                repeats=look,
+                first=first,
+                seed=seed,
+                purpose="explain",
+                known=known,
             ):
-                self.evaluations[found.name][found.repeat] = found.evaluation
-                yield found, total
+                self.evaluations[str(training.name)][training.repeat] = training.evaluation
+                yield training, total

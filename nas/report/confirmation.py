@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nas.common.objectives import Metric
-    from nas.searching.confirm import Plan, Stage, Subject
-    from nas.store import Run
+    from nas.searching.confirm import ConfirmationPlan, ConfirmationStage
+    from nas.store import Candidate, Run
 
 
 @dataclass(frozen=True)
@@ -98,23 +98,23 @@ class ConfirmResult(TableResult):
         return records
 
 
-def make_confirmation(run: Run, plan: Plan) -> ConfirmResult:
+def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
     """The confirmation of a run, from the recorded trainings of a plan."""
     metric = plan.metric
     # By part, then by key: metrics of trainings that ended well, by repeat.
-    found: dict[str, dict[str, dict[int, Mapping[str, float]]]] = {s.part: {} for s in plan.stages}
+    found: dict[str, dict[str, dict[int, Mapping[str, float]]]] = {s.stage: {} for s in plan.stages}
     failed: dict[str, Counter[str]] = defaultdict(Counter)  # reasons, by key
-    planned = {(stage.part, stage.document.fingerprint) for stage in plan.stages}
-    for one in run.confirmations():
-        if (one.part, one.task) not in planned or one.repeat >= plan.seeds:
+    planned = {(stage.stage, stage.fingerprint) for stage in plan.stages}
+    for one in run.trainings("confirm"):
+        if (one.stage, one.task) not in planned or one.repeat >= plan.seeds:
             continue
         if one.evaluation.is_ok:
-            own = found[one.part].setdefault(one.key, {})
+            own = found[one.stage].setdefault(one.key, {})
             own[one.repeat] = one.evaluation.metrics
         else:
-            failed[one.key][f"{FRESH[one.part]}: {why(one.evaluation)}"] += 1
-    standard = next(subject.key for subject in plan.subjects if subject.name == STANDARD)
-    judged = {FRESH[stage.part]: _judged(stage) for stage in plan.stages}
+            failed[one.key][f"{FRESH[one.stage]}: {why(one.evaluation)}"] += 1
+    standard = next(c.key for c in plan.candidates if c.proposal.name == STANDARD)
+    judged = {FRESH[stage.stage]: _judged(stage) for stage in plan.stages}
 
     def scores(part: str, key: str, name: str) -> dict[int, float]:
         return {repeat: metrics[name] for repeat, metrics in found[part].get(key, {}).items()}
@@ -122,8 +122,8 @@ def make_confirmation(run: Run, plan: Plan) -> ConfirmResult:
     def over(part: str, key: str, name: str) -> list[float]:
         return paired(scores(part, key, name), scores(part, standard, name))
 
-    def row(subject: Subject) -> ConfirmRow:
-        known, key = subject.candidate, subject.key
+    def row(candidate: Candidate) -> ConfirmRow:
+        key = candidate.key
         parts: dict[str, Any] = {
             shown: spread_answer([*scores(part, key, metric.name).values()])
             if part in found
@@ -143,34 +143,34 @@ def make_confirmation(run: Run, plan: Plan) -> ConfirmResult:
                 if judged.get(shown)
             }
         return ConfirmRow(
-            id=subject.digest,
-            name=subject.name,
-            score=known.scores[metric.name] if known else None,
-            estimate=known.objectives[metric.name] if known else None,
-            error=known.errors.get(metric.name) if known else None,
-            p=known.p if known else None,
+            id=candidate.digest,
+            name=candidate.proposal.name,
+            score=candidate.scores.get(metric.name),
+            estimate=candidate.objectives.get(metric.name),
+            error=candidate.errors.get(metric.name),
+            p=candidate.p,
             **parts,
             over_mha=over_mha,
             over_mha_in=over_mha_in,
             failed=dict(failed[key]),
-            costs=dict(subject.costs),
+            costs=dict(candidate.costs),
         )
 
     return ConfirmResult(
         run=run.name,
         seeds=plan.seeds,
         metric=MetricInfo.of(metric),
-        tasks={FRESH[stage.part]: stage.task.name for stage in plan.stages},
+        tasks={FRESH[stage.stage]: stage.task.name for stage in plan.stages},
         judged={
             part: {m.name: {"unit": m.unit, "direction": m.direction} for m in own}
             for part, own in judged.items()
             if own
         },
-        members=tuple(row(subject) for subject in plan.subjects),
+        members=tuple(row(candidate) for candidate in plan.candidates),
     )
 
 
-def _judged(stage: Stage) -> tuple[Metric, ...]:
+def _judged(stage: ConfirmationStage) -> tuple[Metric, ...]:
     """The metric of each task of a suite; empty for a single task."""
     if not isinstance(stage.task, Suite):
         return ()

@@ -87,12 +87,12 @@ def history_of(folder: Path, digest: str) -> History:
         setup, found = run.setup, lineage(run, digest)
         key = found[0].key or ""
         measured = {one.proposal.key: one for one in candidates(run)}
-        evaluations = [found for (own, _), found in run.evaluations().items() if own == key]
+        evaluations = [training.evaluation for training in run.trainings(key=key)]
         return History(
             run=run.name,
             setup=setup,
             ancestors=tuple((p, measured.get(p.key)) for p in found),
-            evaluations=tuple(e for e in evaluations if e is not None),
+            evaluations=tuple(evaluations),
             incidents=tuple(incident for incident in run.incidents() if incident.key == key),
             id_length=id_length(run.digests()),
         )

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.common.config import parse_yaml
 from nas.common.differences import mean_and_error, paired
+from nas.common.errors import RunError
 from nas.common.objectives import as_costs
 from nas.common.pareto import dominates
-from nas.store import named_members
-from nas.store.answers import read_answers
-from nas.store.results import front_of, scaled_hypervolume
-from nas.store.rows import training_from_row
+from nas.store import named_members, scaled_hypervolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,20 +29,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from nas.common.objectives import Objective
-    from nas.evaluation.trial import Incident
-    from nas.store import (
-        Confirmation,
-        Counts,
-        Generation,
-        PastTraining,
-        Proposal,
-        Run,
-        RunSetup,
-    )
+    from nas.evaluation.trial import Incident, Training
+    from nas.store import Candidate, Counts, Generation, Proposal, Run, RunSetup
     from nas.store.records import PastSession
-    from nas.store.results import Result
 
-    Answer: TypeAlias = tuple[Path, dict[str, Any]]
+    Answer: TypeAlias = dict[str, Any]
 
 STANDARD: Final = "mha"
 ID_LENGTH: Final = 8
@@ -115,7 +104,7 @@ class RunView:
         names: names of published mechanisms by key; at small sizes one may have several.
         trainings: of the search, by key and repeat.
         confirmations: all trainings with fresh seeds.
-        explained, benchmarked: answers of ``nas explain`` and ``nas benchmark`` with their files.
+        explained, benchmarked: answers of ``nas explain`` and ``nas benchmark``.
         hypervolume: of the members, as a share of the recorded box.
         wall_seconds: over all sessions.
         busy: share of the workers' time spent in trainings; None while a session is open.
@@ -132,8 +121,8 @@ class RunView:
     members: tuple[Mechanism, ...]
     titles: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, ...]]
-    trainings: tuple[PastTraining, ...]
-    confirmations: tuple[Confirmation, ...]
+    trainings: tuple[Training, ...]
+    confirmations: tuple[Training, ...]
     incidents: tuple[Incident, ...]
     explained: tuple[Answer, ...]
     benchmarked: tuple[Answer, ...]
@@ -156,11 +145,17 @@ class RunView:
             RunError: the record is damaged.
         """
         with run.snapshot():
-            setup, results = run.setup, run.results()
-            trainings = run.read_rows("trials", lambda rows: tuple(map(training_from_row, rows)))
-            mechanisms = _mechanisms(run.proposals(), results, trainings)
+            setup, proposals = run.setup, run.proposals()
+            candidates = run.candidates(proposals=proposals)
+            trainings = tuple(
+                sorted(
+                    (training for candidate in candidates for training in candidate.trainings),
+                    key=lambda training: (training.key, training.repeat),
+                )
+            )
+            mechanisms = _mechanisms(proposals, candidates)
             by_key = {one.key: one for one in mechanisms if one.state not in ("known", "rejected")}
-            members = tuple(by_key[result.key] for result in front_of(setup.objectives, results))
+            members = tuple(by_key[member.key] for member in run.front())
             wall, available = session_seconds(run)
             busy = math.fsum(one.evaluation.wall_seconds for one in trainings)
             return cls(
@@ -176,10 +171,10 @@ class RunView:
                 titles=_titles(setup.objectives, members),
                 names=_names(mechanisms),
                 trainings=trainings,
-                confirmations=run.confirmations(),
+                confirmations=run.trainings("confirm"),
                 incidents=run.incidents(),
-                explained=read_answers(run.folder, "explain"),
-                benchmarked=read_answers(run.folder, "benchmark"),
+                explained=run.answers("explain"),
+                benchmarked=run.answers("benchmark"),
                 generations=run.generations(),
                 sessions=run.sessions(),
                 counts=run.counts(),
@@ -232,17 +227,17 @@ class RunView:
         return self.trained.get(self.standard_key or "")
 
     @cached_property
-    def fresh(self) -> dict[str, dict[str, tuple[Confirmation, ...]]]:
+    def fresh(self) -> dict[str, dict[str, tuple[Training, ...]]]:
         """Trainings with fresh seeds that ended well, by title and key.
 
         The title is "fresh", "long" or "test", followed by the task where one part has several.
         """
-        tasks = {part: {c.task for c in self.confirmations if c.part == part} for part in FRESH}
-        fresh: dict[str, dict[str, tuple[Confirmation, ...]]] = {}
-        for one in sorted(self.confirmations, key=lambda c: [*FRESH].index(c.part)):
+        tasks = {part: {c.task for c in self.confirmations if c.stage == part} for part in FRESH}
+        fresh: dict[str, dict[str, tuple[Training, ...]]] = {}
+        for one in sorted(self.confirmations, key=lambda c: [*FRESH].index(c.stage)):
             if one.evaluation.is_ok:
-                is_single = len(tasks[one.part]) == 1
-                title = FRESH[one.part] if is_single else f"{FRESH[one.part]} {one.task_name}"
+                is_single = len(tasks[one.stage]) == 1
+                title = FRESH[one.stage] if is_single else f"{FRESH[one.stage]} {one.task_name}"
                 by_key = fresh.setdefault(title, {})
                 by_key[one.key] = (*by_key.get(one.key, ()), one)
         return fresh
@@ -376,43 +371,40 @@ def session_seconds(run: Run) -> tuple[float, float]:
     return wall, available if is_closed else 0.0
 
 
+def damaged(view: RunView, command: str) -> RunError:
+    """The error of a recorded answer that cannot be shown."""
+    return RunError(
+        f"run {view.label}: its record holds an answer of `nas {command}` that cannot be read; run "
+        "the command again."
+    )
+
+
 def _mechanisms(
-    proposals: Sequence[Proposal], results: Sequence[Result], trainings: Sequence[PastTraining]
+    proposals: Sequence[Proposal], candidates: Sequence[Candidate]
 ) -> tuple[Mechanism, ...]:
     """One for each digest: the proposal that is trained, else the first."""
-    by_key = {result.key: result for result in results}
-    if unknown := {one.key for one in trainings} - by_key.keys():
-        raise ValueError(f"a training of {min(unknown)}, which was never proposed")
-    order = ("waiting", "ok", "stopped", "failed")
-    states = dict.fromkeys(by_key, "waiting")
-    for training in trainings:
-        states[training.key] = max(
-            states[training.key], training.evaluation.status, key=order.index
-        )
+    by_key = {candidate.key: candidate for candidate in candidates}
     chosen: dict[str, Proposal] = {}
     for proposal in proposals:
         if proposal.is_new or proposal.digest not in chosen:
             chosen[proposal.digest] = proposal
-    return tuple(_mechanism(one, by_key, states) for one in chosen.values())
+    return tuple(_mechanism(one, by_key) for one in chosen.values())
 
 
-def _mechanism(
-    proposal: Proposal, results: Mapping[str, Result], states: Mapping[str, str]
-) -> Mechanism:
+def _mechanism(proposal: Proposal, candidates: Mapping[str, Candidate]) -> Mechanism:
     if not proposal.is_new:
         state = "rejected" if proposal.verdict == "rejected" else "known"
         return Mechanism(proposal, state, {}, {}, {}, {}, None, 0)
-    result = results[str(proposal.key)]
-    estimate = result.estimate
+    candidate = candidates[str(proposal.key)]
     return Mechanism(
         proposal=proposal,
-        state=states[result.key],
-        costs=result.costs,
-        scores=result.scores or {},
-        objectives=result.objectives or {},
-        errors=estimate.errors if estimate else result.errors,
-        p=estimate.p if estimate else None,
-        trainings=result.trainings,
+        state=candidate.status,
+        costs=candidate.costs,
+        scores=candidate.scores,
+        objectives=candidate.objectives,
+        errors=candidate.errors,
+        p=candidate.p,
+        trainings=len(candidate.trainings),
     )
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import mean_and_error, paired
 from nas.costs import default_costs
-from nas.evaluation.study import Result
 from nas.report.result import TableResult
 from nas.report.table import Column, say, say_table
 from nas.report.text import last_line
@@ -25,14 +24,21 @@ ON_TEST: Final = "Judged on the test set."
 
 
 @dataclass(frozen=True)
-class TrainingRow(Result):
-    """One training of one mechanism; its name is the SOURCE as given.
+class TrainingRow:
+    """One training of one mechanism.
 
     Attributes:
+        name: the SOURCE as given.
+        digest: of the mechanism.
+        repeat: index of the training, from 0.
         costs: of all attention layers, by name.
         metric: the task's first, by which mechanisms are compared.
     """
 
+    name: str
+    digest: str
+    repeat: int
+    evaluation: Evaluation
     costs: Mapping[str, float]
     metric: Metric | Objective
 

@@ -5,11 +5,12 @@ The database is read whole, then what lies beside it is compared with what it ho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from safetensors import SafetensorError, safe_open
 
 from nas.common.errors import RunError
+from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, front_content
 from nas.store import front, is_folded, open_run, weights_path
 from nas.store.files import STAGING, leftovers, typed
@@ -47,11 +48,13 @@ def _record(run: Run) -> Iterator[str]:
     """Faults of the database; RunError where a record cannot be read at all."""
     if (fault := run.integrity()) != "ok":
         yield f"{run.folder}: its database is damaged ({fault}). Restore it from a copy."
-    proposals, trained = run.proposals(), run.evaluations()
-    for read in (run.sessions, run.confirmations, run.generations, run.summary):
+    proposals = run.proposals()
+    for purpose in get_args(Purpose):
+        run.trainings(purpose)
+    for read in (run.sessions, run.generations, run.summary, run.incidents):
         read()
     keys = {proposal.key for proposal in proposals if proposal.is_trained}
-    for key in sorted({key for key, _ in trained} - keys)[:SHOWN]:
+    for key in sorted({training.key for training in run.trainings("search")} - keys)[:SHOWN]:
         yield (
             f"{run.folder}: holds a training of {key}, which was never proposed. Restore the "
             "database from a copy."

@@ -1,36 +1,45 @@
-"""Train the likely members of a run's front again, with fresh seeds that never feed the search.
+"""Re-train likely members of a run's front with fresh seeds, which the search never uses.
 
-A score that made a mechanism a member is the best of many and too high. Here a few are chosen once
-and trained anew beside standard attention and a control, all with the same seeds, so that their
-differences are paired. Each training is on the disk before it is told of; what is recorded is not
-trained again, but for what a lost worker took along.
+The score that put a mechanism into the front is the best of many, and biased upwards. Here a few
+are chosen once and trained again beside standard attention and a control, all with the same seeds,
+so that differences are paired. Each training is recorded before it is returned; recorded ones are
+not repeated, except after a lost worker.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import ConfigError, RunError
 from nas.costs import costs_of, default_costs
-from nas.evaluation.trial import Trial, run_trials, training_seed
+from nas.evaluation.trial import Training, Trial, run_trials, task_fingerprint, training_seed
 from nas.genome.mechanisms import mechanism
 from nas.searching.loop import LIKELY, LOST
 from nas.searching.setup import check_count, cost_context, run_cost_context
-from nas.store import Confirmation, candidates, find_proposal, front, named_members
-from nas.store.frozen import frozen_task, load_unchanged, thawed_task
-from nas.store.results import scaled_hypervolume
+from nas.store import (
+    Candidate,
+    Proposal,
+    candidates,
+    find_proposal,
+    front,
+    named_members,
+    scaled_hypervolume,
+)
+from nas.store.frozen import load_unchanged, thawed_task
 from nas.tasks import load_task
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from nas.common.objectives import Objective
+    from nas.compiler.resolved import ResolvedGenome
+    from nas.evaluation.trial import Stage
     from nas.genome import Genome
     from nas.searching.driver import MakeEvaluator
-    from nas.store import Candidate, Document, Proposal, Run, RunWriter
-    from nas.store.records import Part
+    from nas.store import Run, RunWriter
     from nas.tasks import Data, Task
 
 STANDARD: Final = "mha"
@@ -38,52 +47,39 @@ CONTROLS: Final = (STANDARD, "uniform")
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A mechanism to confirm: a member, or what members are compared with.
+class ConfirmationStage:
+    """A task that all candidates are trained under, with its data.
 
     Attributes:
-        key: resolved at the sizes of the run's own task.
-        name: of the mechanism, where it is a named one.
-        costs: by name, at these sizes.
-        candidate: what the search knows of it; None where it trained it not at all, or not well.
+        stage: "search" is the run's own task, "long" a longer one, "test" scores on the test set.
     """
 
-    key: str
-    digest: str
-    name: str | None
-    genome: Genome
-    costs: Mapping[str, float]
-    candidate: Candidate | None
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A task that all subjects are trained under, with its data."""
-
-    part: Part
+    stage: Stage
     task: Task
     data: Data
 
     @cached_property
-    def document(self) -> Document:
-        """Its name, and the fingerprint of task and data."""
-        return frozen_task(self.task, self.data)
+    def fingerprint(self) -> str:
+        """Of task and data."""
+        return task_fingerprint(self.task, self.data)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a confirmation comes to.
+class ConfirmationPlan:
+    """The trainings of a confirmation.
 
     Attributes:
-        metric: the run's first, which is to be confirmed.
-        seeds: trainings of each subject under each stage.
-        todo: of each stage what the record lacks.
+        metric: the run's first, which is confirmed.
+        seeds: trainings of each candidate under each stage.
+        candidates: members of the front, then controls. A control that the search did not train
+            has no trainings.
+        todo: the trials of each stage that the record lacks.
     """
 
     metric: Objective
     seeds: int
-    subjects: tuple[Subject, ...]
-    stages: tuple[Stage, ...]
+    candidates: tuple[Candidate, ...]
+    stages: tuple[ConfirmationStage, ...]
     todo: tuple[tuple[Trial, ...], ...]
 
 
@@ -96,11 +92,11 @@ def plan_confirmation(
     long: str | None = None,
     is_tested: bool = False,
     data: str | None = None,
-) -> Plan:
-    """Choose whom to confirm and how; arguments as of ``nas.confirm``.
+) -> ConfirmationPlan:
+    """Choose candidates and stages; arguments as of ``nas.confirm``.
 
     Raises:
-        NasError: there is nothing to confirm, or something given cannot be used.
+        NasError: there is nothing to confirm, or an argument cannot be used.
     """
     check_count("seeds", seeds)
     check_count("members", members)
@@ -112,79 +108,93 @@ def plan_confirmation(
             "confirm; `nas evaluate` trains its members."
         )
     task = thawed_task(setup.task, data)
-    subjects = _subjects(run, task, ids, members)
-    stages = [Stage("search", task, load_unchanged(run.folder, setup.task, task))]
+    chosen = _chosen(run, task, ids, members)
+    stages = [ConfirmationStage("search", task, load_unchanged(run.folder, setup.task, task))]
     if long is not None:
-        stages.append(Stage("long", *_longer(long, task, metric)))
+        stages.append(ConfirmationStage("long", *_longer(long, task, metric)))
     if is_tested:
         last = stages[-1].task
-        stages.append(Stage("test", last, last.load_test()))
-    todo = tuple(tuple(_lacking(run, stage, subjects, seeds)) for stage in stages)
-    return Plan(metric, seeds, subjects, tuple(stages), todo)
+        stages.append(ConfirmationStage("test", last, last.load_test()))
+    todo = tuple(tuple(_lacking(run, stage, chosen, seeds)) for stage in stages)
+    return ConfirmationPlan(metric, seeds, chosen, tuple(stages), todo)
 
 
 def confirm_run(
-    writer: RunWriter, plan: Plan, make_evaluator: MakeEvaluator
-) -> Generator[tuple[Subject, Confirmation], None, None]:
-    """Train what the record lacks; each training is on the disk before it is given."""
-    subjects = {subject.key: subject for subject in plan.subjects}
+    writer: RunWriter, plan: ConfirmationPlan, make_evaluator: MakeEvaluator
+) -> Generator[tuple[Candidate, Training], None, None]:
+    """Train what the record lacks; each training is on the disk before it is yielded."""
+    candidates = {candidate.key: candidate for candidate in plan.candidates}
     for stage, trials in zip(plan.stages, plan.todo, strict=True):
         if not trials:
             continue
-        task, place = stage.document, make_evaluator(stage.task, stage.data)
-        try:
-            for trial, evaluation in run_trials(place, trials):
-                subject = subjects[trial.key]
-                where = (stage.part, task.fingerprint, task.name, trial.key, subject.name)
-                found = Confirmation(*where, trial.repeat, evaluation)
-                writer.record_confirmation(found)
-                yield subject, found
-        finally:
-            place.close()
+        with closing(make_evaluator(stage.task, stage.data)) as evaluator:
+            for trial, evaluation in run_trials(evaluator, trials):
+                candidate = candidates[trial.key]
+                training = Training(
+                    "confirm",
+                    stage.fingerprint,
+                    stage.task.name,
+                    trial.key,
+                    candidate.proposal.name or "",
+                    trial.repeat,
+                    evaluation,
+                    stage.stage,
+                    digest=candidate.digest,
+                )
+                writer.record_training(training)
+                yield candidate, training
 
 
-def _subjects(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Subject, ...]:
-    """Members, then the controls; each mechanism once, whatever its names are."""
-    known = {str(c.proposal.key): c for c in candidates(run)}
-    setting = run_cost_context(run.setup, task)
+def _chosen(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
+    """Members, then controls; each mechanism once, whatever its names are."""
+    known = {c.key: c for c in candidates(run)}
+    context = run_cost_context(run.setup, task)
     names = dict.fromkeys([o.name for o in run.setup.objectives if not o.is_metric])
-    found: dict[str, Subject] = {}
+    chosen: dict[str, Candidate] = {}
 
     def add(genome: Genome, name: str | None) -> None:
         resolved = task.resolve(genome)
-        key = resolved.key
-        costs = costs_of(resolved, setting, names | dict.fromkeys(default_costs()))
-        found.setdefault(
-            key, Subject(key, resolved.digest, name, resolved.genome, costs, known.get(key))
+        key, costs = (
+            resolved.key,
+            costs_of(resolved, context, names | dict.fromkeys(default_costs())),
         )
+        if key not in chosen:
+            found = known.get(key) or Candidate(_proposal(resolved))
+            chosen[key] = replace(found, proposal=replace(found.proposal, name=name, costs=costs))
 
     for name in CONTROLS:
         add(mechanism(name).genome, name)
-    controls = dict(found)
-    chosen = [_known(run, one) for one in ids] or [
-        c.proposal for c in _likely(run, known.values()) if c.proposal.key not in controls
+    controls = dict(chosen)
+    proposals = [_named(run, name) for name in ids] or [
+        c.proposal for c in _likely(run, known.values()) if c.key not in controls
     ][:members]
-    for proposal in chosen:
+    for proposal in proposals:
         add(proposal.genome, proposal.name)
-    return (*(s for key, s in found.items() if key not in controls), *controls.values())
+    return (*(c for key, c in chosen.items() if key not in controls), *controls.values())
 
 
-def _known(run: Run, name: str) -> Proposal:
-    """The proposal that an id names; one that is not legal cannot be trained."""
-    found = find_proposal(run, name)
-    if found.verdict == "rejected":
+def _proposal(resolved: ResolvedGenome) -> Proposal:
+    """The proposal of a mechanism that the search did not train."""
+    digest, key, genome = resolved.digest, resolved.key, resolved.genome
+    return Proposal(0, 0, digest, key, genome, "", "control", None, (), "new")
+
+
+def _named(run: Run, name: str) -> Proposal:
+    """The proposal of an id; RunError if it is not legal."""
+    proposal = find_proposal(run, name)
+    if proposal.verdict == "rejected":
         raise RunError(
-            f"{run.name}/{name}: was rejected ({found.note}), so it cannot be trained; expected "
+            f"{run.name}/{name}: was rejected ({proposal.note}), so it cannot be trained; expected "
             "a mechanism that was."
         )
-    return found
+    return proposal
 
 
 def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     """Best, knee and cheapest, then what adds most to their hypervolume, then the likeliest.
 
-    By probability alone the cheap would come first: dear ones resemble each other, so that each is
-    less likely to be a member.
+    By probability alone cheap mechanisms would come first: expensive ones resemble each other, so
+    that each is less likely to be a member.
     """
     members = front(run)
     if not members:
@@ -194,8 +204,8 @@ def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
         )
     others = [c for c in known if c.p is not None and c.p >= LIKELY]
     objectives = run.setup.objectives
-    chosen = {c.proposal.key: c for c in named_members(objectives, members).values()}
-    rest = [member for member in members if member.proposal.key not in chosen]
+    chosen = {c.key: c for c in named_members(objectives, members).values()}
+    rest = [member for member in members if member.key not in chosen]
 
     def volume_with(member: Candidate) -> float:
         found = [c.objectives for c in (*chosen.values(), member)]
@@ -203,10 +213,10 @@ def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
 
     while rest:
         best = max(rest, key=volume_with)
-        chosen[best.proposal.key] = best
+        chosen[best.key] = best
         rest.remove(best)
     for other in sorted(others, key=lambda c: -(c.p or 0.0)):
-        chosen.setdefault(other.proposal.key, other)
+        chosen.setdefault(other.key, other)
     return list(chosen.values())
 
 
@@ -234,19 +244,21 @@ def _longer(name: str, own: Task, metric: Objective) -> tuple[Task, Data]:
     return task, data
 
 
-def _lacking(run: Run, stage: Stage, subjects: Sequence[Subject], seeds: int) -> Iterator[Trial]:
-    """The trainings of a stage that the record lacks, a seed after the other."""
-    where = stage.part, stage.document.fingerprint
+def _lacking(
+    run: Run, stage: ConfirmationStage, candidates: Sequence[Candidate], seeds: int
+) -> Iterator[Trial]:
+    """The trials of a stage that the record lacks, seed by seed."""
     done = {
-        (found.key, found.repeat)
-        for found in run.confirmations()
-        if (found.part, found.task) == where and found.evaluation.reason != LOST
+        (training.key, training.repeat)
+        for training in run.trainings("confirm")
+        if (training.stage, training.task) == (stage.stage, stage.fingerprint)
+        and training.evaluation.reason != LOST
     }
-    setting = cost_context(stage.task, {})
-    resolved = {subject.key: stage.task.resolve(subject.genome) for subject in subjects}
-    work = {key: costs_of(one, setting, ["macs"])["macs"] for key, one in resolved.items()}
+    context = cost_context(stage.task, {})
+    resolved = {c.key: stage.task.resolve(c.proposal.genome) for c in candidates}
+    work = {key: costs_of(form, context, ["macs"])["macs"] for key, form in resolved.items()}
     for repeat in range(seeds):
         seed = training_seed(run.setup.seed, "confirm", repeat)
-        for key, one in resolved.items():
+        for key, form in resolved.items():
             if (key, repeat) not in done:
-                yield Trial(key, one.genome, seed, repeat, work=work[key])
+                yield Trial(key, form.genome, seed, repeat, work=work[key])

@@ -7,7 +7,8 @@ record is whole: Ctrl-C, SIGTERM, an error or ``kill -9`` lose only the training
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
+from contextlib import closing
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from nas.common.errors import NasWarning
@@ -17,7 +18,7 @@ from nas.searching.front_file import write_front
 from nas.searching.listener import Ended, Listener, Started
 from nas.searching.loop import LOST, Loop
 from nas.searching.proposing import MAX_ATTEMPTS
-from nas.searching.references import with_references
+from nas.searching.references import is_lacking_references, provisional, train_references
 from nas.searching.setup import (
     check_count,
     check_space,
@@ -72,8 +73,8 @@ def run_search(
     """Begin a run and do it to its end, or until Ctrl-C or SIGTERM.
 
     Args:
-        make_evaluator: called with a task and its data; first with the members of a suite whose
-            references are not known. Evaluators are closed here.
+        make_evaluator: called with a task and its data, and again where a suite's references are
+            to be trained. Evaluators are closed here.
         root, name: where the run's folder goes, and how it is called; see ``create_run``.
         command: what a person typed, for the record.
 
@@ -85,17 +86,27 @@ def run_search(
         check_name(name, root)
     data = task.load()
     listener = listener or Listener()
-    if not isinstance(task, Suite) or task.references:
-        objective_names(space, task.metrics(data))
-    else:
-        seed, heard = settings.seed, listener.on_reference
-        task = with_references(task, data, make_evaluator, seed=seed, heard=heard)
-    evaluator = make_evaluator(task, data)
+    measured = provisional(task, data) if is_lacking_references(task) else task
+    names = objective_names(space, measured.metrics(data))
+    evaluator = make_evaluator(measured, data)
     try:
-        setup = _make_setup(space, task, data, settings, evaluator)
+        calibration = evaluator.calibrate() if need_calibration(names) else {}
         session = this_session(command, workers=evaluator.workers)
+        context = cost_context(task, calibration, space.context)
+        objectives = make_objectives(names, measured.metrics(data), context)
+        space_copy, policy_copy = frozen_space(space)
+        # Without a metric nothing is random, so that repeats would be equal.
+        repeats = settings.repeats if any(o.is_metric for o in objectives) else 1
+        setup = RunSetup(
+            **{**asdict(settings), "repeats": repeats},
+            space=space_copy,
+            policy=policy_copy,
+            task=frozen_task(task, data),
+            objectives=objectives,
+            calibration=calibration,
+        )
         with create_run(root, setup, session, name=name) as writer:
-            return _work(writer, task, evaluator, listener)
+            return _work(writer, task, data, evaluator, make_evaluator, listener)
     finally:
         evaluator.close()
 
@@ -149,7 +160,8 @@ def resume_search(
             _warn_of_changes(sessions[-1].session.versions, session.versions)
         with open_writer(folder, session) as writer:
             writer.raise_generations(generations or setup.generations)
-            return _work(writer, task, evaluator, listener or Listener(), retried)
+            listener = listener or Listener()
+            return _work(writer, task, loaded, evaluator, make_evaluator, listener, retried)
     finally:
         evaluator.close()
 
@@ -170,48 +182,33 @@ def _warn_of_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         )
 
 
-def _make_setup(
-    space: SearchSpace, task: Task, data: Data, settings: Settings, evaluator: Evaluator
-) -> RunSetup:
-    """Freeze all that decides what a run finds; unit times are measured where one is asked for."""
-    names = objective_names(space, task.metrics(data))
-    calibration = evaluator.calibrate() if need_calibration(names) else {}
-    setting = cost_context(task, calibration, space.context)
-    objectives = make_objectives(names, task.metrics(data), setting)
-    # Costs are the same every time.
-    repeats = settings.repeats if any(o.is_metric for o in objectives) else 1
-    space_copy, policy_copy = frozen_space(space)
-    return RunSetup(
-        **{**asdict(settings), "repeats": repeats},
-        space=space_copy,
-        policy=policy_copy,
-        task=frozen_task(task, data),
-        objectives=objectives,
-        calibration=calibration,
-    )
-
-
 def _work(
     writer: RunWriter,
     task: Task,
+    data: Data,
     evaluator: Evaluator,
+    make_evaluator: MakeEvaluator,
     listener: Listener,
     retried: Collection[Reason] = (LOST,),
 ) -> Ended:
-    """Do what there is to do, close the run, and say how it ended."""
+    """Train what the record lacks, close the run, and return how it ended."""
     run = writer.run
+    if is_lacking_references(task):
+        evaluator.close()
+        try:
+            task = _complete_setup(writer, task, data, make_evaluator, listener)
+        except (KeyboardInterrupt, SystemExit):
+            return _interrupted(run)
+        with closing(make_evaluator(task, data)) as final:
+            return _work(writer, task, data, final, make_evaluator, listener, retried)
     setup = run.setup
     proposer = make_proposer(setup, run_cost_context(setup, task))
-    done = sum(evaluation.reason not in retried for evaluation in run.evaluations().values())
+    done = sum(t.evaluation.reason not in retried for t in run.trainings("search"))
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener, retried=retried).run()
     except (KeyboardInterrupt, SystemExit):  # where the caller's Ray hears SIGTERM
-        message = (
-            f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
-            f"kept. `nas resume {typed(run.folder)}` goes on."
-        )
-        event = _ended(run, "interrupted", message)
+        event = _interrupted(run)
     else:
         event = _done(run, is_exhausted)
         writer.finish(event.message if is_exhausted else "")
@@ -219,6 +216,32 @@ def _work(
     writer.close()
     listener.on_end(event)
     return event
+
+
+def _complete_setup(
+    writer: RunWriter,
+    suite: Suite,
+    data: Data,
+    make_evaluator: MakeEvaluator,
+    listener: Listener,
+) -> Suite:
+    """Train a suite's references, and record the objectives that are relative to them."""
+    with closing(make_evaluator(suite.without_gates(), data)) as evaluator:
+        complete = train_references(writer, suite, data, evaluator, listener.on_reference)
+    setup, metrics = writer.run.setup, complete.metrics(data)
+    names = [objective.name for objective in setup.objectives]
+    objectives = make_objectives(names, metrics, run_cost_context(setup, complete))
+    document = frozen_task(complete, data)
+    writer.complete_setup(replace(setup, task=document, objectives=objectives))
+    return complete
+
+
+def _interrupted(run: Run) -> Ended:
+    message = (
+        f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
+        f"kept. `nas resume {typed(run.folder)}` goes on."
+    )
+    return _ended(run, "interrupted", message)
 
 
 def _done(run: Run, is_exhausted: bool) -> Ended:
@@ -238,7 +261,7 @@ def _complete(run: Run, generations: int | None, retried: Collection[Reason]) ->
     is_exhausted = run.is_exhausted
     wanted = max(run.setup.generations, generations or 0)
     is_short = len(run.generations()) < wanted and not is_exhausted
-    is_lost = any(evaluation.reason in retried for evaluation in run.evaluations().values())
+    is_lost = any(t.evaluation.reason in retried for t in run.trainings("search"))
     if run.status != "finished" or is_short or is_lost:
         return None
     if is_exhausted:

@@ -19,9 +19,8 @@ from nas.searching.archive import believe
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone
 from nas.searching.told import Told
-from nas.store import Counts
+from nas.store import Counts, scaled_hypervolume
 from nas.store.files import typed
-from nas.store.results import scaled_hypervolume
 from nas.store.weights import FrontWeights
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ class Loop:
                     "restore the database from a copy."
                 )
             self._add(list(group)[-1])
-        trained = self._run.evaluations()
+        trained = {(t.key, t.repeat): t.evaluation for t in self._run.trainings("search")}
         for number, proposal in enumerate(self._asked):
             for repeat in self._repeats[number]:
                 evaluation = trained.get((str(proposal.key), repeat))

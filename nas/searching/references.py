@@ -1,79 +1,105 @@
-"""What standard attention and the plain mean of all tokens score in each task of a suite.
+"""Reference scores of a suite: standard attention and the plain mean of all tokens in each task.
 
-Measured once, before a search: then each candidate's training knows its own regrets, and a record
-says what they are relative to.
+They are trained once, before the first proposal, and recorded: regrets of all candidates are
+relative to them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from nas.common.differences import mean_and_error
 from nas.common.errors import RunError
 from nas.common.objectives import of_metric
 from nas.evaluation.study import study
 from nas.genome.mechanisms import mechanism
-from nas.tasks.suite import Reference
+from nas.tasks.suite import Reference, Suite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from nas.evaluation.trial import Evaluator
+    from nas.evaluation.trial import Evaluator, Training
+    from nas.store import RunWriter
     from nas.tasks.base import Data, Task
-    from nas.tasks.suite import Suite
 
 TRAININGS: Final = 3  # of each
 NAMES: Final = ("mha", "uniform")
 LEAST: Final = 3.0  # standard errors by which the two must differ
 
 
-def with_references(
+def is_lacking_references(task: Task) -> TypeGuard[Suite]:
+    """Whether a task is a suite whose references were neither given nor trained."""
+    return isinstance(task, Suite) and not task.references
+
+
+def provisional(suite: Suite, data: Data) -> Suite:
+    """The suite with each metric's ideal and chance as references, until they are trained."""
+    metrics = {name: task.metrics(data.parts[name])[0] for name, task in suite.regret_tasks.items()}
+    return suite.with_references(
+        {
+            name: Reference(metric=metric.name, mha=metric.ideal, uniform=metric.chance)
+            for name, metric in metrics.items()
+        }
+    )
+
+
+def train_references(
+    writer: RunWriter,
     suite: Suite,
     data: Data,
-    make_evaluator: Callable[[Task, Data], Evaluator],
-    *,
-    seed: int,
-    heard: Callable[[int, int], None],
+    evaluator: Evaluator,
+    on_reference: Callable[[int, int], None],
 ) -> Suite:
-    """The suite, which knows what mha and ``uniform`` score in its members without a gate.
+    """The suite with reference scores; each training is recorded, recorded ones are not repeated.
 
     Args:
-        heard: told how many trainings have ended, and of how many.
+        evaluator: of ``suite.without_gates()``.
+        on_reference: called with the number of finished trainings and the number of all.
 
     Raises:
-        RunError: a training failed, or mha is not clearly better in one of them.
+        RunError: a training failed, or mha is not clearly better in one of the tasks.
     """
-    given = [(name, mechanism(name).genome) for name in NAMES]
-    scores: dict[str, list[dict[str, float]]] = {name: [] for name in NAMES}
-    open_suite = suite.without_gates()
-    evaluator = make_evaluator(open_suite, data)
-    try:
-        found = study(given, open_suite, evaluator, repeats=TRAININGS, seed=seed)
-        for done, one in enumerate(found, 1):
-            if not one.evaluation.is_ok:
-                raise RunError(
-                    f"task {suite.name!r}: {one.name}, which regrets are relative to, could not be "
-                    f"trained: {one.evaluation.error}"
-                )
-            scores[one.name].append(dict(one.evaluation.metrics))
-            heard(done, len(NAMES) * TRAININGS)
-    finally:
-        evaluator.close()
-    references = {}
-    for name, task in suite.regret_tasks.items():
-        metric = task.metrics(data.parts[name])[0]
-        means, errors = zip(
-            *(mean_and_error([row[f"{name}.{metric.name}"] for row in scores[n]]) for n in NAMES),
-            strict=True,
-        )
-        error = sum((e or 0.0) ** 2 for e in errors) ** 0.5
-        lead = of_metric(metric).as_cost(means[1] - means[0])
-        if not lead > LEAST * error:
+    recorded = writer.run.trainings("reference")
+    done = {(training.key, training.repeat) for training in recorded}
+    trainings = []
+    for training in study(
+        [(name, mechanism(name).genome) for name in NAMES],
+        suite.without_gates(),
+        data,
+        evaluator,
+        repeats=TRAININGS,
+        seed=writer.run.setup.seed,
+        purpose="reference",
+        known=recorded,
+    ):
+        trainings.append(training)
+        if (training.key, training.repeat) not in done or not training.evaluation.is_ok:
+            writer.record_training(training)
+        if not training.evaluation.is_ok:
             raise RunError(
-                f"task {suite.name!r}: in {name} standard attention is not clearly better than the "
-                f"mean of all tokens ({metric.name} {means[0]:.4g} and {means[1]:.4g}, standard "
-                f"error of the difference {error:.2g}), so there is no regret in it; expected a "
-                "longer training or a gate."
+                f"task {suite.name!r}: {training.name}, which regrets are relative to, could not "
+                f"be trained: {training.evaluation.error}"
             )
-        references[name] = Reference(metric=metric.name, mha=means[0], uniform=means[1])
-    return suite.with_references(references)
+        on_reference(len(trainings), len(NAMES) * TRAININGS)
+    return suite.with_references(
+        {name: _reference(suite, name, data, trainings) for name in suite.regret_tasks}
+    )
+
+
+def _reference(suite: Suite, name: str, data: Data, trainings: Iterable[Training]) -> Reference:
+    """The reference scores in one task of a suite."""
+    metric = suite.regret_tasks[name].metrics(data.parts[name])[0]
+    scores: dict[str, list[float]] = {mechanism: [] for mechanism in NAMES}
+    for training in sorted(trainings, key=lambda training: training.repeat):
+        value = training.evaluation.metrics[f"{name}.{metric.name}"]
+        scores[str(training.name)].append(value)
+    (mha, error_mha), (uniform, error_uniform) = (mean_and_error(scores[n]) for n in NAMES)
+    error = ((error_mha or 0.0) ** 2 + (error_uniform or 0.0) ** 2) ** 0.5
+    if not of_metric(metric).as_cost(uniform - mha) > LEAST * error:
+        raise RunError(
+            f"task {suite.name!r}: in {name} standard attention is not clearly better than the "
+            f"mean of all tokens ({metric.name} {mha:.4g} and {uniform:.4g}, standard error of the "
+            f"difference {error:.2g}), so there is no regret in it; expected a longer training or "
+            "a gate."
+        )
+    return Reference(metric=metric.name, mha=mha, uniform=uniform)

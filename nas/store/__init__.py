@@ -6,7 +6,7 @@ everything; nothing is ever unpickled.
     records.py   what is remembered, as frozen values        rows.py    records to rows and back
     run.py       a run opened to read                        writer.py  a run opened to write
     front.py     candidates, front, members, lineage         folder.py  making and finding runs
-    results.py   results and generations, computed           weights.py  of front members
+    weights.py   weights of front members
     schema.py    the tables                                  database.py  SQLite
     lock.py      one writer at a time                        files.py  a file whole or not at all
     stamp.py     whether a run has changed
@@ -16,7 +16,6 @@ from nas.store.files import RUNS
 from nas.store.folder import check_name, create_run, find_run, list_runs, split_member
 from nas.store.front import (
     candidates,
-    candidates_of,
     find_candidate,
     find_proposal,
     front,
@@ -26,26 +25,30 @@ from nas.store.front import (
 )
 from nas.store.records import (
     Candidate,
-    Confirmation,
     Counts,
     Document,
     Generation,
-    PastTraining,
     Proposal,
     RunSetup,
     RunSummary,
     Session,
 )
-from nas.store.results import summarise
-from nas.store.run import Run, open_run
+from nas.store.run import Run, open_run, scaled_hypervolume
 from nas.store.stamp import stamp
 from nas.store.weights import weights_path
-from nas.store.writer import RunWriter, fold_log, is_folded, open_writer, this_session
+from nas.store.writer import (
+    RunWriter,
+    append_answer,
+    append_training,
+    fold_log,
+    is_folded,
+    open_writer,
+    this_session,
+)
 
 __all__ = [
     "RUNS",
     "Candidate",
-    "Confirmation",
     "Counts",
     "Document",
     "Generation",
@@ -55,9 +58,9 @@ __all__ = [
     "RunSummary",
     "RunWriter",
     "Session",
-    "PastTraining",
+    "append_answer",
+    "append_training",
     "candidates",
-    "candidates_of",
     "check_name",
     "create_run",
     "find_candidate",
@@ -72,9 +75,9 @@ __all__ = [
     "named_members",
     "open_run",
     "open_writer",
+    "scaled_hypervolume",
     "split_member",
     "stamp",
-    "summarise",
     "this_session",
     "weights_path",
 ]

@@ -40,7 +40,7 @@ class Database:
         with _opened(path, "rwc") as connection:
             database = cls(path, connection)
             with database.transaction():
-                for statement in (*schema.TABLES, schema.INCIDENTS):
+                for statement in schema.TABLES:
                     database.execute(statement)
                 database.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                 database.execute(f"PRAGMA user_version = {schema.VERSION}")
@@ -54,8 +54,17 @@ class Database:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA fullfsync = ON")
-            connection.execute(schema.INCIDENTS)
         return cls(path, connection)
+
+    @classmethod
+    @contextlib.contextmanager
+    def appending(cls, path: Path) -> Iterator[Database]:
+        """Open and check, to add records beside the writer that holds the lock; then close."""
+        with _opened(path, "rw") as connection:
+            _check(connection, path)
+            connection.execute("PRAGMA synchronous = FULL")
+        with contextlib.closing(cls(path, connection)) as database:
+            yield database
 
     @classmethod
     def open_to_read(cls, path: Path) -> Database:
@@ -87,11 +96,16 @@ class Database:
         with _explained(self._path):
             self._connection.execute(sql, values)
 
-    def insert(self, table: str, row: Mapping[str, Any]) -> None:
-        """Insert one row; ``table`` and the names of the columns are ours, never a user's."""
+    def insert(self, table: str, row: Mapping[str, Any], *, is_new: bool = True) -> None:
+        """Insert one row; names of table and columns never come from a user.
+
+        Args:
+            is_new: whether a row with the same key is an error; else it stays.
+        """
         columns = ", ".join(row)
         places = ", ".join(f":{name}" for name in row)
-        self.execute(f"INSERT INTO {table} ({columns}) VALUES ({places})", **row)  # noqa: S608
+        verb = "INSERT" if is_new else "INSERT OR IGNORE"
+        self.execute(f"{verb} INTO {table} ({columns}) VALUES ({places})", **row)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""What follows from a run's records: its candidates, front, hypervolume, members by name, lineage.
+"""Functions on a run's candidates: front, hypervolume, members by name or id, lineage.
 
-Only a candidate whose repeats have all ended well can be in a front: one lucky seed of several, or
-one that diverged in part, is no result yet.
+Only a candidate all of whose trainings ended well can be in a front: one lucky seed of several is
+no result.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from nas.common.errors import RunError
 from nas.common.objectives import as_costs
 from nas.common.pareto import knee
 from nas.store.files import typed
-from nas.store.records import Candidate
-from nas.store.results import front_of, scaled_hypervolume
+from nas.store.run import scaled_hypervolume
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from nas.common.objectives import Objective
-    from nas.store.records import Proposal
-    from nas.store.results import Result
+    from nas.store.records import Candidate, Proposal
     from nas.store.run import Run
 
 
@@ -35,28 +33,13 @@ MAX_LISTED: Final = 8
 
 
 def candidates(run: Run) -> tuple[Candidate, ...]:
-    """Every mechanism whose repeats all ended well, in the order in which they were proposed."""
-    with run.snapshot():
-        return tuple(candidates_of(run, run.results()))
+    """Every mechanism all of whose trainings ended well, in order of proposal."""
+    return tuple(candidate for candidate in run.candidates() if candidate.is_ok)
 
 
 def front(run: Run) -> tuple[Candidate, ...]:
-    """The non-dominated candidates under the run's objectives, best first objective first."""
-    with run.snapshot():
-        return tuple(candidates_of(run, front_of(run.setup.objectives, run.results())))
-
-
-def candidates_of(run: Run, found: Iterable[Result]) -> Iterator[Candidate]:
-    """Those of the results that are of candidates."""
-    ended = [one for one in found if one.scores is not None]
-    proposals = run.new_proposals(one.key for one in ended)
-    for one in ended:
-        estimate, values = one.estimate, one.objectives
-        errors = estimate.errors if estimate else one.errors
-        p = estimate.p if estimate else None
-        assert values is not None
-        assert one.scores is not None
-        yield Candidate(proposals[one.key], values, errors, one.scores, one.trainings, p)
+    """The non-dominated candidates; see ``Run.front``."""
+    return run.front()
 
 
 def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:
@@ -77,11 +60,11 @@ def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict
 
 
 def find_candidate(run: Run, digest: str) -> Candidate | None:
-    """What was measured of a proposal, or None unless all its repeats ended well."""
+    """The candidate of a proposed genome; None unless all its trainings ended well."""
     with run.snapshot():
         proposal = run.proposal(digest)
-        key = None if proposal is None else proposal.key
-        return next(candidates_of(run, (r for r in run.results() if r.key == key)), None)
+        found = () if proposal is None else run.candidates([str(proposal.key)])
+    return next((candidate for candidate in found if candidate.is_ok), None)
 
 
 def find_proposal(run: Run, member: str) -> Proposal:

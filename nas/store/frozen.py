@@ -5,11 +5,11 @@ A new run works from its frozen copies too, so that one that is resumed cannot d
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from nas.common.config import M, dump_yaml, parse_model, parse_yaml
 from nas.common.errors import RunError
+from nas.evaluation.trial import task_fingerprint
 from nas.space.validation import load_policy
 from nas.store.records import Document
 
@@ -45,9 +45,7 @@ def from_text(document: Document, model: type[M]) -> M:
 
 def frozen_task(task: Task, data: Data) -> Document:
     """A task as a run keeps it, with a fingerprint of recipe and data, these by content."""
-    text = dump_yaml(task.to_dict())
-    digest = hashlib.sha256(f"{task.fingerprint()}|{data.digest}".encode()).hexdigest()[:16]
-    return Document(task.name, text, digest)
+    return Document(task.name, dump_yaml(task.to_dict()), task_fingerprint(task, data))
 
 
 def thawed_task(document: Document, data: str | None = None) -> Task:

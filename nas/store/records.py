@@ -1,6 +1,6 @@
-"""What a run remembers, as plain frozen values: its setup, sessions, proposals and candidates.
+"""The records of a run as frozen values: setup, sessions, proposals, estimates, candidates.
 
-The evaluation of a trial is ``nas.evaluation.trial.Evaluation``. Times are aware datetimes; texts
+Trials, evaluations and trainings are in ``nas.evaluation.trial``. Times are aware datetimes; texts
 of space, policy and task are kept whole, so that a run explains itself without the repository.
 """
 
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from nas.common.differences import mean_and_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,12 +19,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nas.common.objectives import Objective
-    from nas.evaluation.trial import Evaluation
+    from nas.evaluation.trial import Evaluation, Training
     from nas.genome import Genome
 
 Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]
-Part: TypeAlias = Literal["search", "long", "test"]
+CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +37,23 @@ class Document:
 
     @classmethod
     def of(cls, name: str, text: str) -> Document:
-        """Fingerprint the text itself; a task has a better one of its own, data included."""
+        """A document whose fingerprint is that of its text."""
         return cls(name, text, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """All that decides what a run finds, fixed when it begins.
+    """Everything that determines the results of a run, fixed when it begins.
 
     Attributes:
         seed: the run seed, 0 <= seed < 2**63.
-        population: new candidates a generation.
-        generations: how many are wanted; a resumed run may raise it.
-        lag: proposal t is computed from the results of the proposals up to t - lag; None for a
-            generation: from all results of earlier generations.
-        repeats: trainings of each candidate, each with its own seed.
-        objectives: what is optimised, in the order of every vector of costs.
-        calibration: unit times behind predicted times, as JSON data; empty where no objective asks.
+        population: proposals a generation.
+        generations: the number wanted; a resumed run may raise it.
+        lag: proposal t is computed from the results of the proposals up to t - lag; None: from all
+            results of earlier generations.
+        repeats: trainings of each new mechanism, each with its own seed.
+        objectives: in the order of every vector of costs.
+        calibration: unit times of predicted times, as JSON data; empty if no objective needs it.
     """
 
     seed: int
@@ -68,12 +71,12 @@ class RunSetup:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One process that writes a run: the one that began it, or one that resumed it.
+    """A process that writes a run.
 
     Attributes:
         command: the command line.
-        versions: by name of a library or a package of plug-ins, Python's among them.
-        hardware: the machine's processor, as its maker calls it.
+        versions: of libraries, plug-in packages and Python, by name.
+        hardware: the machine's processor, in its maker's words.
         workers: trainings at once.
     """
 
@@ -85,7 +88,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PastSession:
-    """A session as recorded; ``ended`` is None while it writes, and after it was killed."""
+    """A recorded session; ``ended`` is None while it writes, and after it was killed."""
 
     session: Session
     pid: int
@@ -96,21 +99,21 @@ class PastSession:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A genome that the search proposed, and the judgement on it.
+    """A genome that the search proposed, and whether it is trained.
 
     Attributes:
-        number: the proposal that it was drawn for, from 0: the how-manieth new mechanism.
-        attempt: the how-manieth draw for that number, from 0; the last is the new one.
-        digest: of the normal form; it names the mechanism to people.
-        key: digest resolved at the task's sizes, what replay goes by; None if rejected before.
+        number: index of the new mechanism or re-evaluation that it was drawn for, from 0.
+        attempt: index of the draw for that number, from 0; the last one is trained.
+        digest: of the normal form; people see it as the mechanism's id.
+        key: digest resolved at the task's sizes, equal for equal mechanisms; None if rejected.
         formula: the genome as one line of mathematics.
-        operator: what made it: "sample", "crossover", "mechanism", ...
-        name: of the mechanism, where it is a named one.
+        operator: its origin: "sample", "crossover", "mechanism", ...
+        name: the name of a published mechanism, if it is one.
         parents: digests of the genomes it was made from.
-        verdict: "new" is trained, "repeated" a known one trained with another seed; "replayed" had
-            its result already, "rejected" is not legal.
-        note: why it was rejected, or nothing.
-        costs: by name, of all attention layers at the task's sizes; empty unless new.
+        verdict: "new" is trained for the first time, "repeated" again with another seed;
+            "replayed" is a duplicate, "rejected" is not legal.
+        note: why it was rejected.
+        costs: by name, of all attention layers at the task's sizes; empty unless trained.
     """
 
     number: int
@@ -133,7 +136,7 @@ class Proposal:
 
     @property
     def is_repeat(self) -> bool:
-        """Whether it trains a mechanism that is known, with another seed."""
+        """Whether it re-trains a known mechanism with another seed."""
         return self.verdict == "repeated"
 
     @property
@@ -143,22 +146,13 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class PastTraining:
-    """A training of the search that ended: of which mechanism, the how-manieth, and when."""
-
-    key: str
-    repeat: int
-    recorded: datetime
-    evaluation: Evaluation
-
-
-@dataclass(frozen=True, slots=True)
 class Counts:
-    """How many proposals there were and what became of them.
+    """Numbers of proposals by outcome.
 
     proposed = evaluated + repeated + replayed + rejected + those still to be trained. ``evaluated``
-    counts mechanisms whose first trainings have ended, ``repeated`` further trainings of one,
-    ``failed`` mechanisms of which a training failed, ``stopped`` those of which one missed a gate.
+    counts mechanisms whose first trainings have ended, ``repeated`` re-evaluations, ``replayed``
+    duplicates, ``failed`` mechanisms with a failed training, ``stopped`` those with one that missed
+    a gate.
     """
 
     proposed: int = 0
@@ -170,19 +164,19 @@ class Counts:
     stopped: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        """Counts of both together."""
+        """Sums of all counts."""
         return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What was believed of a mechanism when a generation had ended.
+    """Posterior estimates of a mechanism after a generation.
 
     Attributes:
         means: of each objective, by name, in its unit.
-        errors: their standard errors, by name; nothing for costs, which are known.
-        p: how likely nothing that was trained dominates it.
-        is_member: whether no other one's means dominate its own.
+        errors: standard errors, by name; costs have none.
+        p: probability that no trained mechanism dominates it.
+        is_member: whether no other mechanism's means dominate its means.
     """
 
     key: str
@@ -192,63 +186,97 @@ class Estimate:
     is_member: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """A training with a fresh seed, which the search never learns from.
-
-    Attributes:
-        part: "search" is trained under the run's own task, "long" under a longer one, and "test"
-            is judged on the test set.
-        task: fingerprint of task and data.
-        key: of the mechanism, resolved at the sizes of the run's own task.
-        name: of the mechanism, where it is a named one.
-        repeat: the how-manieth of its part, from 0; each has one seed for all mechanisms.
-    """
-
-    part: Part
-    task: str
-    task_name: str
-    key: str
-    name: str | None
-    repeat: int
-    evaluation: Evaluation
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
-    """A trained mechanism all of whose trainings ended well.
+    """Everything that a run knows of one mechanism.
 
     Attributes:
-        objectives: by name: metrics as believed, or as measured where nothing is believed yet;
-            and costs.
-        errors: of the metrics, by name.
-        scores: metrics as measured, by name: means over its trainings.
-        trainings: how many the scores are means over.
-        p: how likely nothing that was trained dominates it; None until a generation has ended.
+        proposal: the first one that was trained.
+        trainings: of the search, by repeat, as far as they have ended.
+        estimate: after the last generation; None before the first one and after a failure.
+        num_repeats: trainings that a result needs.
     """
 
     proposal: Proposal
-    objectives: Mapping[str, float]
-    errors: Mapping[str, float]
-    scores: Mapping[str, float]
-    trainings: int
-    p: float | None
+    trainings: tuple[Training, ...] = ()
+    estimate: Estimate | None = None
+    num_repeats: int = 1
 
     @property
     def digest(self) -> str:
-        """The mechanism's name to people."""
+        """The mechanism's id to people."""
         return self.proposal.digest
+
+    @property
+    def key(self) -> str:
+        """The digest resolved at the sizes of the run's task."""
+        return str(self.proposal.key)
+
+    @property
+    def costs(self) -> Mapping[str, float]:
+        """Costs by name."""
+        return self.proposal.costs
+
+    @property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """The outcomes of its trainings."""
+        return tuple(training.evaluation for training in self.trainings)
+
+    @cached_property
+    def status(self) -> CandidateStatus:
+        """Failed if one training failed, else stopped if one was, else waiting until all ended."""
+        found = {evaluation.status for evaluation in self.evaluations}
+        for status in ("failed", "stopped"):
+            if status in found:
+                return status
+        return "ok" if len(self.trainings) >= self.num_repeats else "waiting"
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether all its trainings ended well: only then it has a result."""
+        return self.status == "ok"
+
+    @cached_property
+    def _measured(self) -> dict[str, tuple[float, float | None]]:
+        if not self.is_ok:
+            return {}
+        metrics = [evaluation.metrics for evaluation in self.evaluations]
+        return {name: mean_and_error([row[name] for row in metrics]) for name in metrics[0]}
+
+    @cached_property
+    def scores(self) -> Mapping[str, float]:
+        """Measured metrics by name: means over its trainings; empty unless ``is_ok``."""
+        return {name: mean for name, (mean, _) in self._measured.items()}
+
+    @cached_property
+    def errors(self) -> Mapping[str, float]:
+        """Standard errors of the metrics in ``objectives``, by name, where known."""
+        if self.estimate is not None:
+            return self.estimate.errors
+        return {name: error for name, (_, error) in self._measured.items() if error is not None}
+
+    @cached_property
+    def objectives(self) -> Mapping[str, float]:
+        """Costs and estimated metrics, or scores without an estimate; empty unless ``is_ok``."""
+        if not self.is_ok:
+            return {}
+        return {**self.costs, **self.scores, **(self.estimate.means if self.estimate else {})}
+
+    @property
+    def p(self) -> float | None:
+        """Probability that no trained mechanism dominates it; None without an estimate."""
+        return None if self.estimate is None else self.estimate.p
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """How a run stood after a generation.
+    """The state of a run after a generation.
 
     Attributes:
-        number: counts from 0.
+        number: from 0.
         finished: when its last evaluation was recorded.
         hypervolume: of the run's front, by estimates.
-        best: of the first objective, by estimates, in its unit; None while nothing ended well.
+        best: best estimate of the first objective, in its unit; None without any result.
         counts: of this generation alone.
         front: digests of the run's front, best first objective first.
     """
@@ -263,10 +291,11 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of the list of runs; ``active`` is when a process last began to write it.
+    """One line of the list of runs.
 
     Attributes:
-        objective: the first one, which ``best`` is of.
+        active: when a process last began to write it.
+        objective: the first one, that of ``best``.
     """
 
     name: str

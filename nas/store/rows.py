@@ -1,7 +1,7 @@
-"""Records to rows of the database and back: where a value's place and form in a table is decided.
+"""Conversion of records to database rows and back.
 
-A field is a column of its name; a document is three. Times are ISO 8601 text in UTC, so that they
-sort as text and a person can read them; tuples and mappings are JSON. No SQL is run here.
+A field is a column of the same name; a document is three columns. Times are ISO 8601 text in UTC,
+so that they sort as text; tuples and mappings are JSON. No SQL is run here.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from nas.common.objectives import Objective
-from nas.evaluation.trial import Evaluation, Incident
+from nas.evaluation.trial import Evaluation, Incident, Purpose, Stage, Training
 from nas.genome import Genome
 from nas.store.records import (
-    Confirmation,
     Counts,
     Document,
     Estimate,
     Generation,
-    Part,
     PastSession,
-    PastTraining,
     Proposal,
     RunSetup,
     Session,
@@ -32,24 +29,28 @@ from nas.store.records import (
 
 Row = dict[str, Any]
 DOCUMENTS = ("space", "policy", "task")
+# Fields of a training that are columns, beside those of its evaluation.
+TRAINING = ("purpose", "stage", "task", "task_name", "key", "name", "repeat")
 
 
-def to_row(
-    record: RunSetup | Session | Proposal | Estimate | Confirmation | Evaluation | Incident,
-) -> Row:
-    """The columns that a record fills."""
-    if isinstance(record, Evaluation):
-        return {name: _cell(value) for name, value in record.to_dict().items()}
+def to_row(record: RunSetup | Session | Proposal | Estimate | Incident) -> Row:
+    """The columns of a record."""
     row: Row = {}
     for field in fields(record):
         value = getattr(record, field.name)
         if isinstance(value, Document):
-            row |= {f"{field.name}_{part}": text(found) for part, found in asdict(value).items()}
-        elif isinstance(value, Evaluation):
-            row |= to_row(value)
+            row |= {f"{field.name}_{part}": text(item) for part, item in asdict(value).items()}
         else:
             row[field.name] = _cell(value)
     return row
+
+
+def training_to_row(training: Training) -> Row:
+    """The columns of a training."""
+    values = {name: getattr(training, name) for name in TRAINING} | training.evaluation.to_dict()
+    return {
+        name: _cell(value) for name, value in (values | {"name": training.name or None}).items()
+    }
 
 
 def setup_from_row(row: Row) -> RunSetup:
@@ -77,33 +78,25 @@ def session_from_row(row: Row) -> PastSession:
 def proposal_from_row(row: Row) -> Proposal:
     """Read a row of ``proposals``."""
     where = f"proposal {row['number']}.{row['attempt']}"
-    known = {name: value for name, value in row.items() if name != "recorded"}
-    known["parents"] = tuple(str(name) for name in json.loads(row["parents"]))
-    known["genome"] = Genome.from_dict(json.loads(row["genome"]), where)
-    known["costs"] = numbers(row["costs"])
-    return Proposal(**known)
+    values = {name: value for name, value in row.items() if name != "recorded"}
+    values["parents"] = tuple(str(name) for name in json.loads(row["parents"]))
+    values["genome"] = Genome.from_dict(json.loads(row["genome"]), where)
+    values["costs"] = numbers(row["costs"])
+    return Proposal(**values)
 
 
-def evaluation_from_row(row: Row) -> Evaluation:
-    """Read a row of ``trials``, or what one of ``confirmations`` has of it."""
+def training_from_row(row: Row) -> Training:
+    """Read a row of ``trainings``."""
+    if row["purpose"] not in get_args(Purpose) or row["stage"] not in get_args(Stage):
+        raise ValueError(f"a training's purpose is {row['purpose']!r}, its stage {row['stage']!r}")
     data = {field.name: row[field.name] for field in fields(Evaluation) if field.name != "weights"}
     for name in ("metrics", "reports", "budget"):
         data[name] = json.loads(row[name])
-    return Evaluation.from_dict(data)
-
-
-def training_from_row(row: Row) -> PastTraining:
-    """Read a whole row of ``trials``."""
-    moment = to_datetime(row["recorded"])
-    return PastTraining(row["key"], row["repeat"], moment, evaluation_from_row(row))
-
-
-def confirmation_from_row(row: Row) -> Confirmation:
-    """Read a row of ``confirmations``."""
-    if row["part"] not in get_args(Part):
-        raise ValueError(f"a confirmation's part is {row['part']!r}")
-    names = {field.name for field in fields(Confirmation)} - {"evaluation"}
-    return Confirmation(**{name: row[name] for name in names}, evaluation=evaluation_from_row(row))
+    return Training(
+        **{**{name: row[name] for name in TRAINING}, "name": row["name"] or ""},
+        evaluation=Evaluation.from_dict(data),
+        recorded=to_datetime(row["recorded"]),
+    )
 
 
 def incident_from_row(row: Row) -> Incident:
@@ -112,16 +105,16 @@ def incident_from_row(row: Row) -> Incident:
 
 
 def estimate_from_row(row: Row) -> Estimate:
-    """A row of ``estimates`` whose JSON is read."""
+    """Read a row of ``estimates`` whose JSON columns are parsed."""
     means, errors = floats(row["means"]), floats(row["errors"])
     return Estimate(row["key"], means, errors, _finite(row["p"]), bool(row["is_member"]))
 
 
-def parse(found: Sequence[Row], *names: str) -> None:
-    """Read columns of JSON in place; a column at once takes a third of the time of its values."""
+def parse(rows: Sequence[Row], *names: str) -> None:
+    """Parse JSON columns in place; a whole column takes a third of the time of single values."""
     for name in names:
-        values = json.loads(f"[{','.join(row[name] for row in found)}]")
-        for row, value in zip(found, values, strict=True):
+        values = json.loads(f"[{','.join(row[name] for row in rows)}]")
+        for row, value in zip(rows, values, strict=True):
             row[name] = value
 
 
@@ -133,8 +126,8 @@ def generation_from_row(
     """Read a row of ``generations``.
 
     Args:
-        counts: of all generations.
-        fronts: of all generations, members as the first objective's cost, number and digest.
+        counts: by generation.
+        fronts: by generation, members as (cost in the first objective, number, digest).
     """
     number = row["number"]
     return Generation(
@@ -148,17 +141,17 @@ def generation_from_row(
 
 
 def numbers(column: str) -> dict[str, float]:
-    """Read a column of names and numbers."""
+    """Parse a JSON column of numbers by name."""
     return floats(json.loads(column))
 
 
 def floats(values: Mapping[str, Any]) -> dict[str, float]:
-    """Names and numbers as they were read."""
+    """Numbers by name; ValueError unless all are finite."""
     return {str(name): _finite(value) for name, value in values.items()}
 
 
 def text(value: str) -> str:
-    """UTF-8 can hold it: a command line or an error text may carry bytes that are no characters."""
+    """The text as valid UTF-8: command lines and errors may hold bytes that are no characters."""
     return value.encode("utf-8", "backslashreplace").decode()
 
 
@@ -168,11 +161,11 @@ def from_datetime(moment: datetime) -> str:
 
 
 def to_datetime(moment: str) -> datetime:
-    """What ``from_datetime`` wrote."""
-    found = datetime.fromisoformat(moment)
-    if found.tzinfo is None:
+    """The time that ``from_datetime`` wrote."""
+    time = datetime.fromisoformat(moment)
+    if time.tzinfo is None:
         raise ValueError(f"the time {moment!r} lacks its zone")
-    return found
+    return time
 
 
 def _objective(data: Row) -> Objective:

@@ -1,7 +1,6 @@
-"""A run, opened to read: its setup, sessions, proposals, evaluations, results and generations.
+"""Read a run: its setup, sessions, proposals, trainings, candidates and generations.
 
-Reading changes nothing and never waits for the process that writes. Candidates, front and lineage
-are in ``nas.store.front``.
+Reading changes nothing and never waits for the process that writes.
 """
 
 from __future__ import annotations
@@ -9,34 +8,28 @@ from __future__ import annotations
 import json
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from nas.common.errors import NasError, RunError
+from nas.common.objectives import as_costs
+from nas.common.pareto import hypervolume, non_dominated, normalise
 from nas.store import lock, rows
 from nas.store.database import Database
-from nas.store.records import Counts, RunStatus, RunSummary
-from nas.store.results import Result, front_of, result_of, scaled_hypervolume
+from nas.store.records import Candidate, Counts, RunStatus, RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from nas.evaluation.trial import Evaluation, Incident
-    from nas.store.records import (
-        Confirmation,
-        Estimate,
-        Generation,
-        PastSession,
-        PastTraining,
-        Proposal,
-        RunSetup,
-    )
+    from nas.common.objectives import Objective
+    from nas.evaluation.trial import Incident, Purpose, Training
+    from nas.store.records import Estimate, Generation, PastSession, Proposal, RunSetup
 
 DATABASE_FILE: Final = "run.sqlite"
 
-Table: TypeAlias = Literal["proposals", "trials"]
+Table: TypeAlias = Literal["proposals", "trainings"]
+Command: TypeAlias = Literal["explain", "benchmark"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,12 +49,12 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def setup(self) -> RunSetup:
-        """What the run was begun with."""
+        """The setup that the run was begun with."""
         return self._read(rows.setup_from_row, self._row())
 
     @property
     def status(self) -> RunStatus:
-        """How the run stands; one that was killed is "stopped", whatever it wrote last."""
+        """The status; a killed run is "stopped", whatever it wrote last."""
         status = self._read(_status, self._row()["status"])
         if status == "running" and not lock.is_held(self.folder):
             return "stopped"
@@ -69,7 +62,7 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def note(self) -> str:
-        """Why the run ended as it did, where there is more to say than "finished"."""
+        """Why the run ended, if there is more to say than "finished"."""
         return str(self._row()["note"])
 
     @property
@@ -79,7 +72,7 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the last attempts in a row gave no new mechanism, so that the search gave up."""
+        """Whether the search gave up because its last attempts gave no new mechanism."""
         last = self._database.query(
             "SELECT verdict FROM proposals ORDER BY number DESC, attempt DESC LIMIT 1"
         )
@@ -95,7 +88,7 @@ class Run(AbstractContextManager["Run"]):
         return self._all(rows.proposal_from_row, statement)
 
     def proposal(self, digest: str) -> Proposal | None:
-        """Of a genome the proposal that was trained, else the first."""
+        """The proposal of a genome that was trained, else the first."""
         found = self._all(
             rows.proposal_from_row,
             "SELECT * FROM proposals WHERE digest = :digest "
@@ -112,72 +105,119 @@ class Run(AbstractContextManager["Run"]):
             "AND key IN (SELECT value FROM json_each(:keys))",
             keys=json.dumps([*keys]),
         )
-        return {str(one.key): one for one in found}
+        return {str(proposal.key): proposal for proposal in found}
 
     def digests(self) -> tuple[str, ...]:
         """All digests proposed, each once, sorted."""
         found = self._database.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
         return tuple(row["digest"] for row in found)
 
-    def evaluation(self, key: str, repeat: int = 0) -> Evaluation | None:
-        """What was recorded for one training, or None."""
-        statement = "SELECT * FROM trials WHERE key = :key AND repeat = :repeat"
-        found = self._all(rows.evaluation_from_row, statement, key=key, repeat=repeat)
-        return found[0] if found else None
+    def trainings(
+        self, purpose: Purpose = "search", *, key: str | None = None, last: int | None = None
+    ) -> tuple[Training, ...]:
+        """Recorded trainings of a purpose, by stage, task, key and repeat.
 
-    def evaluations(self) -> dict[tuple[str, int], Evaluation]:
-        """Every training that ended, by resolved digest and repeat, both ascending."""
-        rows_found = self._database.query("SELECT * FROM trials ORDER BY key, repeat")
-        read = partial(self._read, rows.evaluation_from_row)
-        return {(row["key"], row["repeat"]): read(row) for row in rows_found}
-
-    def last_trainings(self, count: int) -> tuple[PastTraining, ...]:
-        """The trainings that ended last, the newest last."""
-        statement = "SELECT * FROM trials ORDER BY recorded DESC LIMIT :count"
-        return self._all(rows.training_from_row, statement, count=count)[::-1]
+        Args:
+            key: of one mechanism only.
+            last: the most recent ones only, in the order in which they ended.
+        """
+        order = "stage, task, key, repeat, seed" if last is None else "recorded DESC"
+        found = self._all(
+            rows.training_from_row,
+            "SELECT * FROM trainings WHERE purpose = :purpose AND (:key IS NULL OR key = :key) "  # noqa: S608
+            f"ORDER BY {order} LIMIT :last",
+            purpose=purpose,
+            key=key,
+            last=-1 if last is None else last,
+        )
+        return found if last is None else found[::-1]
 
     def num_trainings(self) -> int:
-        """How many trainings have ended, but for those that only a lost worker ended."""
-        statement = "SELECT count(*) AS ended FROM trials WHERE reason IS NOT 'worker_lost'"
+        """The number of finished trainings of the search, lost workers not counted."""
+        statement = (
+            "SELECT count(*) AS ended FROM trainings "
+            "WHERE purpose = 'search' AND reason IS NOT 'worker_lost'"
+        )
         return int(self._database.query(statement)[0]["ended"])
 
     def read_rows(self, table: Table, reader: Callable[[list[rows.Row]], T]) -> T:
-        """What a reader makes of a whole table, in order of its key; for who shows all of it."""
-        order = {"proposals": "number, attempt", "trials": "key, repeat"}[table]
-        return self._read(reader, self._database.query(f"SELECT * FROM {table} ORDER BY {order}"))  # noqa: S608
+        """Apply a reader to all proposals, or to all trainings of the search, as rows in order."""
+        statement = {
+            "proposals": "SELECT * FROM proposals ORDER BY number, attempt",
+            "trainings": "SELECT * FROM trainings WHERE purpose = 'search' ORDER BY key, repeat",
+        }[table]
+        return self._read(reader, self._database.query(statement))
 
-    def results(self) -> tuple[Result, ...]:
-        """What is known of each new proposal, in order; quicker than ``evaluations``."""
+    def candidates(
+        self, keys: Iterable[str] | None = None, proposals: Iterable[Proposal] | None = None
+    ) -> tuple[Candidate, ...]:
+        """Every mechanism that was to be trained, in order of proposal.
+
+        Args:
+            keys: of these mechanisms only, whose records alone are read.
+            proposals: all proposals, where they have been read before.
+        """
         with self.snapshot():
-            read = partial(result_of, self.setup, {e.key: e for e in self.estimates()})
-            found = self._database.query(
-                "SELECT p.number, p.digest, p.key, p.costs, t.status, "
-                "ifnull(t.metrics, 'null') AS metrics "
-                "FROM proposals AS p LEFT JOIN trials AS t ON t.key = p.key "
-                "WHERE p.verdict = 'new' ORDER BY p.number, t.repeat"
+            setup, estimates = self.setup, {e.key: e for e in self.estimates()}
+            wanted = {"keys": None if keys is None else json.dumps([*keys])}
+            chosen = "(:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))"
+            if proposals is None:
+                proposals = self._all(
+                    rows.proposal_from_row,
+                    f"SELECT * FROM proposals WHERE verdict = 'new' AND {chosen} ORDER BY number",  # noqa: S608
+                    **wanted,
+                )
+            trainings = self._all(
+                rows.training_from_row,
+                f"SELECT * FROM trainings WHERE purpose = 'search' AND {chosen} "  # noqa: S608
+                "ORDER BY key, repeat",
+                **wanted,
             )
-        self._parse(found, "costs", "metrics")
-        groups = groupby(found, key=lambda row: row["number"])
-        return tuple(self._read(read, list(group)) for _, group in groups)
+        new = [proposal for proposal in proposals if proposal.is_new]
+        return self._read(partial(_join, setup, new, trainings), estimates)
+
+    def front(self) -> tuple[Candidate, ...]:
+        """The non-dominated candidates, best first objective first, then in order of proposal.
+
+        By estimates of the last generation; by scores before there are any.
+        """
+        with self.snapshot():
+            objectives, estimates = self.setup.objectives, self.estimates()
+            keys = self._read(partial(self._members, objectives), estimates) if estimates else None
+            members = [candidate for candidate in self.candidates(keys) if candidate.is_ok]
+        costs = [as_costs(objectives, member.objectives) for member in members]
+        ranked = sorted(non_dominated(costs), key=lambda i: (costs[i], members[i].proposal.number))
+        return tuple(members[i] for i in ranked)
+
+    def _members(self, objectives: Sequence[Objective], estimates: Sequence[Estimate]) -> list[str]:
+        """Keys of the estimates that no other one dominates, of mechanisms with a result."""
+        complete = {
+            row["key"]
+            for row in self._database.query(
+                "SELECT key FROM trainings WHERE purpose = 'search' GROUP BY key "
+                "HAVING count(*) >= (SELECT repeats FROM run) AND min(status = 'ok')"
+            )
+        }
+        known = [estimate for estimate in estimates if estimate.key in complete]
+        costs = [as_costs(objectives, estimate.means) for estimate in known]
+        return [known[i].key for i in non_dominated(costs)]
+
+    def answers(self, command: Command) -> tuple[dict[str, Any], ...]:
+        """The JSON answers of ``nas explain`` or ``nas benchmark`` on mechanisms of this run."""
+        statement = "SELECT answer FROM answers WHERE command = :command ORDER BY question"
+        return self._all(_answer, statement, command=command)
 
     def estimates(self) -> tuple[Estimate, ...]:
-        """What was believed of all mechanisms when the last generation had ended."""
+        """Estimates of all mechanisms after the last generation."""
         found = self._database.query(
             "SELECT * FROM estimates WHERE generation = (SELECT max(number) FROM generations) "
             "ORDER BY key"
         )
-        self._parse(found, "means", "errors")
+        self._read(lambda found: rows.parse(found, "means", "errors"), found)
         return tuple(self._read(rows.estimate_from_row, row) for row in found)
 
-    def confirmations(self) -> tuple[Confirmation, ...]:
-        """Every training that confirms, by part, task, resolved digest and repeat, ascending."""
-        statement = "SELECT * FROM confirmations ORDER BY part, task, key, repeat"
-        return self._all(rows.confirmation_from_row, statement)
-
     def incidents(self) -> tuple[Incident, ...]:
-        """What befell the machines, in order; no candidate was to blame."""
-        if not self._database.query("SELECT 1 FROM sqlite_master WHERE name = 'incidents'"):
-            return ()  # an older run
+        """Failures of workers, in order."""
         return self._all(rows.incident_from_row, "SELECT * FROM incidents ORDER BY id")
 
     def generations(self) -> tuple[Generation, ...]:
@@ -198,14 +238,14 @@ class Run(AbstractContextManager["Run"]):
             return tuple(self._read(read, row) for row in found)
 
     def counts(self) -> Counts:
-        """What became of all proposals so far."""
+        """Numbers of all proposals so far, by outcome."""
         return sum(self._counts_by_generation().values(), start=Counts())
 
     def _counts_by_generation(self) -> dict[int, Counts]:
         found = self._database.query(
             "WITH ended AS (SELECT key, count(*) AS trainings, max(status = 'failed') AS failed, "
             "max(status = 'stopped') AS stopped "
-            "FROM trials GROUP BY key) "
+            "FROM trainings WHERE purpose = 'search' GROUP BY key) "
             "SELECT number / (SELECT population FROM run) AS generation, count(*) AS proposed, "
             "sum(verdict = 'new' AND ifnull(trainings, 0) >= (SELECT repeats FROM run)) "
             "AS evaluated, sum(verdict = 'repeated') AS repeated, "
@@ -217,11 +257,10 @@ class Run(AbstractContextManager["Run"]):
         return {row.pop("generation"): Counts(**row) for row in found}
 
     def summary(self) -> RunSummary:
-        """One line about the run; best and hypervolume are those of all results so far."""
+        """One line about the run; best and hypervolume cover all results so far."""
         with self.snapshot():
             setup, sessions = self.setup, self.sessions()
-            front = front_of(setup.objectives, self.results())
-            members = [found.objectives for found in front if found.objectives is not None]
+            members = [member.objectives for member in self.front()]
             return RunSummary(
                 name=self.name,
                 folder=self.folder,
@@ -241,15 +280,15 @@ class Run(AbstractContextManager["Run"]):
             )
 
     def integrity(self) -> str:
-        """What SQLite finds wrong with the file, indices included; ``ok`` where that is nothing."""
+        """The first fault that SQLite reports of the file, indices included, or ``ok``."""
         return str(self._database.query("PRAGMA integrity_check(1)")[0]["integrity_check"])
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """All that is read inside is of one moment."""
+        """A context in which all reads see one state of the database."""
         return self._database.snapshot()
 
     def close(self) -> None:
-        """Let go of the file; calling it again does nothing."""
+        """Close the file; idempotent."""
         self._database.close()
 
     def __exit__(self, *_: object) -> None:
@@ -267,11 +306,8 @@ class Run(AbstractContextManager["Run"]):
     def _all(self, reader: Callable[[rows.Row], T], sql: str, **values: Any) -> tuple[T, ...]:
         return tuple(self._read(reader, row) for row in self._database.query(sql, **values))
 
-    def _parse(self, found: list[rows.Row], *names: str) -> None:
-        self._read(lambda read: rows.parse(read, *names), found)
-
     def _read(self, reader: Callable[[R], T], row: R) -> T:
-        """A row that cannot be read is a damaged file, not a fault of ours."""
+        """Apply a reader; a row that it cannot read is reported as damage of the file."""
         try:
             return reader(row)
         except (
@@ -304,6 +340,46 @@ def database_file(folder: Path) -> Path:
     if not path.is_file():
         raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
     return path
+
+
+def scaled_hypervolume(
+    objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
+) -> float:
+    """Share of the box between the objectives' ideals and references that is dominated, 0 to 1."""
+    ideal = [o.as_cost(o.ideal) for o in objectives]
+    reference = [o.as_cost(o.reference) for o in objectives]
+    scaled = normalise([as_costs(objectives, row) for row in members], ideal, reference)
+    return hypervolume(scaled, (1.0,) * len(objectives))
+
+
+def _join(
+    setup: RunSetup,
+    proposals: Sequence[Proposal],
+    trainings: Sequence[Training],
+    estimates: Mapping[str, Estimate],
+) -> tuple[Candidate, ...]:
+    """Candidates of new proposals; ValueError where the record contradicts itself."""
+    by_key: dict[str, list[Training]] = {str(proposal.key): [] for proposal in proposals}
+    for training in trainings:
+        if training.key not in by_key:
+            raise ValueError(f"a training of {training.key}, which was never proposed")
+        by_key[training.key].append(training)
+    names = {objective.name for objective in setup.objectives}
+    candidates = []
+    for proposal in proposals:
+        key = str(proposal.key)
+        candidate = Candidate(proposal, tuple(by_key[key]), estimates.get(key), setup.repeats)
+        if candidate.is_ok and (missing := names - candidate.objectives.keys()):
+            raise ValueError(f"{candidate.digest} lacks {sorted(missing)}")
+        candidates.append(candidate)
+    return tuple(candidates)
+
+
+def _answer(row: rows.Row) -> dict[str, Any]:
+    answer = json.loads(row["answer"])
+    if not isinstance(answer, dict):
+        raise ValueError("an answer is no JSON object")
+    return answer
 
 
 def _status(found: str) -> RunStatus:

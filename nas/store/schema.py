@@ -1,8 +1,8 @@
 """The tables of a run database.
 
-Names and comments are part of what a person reads who opens the file without this project
-(``.schema`` prints them). A change to a table gets a new ``VERSION``; runs of another one are
-refused. Tables are strict, so that the check on opening finds a value of the wrong kind.
+People read names and comments with ``.schema``, without this project. Each change to a table needs
+a new ``VERSION``; runs of another version are refused with the version of nas that reads them.
+Tables are strict, so that the check on opening finds values of a wrong type.
 """
 
 from __future__ import annotations
@@ -10,36 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 APPLICATION_ID: Final = 0x6E61731A  # "nas" and the end-of-text sign: marks the file as ours.
-VERSION: Final = 4
-
-_ENDED: Final = """status TEXT NOT NULL CHECK (status IN ('ok', 'stopped', 'failed')),
-    reason TEXT,                    -- of a failure
-    metrics TEXT NOT NULL,          -- JSON: {name: value}, units in run.objectives
-    reports TEXT NOT NULL,          -- JSON: one an epoch
-    seed INTEGER NOT NULL,
-    budget TEXT NOT NULL,           -- JSON: {"epochs", "examples", "precision"}
-    wall_seconds REAL NOT NULL,
-    core_seconds REAL NOT NULL,
-    peak_memory_bytes INTEGER NOT NULL,
-    worker TEXT NOT NULL,
-    hardware TEXT NOT NULL,
-    execution TEXT NOT NULL,        -- how its steps ran, in words
-    error TEXT,
-    recorded TEXT NOT NULL"""
-
-INCIDENTS: Final = """CREATE TABLE IF NOT EXISTS incidents (  -- what befell machines
-    id INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL,             -- preempted, node, memory, process, error, refused, ...
-    text TEXT NOT NULL,
-    worker TEXT NOT NULL,           -- host and process id, or nothing
-    key TEXT,                       -- of the training that was begun again, with its repeat
-    repeat INTEGER,
-    recorded TEXT NOT NULL
-) STRICT"""
-"""Runs begun before there was such a table get it when they are written again."""
+VERSION: Final = 5
 
 TABLES: Final = (
-    """CREATE TABLE run (  -- one row: all that decides what the run finds, and how it stands
+    """CREATE TABLE run (  -- one row: all that determines the results, and the status
     id INTEGER PRIMARY KEY CHECK (id = 1),
     status TEXT NOT NULL CHECK (status IN ('running', 'stopped', 'finished')),
     note TEXT NOT NULL DEFAULT '',
@@ -69,7 +43,7 @@ TABLES: Final = (
     versions TEXT NOT NULL          -- JSON: {"nas": ..., "torch": ..., "python": ...}
 ) STRICT""",
     """CREATE TABLE proposals (  -- every genome that was drawn; generation: number / population
-    number INTEGER NOT NULL CHECK (number >= 0),  -- drawn to be the how-manieth training
+    number INTEGER NOT NULL CHECK (number >= 0),  -- index of the training it was drawn for
     attempt INTEGER NOT NULL CHECK (attempt >= 0),  -- counts the draws for that number
     digest TEXT NOT NULL,           -- of the normal form
     key TEXT,                       -- digest resolved at the task's sizes
@@ -87,35 +61,61 @@ TABLES: Final = (
 ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX proposals_by_digest ON proposals (digest)",
     "CREATE UNIQUE INDEX proposals_by_key ON proposals (key) WHERE verdict = 'new'",
-    f"""CREATE TABLE trials (  -- every training that ended, well or not
-    key TEXT NOT NULL,
-    repeat INTEGER NOT NULL,
-    {_ENDED},
-    PRIMARY KEY (key, repeat)
+    """CREATE TABLE trainings (  -- every finished training, of the search and of later commands
+    purpose TEXT NOT NULL CHECK (purpose IN
+        ('search', 'confirm', 'evaluate', 'benchmark', 'explain', 'reference')),
+    stage TEXT NOT NULL CHECK (stage IN ('', 'search', 'long', 'test')),  -- of a confirmation
+    task TEXT NOT NULL,             -- fingerprint of task and data
+    task_name TEXT NOT NULL,
+    key TEXT NOT NULL,              -- digest resolved at the task's sizes; run.task's to confirm
+    name TEXT,                      -- of the mechanism, where it has one
+    repeat INTEGER NOT NULL CHECK (repeat >= 0),
+    seed INTEGER NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('ok', 'stopped', 'failed')),
+    reason TEXT,                    -- of a failure
+    metrics TEXT NOT NULL,          -- JSON: {name: value}, units in run.objectives
+    reports TEXT NOT NULL,          -- JSON: one an epoch
+    budget TEXT NOT NULL,           -- JSON: {"epochs", "examples", "precision"}
+    wall_seconds REAL NOT NULL,
+    core_seconds REAL NOT NULL,
+    peak_memory_bytes INTEGER NOT NULL,
+    worker TEXT NOT NULL,
+    hardware TEXT NOT NULL,
+    execution TEXT NOT NULL,        -- how its steps ran, in words
+    error TEXT,
+    recorded TEXT NOT NULL,
+    CHECK ((purpose = 'confirm') = (stage != '')),
+    PRIMARY KEY (purpose, key, repeat, stage, task, seed)
 ) STRICT, WITHOUT ROWID""",
-    """CREATE TABLE generations (  -- how the run stood when all of a generation was trained
+    """CREATE TABLE generations (  -- the state of the run after each generation
     number INTEGER PRIMARY KEY CHECK (number >= 0),
     hypervolume REAL NOT NULL,
     best REAL,                      -- of the first objective, by estimates
     finished TEXT NOT NULL
 ) STRICT""",
-    """CREATE TABLE estimates (  -- what was believed then; of past generations the front alone
+    """CREATE TABLE estimates (  -- estimates after it; of past generations the front alone
     generation INTEGER NOT NULL,
     key TEXT NOT NULL,
     means TEXT NOT NULL,            -- JSON: {objective: value}
     errors TEXT NOT NULL,           -- JSON: {metric: standard error}
-    p REAL NOT NULL,                -- how likely nothing that was trained dominates it
+    p REAL NOT NULL,                -- probability that no trained mechanism dominates it
     is_member INTEGER NOT NULL CHECK (is_member IN (0, 1)),
     PRIMARY KEY (generation, key)
 ) STRICT, WITHOUT ROWID""",
-    f"""CREATE TABLE confirmations (  -- trainings with fresh seeds, which no search learns from
-    part TEXT NOT NULL CHECK (part IN ('search', 'long', 'test')),  -- test: judged on the test set
-    task TEXT NOT NULL,             -- fingerprint of task and data
-    task_name TEXT NOT NULL,
-    key TEXT NOT NULL,              -- digest resolved at the sizes of the run's own task
-    name TEXT,                      -- of the mechanism, where it is a named one
-    repeat INTEGER NOT NULL,
-    {_ENDED},
-    PRIMARY KEY (part, task, key, repeat)
+    """CREATE TABLE answers (  -- JSON of `nas explain` and `nas benchmark` on this run's mechanisms
+    command TEXT NOT NULL CHECK (command IN ('explain', 'benchmark')),
+    question TEXT NOT NULL,         -- a digest of mechanisms and tasks; asked again, it is replaced
+    answer TEXT NOT NULL,
+    recorded TEXT NOT NULL,
+    PRIMARY KEY (command, question)
 ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE incidents (  -- failures of workers; no result depends on them
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,             -- preempted, node, memory, process, error, refused, ...
+    text TEXT NOT NULL,
+    worker TEXT NOT NULL,           -- host and process id, or nothing
+    key TEXT,                       -- of the training that was started again, with its repeat
+    repeat INTEGER,
+    recorded TEXT NOT NULL
+) STRICT""",
 )

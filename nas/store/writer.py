@@ -7,29 +7,33 @@ they end. What is recorded is never changed, but for a failed training that is t
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import platform
 import socket
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
 from nas.common.processor import processor_name
 from nas.common.registry import plugin_versions
+from nas.evaluation.trial import Training
 from nas.store import lock, rows
 from nas.store.database import Database
-from nas.store.files import sweep
+from nas.store.files import sweep, write_whole
 from nas.store.records import Session
 from nas.store.run import DATABASE_FILE, Run, database_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from nas.evaluation.trial import Evaluation, Incident
-    from nas.store.records import Confirmation, Estimate, Proposal, RunSetup
+    from nas.store.records import Estimate, Proposal, RunSetup
+    from nas.store.run import Command
 
     Clock = Callable[[], datetime]
 
@@ -60,38 +64,38 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             for proposal in proposals:
                 self._database.insert("proposals", rows.to_row(proposal) | {"recorded": now})
 
-    def record_evaluation(
-        self, key: str, repeat: int, evaluation: Evaluation, generation: int = 0
-    ) -> None:
-        """Record a training that ended; on return it is on the disk.
+    def record_training(self, training: Training, generation: int = 0) -> None:
+        """Record a finished training; on return it is on the disk.
+
+        A failure gives way to a later result of the same training; any other is recorded once.
 
         Args:
-            key: resolved digest, proposed before.
-            repeat: each is recorded once; but a failure gives way to what came after it.
-            generation: of the proposal that asked for it. Where a failure gives way, what followed
-                from it is forgotten: how the run stood after this generation and each later one.
+            generation: of the search that asked for it. Where a failure of the search gives way,
+                what followed from it is deleted: this generation's estimates and all later ones.
         """
-        row = rows.to_row(evaluation)
-        row |= {"key": key, "repeat": repeat, "recorded": self._now()}
-        failed = "FROM trials WHERE key = :key AND repeat = :repeat AND status = 'failed'"
+        row = rows.training_to_row(training) | {"recorded": self._now()}
         with self._database.transaction():
-            if self._database.query(f"SELECT 1 {failed}", **row):
-                self._database.execute(f"DELETE {failed}", **row)
+            if _delete_failure(self._database, row) and training.purpose == "search":
                 later = {"number": generation}
                 self._database.execute("DELETE FROM generations WHERE number >= :number", **later)
                 self._database.execute("DELETE FROM estimates WHERE generation >= :number", **later)
-            self._database.insert("trials", row)
+            self._database.insert("trainings", row)
 
-    def record_confirmation(self, confirmation: Confirmation) -> None:
-        """Record a training that confirms, as ``record_evaluation`` does one of the search."""
-        row = rows.to_row(confirmation) | {"recorded": self._now()}
-        with self._database.transaction():
-            self._database.execute(
-                "DELETE FROM confirmations WHERE part = :part AND task = :task AND key = :key "
-                "AND repeat = :repeat AND reason = 'worker_lost'",
-                **row,
-            )
-            self._database.insert("confirmations", row)
+    def record_evaluation(
+        self, key: str, repeat: int, evaluation: Evaluation, generation: int = 0
+    ) -> None:
+        """Record a training of the search; see ``record_training``."""
+        task = self.run.setup.task
+        training = Training("search", task.fingerprint, task.name, key, "", repeat, evaluation)
+        self.record_training(training, generation)
+
+    def complete_setup(self, setup: RunSetup) -> None:
+        """Replace task and objectives of a run whose suite had no references yet."""
+        row = rows.to_row(setup)
+        names = [name for name in row if name.startswith("task_") or name == "objectives"]
+        columns = ", ".join(f"{name} = :{name}" for name in names)
+        write_whole(self.run.folder / "task.yaml", setup.task.text.encode("utf-8", "replace"))
+        self._database.execute(f"UPDATE run SET {columns}", **{name: row[name] for name in names})  # noqa: S608
 
     def record_incident(self, incident: Incident) -> None:
         """Record what befell a machine."""
@@ -212,6 +216,55 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
             writer.begin_session(session)
         on_error.pop_all()
     return writer
+
+
+def append_training(folder: Path, training: Training) -> None:
+    """Record a training that no search learns from, also while another process writes the run.
+
+    Needs no lock: SQLite orders its writers. A training that is recorded already stays as it is.
+
+    Raises:
+        RunError: the run cannot be written.
+    """
+    row = rows.training_to_row(training) | {"recorded": rows.from_datetime(utc_now())}
+    with Database.appending(database_file(folder)) as database, database.transaction():
+        _delete_failure(database, row)
+        database.insert("trainings", row, is_new=False)
+
+
+def append_answer(
+    folder: Path, command: Command, question: Sequence[str], answer: Mapping[str, Any]
+) -> None:
+    """Record the JSON answer of a command; an earlier answer to the same question is replaced.
+
+    Args:
+        question: identifies it: digests of mechanisms, fingerprints of tasks.
+
+    Raises:
+        RunError: the run cannot be written.
+    """
+    row = {
+        "command": command,
+        "question": hashlib.sha256("\n".join(question).encode()).hexdigest()[:16],
+        "answer": rows.text(json.dumps(answer, ensure_ascii=False, allow_nan=False)),
+        "recorded": rows.from_datetime(utc_now()),
+    }
+    with Database.appending(database_file(folder)) as database, database.transaction():
+        same = "DELETE FROM answers WHERE command = :command AND question = :question"
+        database.execute(same, **row)
+        database.insert("answers", row)
+
+
+def _delete_failure(database: Database, row: rows.Row) -> bool:
+    """Delete the recorded failure of the same training; whether there was one."""
+    failed = (
+        "FROM trainings WHERE purpose = :purpose AND stage = :stage AND task = :task "
+        "AND key = :key AND repeat = :repeat AND seed = :seed AND status = 'failed'"
+    )
+    is_recorded = bool(database.query(f"SELECT 1 {failed}", **row))
+    if is_recorded:
+        database.execute(f"DELETE {failed}", **row)
+    return is_recorded
 
 
 def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import ConfigDict
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -16,6 +18,8 @@ class Report:
         metrics: by name, on held-out data.
         core_seconds: processor time since the start of the training.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     epoch: int
     train_loss: float

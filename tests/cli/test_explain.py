@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from nas.store.answers import read_answers
+from nas.common.errors import RunError
+from nas.store import open_run, record
 
 TINY = """
 name: tiny
@@ -21,6 +22,15 @@ epochs: 1
 train_images: 64
 validation_images: 50
 """
+
+
+def answers_of(folder, command):
+    with open_run(folder) as run:
+        return [*run.answers(command)]
+
+
+def refuse(*_):
+    raise RunError("the disk is full.")
 
 
 def test_explain_trains_edits_path_and_controls(nas, tmp_path, monkeypatch):
@@ -67,19 +77,22 @@ def test_explain_takes_task_data_and_policy_of_a_run(nas, tmp_path, monkeypatch)
     front = json.loads(nas("front", "a", "--json").out)
     assert answer["id"] == front["members"][0]["id"]
     assert (answer["task"], len(answer["values"])) == ("tiny", 2)
-    assert [kept for _, kept in read_answers(tmp_path / "runs" / "a", "explain")] == [answer]
+    assert answers_of(tmp_path / "runs" / "a", "explain") == [answer]
     assert nas("report", "a", "-o", "a.html").status == 0
     assert "Edits of " in (tmp_path / "a.html").read_text()
     given = ("--tasks", "tiny.yaml", "--seeds", 2, *local, "--json")
     compared = json.loads(nas("benchmark", "a/best", *given).out)
     assert compared["mechanisms"][1]["id"] == answer["id"]
-    assert [kept for _, kept in read_answers(tmp_path / "runs" / "a", "benchmark")] == [compared]
-    kept = tmp_path / "runs" / "a" / "answers"
-    kept.rename(tmp_path / "elsewhere")
-    kept.write_text("a file")
+    assert answers_of(tmp_path / "runs" / "a", "benchmark") == [compared]
+    with open_run(tmp_path / "runs" / "a") as run:
+        trained = len(run.trainings("explain"))
+        assert trained == len({(t.key, t.repeat) for t in run.trainings("explain")}) >= 4
+    monkeypatch.setattr(record, "append_answer", refuse)
     again = nas("explain", "a/best", "--seeds", 2, *local, "--json")
     assert (again.status, json.loads(again.out)["id"]) == (0, answer["id"])
     assert "the answer cannot be kept for the run's report" in again.err.splitlines()[-1]
+    with open_run(tmp_path / "runs" / "a") as run:
+        assert len(run.trainings("explain")) == trained
     again = nas("benchmark", "a/best", *given)
     told = json.loads(again.out)["mechanisms"][1]
     assert (again.status, told["id"]) == (0, answer["id"])

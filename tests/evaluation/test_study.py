@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nas.common.differences import mean_and_error
 from nas.evaluation.study import study
 from nas.evaluation.trial import training_seed
 from nas.genome.mechanisms import mechanism
-from nas.tasks import load_task
+from nas.tasks import Data, load_task
 from tests.evaluation.conftest import make_evaluation
+
+DATA = Data(name="none", train={}, validation={}, digest="0")
 
 
 class Instant:
@@ -26,11 +30,27 @@ class Instant:
         return answers
 
 
+def test_recorded_trainings_are_not_repeated_and_failures_are():
+    evaluator = Instant()
+    mechanisms = [("mha", mechanism("mha").genome)]
+    first, second = study(mechanisms, load_task("recall"), DATA, evaluator, repeats=2)
+    failure = make_evaluation(status="failed", reason="error", seed=second.evaluation.seed)
+    known = [first, replace(second, evaluation=failure), replace(first, purpose="explain")]
+    again = Instant()
+    results = list(study(mechanisms, load_task("recall"), DATA, again, repeats=2, known=known))
+    assert {training.repeat for training in results} == {0, 1}
+    assert [trial.seed for trial in again.trials] == [second.evaluation.seed]
+    other = replace(DATA, digest="1")
+    results = list(study(mechanisms, load_task("recall"), other, again, repeats=2, known=known))
+    assert len(results) == 2
+    assert len(again.trials) == 3
+
+
 def test_study_pairs_seeds_and_trains_equal_mechanisms_once():
     evaluator = Instant()
     names = ["mha", "gqa", "same"]
     mechanisms = [(name, mechanism("mha" if name == "same" else name).genome) for name in names]
-    results = list(study(mechanisms, load_task("recall"), evaluator, repeats=2, seed=5))
+    results = list(study(mechanisms, load_task("recall"), DATA, evaluator, repeats=2, seed=5))
     assert len(evaluator.trials) == 4
     assert sorted((r.name, r.repeat) for r in results) == sorted(
         (n, i) for n in names for i in (0, 1)

@@ -18,10 +18,11 @@ from nas.explaining import Bounds, Race, plan_explanation
 from nas.searching.setup import cost_context
 from nas.searching.tabular import load_table
 from nas.space.validation import load_policy
-from nas.tasks import load_task
+from nas.tasks import Data, load_task
 from tests.genomes import build
 
 TASK = load_task("vit-cifar10")
+DATA = Data(name="none", train={}, validation={}, digest="0")
 ACCURACY = Metric("accuracy", "fraction", "max", 0.1, 1.0)
 LOOKS, MARGIN = (5, 10, 20, 40), 0.015
 ESSENTIAL, USELESS = "gelu", "layer_norm"
@@ -90,7 +91,7 @@ def plan():
 def raced(seed, evaluator=None):
     """A race that has ended, and the verdicts on edits by their words."""
     race, evaluator = Race(plan(), ACCURACY, LOOKS, MARGIN), evaluator or Known()
-    totals = [total for _, total in race.run(TASK, evaluator, seed)]
+    totals = [total for _, total in race.run(TASK, DATA, evaluator, seed)]
     assert totals[-1] == len(evaluator.trials) == len(totals)
     return race, race.findings()
 

@@ -43,7 +43,7 @@ def test_a_search_over_its_trainings(recorded_run: Path, tmp_path: Path) -> None
     assert own == tmp_path / "example"
     assert written == len([*own.rglob("events.out.tfevents.*")])
     with open_run(recorded_run) as run:
-        generations, total = run.generations(), len(run.evaluations())
+        generations, total = run.generations(), len(run.trainings())
     found = scalars(own, "search/hypervolume")
     assert found[-1][0] == total
     assert [step for step, _ in found] == sorted({step for step, _ in found})
@@ -64,7 +64,7 @@ def test_only_members_of_the_front_have_curves_and_hyperparameters(
         assert front == {path.name for path in (own / "front").iterdir()}
         trained = {
             f"{p.digest[:8]}-{repeat}"
-            for (key, repeat) in run.evaluations()
+            for (key, repeat) in [(t.key, t.repeat) for t in run.trainings()]
             if (p := run.new_proposals([key]).get(key)) is not None and p.digest[:8] in front
         }
         assert trained == {path.name for path in (own / "curves").iterdir()}
@@ -82,8 +82,7 @@ def check_member(run: Run, short: str, own: Path) -> None:
     for name, value in estimate.means.items():
         assert scalars(member, name) == [(2, pytest.approx(value))]
     assert scalars(member, "p_non_dominated") == [(2, pytest.approx(estimate.p))]
-    evaluation = run.evaluation(str(proposal.key), 0)
-    assert evaluation is not None
+    evaluation = run.trainings(key=proposal.key)[0].evaluation
     curve = scalars(own / "curves" / f"{short}-0", "epoch/accuracy")
     assert curve == [(r.epoch, pytest.approx(r.metrics["accuracy"])) for r in evaluation.reports]
 

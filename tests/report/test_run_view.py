@@ -25,7 +25,7 @@ def test_view_agrees_with_the_store(view: RunView, recorded_run: Path) -> None:
         for title in ("best", "knee", "cheapest"):
             assert title in view.titles[find_proposal(run, title).digest]
         (past,) = run.sessions()
-        evaluations = run.evaluations().values()
+        evaluations = [training.evaluation for training in run.trainings()]
     assert "best" in view.titles[view.members[0].digest]
     assert sum(map(len, view.titles.values())) == 3
     assert past.ended is not None

@@ -122,7 +122,7 @@ def test_what_does_not_exist_at_the_sizes_is_still_shown_what_has_no_types_is_no
 
 def test_a_failed_member_says_why(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
-        key = next(key for (key, _), e in run.evaluations().items() if not e.is_ok)
+        key = next(t.key for t in run.trainings() if not t.evaluation.is_ok)
         proposal = next(p for p in run.proposals() if p.key == key)
     printed = text(examine(resolve(f"{recorded_run}/{proposal.digest}")))
     assert "diverged: the loss is not a number" in printed.text

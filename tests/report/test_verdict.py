@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
+from nas.evaluation.trial import Training
 from nas.report.run_view import Mechanism, RunView
 from nas.report.verdict import CONTROLS, Verdict, verdict_of
-from nas.store import Confirmation
 
 from .conftest import read
 
@@ -31,19 +31,19 @@ def confirmed(view: RunView, gains: Gains, part: str = "search", base: float = 0
 
     The metric of standard attention is ``base`` at every seed, that of others more by a gain.
     """
-    kept = tuple(c for c in view.confirmations if c.part != part)
-    template = next(c for c in view.confirmations if c.part in (part, "long"))
+    kept = tuple(c for c in view.confirmations if c.stage != part)
+    template = next(c for c in view.confirmations if c.stage in (part, "long"))
     standard, seeds = str(view.standard_key), max(map(len, gains.values()), default=1)
     names = {key: name for key, (name, *_) in view.names.items()}
 
-    def made(key: str, repeat: int, value: float) -> Confirmation:
+    def made(key: str, repeat: int, value: float) -> Training:
         metrics = {**template.evaluation.metrics, "accuracy": value}
         evaluation = dataclasses.replace(template.evaluation, metrics=metrics)
         return dataclasses.replace(
             template,
-            part=part,
+            stage=part,
             key=key,
-            name=names.get(key),
+            name=names.get(key, ""),
             repeat=repeat,
             evaluation=evaluation,
         )
@@ -56,7 +56,7 @@ def confirmed(view: RunView, gains: Gains, part: str = "search", base: float = 0
 def alone(view: RunView) -> RunView:
     """The view without trainings under a longer task."""
     return dataclasses.replace(
-        view, confirmations=tuple(c for c in view.confirmations if c.part == "search")
+        view, confirmations=tuple(c for c in view.confirmations if c.stage == "search")
     )
 
 

@@ -215,7 +215,9 @@ class Kit:
             return {
                 "proposals": run.proposals(),
                 "evaluations": {
-                    name: (e.status, e.metrics, e.seed) for name, e in run.evaluations().items()
+                    (t.key, t.repeat): (e.status, e.metrics, e.seed)
+                    for t in run.trainings()
+                    for e in [t.evaluation]
                 },
                 "generations": steps,
                 "front": {name: answer[name] for name in answer if name != "run"},

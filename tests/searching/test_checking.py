@@ -49,7 +49,7 @@ def test_a_run_that_is_well_has_no_faults(folder: Path) -> None:
     ("statement", "words"),
     [
         ("DELETE FROM proposals WHERE number = 2", "which was never proposed"),
-        ("UPDATE trials SET metrics = '{'", "record that cannot be read"),
+        ("UPDATE trainings SET metrics = '{'", "record that cannot be read"),
         ("UPDATE confirmations SET budget = '{'", ""),
         ("DELETE FROM run", "holds no run"),
         (

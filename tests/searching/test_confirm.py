@@ -40,9 +40,9 @@ def test_members_are_chosen_and_paired_with_fresh_seeds(folder: Any, make_table:
     table = make_table()
     answer = confirm(folder, table)
     with open_run(folder) as run:
-        members, recorded = front(run), run.confirmations()
+        members, recorded = front(run), run.trainings("confirm")
         named = {m.digest for m in named_members(run.setup.objectives, members).values()}
-        searched = {found.seed for found in run.evaluations().values()}
+        searched = {found.seed for found in (t.evaluation for t in run.trainings())}
         assert run.status == "finished"
         assert len(run.sessions()) == 1
     assert named <= {one["id"] for one in answer["members"]}
@@ -83,7 +83,7 @@ def test_lost_trainings_are_tried_again(folder: Any, make_table: Any) -> None:
     assert confirm(folder, again) != answer
     assert {seed for _, seed in again.trained} == table.lost_repeats
     with open_run(folder) as run:
-        assert "worker_lost" not in {one.evaluation.reason for one in run.confirmations()}
+        assert "worker_lost" not in {one.evaluation.reason for one in run.trainings("confirm")}
 
 
 def test_members_by_id_and_other_parts(folder: Any, make_table: Any) -> None:
@@ -91,7 +91,7 @@ def test_members_by_id_and_other_parts(folder: Any, make_table: Any) -> None:
     assert len(answer["members"]) <= 3
     assert answer["tasks"] == {"fresh": "vit-cifar10", "long": "comparison", "test": "comparison"}
     with open_run(folder) as run:
-        found = run.confirmations()
+        found = run.trainings("confirm")
     tasks = {one.part: one.task for one in found}
     assert len(set(tasks.values())) == 3
     assert {one.part for one in found} == {"search", "long", "test"}

@@ -50,7 +50,7 @@ def test_killed_and_resumed_is_as_if_it_never_was(
     per_generation = settings.population * settings.repeats
     with open_run(folder) as run:
         assert run.status == "finished"
-        assert len(run.evaluations()) == per_generation * settings.generations
+        assert len(run.trainings()) == per_generation * settings.generations
     # Trained again is only what was under way, or not yet recorded, when the signal came.
     trained = Counter(log.read_text().split())
     assert len(trained) == per_generation * (settings.generations - 1)

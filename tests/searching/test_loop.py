@@ -37,9 +37,9 @@ def test_loop_records_every_proposal_and_trains_every_new_one_once(
         assert 3 <= len(trained) - len(new) == run.counts().repeated <= 12
         assert {p.key for p in trained} == {p.key for p in new}
         assert sorted(table.trained) == sorted(
-            (key, training_seed(run.setup.seed, key, repeat)) for key, repeat in run.evaluations()
+            (t.key, training_seed(run.setup.seed, t.key, t.repeat)) for t in run.trainings()
         )
-        assert len(set(table.trained)) == 6 * 8 == len(run.evaluations())
+        assert len(set(table.trained)) == 6 * 8 == len(run.trainings())
         assert len(run.generations()) == 6
         assert run.counts().rejected == 0
         assert all(validate(p.genome, kit.policy) == () for p in proposals)
@@ -84,7 +84,7 @@ def test_loop_interrupted_and_resumed_is_as_if_it_never_was(
     with pytest.raises(KeyboardInterrupt):
         kit.search(kit.create(lag=lag, repeats=2), table)
     with open_run(kit.root / "run") as run:
-        assert len(run.evaluations()) == len(table.trained) == stop_after
+        assert len(run.trainings()) == len(table.trained) == stop_after
         assert run.status == "stopped"
     rest = make_table(2)
     kit.search(kit.open(), rest)
@@ -138,7 +138,7 @@ def test_loop_all_that_had_arrived_is_recorded_before_any_of_it_is_told(
     with pytest.raises(KeyboardInterrupt):
         kit.search(kit.create(), Several(), Interrupted())
     with open_run(kit.root / "run") as run:
-        assert len(run.evaluations()) == 4
+        assert len(run.trainings()) == 4
 
 
 @both_forms
@@ -184,7 +184,7 @@ def test_loop_takes_any_objectives_in_both_directions(kit: Any, names: tuple[str
         members = front(run)
         assert members
         assert 0.0 < run.generations()[-1].hypervolume < 1.0
-        results = [r.objectives for r in run.results() if r.objectives]
+        results = [c.objectives for c in run.candidates() if c.is_ok]
     if names == ("log_loss",):
         assert members[0].objectives["log_loss"] == min(r["log_loss"] for r in results)
 
@@ -243,7 +243,8 @@ def test_loop_listener_hears_what_is_recorded_already(kit: Any, heard: Any) -> N
     def on_evaluation(event: Evaluated) -> None:
         append(event)
         with open_run(kit.root / "run") as run:
-            seen.append(run.evaluation(event.proposal.key, event.repeat) == event.evaluation)
+            trainings = run.trainings(key=event.proposal.key)
+            seen.append(trainings[event.repeat].evaluation == event.evaluation)
 
     heard.on_evaluation = on_evaluation
     kit.search(writer, listener=heard)
@@ -277,7 +278,7 @@ def test_loop_ends_when_the_space_is_exhausted(
         first = run.generations()[0].counts
         assert first.evaluated + first.repeated == 20
         assert len(run.generations()) == 2
-        assert 20 < len(table.trained) == len(run.evaluations()) <= 45
+        assert 20 < len(table.trained) == len(run.trainings()) <= 45
         assert run.counts().replayed >= 1000
         assert run.is_exhausted
     assert kit.search(kit.open(), table) is True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
@@ -18,6 +18,7 @@ from nas.report.front import no_front
 from nas.report.history import history_of, results
 from nas.report.run_view import RunView
 from nas.searching.archive import Archive
+from nas.searching.checking import check_run
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
@@ -100,7 +101,7 @@ def test_what_misses_a_gate_is_no_candidate(searched: Any) -> None:
     ended, _ = searched
     with open_run(ended.folder) as run:
         keys = {p.name: str(p.key) for p in run.proposals() if p.is_trained}
-        missed = run.evaluations()[keys["uniform"], 0]
+        [missed, *_] = (t.evaluation for t in run.trainings(key=keys["uniform"]))
         assert missed.status == "stopped"
         assert missed.error.startswith("gate of gate: accuracy is 0.")
         assert len(missed.reports) == 1
@@ -136,7 +137,50 @@ def test_a_suite_that_tells_nothing_apart_is_refused(tmp_path: Any) -> None:
             make_evaluator=LocalEvaluator,
             root=tmp_path,
         )
-    assert not list(tmp_path.iterdir())
+    [folder] = tmp_path.iterdir()
+    with open_run(folder) as run:
+        assert len(run.trainings("reference")) == 6
+
+
+class Interrupted(LocalEvaluator):
+    """Ends after some trainings, as Ctrl-C or a kill does."""
+
+    left = 4
+    trained: ClassVar[list[int]] = []
+
+    def wait(self) -> Any:
+        if not Interrupted.left:
+            raise KeyboardInterrupt
+        finished = super().wait()
+        Interrupted.left -= len(finished)
+        Interrupted.trained += [trial.seed for trial, _ in finished]
+        return finished
+
+
+def test_interrupted_references_are_resumed_and_not_repeated(
+    searched: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = suite_of(gate={**RECALL, "gate": GATE}, recall=RECALL)
+    ended = run_search(
+        SPACE,
+        suite,
+        Settings(population=5, generations=1),
+        make_evaluator=Interrupted,
+        root=tmp_path,
+    )
+    assert (ended.status, len(Interrupted.trained)) == ("interrupted", 4)
+    with open_run(ended.folder) as run:
+        assert len(run.trainings("reference")) == 4
+        assert not parse_task_of(run).references
+    monkeypatch.setattr(Interrupted, "left", 1000)
+    resumed = resume_search(ended.folder, make_evaluator=Interrupted)
+    assert resumed.status == "finished"
+    whole = searched[0].folder
+    with open_run(ended.folder) as run, open_run(whole) as other:
+        assert len(run.trainings("reference")) == 6
+        assert run.setup == other.setup
+        assert [c.objectives for c in front(run)] == [c.objectives for c in front(other)]
+        assert check_run(run.folder) == []
 
 
 def test_a_search_whose_first_candidates_all_miss_a_gate_goes_on(tmp_path: Any) -> None:
@@ -187,11 +231,11 @@ def test_a_confirmation_says_how_each_task_differs(searched: Any, tmp_path: Path
         answer = make_confirmation(writer.run, plan)
         own = {
             (one.key, one.repeat): one.evaluation.metrics["recall.accuracy"]
-            for one in writer.run.confirmations()
+            for one in writer.run.trainings("confirm")
             if one.evaluation.is_ok
         }
     assert answer.judged == {"fresh": {"recall.accuracy": {"unit": "fraction", "direction": "max"}}}
-    mha, *others = sorted(plan.subjects, key=lambda one: one.name != "mha")
+    mha, *others = sorted(plan.candidates, key=lambda one: one.proposal.name != "mha")
     compared = {row.id: row.over_mha_in for row in answer.members}
     assert compared[mha.digest] is None
     for one in others:

@@ -24,7 +24,7 @@ writer = open_writer(Path(sys.argv[1]), Session("nas resume", {}, "a CPU"))
 proposals = writer.run.proposals()
 print("open", flush=True)
 for i, proposal in enumerate(proposals):
-    if writer.run.evaluation(proposal.key) is None:
+    if not writer.run.trainings(key=proposal.key):
         metrics, budget = {"accuracy": i % 97 / 97}, Budget(1, 2, "float32")
         evaluation = Evaluation("ok", None, metrics, (), i, budget, 0.1, 0.1, 1, "w")
         writer.record_evaluation(proposal.key, 0, evaluation)
@@ -60,7 +60,7 @@ import os, signal, sqlite3, sys
 connection = sqlite3.connect(sys.argv[1] + "/run.sqlite", isolation_level=None)
 connection.execute("PRAGMA cache_size = 1")
 connection.execute("BEGIN")
-connection.execute("UPDATE trials SET worker = hex(randomblob(2000))")
+connection.execute("UPDATE trainings SET worker = hex(randomblob(2000))")
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -98,7 +98,7 @@ def test_store_kill_9_loses_nothing_that_was_reported(new_run, samples):
         with open_run(folder) as run:
             assert run.status == "stopped"
             assert run.sessions()[-1].ended is None
-            recorded = {f"{key}\n" for key, _ in run.evaluations()}
+            recorded = {f"{training.key}\n" for training in run.trainings()}
         assert reported <= recorded
         # At most the one in flight at each kill was recorded without being reported.
         assert len(recorded) <= len(reported) + 6
@@ -111,11 +111,11 @@ def test_store_what_a_killed_process_left_half_done_is_undone(new_run, samples):
         samples.fill(writer, [(i / 100, float(i)) for i in range(100)])
     folder = writer.run.folder
     with open_run(folder) as run:
-        before = run.evaluations()
+        before = run.trainings()
     subprocess.run([sys.executable, "-c", HALF, str(folder)], check=False)
     assert (folder / "run.sqlite-journal").exists()
     with open_run(folder) as run:
-        assert run.evaluations() == before
+        assert run.trainings() == before
     assert not (folder / "run.sqlite-journal").exists()
 
 
@@ -141,7 +141,7 @@ def test_store_reads_while_another_process_writes(new_run, samples):
             reported = process.stdout.readline().strip()
             with open_run(folder) as run:
                 assert run.status == "running"
-                assert run.evaluation(reported) is not None
+                assert run.trainings(key=reported)
                 assert front(run)
                 counts.append(run.counts().evaluated)
         assert process.poll() is None

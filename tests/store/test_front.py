@@ -53,7 +53,7 @@ def test_front_takes_means_and_waits_for_all_repeats(new_run, samples):
         writer.record_evaluation(broken.key, repeat, samples.evaluation(0.9))
     (member,) = front(writer.run)
     assert member.proposal == whole
-    assert member.trainings == 3
+    assert len(member.trainings) == 3
     assert member.objectives["accuracy"] == pytest.approx(0.3)
     # deviations -0.2, -0.1, 0.3: variance 0.14 / 2, over the root of 3
     assert member.errors == {"accuracy": pytest.approx(math.sqrt(0.07 / 3))}

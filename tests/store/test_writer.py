@@ -8,7 +8,6 @@ import re
 import sqlite3  # noqa: TID251 - this is how a person without the project reads a run
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
@@ -60,12 +59,15 @@ def test_writer_proposals_are_recorded_all_or_none(writer, samples):
 
 def test_writer_evaluation_reads_back_exactly(writer, samples):
     evaluation = samples.evaluation(accuracy=0.1 + 0.2, wall_seconds=1 / 3, execution="cuda graph")
-    assert writer.run.evaluation("key") is None
     writer.record_evaluation("key", 0, evaluation)
     with open_run(writer.run.folder) as run:
-        assert run.evaluation("key") == evaluation
-        assert run.evaluation("key", 1) is None
-        assert run.evaluations() == {("key", 0): evaluation}
+        [training] = run.trainings()
+    assert training.evaluation == evaluation
+    assert (training.key, training.repeat, training.task) == (
+        "key",
+        0,
+        samples.setup().task.fingerprint,
+    )
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -74,12 +76,12 @@ def test_writer_failure_reads_back_exactly(writer, samples, reason):
     failure = samples.failure(reason, reports=reports, metrics={"accuracy": math.nan})
     writer.record_evaluation("key", 0, failure)
     # NaN is not equal to itself, its text is.
-    assert repr(writer.run.evaluation("key")) == repr(failure)
+    assert repr(writer.run.trainings()[0].evaluation) == repr(failure)
 
 
 def test_writer_text_that_is_no_unicode_is_kept_readable(writer, samples):
     writer.record_evaluation("key", 0, samples.failure(error="no file \udcff\0'; --"))
-    assert writer.run.evaluation("key").error == "no file \\udcff\0'; --"
+    assert writer.run.trainings()[0].evaluation.error == "no file \\udcff\0'; --"
 
 
 def test_writer_only_a_failure_gives_way_to_another_result(writer, samples):
@@ -101,19 +103,6 @@ def test_writer_incidents_read_back_in_order(writer):
     for incident in (*found, Incident("waiting", "")):
         writer.record_incident(incident)
     assert writer.run.incidents() == (*found, Incident("waiting", ""))
-
-
-def test_run_without_a_table_of_incidents_is_read_and_gets_one(new_run, samples):
-    writer = new_run()
-    writer.close()
-    folder, incident = writer.run.folder, Incident("node", "gone")
-    with closing(sqlite3.connect(folder / "run.sqlite")) as database:
-        database.execute("DROP TABLE incidents")
-    with open_run(folder) as run:
-        assert run.incidents() == ()
-    with open_writer(folder, samples.session) as again:
-        again.record_incident(incident)
-        assert again.run.incidents() == (incident,)
 
 
 def test_run_generations_are_as_recorded(new_run, samples):
@@ -259,7 +248,7 @@ def test_writer_a_run_is_explained_by_its_readme(new_run, samples):
     connection = sqlite3.connect(writer.run.folder / "run.sqlite")
     for statement in statements:
         found = connection.execute(statement).fetchall()
-        assert found or "confirmations" in statement, statement  # nothing was confirmed here
+        assert found or "confirm" in statement, statement  # nothing was confirmed here
     connection.close()
 
 

@@ -9,14 +9,13 @@ from nas.report.benchmark import SENSE
 from nas.report.explanation import ROWS, TITLES, signed
 from nas.report.page.rendering import gain
 from nas.report.page.scale import Scale
+from nas.report.run_view import damaged
 from nas.report.text import plural
 from nas.report.trials import points
 from nas.report.units import FRACTION, amount, header, quantity
-from nas.store.answers import damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from nas.report.run_view import RunView
 
@@ -30,31 +29,27 @@ def explanations(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """All explanations of all runs.
 
     Raises:
-        RunError: a file holds no such answer.
+        RunError: a recorded answer cannot be shown.
     """
-    return [
-        _read(_explanation, view, path, answer) for view in views for path, answer in view.explained
-    ]
+    return [_read(_explanation, view, answer) for view in views for answer in view.explained]
 
 
 def benchmarks(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """All benchmarks of all runs.
 
     Raises:
-        RunError: a file holds no such answer.
+        RunError: a recorded answer cannot be shown.
     """
-    return [
-        _read(_benchmark, view, path, answer) for view in views for path, answer in view.benchmarked
-    ]
+    return [_read(_benchmark, view, answer) for view in views for answer in view.benchmarked]
 
 
 def _read(
-    make: Callable[[RunView, Answer], dict[str, Any]], view: RunView, path: Path, answer: Answer
+    make: Callable[[RunView, Answer], dict[str, Any]], view: RunView, answer: Answer
 ) -> dict[str, Any]:
     try:
         return make(view, answer)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise damaged(path, "explain" if make is _explanation else "benchmark") from error
+        raise damaged(view, "explain" if make is _explanation else "benchmark") from error
 
 
 def _explanation(view: RunView, answer: Answer) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from nas.report.units import FRACTION, amount, duration, header, human
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from nas.evaluation.trial import Training
     from nas.report.page.encoding import Packed
     from nas.report.run_view import Mechanism, RunView
-    from nas.store import Confirmation
 
     Table = list[Column[Mechanism]]
 
@@ -289,7 +289,7 @@ def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
 
 
 def _spread(
-    name: str, unit: str, own: Sequence[Confirmation], base: Sequence[Confirmation]
+    name: str, unit: str, own: Sequence[Training], base: Sequence[Training]
 ) -> dict[str, Any]:
     values, others = (_by_repeat(confirmations, name) for confirmations in (own, base))
     found, lead = spread(values.values()), spread(paired(values, others))
@@ -303,13 +303,13 @@ def _spread(
     }
 
 
-def _by_repeat(confirmations: Sequence[Confirmation], name: str) -> Mapping[int, float]:
+def _by_repeat(confirmations: Sequence[Training], name: str) -> Mapping[int, float]:
     metrics = {one.repeat: one.evaluation.metrics for one in confirmations}
     return {repeat: values[name] for repeat, values in metrics.items() if name in values}
 
 
 def _confirmation(
-    view: RunView, title: str, one: Confirmation, curves: Sequence[str]
+    view: RunView, title: str, one: Training, curves: Sequence[str]
 ) -> dict[str, Any]:
     """A training with a fresh seed: a row of the table of trainings, and its curves."""
     evaluation, metric = one.evaluation, view.metric

@@ -11,9 +11,9 @@ from nas.report.benchmark import make_benchmark
 from nas.report.explanation import make_explanation
 from nas.searching.setup import cost_context
 from nas.space.validation import load_policy
-from nas.store.answers import keep_answer
+from nas.store import append_answer
 from nas.store.sources import resolve
-from tests.explaining.test_racing import ACCURACY, MARGIN, TASK, Known
+from tests.explaining.test_racing import ACCURACY, DATA, MARGIN, TASK, Known
 from tests.report.test_benchmark import BASE, BITS, trainings
 
 
@@ -22,14 +22,14 @@ def explain_best(run: Path) -> dict:
     source, setting = resolve(f"{run}/best"), cost_context(TASK, {})
     bounds = Bounds(load_policy("score_normalize_aggregate"), TASK)
     race = Race(plan_explanation(source.genome, bounds, setting), ACCURACY, (5, 10), MARGIN)
-    for _ in race.run(TASK, Known(), 0):
+    for _ in race.run(TASK, DATA, Known(), 0):
         pass
     costs = {
         key: costs_of(setting.resolve(genome), setting, default_costs())
         for key, genome in race.plan.mechanisms.items()
     }
     answer = make_explanation("latest/best", TASK.name, race, costs).to_dict()
-    keep_answer(run, "explain", [answer["id"]], answer)
+    append_answer(run, "explain", [answer["id"]], answer)
     return answer
 
 
@@ -43,5 +43,5 @@ def benchmark_best(run: Path) -> dict:
     digests = {name: digest(source.genome) for name, source in sources.items()}
     absent = {"images": {}, "bytes": {}}
     answer = make_benchmark(digests, found, absent, len(BASE)).to_dict()
-    keep_answer(run, "benchmark", ["best"], answer)
+    append_answer(run, "benchmark", ["best"], answer)
     return answer

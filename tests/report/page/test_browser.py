@@ -21,8 +21,7 @@ from nas.report.columns import Column
 from nas.report.page import packing, write_report
 from nas.report.run_view import RunView
 from nas.report.units import amount
-from nas.store import open_run
-from nas.store.answers import keep_answer, read_answers
+from nas.store import append_answer, open_run
 from nas.store.database import Database
 from nas.store.folder import DATABASE_FILE
 from tests.recorded_run import MACS
@@ -195,7 +194,11 @@ def test_graph_and_lineage_open(
 def answered(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example, whose folder keeps an explanation and a benchmark of its best."""
     folder = tmp_path_factory.mktemp("answered") / "example"
-    shutil.copytree(example, folder, ignore=shutil.ignore_patterns("answers"))
+    shutil.copytree(example, folder)
+    database = Database.open_to_write(folder / DATABASE_FILE)
+    database.execute("DELETE FROM answers")
+    database.stand_alone()
+    database.close()
     explain_best(folder)
     benchmark_best(folder)
     return folder
@@ -204,7 +207,8 @@ def answered(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_answers_are_in_the_panel_of_their_mechanism(
     look: Callable[..., Any], answered: Path, tmp_path: Path, content: RunView
 ) -> None:
-    [(_, answer)] = read_answers(answered, "explain")
+    with open_run(answered) as run:
+        [answer] = run.answers("explain")
     opened = look(write_report(answered, tmp_path / "run.html"))
     rows = opened.page.locator(".panel.why tbody tr")
     parts = [row for part in ("edits", "path", "controls") for row in answer[part]]
@@ -230,8 +234,8 @@ def test_an_answer_that_is_none_is_named(tmp_path: Path) -> None:
     for kind in ("explain", "benchmark"):
         folder = tmp_path / kind
         shutil.copytree(EXAMPLE, folder)
-        path = keep_answer(folder, kind, ["x"], {"id": "0", "metric": 1, "tasks": {}})
-        with pytest.raises(RunError, match=f"{path.name}: holds no answer of `nas {kind}`"):
+        append_answer(folder, kind, ["x"], {"id": "0", "metric": 1, "tasks": {}})
+        with pytest.raises(RunError, match=f"an answer of `nas {kind}` that cannot be read"):
             write_report(folder, tmp_path / "page.html")
 
 
@@ -241,7 +245,7 @@ def test_curves_of_a_suite_are_one_plot_a_member_over_its_own_epochs(
     folder = tmp_path / "suite"
     shutil.copytree(recorded_run, folder)
     database = Database.open_to_write(folder / DATABASE_FILE)
-    for row in database.query("SELECT key, repeat, reports FROM trials"):
+    for row in database.query("SELECT key, repeat, reports FROM trainings"):
         [first, *_] = json.loads(row["reports"])
         names = ["recall.accuracy"] * 2 + ["bytes.bits_per_byte"] * 3
         reports = [
@@ -250,7 +254,7 @@ def test_curves_of_a_suite_are_one_plot_a_member_over_its_own_epochs(
         ]
         values = {"key": row["key"], "repeat": row["repeat"], "text": json.dumps(reports)}
         where = "WHERE key = :key AND repeat = :repeat"
-        database.execute(f"UPDATE trials SET reports = :text {where}", **values)
+        database.execute(f"UPDATE trainings SET reports = :text {where}", **values)
     database.stand_alone()
     database.close()
     opened = look(write_report(folder, tmp_path / "suite.html"))
@@ -323,7 +327,7 @@ def all_failed(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     folder = tmp_path_factory.mktemp("failed") / "failed"
     shutil.copytree(recorded_run, folder)
     database = Database.open_to_write(folder / DATABASE_FILE)
-    database.execute("UPDATE trials SET status = 'failed', reason = 'diverged', metrics = '{}'")
+    database.execute("UPDATE trainings SET status = 'failed', reason = 'diverged', metrics = '{}'")
     database.execute("DELETE FROM estimates")
     database.execute("UPDATE generations SET best = NULL, hypervolume = 0")
     database.stand_alone()

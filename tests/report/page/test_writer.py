@@ -24,7 +24,6 @@ from nas.report.units import amount
 from nas.store import front, open_run
 from nas.store.database import Database
 from nas.store.folder import DATABASE_FILE
-from nas.store.schema import INCIDENTS
 from tests.recorded_run import ACCURACY
 
 
@@ -124,7 +123,7 @@ def test_a_damaged_training_is_named(
     """A report that was no list ended in a TypeError."""
     own = shutil.copytree(example, tmp_path / "own")
     with closing(sqlite3.connect(own / "run.sqlite", isolation_level=None)) as connection:
-        connection.execute(f"UPDATE trials SET {column} = ?", [value])
+        connection.execute(f"UPDATE trainings SET {column} = ?", [value])
     with pytest.raises(RunError, match=r"run\.sqlite: holds a record that cannot be read"):
         nas.write_report(own, tmp_path / "page.html")
 
@@ -160,7 +159,6 @@ def test_what_befell_machines_is_told_where_something_did(example: Path, tmp_pat
     assert "Worker failures" not in page.read_text("utf-8")
     database = Database.open_to_write(own / DATABASE_FILE)
     with database.transaction():
-        database.execute(INCIDENTS)
         for kind, key in (("node", "k"), ("node", "l"), ("waiting", None)):
             row = {"kind": kind, "text": f"{kind} <gone>", "worker": "", "key": key, "repeat": 0}
             database.insert("incidents", row | {"recorded": "2026-11-22T12:00:00Z"})

@@ -1,0 +1,71 @@
+"""Trainings and answers that commands add to a run beside its search."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from nas.common.errors import RunError
+from nas.evaluation.trial import NOT_RECORDED, Training
+from nas.store import append_answer, append_training, open_run
+from nas.store.record import RunRecord
+
+
+@pytest.fixture
+def training(samples):
+    return Training("explain", "task", "vit", "key", "without gelu", 0, samples.evaluation())
+
+
+def test_same_question_replaces_its_answer(writer):
+    folder = writer.run.folder
+    append_answer(folder, "explain", ["a", "b"], {"seeds": 2, "text": "Σ\ud800"})
+    append_answer(folder, "explain", ["a", "b"], {"seeds": 5})
+    append_answer(folder, "explain", ["a", "c"], {"seeds": 3})
+    append_answer(folder, "benchmark", ["a", "b"], {"seeds": 4})
+    assert sorted(answer["seeds"] for answer in writer.run.answers("explain")) == [3, 5]
+    assert writer.run.answers("benchmark") == ({"seeds": 4},)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 100_000])
+def test_damaged_answer_is_one_sentence(writer, text):
+    append_answer(writer.run.folder, "explain", ["a"], {})
+    writer._database.execute("UPDATE answers SET answer = :text", text=text)
+    with pytest.raises(RunError, match="record that cannot be read"):
+        writer.run.answers("explain")
+
+
+def test_training_is_appended_while_a_search_writes_the_run(writer, samples, training):
+    samples.fill(writer, [(0.5, 10.0)])
+    append_training(writer.run.folder, training)
+    append_training(writer.run.folder, training)
+    [recorded] = writer.run.trainings("explain")
+    assert dataclasses.replace(recorded, recorded=NOT_RECORDED) == training
+    assert len(writer.run.trainings()) == 1
+
+
+def test_failed_training_gives_way_to_a_later_result(writer, samples, training):
+    failure = samples.failure(seed=training.evaluation.seed)
+    append_training(writer.run.folder, dataclasses.replace(training, evaluation=failure))
+    append_training(writer.run.folder, training)
+    [recorded] = writer.run.trainings("explain")
+    assert recorded.evaluation == training.evaluation
+
+
+def test_run_that_cannot_be_written_is_reported_once(writer, training, tmp_path):
+    errors = []
+    record = RunRecord([writer.run.folder, tmp_path / "gone"], errors.append)
+    record.add(training)
+    record.add_answer("explain", ["a"], {})
+    assert len(writer.run.trainings("explain")) == len(writer.run.answers("explain")) == 1
+    assert [f"{tmp_path / 'gone'}" in error for error in errors] == [True]
+
+
+def test_finished_run_stays_one_file_after_an_append(writer, training):
+    writer.finish()
+    writer.close()
+    append_training(writer.run.folder, training)
+    names = {path.name for path in writer.run.folder.glob("run.sqlite*")}
+    assert names == {"run.sqlite"}
+    with open_run(writer.run.folder) as run:
+        assert len(run.trainings("explain")) == 1
