@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import doctest
+import inspect
 import pkgutil
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +25,45 @@ TINY = {
     "image_size": 8,
     "patch": 2,
 }
+
+
+TASK = """
+name: tiny
+kind: images
+data: digits
+image_size: 8
+patch: 4
+width: 8
+depth: 1
+heads: 2
+epochs: 1
+train_images: 32
+validation_images: 20
+"""
+# In this order: later examples read the run of the first.
+EXAMPLES = (
+    *("search", "resume", "front", "confirm", "evaluate", "benchmark", "explain"),
+    *("cost", "show", "validate", "build_attention", "export"),
+)
+
+
+def test_examples_in_docstrings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(TASK)
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for name in EXAMPLES:
+        (example,) = finder.find(getattr(nas, name), name, globs={"nas": nas, "torch": torch})
+        assert example.examples, name
+        assert runner.run(example).failed == 0, name
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_docstrings_document_every_parameter(name: str) -> None:
+    function = getattr(nas, name)
+    text = str(inspect.getdoc(function))
+    for parameter in inspect.signature(function).parameters:
+        assert re.search(rf"^    {parameter}: ", text, re.MULTILINE), parameter
+    assert "Raises:" in text
 
 
 @pytest.mark.parametrize("name", nas.__all__)

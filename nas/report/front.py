@@ -103,11 +103,18 @@ class Front(TableResult):
 
 
 def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
-    """The front of a run.
+    """Read the front of a run; a notebook shows it as a table.
+
+    >>> front = nas.front("first")
+    >>> len(front.to_pandas()) == len(front.view.members)
+    True
 
     Args:
-        run: a run's name or path, or ``latest``.
-        runs: the folder with the runs.
+        run: a run's name or path, or "latest".
+        runs: the folder of runs.
+
+    Returns:
+        The non-dominated mechanisms of the run with all that it recorded of them.
 
     Raises:
         RunError: there is no such run, or it cannot be read.
