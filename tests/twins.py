@@ -118,7 +118,10 @@ def _kinds(block: ReferenceAttention) -> dict[Any, list[str]]:
     found: dict[Any, list[str]] = {}
     for step in block.plan.steps:
         if any(True for _ in block.get_submodule(step.module).parameters()):
-            sizes = block.plan.sizes(step, block.dim, block.heads, False)
+            sizes: dict[str, Any] = block.plan.sizes(step, block.dim, block.heads, False)
+            if step.primitive.is_featurewise:  # heads and widths matter by their product alone
+                weights = block.get_submodule(step.module).named_parameters()
+                sizes = {name: tuple(weight.shape) for name, weight in weights}
             params = {k: v for k, v in step.params.items() if k not in _unread(step)}
             key = step.primitive.name, str(sorted(sizes.items())), str(params)
             found.setdefault(key, []).append(step.module)

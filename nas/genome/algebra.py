@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from nas.genome import PLACEMENTS, Genome, Node, Visibility, layers_with_mechanism
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind
-from nas.genome.primitives.factors import Sign
-from nas.genome.types import infer
+from nas.genome.primitives.factors import Sign, Weights
+from nas.genome.types import MODEL, infer, share_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +52,11 @@ def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Gen
             now = infer(found)
             if _is_typed_alike(found, now, typing):
                 return found, now
+    for sum_rule, index in product(SUM_RULES, genome.live()):
+        if (changed := sum_rule(genome, index)) is not None:
+            now = infer(changed)
+            if not now.problems and now.nodes[-1] == typing.nodes[-1]:
+                return changed, now
     return None
 
 
@@ -225,13 +230,16 @@ def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
 
 
 def is_constant(genome: Genome) -> bool:
-    """Whether the output of a genome that type-checks is provably the same for all tokens."""
+    """Whether the output of a genome that type-checks is provably the same for every input."""
     fixed: list[bool] = []
     signs = _signs(genome.nodes)
     for index, node in enumerate(genome.nodes):
+        primitive = get(node.op)
         reads_fixed = all(isinstance(ref, int) and fixed[ref] for ref in node.inputs)
-        reads_tokens = "x" in get(node.op).extras or not node.inputs
-        fixed.append(signs[index].is_zero or (reads_fixed and not reads_tokens))
+        reads_tokens = "x" in primitive.extras or not node.inputs
+        is_mean = primitive.weights(primitive.full(node.param_dict())) is Weights.MEAN
+        is_fixed = signs[index].is_zero or is_mean or (reads_fixed and not reads_tokens)
+        fixed.append(is_fixed)
     return fixed[-1]
 
 
@@ -240,6 +248,113 @@ def _normalises_to_zero(genome: Genome, index: int, typing: Typing) -> bool:
     reads_scores = [port.kind for port in ports] == [Kind.SCORES]
     return reads_scores and output is Kind.WEIGHTS and _sign(genome, index).is_zero
 
+
+def _factor_sum(genome: Genome, index: int) -> Genome | None:
+    """A·v + B·v is (A + B)·v, and R q + R k is R (q + k): one call fewer."""
+    node = genome.nodes[index]
+    first, second = _sole_operands(genome, index)
+    if first is None or second is None or first == second:
+        return None
+    one, other = genome.nodes[first], genome.nodes[second]
+    primitive = get(one.op)
+    slots = [
+        i for i, refs in enumerate(zip(one.inputs, other.inputs, strict=False)) if _differ(refs)
+    ]
+    if (one.op, one.params) != (other.op, other.params) or len(slots) != 1:
+        return None
+    port = primitive.signatures[0].inputs[slots[0]].name
+    if primitive.is_parametric or not primitive.is_additive or port not in primitive.homogeneous:
+        return None
+    place = max(first, second)  # where both operands are known
+    added = Node(node.op, (one.inputs[slots[0]], other.inputs[slots[0]]))
+    return genome.with_node(place, added).with_node(index, one.reading(slots[0], place))
+
+
+def _double_operand(genome: Genome, index: int) -> Genome | None:
+    """f(v) + f(v) is f(v + v); of an aggregation the values are doubled."""
+    first, second = _sole_operands(genome, index)
+    if first is None or first != second:
+        return None
+    doubled = genome.nodes[first]
+    primitive = get(doubled.op)
+    if not primitive.homogeneous:
+        return None
+    slot = [port.name for port in primitive.signatures[0].inputs].index(primitive.homogeneous[-1])
+    added = Node("add", (doubled.inputs[slot],) * 2)
+    return genome.with_node(first, added).with_node(index, doubled.reading(slot, first))
+
+
+def _double_values(genome: Genome, index: int) -> Genome | None:
+    """(A + A)·v is A·(v + v)."""
+    node = genome.nodes[index]
+    if not get(node.op).sums_values or not isinstance(node.inputs[0], int):
+        return None
+    weights = genome.nodes[node.inputs[0]]
+    if (
+        weights.op != "add"
+        or len({*weights.inputs}) > 1
+        or _readers(genome, node.inputs[0]) != [index]
+    ):
+        return None
+    added = Node("add", (node.inputs[1],) * 2)
+    shift = {old: old + 1 for old in range(index, len(genome.nodes))}
+    after = (later.renamed(shift) for later in genome.nodes[index + 1 :])
+    summed = Node(node.op, (weights.inputs[0], index), node.params)
+    return replace(genome, nodes=(*genome.nodes[:index], added, summed, *after))
+
+
+def _sole_operands(genome: Genome, index: int) -> tuple[int | None, int | None]:
+    """The operands of a sum that nothing else reads; None for others."""
+    node = genome.nodes[index]
+    if node.op != "add":
+        return None, None
+    first, second = (
+        ref if isinstance(ref, int) and {*_readers(genome, ref)} == {index} else None
+        for ref in node.inputs
+    )
+    return first, second
+
+
+def _readers(genome: Genome, ref: Ref) -> list[int]:
+    """The live nodes that read a node."""
+    return [index for index in genome.live() if ref in genome.nodes[index].inputs]
+
+
+def _differ(refs: tuple[Ref, Ref]) -> bool:
+    return refs[0] != refs[1]
+
+
+def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
+    """A mechanism on whole tokens as the same one on tokens that are cut into heads.
+
+    Where each feature is treated alone and alike, it does not matter whether a stream is one head
+    as wide as the model (``raw: shared``, or one head under ``merge: sum``) or all heads side by
+    side: projections have the same shapes and the same start.
+
+    Args:
+        sizes: at which a label may mean one head; None for labels that mean it at every size.
+    """
+    typing, live = infer(genome), genome.live()
+    if typing.problems or not all(get(genome.nodes[i].op).is_featurewise for i in live):
+        return genome
+    read = {ref for i in live for ref in genome.nodes[i].inputs if isinstance(ref, str)}
+    types = [*map(typing.of, live), *map(typing.of, read)]
+    if any(not _is_one_head(t.heads, sizes) or t.width not in (None, MODEL) for t in types):
+        return genome
+    cut = replace(genome.projections, q_heads="all", kv_heads="all", raw="slice", merge="concat")
+    return replace(genome, projections=cut)
+
+
+def _is_one_head(label: str, sizes: ModelSizes | None) -> bool:
+    return label == "one" or (sizes is not None and share_of(label) * sizes.heads <= 1)
+
+
+# Of a sum or an aggregation the genome that may stand in its genome's place.
+SUM_RULES: tuple[Callable[[Genome, int], Genome | None], ...] = (
+    _factor_sum,
+    _double_operand,
+    _double_values,
+)
 
 RULES: tuple[Rule, ...] = (
     _cut_uniform,

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.genome import STREAMS, Genome, Node, Projections, layers_with_mechanism
-from nas.genome.algebra import plain_placement, plain_visibility, rewrite
+from nas.genome.algebra import plain_placement, plain_visibility, rewrite, with_cut_heads
 from nas.genome.primitives import get
 from nas.genome.types import infer
 
@@ -47,7 +47,7 @@ def canonicalise(
     before = None
     while genome != before:
         before = genome
-        genome = rewrite(_tidied(genome), sizes)
+        genome = with_cut_heads(rewrite(_tidied(genome), sizes), sizes)
     seen = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
     placement = plain_placement(genome.placement, sizes.depth) if sizes else genome.placement
     forms = [_in_order(form) for form in _namings(genome, sizes)]

@@ -166,6 +166,138 @@ def test_a_rectifier_of_what_is_never_negative_goes(genome: Build) -> None:
     )
 
 
+MEAN: Final = (("uniform", "v"), ("weighted_sum", [0, "v"]))
+FEATUREWISE: Final = (
+    (),
+    (("gelu", [1]),),
+    (("output_gate", [1]), ("tanh", [2]), ("multiply", [1, 3])),
+    (("short_conv", "v"), ("add", [1, 2])),
+)
+
+
+@pytest.mark.parametrize("after", FEATUREWISE)
+def test_means_of_whole_tokens_are_means_of_heads(genome: Build, after: Any) -> None:
+    plain = genome(*MEAN, *after, has_wv=False)
+    check(genome(*MEAN, *after, has_wv=False, raw="shared"), plain)
+    projected = genome(*MEAN, *after, merge="sum", kv_heads="one")
+    check(projected, genome(*MEAN, *after))
+    # A quarter of four heads is one head, at that size only.
+    few, sizes = genome(*MEAN, *after, merge="sum", kv_heads="1/4"), ModelSizes(32, 4, 2, 9)
+    assert resolve(few, sizes).key == resolve(projected, sizes).key
+    assert digest(few) != digest(projected)
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm", "linear", "gated_value", "rope"])
+def test_means_through_maps_that_know_heads_stay_apart(genome: Build, op: str) -> None:
+    forms = [genome(*MEAN, (op, [1]), has_wv=False, raw=raw) for raw in ("slice", "shared")]
+    assert digest(forms[0]) != digest(forms[1])
+
+
+def test_attention_over_whole_tokens_stays_apart(genome: Build) -> None:
+    raw = {"has_wq": False, "has_wk": False, "has_wv": False}
+    forms = [scored(genome, ("softmax",), raw=r, **raw) for r in ("slice", "shared")]
+    assert digest(forms[0]) != digest(forms[1])
+
+
+SCORES: Final = (("scaled_dot_product", "qk"), ("softmax", [0]))
+
+
+def test_doubled_values_doubled_weights_and_doubled_results_are_one(genome: Build) -> None:
+    plain = genome(*SCORES, ("add", "vv"), ("weighted_sum", [1, 2]))
+    assert canonicalise(plain).nodes[-1].op == "weighted_sum"
+    check(genome(*SCORES, ("weighted_sum", [1, "v"]), ("add", [2, 2])), plain)
+    check(genome(*SCORES, ("add", [1, 1]), ("weighted_sum", [2, "v"])), plain)
+    mapped = genome(
+        *SCORES, ("add", [1, 1]), ("linear", "v"), ("weighted_sum", [2, 3]), ("gelu", [4])
+    )
+    check(mapped, mapped)
+
+
+def test_sums_of_aggregations_are_aggregations_of_sums(genome: Build) -> None:
+    both = (*SCORES, ("sigmoid", [0]))
+    check(
+        genome(*both, ("weighted_sum", [1, "v"]), ("weighted_sum", [2, "v"]), ("add", [3, 4])),
+        genome(*both, ("add", [1, 2]), ("weighted_sum", [3, "v"])),
+    )
+    check(
+        genome(
+            *SCORES,
+            ("gelu", "v"),
+            ("weighted_sum", [1, "v"]),
+            ("weighted_sum", [1, 2]),
+            ("add", [3, 4]),
+        ),
+        genome(*SCORES, ("gelu", "v"), ("add", ["v", 2]), ("weighted_sum", [1, 3])),
+    )
+
+
+@pytest.mark.parametrize("op", ["relu", "rope", "output_gate"])
+def test_doubled_results_are_results_of_doubled_operands(genome: Build, op: str) -> None:
+    end = (("scaled_dot_product", "qk"), ("softmax", [2]), ("weighted_sum", [3, 1]))
+    check(genome((op, "v"), ("add", [0, 0]), *end), genome(("add", "vv"), (op, [0]), *end))
+
+
+@pytest.mark.parametrize("op", ["gelu", "layer_norm", "linear", "gated_value"])
+def test_other_maps_of_doubled_operands_stay_apart(genome: Build, op: str) -> None:
+    end = (("scaled_dot_product", "qk"), ("softmax", [2]), ("weighted_sum", [3, 1]))
+    apart = genome((op, "v"), ("add", [0, 0]), *end), genome(("add", "vv"), (op, [0]), *end)
+    assert digest(apart[0]) != digest(apart[1])
+
+
+def test_rotations_of_summands_are_rotations_of_sums(genome: Build) -> None:
+    end = (("softmax", [3]), ("weighted_sum", [4, "v"]))
+    old = genome(("rope", "q"), ("rope", "k"), ("add", [0, 1]), ("bilinear", [2, "k"]), *end)
+    end = (("softmax", [2]), ("weighted_sum", [3, "v"]))
+    check(old, genome(("add", "qk"), ("rope", [0]), ("bilinear", [1, "k"]), *end))
+
+
+def test_a_result_that_is_read_elsewhere_keeps_its_place(genome: Build) -> None:
+    """Moving the sum would make a call more."""
+    old = genome(*SCORES, ("weighted_sum", [1, "v"]), ("add", [2, 2]), ("multiply", [2, 3]))
+    assert len(canonicalise(old).nodes) == 5
+    check(old, old)
+
+
+ZERO: Final = (("distance", "qk"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))
+
+
+@pytest.mark.parametrize(
+    "maps",
+    [
+        [("gelu", [2]), ("multiply", [3, "v"])],
+        [("rope", [2]), ("multiply", [3, "v"])],
+        [("relu", [2]), ("output_gate", [3])],
+        [("gelu", [2]), ("output_gate", [3])],
+        [("rms_norm", [2]), ("gated_value", [3]), ("output_gate", [4])],
+        [("scaled_dot_product", [2, "k"]), ("relu_squared", [3]), ("weighted_sum", [4, "v"])],
+        [("linear", [2]), ("uniform", "v"), ("weighted_sum", [4, 3])],
+    ],
+)
+def test_mechanisms_of_zeros_are_constant(genome: Build, maps: Any) -> None:
+    found = genome(*ZERO, *maps)
+    assert is_constant(found)
+    blocks = plain_block(found, *SIZES[:2])
+    x, other = torch.randn(2, 1, SIZES.tokens, SIZES.dim, dtype=torch.float64)
+    assert torch.equal(blocks(x), blocks(other))
+
+
+def test_what_reads_the_input_beside_zeros_is_not_constant(genome: Build) -> None:
+    assert not is_constant(genome(*ZERO, ("linear", [2]), ("output_gate", [3])))
+    assert not is_constant(genome(*ZERO, ("gelu", [2]), ("add", [3, "v"])))
+
+
+@pytest.mark.parametrize("op", ["gelu", "silu", "tanh", "relu", "rope", "gated_value", "rms_norm"])
+def test_a_sum_with_a_map_of_zeros_is_the_other_summand(genome: Build, op: str) -> None:
+    values = genome(
+        *ZERO,
+        (op, [2]),
+        *[("cosine", "qk"), ("softmax", [4])],
+        ("weighted_sum", [5, "v"]),
+        ("add", [3, 6]),
+    )
+    check(values, genome(("cosine", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"])))
+
+
 def test_constants_have_one_form(genome: Build) -> None:
     """Squared rectifiers of distances are zero, whatever else is in the mechanism."""
     plain = genome(("distance", "vv"), ("relu_squared", [0]), ("weighted_sum", [1, "v"]))

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nas.genome.primitives.base import Role, primitive
-from nas.genome.primitives.factors import non_negative
+from nas.genome.primitives.factors import rectified, zero_of_first
 from nas.genome.primitives.shapes import Tokens
 
 
@@ -17,6 +17,8 @@ from nas.genome.primitives.shapes import Tokens
     role=Role.TRANSFORM,
     notation="GELU({tokens})",
     source="Hendrycks and Gimpel 2016, eq. 1; Evolving Attention, section 2.1",
+    sign=zero_of_first,
+    is_featurewise=True,
 )
 class Gelu(nn.Module):
     """Gaussian error linear unit, in its exact form.
@@ -34,6 +36,8 @@ class Gelu(nn.Module):
     role=Role.TRANSFORM,
     notation="SiLU({tokens})",
     source="Elfwing et al. 2017, eq. 9",
+    sign=zero_of_first,
+    is_featurewise=True,
 )
 class Silu(nn.Module):
     """Sigmoid-weighted linear unit.
@@ -51,7 +55,9 @@ class Silu(nn.Module):
     role=Role.TRANSFORM,
     notation="ReLU({tokens})",
     source="Nair and Hinton 2010",
-    sign=non_negative,
+    sign=rectified,
+    homogeneous=("tokens",),
+    is_featurewise=True,
 )
 class Relu(nn.Module):
     """Rectified linear unit.
@@ -69,6 +75,8 @@ class Relu(nn.Module):
     role=Role.TRANSFORM,
     notation="tanh({tokens})",
     source="elementary",
+    sign=zero_of_first,
+    is_featurewise=True,
 )
 class Tanh(nn.Module):
     """Hyperbolic tangent.

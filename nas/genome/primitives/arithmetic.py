@@ -20,6 +20,7 @@ from nas.genome.primitives.factors import ScoreChange, sign_of_product, sign_of_
     commutes=True,
     score_change=ScoreChange(),
     sign=sign_of_sum,
+    is_featurewise=True,
 )
 class Add(nn.Module):
     """The sum of two tensors of one kind; a key that either score excludes is excluded.
@@ -42,6 +43,7 @@ class Add(nn.Module):
     source="Evolving Attention, section 2.1",
     commutes=True,
     sign=sign_of_product,
+    is_featurewise=True,
 )
 class Multiply(nn.Module):
     """The elementwise product of two tensors of one kind.

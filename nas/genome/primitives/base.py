@@ -149,6 +149,11 @@ class Primitive:
         weights: which of the known weights a normaliser's are, given the parameters; None for
             others.
         sums_values: whether the result is the weights times the values.
+        homogeneous: the ports p with f(2 p) = 2 f(p), parameters and other operands fixed.
+        is_additive: whether f(p) + f(q) = f(p + q) holds for each of those ports too.
+        is_featurewise: whether each feature of the result depends on the same feature of the
+            operands, and on weights that all heads share, in the same way for every feature and
+            however features are cut into heads.
         sign: what is provable of the result's sign, from the operands' signs.
     """
 
@@ -173,6 +178,9 @@ class Primitive:
     score_change: ScoreChange | None = None
     weights: Callable[[Params], Weights | None] = lambda params: None
     sums_values: bool = False
+    homogeneous: tuple[str, ...] = ()
+    is_additive: bool = False
+    is_featurewise: bool = False
     sign: SignRule = unknown_sign
     sizes: tuple[str, ...] = field(init=False)
     extras: tuple[str, ...] = field(init=False)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,7 +106,7 @@ class Sign(NamedTuple):
         is_non_negative: never below zero, and without a gradient wherever it is zero. A rectifier
             of it then changes neither values nor gradients.
         is_non_positive: never above zero.
-        is_zero: zero everywhere.
+        is_zero: zero everywhere, and no operand gets a gradient through it.
     """
 
     is_non_negative: bool = False
@@ -121,6 +121,24 @@ SignRule = Callable[[Sequence[Sign], bool], Sign]
 def unknown_sign(operands: Sequence[Sign], is_square: bool) -> Sign:
     """Nothing is known."""
     return Sign()
+
+
+ZERO: Final = Sign(is_non_negative=True, is_non_positive=True, is_zero=True)
+
+
+def zero_of_first(operands: Sequence[Sign], is_square: bool) -> Sign:
+    """Zero where the first operand is; nothing is known elsewhere."""
+    return ZERO if operands[0].is_zero else Sign()
+
+
+def zero_of_any(operands: Sequence[Sign], is_square: bool) -> Sign:
+    """Zero where some operand is; nothing is known elsewhere."""
+    return ZERO if any(sign.is_zero for sign in operands) else Sign()
+
+
+def rectified(operands: Sequence[Sign], is_square: bool) -> Sign:
+    """Never below zero, and zero where the first operand is never above it."""
+    return ZERO if operands[0].is_non_positive else Sign(is_non_negative=True)
 
 
 def non_negative(operands: Sequence[Sign], is_square: bool) -> Sign:
@@ -150,5 +168,6 @@ def sign_of_sum(operands: Sequence[Sign], is_square: bool) -> Sign:
 
 def sign_of_product(operands: Sequence[Sign], is_square: bool) -> Sign:
     """Squares and products of non-negative numbers are non-negative."""
-    is_non_negative = is_square or all(sign.is_non_negative for sign in operands)
-    return Sign(is_non_negative, is_zero=any(sign.is_zero for sign in operands))
+    if any(sign.is_zero for sign in operands):
+        return ZERO
+    return Sign(is_non_negative=is_square or all(sign.is_non_negative for sign in operands))

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.factors import zero_of_first
 from nas.genome.primitives.shapes import Tokens
 
 
@@ -36,6 +37,7 @@ class LayerNorm(nn.Module):
     role=Role.TRANSFORM,
     notation="RMS({tokens})",
     source="Zhang and Sennrich 2019 (RMSNorm), eq. 4",
+    sign=zero_of_first,
 )
 class RmsNorm(nn.Module):
     """Features of each token at mean square 1, then scaled as learned.

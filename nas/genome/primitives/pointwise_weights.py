@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import nn
 
 from nas.genome.primitives.base import Params, Role, primitive
 from nas.genome.primitives.domains import Flag
-from nas.genome.primitives.factors import Sign, Weights, non_negative, sign_of_first
+from nas.genome.primitives.factors import Weights, non_negative, rectified, sign_of_first
 from nas.genome.primitives.masks import count_visible, hide
 from nas.genome.primitives.shapes import Mask, Scores
 
@@ -46,17 +44,13 @@ class Sigmoid(nn.Module):
         return torch.sigmoid(hidden).to(scores.dtype)
 
 
-def _sign_of_squares(operands: Sequence[Sign], is_square: bool) -> Sign:
-    return Sign(is_non_negative=True, is_zero=operands[0].is_non_positive)
-
-
 @primitive(
     "relu_squared",
     "scores: scores[h] -> weights[h]",
     role=Role.NORMALIZE,
     notation="ReLU²({scores})/n",
     source="Hua et al. 2022 (FLASH), section 3.2; 1/n: Wortsman et al. 2023, section 3",
-    sign=_sign_of_squares,
+    sign=rectified,
 )
 class ReluSquared(nn.Module):
     """Squares of the positive scores over the number n of visible keys.

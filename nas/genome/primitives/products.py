@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.genome.primitives.base import Params, Role, Sizes, pair_macs, primitive
-from nas.genome.primitives.factors import Factors, non_positive
+from nas.genome.primitives.factors import Factors, non_positive, zero_of_any
 from nas.genome.primitives.shapes import Key, Query, Scores, Tokens
 
 
@@ -19,6 +19,7 @@ from nas.genome.primitives.shapes import Key, Query, Scores, Tokens
     source="Vaswani et al. 2017, eq. 1",
     macs=pair_macs,
     factors=Factors(is_scaled=True),
+    sign=zero_of_any,
 )
 class ScaledDotProduct(nn.Module):
     """Dot products of queries and keys over the square root of the head's width.
@@ -47,6 +48,7 @@ def _bilinear_macs(sizes: Sizes, params: Params) -> int:
     source="Luong et al. 2015 (general), section 3.1; Evolving Attention, section 2.1",
     macs=_bilinear_macs,
     factors=Factors(query="map"),
+    sign=zero_of_any,
 )
 class Bilinear(nn.Module):
     """Dot products of keys with a learned map of the queries, without a scale.
@@ -77,6 +79,7 @@ def unit_length(tokens: Tokens) -> Tokens:
     source="Henry et al. 2020 (QKNorm), eq. 4; per head: Liu et al. 2022 (Swin V2), eq. 2",
     macs=pair_macs,
     factors=Factors(query="query_features", key="key_features"),
+    sign=zero_of_any,
 )
 class Cosine(nn.Module):
     """Cosines of the angles between queries and keys, times a learned factor for each head.

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
+from nas.genome.primitives.factors import zero_of_first
 from nas.genome.primitives.shapes import Tokens
 
 
@@ -36,6 +37,9 @@ def rotate(features: Float[Tensor, "b h n *r w"], start: int = 0) -> Float[Tenso
     role=Role.POSITION,
     notation="RoPE({tokens})",
     source="Su et al. 2021 (RoFormer), eq. 15",
+    homogeneous=("tokens",),
+    is_additive=True,
+    sign=zero_of_first,
 )
 class Rope(nn.Module):
     """Rotary position embedding: dot products then depend on positions by difference alone.

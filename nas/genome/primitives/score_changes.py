@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from nas.genome.primitives.base import Role, primitive
 from nas.genome.primitives.domains import Real
-from nas.genome.primitives.factors import ScoreChange, sign_of_first
+from nas.genome.primitives.factors import ScoreChange, sign_of_first, zero_of_first
 from nas.genome.primitives.shapes import Key, Query, Scores
 
 
@@ -19,6 +19,7 @@ from nas.genome.primitives.shapes import Key, Query, Scores
     notation="τ·{scores}",
     source="Lin et al. 2018 (Learning When to Concentrate or Divert Attention); per head",
     score_change=ScoreChange(factor="factor"),
+    sign=zero_of_first,
 )
 class Temperature(nn.Module):
     """A learned factor for each head, 1 at the start.

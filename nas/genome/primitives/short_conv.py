@@ -22,6 +22,7 @@ from nas.genome.primitives.shapes import Mask, Tokens
     is_causal_safe=lambda params: params["causal"],
     reach=lambda params: params["kernel"] - 1,
     macs=lambda sizes, params: sizes.heads * sizes.tokens * sizes.width * params["kernel"],
+    is_featurewise=True,
 )
 class ShortConv(nn.Module):
     """Every feature of every head is mixed with the same feature of a few neighbours.

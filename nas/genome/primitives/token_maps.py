@@ -64,6 +64,9 @@ class GatedValue(nn.Module):
     source="Qiu et al. 2025 (Gated Attention, arXiv 2505.06708), eq. 5",
     macs=lambda sizes, params: sizes.tokens * sizes.dim * sizes.heads * sizes.width,
     sign=sign_of_first,
+    homogeneous=("tokens",),
+    is_additive=True,
+    is_featurewise=True,
 )
 class OutputGate(nn.Module):
     """Features of every head scaled by a gate projected from the block's input.

@@ -23,6 +23,7 @@ from nas.genome.primitives.shapes import Mask, Scores
     derived=("heads",),
     weights=lambda params: Weights.MEAN,
     sign=non_negative,
+    is_featurewise=True,
     unread=lambda params: ("scores", "key"),
     least_heads=lambda params: params["heads"],
 )

@@ -17,6 +17,9 @@ from nas.genome.primitives.shapes import Scores, Sums, Values
     source="Vaswani et al. 2017, eq. 1",
     macs=pair_macs,
     sums_values=True,
+    homogeneous=("weights", "values"),
+    is_additive=True,
+    is_featurewise=True,
     sign=sign_of_product,
 )
 class WeightedSum(nn.Module):
