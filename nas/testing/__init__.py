@@ -1,12 +1,12 @@
-"""A conformance kit: what members of a family promise, for packages of plug-ins to run on theirs.
+"""A conformance kit: checks of the promises of each family, for packages of plug-ins.
 
     from nas.testing import check_primitive
 
     def test_squared_score() -> None:
         check_primitive("squared_score")
 
-A check raises AssertionError with a sentence that names the promise that is broken, and what was
-found. Our own members are held to the same promises, in tests/contracts.
+A check raises AssertionError with the broken promise, the case and what was found. Built-in members
+are held to the same promises, in tests/contracts.
 """
 
 from nas.testing.algorithms import check_algorithm

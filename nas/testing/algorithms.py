@@ -1,4 +1,4 @@
-"""What every algorithm promises: a search by it is legal, repeatable, and resumed to the bit."""
+"""Promises of every algorithm: its searches are legal, reproducible and resumable."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ SPACE: Final = SearchSpace.model_validate(
         "objectives": ["quality", "macs"],
     }
 )
-LAGS: Final = (None, 4)  # a generation, and one that a few workers need
+LAGS: Final = (None, 4)  # a generation, and a lag that suits a few workers
 
 
 def check_algorithm(name: str) -> None:
-    """Hold an algorithm to its family's promises, in a small space without any training.
+    """Check an algorithm against the promises of its family, in a small space without training.
 
     Raises:
-        AssertionError: a promise is broken; a sentence that says which.
+        AssertionError: a promise is broken; the message names it.
         ConfigError: there is no such algorithm.
     """
     ALGORITHMS.get(name)
@@ -73,7 +73,7 @@ def materials(
     objectives: tuple[Objective, ...] = OBJECTIVES[:2],
     most_trainings: float = 1,
 ) -> Materials:
-    """What an algorithm is made from, in a small space at small sizes."""
+    """The context of an algorithm in a small space at small sizes."""
     policy = policy or load_policy(space.policy)
     return Materials(
         operators=Variation(space, policy),
@@ -87,13 +87,13 @@ def materials(
 
 
 def proposer(name: str, lag: int | None = None, **changes: Any) -> Proposer:
-    """A search's proposals by an algorithm; for ``changes`` see ``materials``."""
+    """The proposer of a search with an algorithm; for ``changes`` see ``materials``."""
     found = materials(**changes)
     return Proposer(ALGORITHMS.get(name)(found), found, lag=lag)
 
 
 def costs_of(proposal: Proposal, width: int = 2) -> Costs | None:
-    """Something that follows from the key; one in eight fails."""
+    """Costs computed from the key; None (a failure) for one in eight."""
     number = int(str(proposal.key), 16)
     if number % 8 == 0:
         return None
@@ -101,13 +101,13 @@ def costs_of(proposal: Proposal, width: int = 2) -> Costs | None:
 
 
 def told_of(proposal: Proposal, width: int = 2) -> Told:
-    """A proposal's made-up result."""
+    """A made-up result of a proposal."""
     costs = costs_of(proposal, width)
     return Told.of(proposal, None if costs is None else [costs])
 
 
 def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
-    """Propose and tell, each result as late as it may be; give all attempts by number."""
+    """Propose and tell, each result as late as the lag allows; returns attempts by number."""
     drawn: list[list[Proposal]] = []
     told: list[Told] = []
     while len(drawn) < count:
@@ -120,20 +120,25 @@ def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]
 
 
 def new_ones(drawn: Sequence[Sequence[Proposal]]) -> list[Proposal]:
-    """The proposals that are to be trained for the first time."""
+    """The proposals of mechanisms that are new."""
     return [p for attempts in drawn for p in attempts if p.is_new]
 
 
 def goes_on_to_new_mechanisms(name: str) -> None:
-    """Every proposal ends with a mechanism that is new."""
+    """Every proposal ends with a new mechanism."""
     for lag in LAGS:
         drawn = drive(proposer(name, lag), 60)
-        require(all(attempts[-1].is_new for attempts in drawn), f"not so with lag {lag}")
-        require(len({p.key for p in new_ones(drawn)}) == 60, "a mechanism comes twice")
+        require(
+            all(attempts[-1].is_new for attempts in drawn), f"a proposal is not new with lag {lag}"
+        )
+        require(
+            len({p.key for p in new_ones(drawn)}) == 60,
+            f"a mechanism is proposed twice with lag {lag}",
+        )
 
 
 def proposes_what_is_legal(name: str) -> None:
-    """What it proposes is legal, and in the space."""
+    """Its proposals are legal, and in the space."""
     policy = load_policy(SPACE.policy)
     for proposal in new_ones(drive(proposer(name), 40)):
         for violation in validate(proposal.genome, policy):
@@ -143,15 +148,15 @@ def proposes_what_is_legal(name: str) -> None:
 
 
 def follows_its_seed(name: str) -> None:
-    """The same seed and results give the same proposals, another seed other ones."""
+    """Equal seeds and results give equal proposals; another seed gives others."""
     for lag in LAGS:
         one, two, other = (drive(proposer(name, lag, seed=s), 40) for s in (5, 5, 6))
-        require(one == two, "two searches of one seed differ")
-        require(one != other, "two seeds give one search")
+        require(one == two, f"two searches of one seed differ with lag {lag}")
+        require(one != other, f"two seeds give equal searches with lag {lag}")
 
 
 def resumes_from_any_point(name: str) -> None:
-    """Made again from a record of any length it proposes what it did, to the bit."""
+    """Resumed from a record of any length it makes identical proposals."""
     for lag in LAGS:
         drawn = drive(proposer(name, lag), 45)
         told = [told_of(attempts[-1]) for attempts in drawn]
@@ -159,22 +164,24 @@ def resumes_from_any_point(name: str) -> None:
             again = proposer(name, lag)
             again.follow(p for attempts in drawn[:begin] for p in attempts)
             found = [again.propose(number, told) for number in range(begin, 45)]
-            require(found == drawn[begin:], f"not so from proposal {begin} on with lag {lag}")
+            require(
+                found == drawn[begin:], f"proposals differ from number {begin} on with lag {lag}"
+            )
 
 
 def proposes_without_changing(name: str) -> None:
-    """To propose changes nothing: the same generator gives the same attempt again."""
+    """Proposing changes no state: equal generators give equal attempts."""
     found = materials()
     algorithm = ALGORITHMS.get(name)(found)
     told = [told_of(p) for p in new_ones(drive(proposer(name), 20))]
     found.archive.tell(told)
     algorithm.tell(told)
     attempts = [algorithm.propose(found.generator(20), 0) for _ in range(3)]
-    require(attempts[0] == attempts[1] == attempts[2], "it proposes something else")
+    require(attempts[0] == attempts[1] == attempts[2], "the attempts differ")
 
 
-def bears_failures(name: str) -> None:
-    """It goes on when every training failed."""
+def survives_failures(name: str) -> None:
+    """It continues when all trainings fail."""
     found = proposer(name)
     told: list[Told] = []
     for number in range(40):
@@ -184,21 +191,24 @@ def bears_failures(name: str) -> None:
 
 
 def takes_any_number_of_objectives(name: str) -> None:
-    """It searches by one objective, and by four."""
+    """It searches with one objective, and with four."""
     for width in (1, 4):
         found = proposer(name, objectives=OBJECTIVES[:width])
-        require(len(new_ones(drive(found, 40, width))) == 40, f"not so by {width}")
+        require(
+            len(new_ones(drive(found, 40, width))) == 40,
+            f"not 40 new mechanisms with {width} objectives",
+        )
 
 
-def names_parents_that_it_was_told_of(name: str) -> None:
-    """Parents are mechanisms whose results were told."""
+def names_parents_with_results(name: str) -> None:
+    """Parents are mechanisms whose results it has."""
     for lag in LAGS:
         drawn = drive(proposer(name, lag), 60)
         digests = [attempts[-1].digest for attempts in drawn]
         for number, attempts in enumerate(drawn):
             known = digests[: number - number % 10 if lag is None else max(0, number - lag + 1)]
             named = {digest for p in attempts for digest in p.parents}
-            require(named <= set(known), f"proposal {number} names others")
+            require(named <= set(known), f"proposal {number} names others with lag {lag}")
 
 
 PROMISES: Final[tuple[Promise, ...]] = (
@@ -207,7 +217,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     follows_its_seed,
     resumes_from_any_point,
     proposes_without_changing,
-    bears_failures,
+    survives_failures,
     takes_any_number_of_objectives,
-    names_parents_that_it_was_told_of,
+    names_parents_with_results,
 )

@@ -1,14 +1,15 @@
-"""What primitives are checked with: parameters, modules away from their start, random operands.
+"""Test cases of primitives: parameters, modules with random weights, random operands.
 
-A case is a primitive with parameters. Each value of a choice or flag has a case, and numbers have
-their lowest value and one more; combinations that the primitive excludes are completed to the
-nearest allowed one.
+A case is a primitive with parameters. Each value of a choice or flag has a case; integers have
+their lowest value and the next. Combinations that the primitive excludes are replaced by the
+nearest allowed combination.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,8 +23,6 @@ from nas.genome.primitives.domains import Choice, Domain, Flag, Integer
 BATCH: Final = 2
 SMALL: Final = Sizes(dim=8, heads=2, width=4, tokens=5)
 LARGE: Final = Sizes(dim=24, heads=4, width=6, tokens=9)
-# A length that a module is built for must hold the sequences.
-_ROOMY: Final = {"tokens": (LARGE.tokens, LARGE.tokens + 1)}
 
 
 @dataclass(frozen=True)
@@ -37,31 +36,31 @@ class Case:
     def __str__(self) -> str:
         defaults = self.primitive.defaults()
         changed = [f"{k}={v}" for k, v in self.params.items() if v != defaults[k]]
-        several = len(self.primitive.signatures) > 1
-        reading = [str(self.signature.inputs[0].kind)] if several else []
-        return "-".join([self.primitive.name, *changed, *reading])
+        has_several = len(self.primitive.signatures) > 1
+        kinds = [str(self.signature.inputs[0].kind)] if has_several else []
+        return "-".join([self.primitive.name, *changed, *kinds])
 
 
 def cases(primitive: Primitive) -> list[Case]:
     """The defaults, and for each value of each parameter the nearest allowed combination."""
-    found = [primitive.defaults()]
-    domains = {k: _values(k, domain) for k, domain in primitive.parameters.items()}
-    for name, value in ((k, v) for k, several in domains.items() for v in several):
-        rest = [k for k in domains if k != name]
-        for combination in itertools.product(*(domains[k] for k in reversed(rest))):
-            params = {name: value} | dict(zip(reversed(rest), combination, strict=True))
-            ordered = {k: params[k] for k in domains}
-            if _is_allowed(primitive, ordered):
-                if ordered not in found:
-                    found.append(ordered)
+    combinations = [primitive.defaults()]
+    domains = {name: _values(name, domain) for name, domain in primitive.parameters.items()}
+    for name, value in ((name, v) for name, values in domains.items() for v in values):
+        others = [other for other in reversed(domains) if other != name]
+        for rest in itertools.product(*(domains[other] for other in others)):
+            params = {name: value} | dict(zip(others, rest, strict=True))
+            params = {key: params[key] for key in domains}
+            if _is_allowed(primitive, params):
+                if params not in combinations:
+                    combinations.append(params)
                 break
-    return [Case(primitive, params, s) for params in found for s in primitive.signatures]
+    return [Case(primitive, params, s) for params in combinations for s in primitive.signatures]
 
 
 def _values(name: str, domain: Domain) -> tuple[Any, ...]:
-    """The values of a parameter that have a case of their own, the default first."""
-    if name in _ROOMY:
-        return (domain.default, *_ROOMY[name])
+    """The values of a parameter that have a case, the default first."""
+    if name == "tokens":  # a module built for a length must hold the sequences of the cases
+        return (domain.default, LARGE.tokens, LARGE.tokens + 1)
     if isinstance(domain, Choice):
         return tuple(sorted(domain.values, key=lambda value: value != domain.default))
     if isinstance(domain, Flag):
@@ -71,7 +70,7 @@ def _values(name: str, domain: Domain) -> tuple[Any, ...]:
     return (domain.default,)
 
 
-def _is_allowed(primitive: Primitive, params: dict[str, Any]) -> bool:
+def _is_allowed(primitive: Primitive, params: Mapping[str, Any]) -> bool:
     try:
         primitive.check(params)
     except ValueError:
@@ -80,7 +79,7 @@ def _is_allowed(primitive: Primitive, params: dict[str, Any]) -> bool:
 
 
 def build(case: Case, sizes: Sizes, *, randomised: bool = True) -> nn.Module:
-    """The module in float64; randomised, so that no zero at the start hides a mistake."""
+    """The module in float64; randomised, since initial zeros hide what they multiply."""
     known = {
         "dim": sizes.dim,
         "heads": sizes.heads,
@@ -92,21 +91,21 @@ def build(case: Case, sizes: Sizes, *, randomised: bool = True) -> nn.Module:
     }
     torch.manual_seed(3)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some starts warn that they never train
-        wanted = {name: known[name] for name in case.primitive.sizes}
-        module = case.primitive.module(**wanted, **case.params).double()
+        warnings.simplefilter("ignore")  # about initialisations that never train
+        arguments = {name: known[name] for name in case.primitive.sizes}
+        module = case.primitive.module(**arguments, **case.params).double()
     if randomised:
         with torch.no_grad():
             for parameter in module.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.3)
             for schedule in module.buffers():
-                schedule.fill_(1e9)  # at its end a pass changes nothing
+                schedule.fill_(1e9)  # a schedule at its end no longer changes
     return module
 
 
 @dataclass
 class Inputs:
-    """What one call is given: operands in order, the block's input, and the mask."""
+    """Inputs of one call: operands in order, the block's input, and the mask."""
 
     operands: list[Tensor]
     x: Tensor
@@ -127,8 +126,7 @@ def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inpu
 
     operands = []
     for port in signature.inputs:
-        last = sizes.width if port.kind is Kind.TOKENS else n
-        tensor = normal(BATCH, sizes.heads, n, last)
+        tensor = normal(BATCH, sizes.heads, n, sizes.width if port.kind is Kind.TOKENS else n)
         if port.kind is Kind.WEIGHTS:
             tensor = torch.softmax(tensor, -1)
             tensor = tensor if mask is None else tensor * mask
@@ -136,20 +134,20 @@ def draw(signature: Signature, sizes: Sizes, mask: Tensor | None = None) -> Inpu
     return Inputs(operands, normal(BATCH, n, sizes.dim), mask)
 
 
-def moved(inputs: Inputs, signature: Signature, which: Tensor) -> Inputs:
-    """The same inputs with other content at the tokens that ``which`` (n) marks.
+def changed_at(inputs: Inputs, signature: Signature, tokens: Tensor) -> Inputs:
+    """The inputs with other values at marked tokens (n).
 
-    Scores change where query or key is marked; weights, which normalisers have masked, where
-    the query is.
+    Scores change where query or key is marked, weights (which are masked already) where the query
+    is.
     """
 
-    def move(tensor: Tensor, kind: Kind) -> Tensor:
-        touched = which[:, None] | which[None, :] if kind is Kind.SCORES else which[:, None]
-        return torch.where(touched, tensor + torch.randn_like(tensor), tensor)
+    def change(tensor: Tensor, kind: Kind) -> Tensor:
+        where = tokens[:, None] | tokens[None, :] if kind is Kind.SCORES else tokens[:, None]
+        return torch.where(where, tensor + torch.randn_like(tensor), tensor)
 
-    kinds = [port.kind for port in signature.inputs]
-    operands = [move(t, kind) for t, kind in zip(inputs.operands, kinds, strict=True)]
-    return Inputs(operands, move(inputs.x, Kind.TOKENS), inputs.mask)
+    pairs = zip(inputs.operands, signature.inputs, strict=True)
+    operands = [change(tensor, port.kind) for tensor, port in pairs]
+    return Inputs(operands, change(inputs.x, Kind.TOKENS), inputs.mask)
 
 
 def call(module: nn.Module, case: Case, inputs: Inputs) -> Tensor:
@@ -158,24 +156,24 @@ def call(module: nn.Module, case: Case, inputs: Inputs) -> Tensor:
     return result
 
 
-def extras(case: Case, inputs: Inputs) -> dict[str, Tensor | None]:
-    """What ``forward`` asks for beside operands, by name."""
-    given = {"x": inputs.x, "mask": inputs.mask}
-    return {name: given[name] for name in case.primitive.extras}
+def extras(case: Case, inputs: Inputs) -> dict[str, Any]:
+    """The arguments of ``forward`` beside operands, by name."""
+    known = {"x": inputs.x, "mask": inputs.mask}
+    return {name: known[name] for name in case.primitive.extras}
 
 
 def causal(n: int) -> Tensor:
-    """A mask under which each token sees itself and earlier ones."""
+    """A causal mask (n, n)."""
     return torch.ones(n, n, dtype=torch.bool).tril()
 
 
 def padding(n: int, count: int = 2) -> Tensor:
-    """The last ``count`` keys are padding, in the shape of a key padding mask."""
+    """A key padding mask (batch, 1, 1, n) that hides the last ``count`` keys."""
     return (torch.arange(n) < n - count).expand(BATCH, 1, 1, n)
 
 
 def without_row(n: int, row: int = 1) -> Tensor:
-    """A mask under which one row sees no key."""
+    """A mask (n, n) that hides all keys from one row."""
     mask = torch.ones(n, n, dtype=torch.bool)
     mask[row] = False
     return mask

@@ -1,4 +1,4 @@
-"""What every cost promises: a number that a search can minimise."""
+"""Promises of every cost: a number that a search can minimise."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SETTINGS: Final = (
 
 
 def check_cost(name: str) -> None:
-    """Hold a cost that needs no calibration to its family's promises.
+    """Check a cost that needs no calibration against the promises of its family.
 
     Raises:
-        AssertionError: a promise is broken; a sentence that says which.
+        AssertionError: a promise is broken; the message names it.
         ConfigError: there is no such cost.
     """
     COSTS.get(name)
@@ -36,7 +36,7 @@ def is_described(name: str) -> None:
 
 
 def is_a_number(name: str) -> None:
-    """It is finite and not below zero, and the same when it is asked again."""
+    """It is finite, not negative, and equal when computed again."""
     cost = COSTS.get(name)
     for setting in _SETTINGS:
         for found in (MECHANISMS["mha"], MECHANISMS["uniform"], MECHANISMS["gqa"]):

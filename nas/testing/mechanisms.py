@@ -1,4 +1,4 @@
-"""What every mechanism promises as a block, whatever it computes."""
+"""Promises of every mechanism as a block."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from nas.genome import Genome
 from nas.store.sources import load_genome
 from nas.testing.promises import Promise, keep, require, require_same
 
-_SIZES: Final = ((32, 4), (64, 8), (16, 1))  # dim and heads; the first at which it exists
-_OTHERS: Final = ((16, 4, 5), (96, 16, 1), (16, 1, 3))  # with tokens
+_SIZES: Final = ((32, 4), (64, 8), (16, 1))  # dim and heads; the first that exist are used
+_OTHER_SIZES: Final = ((16, 4, 5), (96, 16, 1), (16, 1, 3))  # dim, heads and tokens
 
 
-def check_mechanism(given: Genome | str, *, still: Collection[str] = ()) -> None:
-    """Hold a mechanism to what blocks promise: values, gradients, masks, samples, costs, files.
+def check_mechanism(mechanism: Genome | str, *, still: Collection[str] = ()) -> None:
+    """Check values, gradients, masks, samples, costs and files of a mechanism.
 
     Args:
-        given: a genome, or a SOURCE string.
-        still: parameters that no gradient moves, by name; a constant added to all scores is one.
+        mechanism: a genome, or a SOURCE string.
+        still: names of parameters without a gradient, such as a constant added to all scores.
 
     Raises:
-        AssertionError: a promise is broken; a sentence that says which.
-        GenomeError, ViolationError: it is no mechanism, or exists at no usual size.
+        AssertionError: a promise is broken; the message names it.
+        GenomeError, ViolationError: the genome is invalid, or exists at no usual size.
     """
-    genome = load_genome(given) if isinstance(given, str) else given
-    subject = f"the mechanism {given if isinstance(given, str) else genome.to_json()}"
+    genome = load_genome(mechanism) if isinstance(mechanism, str) else mechanism
+    subject = f"the mechanism {mechanism if isinstance(mechanism, str) else genome.to_json()}"
     _size(genome)
     keep(subject, PROMISES, genome)
     keep(subject, [trains_every_parameter], genome, still)
 
 
 def _size(genome: Genome) -> tuple[int, int]:
-    """Width and heads at which it exists."""
+    """Width and heads at which the mechanism exists."""
     for dim, heads in _SIZES:
         try:
             build_attention(genome, dim, heads)
@@ -51,7 +51,7 @@ def _size(genome: Genome) -> tuple[int, int]:
 
 
 def _block(genome: Genome, make: Callable[[], nn.Module] | None = None) -> nn.Module:
-    """In float64 and away from its start, where zeros would hide what they multiply."""
+    """A block in float64 with random weights: initial zeros hide what they multiply."""
     torch.manual_seed(0)
     block = (make() if make else build_attention(genome, *_size(genome))).double()
     with torch.no_grad():
@@ -67,27 +67,27 @@ def _draw(genome: Genome, batch: int, tokens: int, seed: int = 0) -> Tensor:
 
 
 def _moved(x: Tensor, sample: int, token: int) -> Tensor:
-    """The same input with another token in one place."""
+    """The input with one token changed."""
     changed, generator = x.clone(), torch.Generator().manual_seed(2)
     changed[sample, token] += torch.randn(x.shape[-1], generator=generator, dtype=x.dtype)
     return changed
 
 
 def _padding(batch: int, tokens: int, count: int) -> Tensor:
-    """The last ``count`` tokens of the last sample are padding."""
+    """A padding mask for the last ``count`` tokens of the last sample."""
     mask = torch.zeros(batch, tokens, dtype=torch.bool)
     mask[-1, tokens - count :] = True
     return mask
 
 
 def _length(genome: Genome) -> int:
-    """A few tokens, or more than its window reaches."""
+    """A few tokens, or more than its window covers."""
     window = genome.visibility.window
     return 7 if window is None else window + 8
 
 
 def _masks(genome: Genome, batch: int) -> Iterator[dict[str, Any]]:
-    """Masks of every kind; in one a query sees nothing."""
+    """Masks of every kind; with some a query sees no key."""
     n = _length(genome)
     allowed = torch.rand(n, n, generator=torch.Generator().manual_seed(4)) > 0.3
     allowed[2] = False
@@ -98,8 +98,8 @@ def _masks(genome: Genome, batch: int) -> Iterator[dict[str, Any]]:
 
 
 def exists_at_other_sizes(genome: Genome) -> None:
-    """At every size that its shares divide it gives finite numbers, by the parameters counted."""
-    for dim, heads, tokens in _OTHERS:
+    """At other sizes its outputs are finite and its parameters as counted."""
+    for dim, heads, tokens in _OTHER_SIZES:
         try:
             block = build_attention(genome, dim, heads)
         except GenomeError:
@@ -113,9 +113,9 @@ def exists_at_other_sizes(genome: Genome) -> None:
 
 
 def equals_the_interpreter(genome: Genome) -> None:
-    """Its generated forms equal the interpreter, gradients too; the exported one in its start.
+    """Its fast and exported forms equal the interpreter in outputs and gradients.
 
-    In float64, under every mask.
+    In float64, under every mask; the exported form also in its initial weights.
     """
     dim, heads = _size(genome)
     scope: dict[str, Any] = {"__name__": "written"}
@@ -123,45 +123,47 @@ def equals_the_interpreter(genome: Genome) -> None:
     reference = _block(genome, lambda: build_attention(genome, dim, heads, reference=True))
     blocks = {"fast form": _block(genome), "exported file": _block(genome, scope["Attention"])}
     state = {name: tensor.clone() for name, tensor in reference.state_dict().items()}
-    own = blocks["exported file"].state_dict()
-    require(list(own) == list(state), f"the exported file has the parameters {', '.join(own)}")
-    is_same = all(torch.equal(own[key], state[key]) for key in own)
-    require(is_same, "the exported file starts elsewhere")
+    exported = blocks["exported file"].state_dict()
+    names = ", ".join(exported)
+    require(list(exported) == list(state), f"the exported file has the parameters {names}")
+    is_same = all(torch.equal(exported[key], state[key]) for key in exported)
+    require(is_same, "the exported file has other initial weights")
     x = _draw(genome, 2, _length(genome))
     for masks in _masks(genome, 2):
-        wanted = _gradients(reference, x, state, masks)
+        expected = _gradients(reference, x, state, masks)
         for name, block in blocks.items():
-            found = _gradients(block, x, state, masks)
-            for ours, theirs in zip(found, wanted, strict=True):
-                what = f"the {name} under {', '.join(masks) or 'no mask'}"
-                require_same(ours, theirs, what, 1e-9)
+            pairs = zip(_gradients(block, x, state, masks), expected, strict=True)
+            for tensor, other in pairs:
+                require_same(
+                    tensor, other, f"the {name} under {', '.join(masks) or 'no mask'}", 1e-9
+                )
 
 
 def _gradients(
     block: nn.Module, x: Tensor, state: dict[str, Tensor], masks: dict[str, Any]
 ) -> list[Tensor]:
     """The output, and the gradients of a weighted sum of it."""
-    block.load_state_dict(state)  # a gate may count its passes
+    block.load_state_dict(state)  # resets gates that count their calls
     x = x.clone().requires_grad_()
     out = block(x, **masks)
     above = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
     leaves = [x, *block.parameters()]
-    found = torch.autograd.grad((out * above).sum(), leaves, allow_unused=True)
-    return [out, *(torch.zeros(()) if g is None else g for g in found)]
+    gradients = torch.autograd.grad((out * above).sum(), leaves, allow_unused=True)
+    return [out, *(torch.zeros(()) if g is None else g for g in gradients)]
 
 
 def keeps_samples_apart(genome: Genome) -> None:
-    """Whatever changes in one sample changes no other, to the last bit."""
+    """A change of one sample changes no other sample, bit for bit."""
     n = _length(genome)
     block, x = _block(genome), _draw(genome, 3, n)
     for masks in _masks(genome, 3):
         before, after = block(x, **masks), block(_moved(x, 1, 3), **masks)
         require(torch.equal(after[[0, 2]], before[[0, 2]]), "another sample changes")
-        require(not torch.equal(after[1], before[1]), "its own sample does not change")
+        require(not torch.equal(after[1], before[1]), "the changed sample gives the same")
 
 
 def lets_every_token_reach_another(genome: Genome) -> None:
-    """Every token that is not padding changes what another one gets."""
+    """Every token but padding changes the output of another token."""
     n = _length(genome)
     block, x, hidden = _block(genome), _draw(genome, 2, n), _padding(2, n, 2)
     before = block(x, key_padding_mask=hidden)
@@ -173,7 +175,7 @@ def lets_every_token_reach_another(genome: Genome) -> None:
 
 
 def hides_the_future(genome: Genome) -> None:
-    """A causal call hides later tokens and nothing else, or is refused."""
+    """A causal call hides later tokens alone, or raises ValueError."""
     n = _length(genome)
     block, x = _block(genome), _draw(genome, 1, n)
     if make_plan(genome).unsafe:
@@ -181,26 +183,26 @@ def hides_the_future(genome: Genome) -> None:
             block(x, is_causal=True)
         except ValueError:
             return
-        raise AssertionError("it sees later tokens and takes causal calls")
+        raise AssertionError("it sees later tokens and accepts causal calls")
     before = block(x, is_causal=True)
     for token in range(1, n):
         after = block(_moved(x, 0, token), is_causal=True)
-        require_same(after[:, :token], before[:, :token], f"what comes before token {token}")
-        require((after - before)[:, token].abs().max() > 1e-6, f"token {token} sees not itself")
+        require_same(after[:, :token], before[:, :token], f"the output before token {token}")
+        require((after - before)[:, token].abs().max() > 1e-6, f"token {token} does not see itself")
     longer = block(torch.cat([x, _draw(genome, 1, 3, seed=5)], dim=1), is_causal=True)
-    require_same(longer[:, :n], before, "the beginning of a longer sequence", 1e-10)
+    require_same(longer[:, :n], before, "the start of a longer sequence", 1e-10)
 
 
 def takes_padding_as_absent(genome: Genome) -> None:
-    """Padding is as if it were not there."""
+    """Padding has the effect of a shorter sequence."""
     n = _length(genome)
     block, x = _block(genome), _draw(genome, 2, n)
     out = block(x, key_padding_mask=_padding(2, n, 3))[-1, : n - 3]
     require_same(out, block(x[-1:, : n - 3])[0], "a padded sequence", 1e-10)
 
 
-def gives_nothing_where_nothing_is_seen(genome: Genome) -> None:
-    """A row that sees nothing gets zeros before W_O, and the other rows do not notice."""
+def gives_zeros_without_visible_keys(genome: Genome) -> None:
+    """A row without visible keys gives zeros before W_O, and changes no other row."""
     n = _length(genome)
     block: Any = _block(genome)
     x = _draw(genome, 2, n).requires_grad_()
@@ -213,21 +215,21 @@ def gives_nothing_where_nothing_is_seen(genome: Genome) -> None:
     require_same(out[:, rest], block(x)[:, rest], "another row")
     all_padding = torch.ones(2, n, dtype=torch.bool)
     (out.square().sum() + block(x, key_padding_mask=all_padding).square().sum()).backward()
-    found = [t.grad for t in (x, *block.parameters()) if t.grad is not None]
-    require(all(bool(torch.isfinite(g).all()) for g in found), "a gradient is not finite")
+    gradients = [t.grad for t in (x, *block.parameters()) if t.grad is not None]
+    require(all(bool(torch.isfinite(g).all()) for g in gradients), "a gradient is not finite")
 
 
 def trains_every_parameter(genome: Genome, still: Collection[str] = ()) -> None:
-    """A gradient reaches every parameter."""
+    """Every parameter has a gradient, but those named ``still``."""
     block, x = _block(genome), _draw(genome, 2, _length(genome))
     block(x).square().sum().backward()
     named = block.named_parameters()
     found = {name for name, p in named if p.grad is None or p.grad.norm() < 1e-10}
-    require(found == set(still), f"none reaches {sorted(found)}, expected {sorted(still)}")
+    require(found == set(still), f"{sorted(found)} have none; expected {sorted(still)}")
 
 
 def starts_from_the_seed(genome: Genome) -> None:
-    """One seed gives one block, another seed another one where it has projections."""
+    """Equal seeds give equal blocks; another seed gives another block, if it has weights."""
     x, outputs = _draw(genome, 2, _length(genome)).float(), []
     for seed in (3, 3, 4):
         torch.manual_seed(seed)
@@ -235,15 +237,15 @@ def starts_from_the_seed(genome: Genome) -> None:
         outputs.append(block(x))
     require(torch.equal(outputs[0], outputs[1]), "two blocks of one seed differ")
     is_drawn = any(True for _ in block.parameters())
-    require(not (is_drawn and torch.equal(outputs[0], outputs[2])), "two seeds give one block")
+    require(not (is_drawn and torch.equal(outputs[0], outputs[2])), "two seeds give equal blocks")
 
 
 def survives_pickle(genome: Genome) -> None:
-    """Genome and block are the same after a round trip by JSON and pickle."""
-    require(Genome.from_dict(genome.to_dict()) == genome, "the genome is another one")
+    """Genome and block survive JSON and pickle."""
+    require(Genome.from_dict(genome.to_dict()) == genome, "the genome changes")
     block, x = _block(genome), _draw(genome, 2, _length(genome))
-    twin = pickle.loads(pickle.dumps(block))  # noqa: S301 - our own bytes
-    require(torch.equal(twin(x), block(x)), "the block computes something else")
+    copy = pickle.loads(pickle.dumps(block))  # noqa: S301 - our own bytes
+    require(torch.equal(copy(x), block(x)), "the outputs of the block change")
 
 
 PROMISES: Final[tuple[Promise, ...]] = (
@@ -253,7 +255,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     lets_every_token_reach_another,
     hides_the_future,
     takes_padding_as_absent,
-    gives_nothing_where_nothing_is_seen,
+    gives_zeros_without_visible_keys,
     starts_from_the_seed,
     survives_pickle,
 )

@@ -1,4 +1,4 @@
-"""What every primitive promises, whatever it computes."""
+"""Promises of every primitive."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from nas.testing.cases import (
     call,
     cases,
     causal,
+    changed_at,
     draw,
     extras,
-    moved,
     padding,
     without_row,
 )
@@ -36,14 +36,14 @@ from nas.testing.promises import Promise, keep, require, require_same
 
 
 def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -> None:
-    """Hold a primitive to its family's promises, with every parameter and under every signature.
+    """Check a primitive against the promises of its family, for all parameters and signatures.
 
     Args:
-        reference: the plainest form of its mathematics, called with the module and its operands
-            in float64, then ``x`` and ``mask`` by name if ``forward`` asks for them.
+        reference: a plain form of its mathematics, called with the module and its operands in
+            float64, then ``x`` and ``mask`` by name if ``forward`` has these arguments.
 
     Raises:
-        AssertionError: a promise is broken; a sentence that says which.
+        AssertionError: a promise is broken; the message names it, and the parameters.
         GenomeError: there is no such primitive.
     """
     for case in cases(get(name)):
@@ -53,22 +53,23 @@ def check_primitive(name: str, reference: Callable[..., Tensor] | None = None) -
 
 
 def equals_its_reference(case: Case, reference: Callable[..., Tensor]) -> None:
-    """It computes what its reference does."""
+    """It computes what its reference computes."""
     for mask in (None, causal(LARGE.tokens)):
         module, inputs = build(case, LARGE), draw(case.signature, LARGE, mask)
-        wanted = reference(module, *inputs.operands, **extras(case, inputs))
-        require_same(call(module, case, inputs), wanted, "the result", 1e-10)
+        expected = reference(module, *inputs.operands, **extras(case, inputs))
+        require_same(call(module, case, inputs), expected, "the result", 1e-10)
 
 
 def has_the_declared_shape(case: Case) -> None:
-    """A call gives the declared kind and shape, in its operands' dtype."""
+    """The result has the declared kind and shape, and the dtype of its operands."""
     for sizes in (SMALL, LARGE):
         for mask in (None, causal(sizes.tokens), padding(sizes.tokens)):
             result = call(build(case, sizes), case, draw(case.signature, sizes, mask))
             is_tokens = case.signature.output.kind is Kind.TOKENS
             last = sizes.width if is_tokens else sizes.tokens
-            wanted = (BATCH, sizes.heads, sizes.tokens, last)
-            require(result.shape == wanted, f"the shape is {tuple(result.shape)}, not {wanted}")
+            expected = (BATCH, sizes.heads, sizes.tokens, last)
+            found = tuple(result.shape)
+            require(found == expected, f"the shape is {found}; expected {expected}")
             require(result.dtype == torch.float64, f"float64 in, {result.dtype} out")
 
 
@@ -79,8 +80,8 @@ def has_the_gradients_of_finite_differences(case: Case) -> None:
         inputs = draw(case.signature, sizes, causal(sizes.tokens) if sizes is LARGE else None)
         weights = dict(module.named_parameters())
         run = _function(module, case, inputs, list(weights))
-        given = (*inputs.tensors(), *weights.values())
-        leaves = [t.detach().clone().requires_grad_() for t in given]
+        tensors = (*inputs.tensors(), *weights.values())
+        leaves = [t.detach().clone().requires_grad_() for t in tensors]
         if run(*leaves).requires_grad:
             torch.autograd.gradcheck(run, leaves, fast_mode=True)
 
@@ -92,47 +93,45 @@ def _function(
     count = len(inputs.tensors())
 
     def run(*tensors: Tensor) -> Tensor:
-        given = extras(case, Inputs([], tensors[count - 1], inputs.mask))
-        replaced = dict(zip(names, tensors[count:], strict=True))
-        result = functional_call(module, replaced, tensors[: count - 1], given)
+        options = extras(case, Inputs([], tensors[count - 1], inputs.mask))
+        weights = dict(zip(names, tensors[count:], strict=True))
+        result = functional_call(module, weights, tensors[: count - 1], options)
         return torch.where(torch.isfinite(result), result, 0.0)
 
     return run
 
 
 def trains_every_parameter(case: Case) -> None:
-    """Every parameter gets a gradient."""
+    """Every parameter has a gradient."""
     module = build(case, LARGE)
     result = call(module, case, draw(case.signature, LARGE))
     if result.requires_grad:
         torch.where(torch.isfinite(result), result, 0.0).square().sum().backward()
     for name, parameter in module.named_parameters():
-        is_moved = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
-        require(is_moved, f"the parameter {name} gets none")
+        has_gradient = parameter.grad is not None and bool(parameter.grad.any())
+        require(has_gradient, f"the parameter {name} has none")
 
 
 def does_not_see_hidden_keys(case: Case) -> None:
-    """What a padding mask hides changes nothing."""
+    """Keys that a padding mask hides change nothing."""
     mask = padding(LARGE.tokens)
-    found = _leak(case, mask, mask[0, 0, 0])
-    require(found <= 1e-12, f"a hidden key moves the result by {found:.2g}")
+    gap = _influence(case, mask, mask[0, 0, 0])
+    require(gap <= 1e-12, f"a hidden key changes the result by {gap:.2g}")
 
 
 def is_as_causal_as_declared(case: Case) -> None:
-    """Under a causal mask later tokens change nothing, unless it is declared to see them."""
-    found = _leak(case, causal(LARGE.tokens), torch.arange(LARGE.tokens) < 5)
+    """Under a causal mask later tokens change nothing, unless ``is_causal_safe`` is false."""
+    gap = _influence(case, causal(LARGE.tokens), torch.arange(LARGE.tokens) < 5)
     if case.primitive.is_causal_safe(case.params):
-        require(
-            found <= 1e-12, f"is_causal_safe, but a later token moves the result by {found:.2g}"
-        )
+        require(gap <= 1e-12, f"is_causal_safe, but a later token changes the result by {gap:.2g}")
     else:
-        require(found > 1e-12, "it is declared to see later tokens, and sees none")
+        require(gap > 1e-12, "it is declared to see later tokens, and sees none")
 
 
-def _leak(case: Case, mask: Tensor, kept: Tensor) -> float:
-    """How far the tokens that are not kept move what the kept ones may see."""
+def _influence(case: Case, mask: Tensor, kept: Tensor) -> float:
+    """The largest change of visible results at kept tokens when the other tokens change."""
     inputs, module = draw(case.signature, LARGE, mask), build(case, LARGE)
-    results = [inputs, moved(inputs, case.signature, ~kept)]
+    results = [inputs, changed_at(inputs, case.signature, ~kept)]
     before, after = (call(module, case, each)[:, :, kept] for each in results)
     if case.signature.output.kind is Kind.SCORES:
         visible = mask.expand(*mask.shape[:-2], *kept.shape, *kept.shape)[..., kept, :]
@@ -142,7 +141,7 @@ def _leak(case: Case, mask: Tensor, kept: Tensor) -> float:
 
 
 def survives_a_row_that_sees_no_key(case: Case) -> None:
-    """A row that sees no key is free of NaN, in gradients too; a normaliser gives it zeros."""
+    """A row without visible keys has no NaN, also in gradients; a normaliser gives zeros."""
     n = SMALL.tokens
     for mask in (without_row(n), causal(n) & without_row(n), torch.zeros(n, n).bool()):
         result = _run_backward(case, draw(case.signature, SMALL, mask))
@@ -151,7 +150,7 @@ def survives_a_row_that_sees_no_key(case: Case) -> None:
 
 
 def leaves_excluded_scores_excluded(case: Case) -> None:
-    """Scores that are -inf stay so, or get no weight."""
+    """Scores of -inf stay -inf, or get weight zero."""
     if all(port.kind is not Kind.SCORES for port in case.signature.inputs):
         return
     inputs = draw(case.signature, SMALL)
@@ -168,7 +167,7 @@ def leaves_excluded_scores_excluded(case: Case) -> None:
 
 
 def _run_backward(case: Case, inputs: Inputs) -> Tensor:
-    """The result, once it and all gradients are known to be free of NaN."""
+    """The result; AssertionError for NaN in it, or in a gradient."""
     module = build(case, SMALL)
     leaves = [t.detach().clone().requires_grad_() for t in inputs.tensors()]
     result = call(module, case, Inputs(leaves[:-1], leaves[-1], inputs.mask))
@@ -186,7 +185,7 @@ def _require_finite_gradients(tensors: list[Any]) -> None:
 
 
 def runs_in_16_bits(case: Case) -> None:
-    """Under autocast to bfloat16 and float16 it gives what float64 gives, as far as 16 bits go."""
+    """Under autocast to bfloat16 and float16 it equals float64 to 3 %."""
     for dtype in (torch.bfloat16, torch.float16):
         mask = causal(LARGE.tokens)
         short = [t.to(dtype) for t in draw(case.signature, LARGE, mask).tensors()]
@@ -203,13 +202,13 @@ def runs_in_16_bits(case: Case) -> None:
         _require_finite_gradients([*leaves, *module.parameters()])
 
 
-def makes_its_tensors_where_its_operands_are(case: Case) -> None:
-    """On another device it makes its tensors there."""
+def creates_tensors_on_the_device_of_its_operands(case: Case) -> None:
+    """It creates tensors on the device of its operands."""
     module = build(case, LARGE).to("meta")
     inputs = draw(case.signature, LARGE)
     for mask in (None, causal(LARGE.tokens).to("meta")):
-        there = [t.to("meta") for t in inputs.tensors()]
-        result = call(module, case, Inputs(there[:-1], there[-1], mask))
+        tensors = [t.to("meta") for t in inputs.tensors()]
+        result = call(module, case, Inputs(tensors[:-1], tensors[-1], mask))
         require(result.is_meta, f"operands on meta, the result on {result.device}")
 
 
@@ -217,18 +216,20 @@ def starts_from_the_seed(case: Case) -> None:
     """The same seed gives the same module."""
     first, second = (build(case, LARGE, randomised=False) for _ in range(2))
     inputs = draw(case.signature, LARGE, causal(LARGE.tokens))
-    require(torch.equal(call(first, case, inputs), call(second, case, inputs)), "two differ")
+    same = torch.equal(call(first, case, inputs), call(second, case, inputs))
+    require(same, "two modules of a seed differ")
 
 
 def survives_pickle(case: Case) -> None:
     """A pickled module computes the same."""
     module, inputs = build(case, LARGE), draw(case.signature, LARGE, causal(LARGE.tokens))
-    twin = pickle.loads(pickle.dumps(module))  # noqa: S301 - our own bytes
-    require(torch.equal(call(twin, case, inputs), call(module, case, inputs)), "it does not")
+    copy = pickle.loads(pickle.dumps(module))  # noqa: S301 - our own bytes
+    same = torch.equal(call(copy, case, inputs), call(module, case, inputs))
+    require(same, "its result differs")
 
 
 def costs_what_torch_counts(case: Case) -> None:
-    """Its macs are the multiply-adds that torch counts."""
+    """Its ``macs`` equal the multiply-adds that torch counts."""
     counted: dict[Any, Any] = {torch.ops.aten.addcmul: _addcmul}
     for sizes in (SMALL, LARGE):
         inputs, module = draw(case.signature, sizes), build(case, sizes)
@@ -237,8 +238,8 @@ def costs_what_torch_counts(case: Case) -> None:
         with counter, torch.no_grad():
             call(module, case, single)
         # One multiply-add is two of torch's floating point operations.
-        said, found = case.primitive.macs(sizes, case.params), counter.get_total_flops() / 2
-        require(said == found, f"macs says {said:,} at {sizes}, torch counts {found:,.0f}")
+        declared, found = case.primitive.macs(sizes, case.params), counter.get_total_flops() / 2
+        require(declared == found, f"macs is {declared:,} at {sizes}, torch counts {found:,.0f}")
 
 
 def _addcmul(*shapes: Any, out_shape: tuple[int, ...] = (), **rest: Any) -> int:
@@ -267,12 +268,12 @@ def is_the_product_of_its_factors(case: Case) -> None:
 
 
 def declares_its_parameters(case: Case) -> None:
-    """What is declared are the constructor's keywords, and whether it learns."""
+    """It declares the keywords of its constructor, and whether it has parameters."""
     primitive = case.primitive
     has_parameters = any(True for _ in build(case, SMALL).parameters())
-    require(primitive.is_parametric == has_parameters, "has_parameters is not what it has")
+    require(primitive.is_parametric == has_parameters, "has_parameters is wrong")
     accepted = {k: d.accept(case.params[k]) for k, d in primitive.parameters.items()}
-    require(accepted == case.params, f"its domains make {accepted} of {case.params}")
+    require(accepted == case.params, f"its domains turn {case.params} into {accepted}")
     if primitive.parameters:
         arguments = inspect.signature(primitive.module.__init__).parameters.values()
         keywords = {a.name for a in arguments if a.kind is a.KEYWORD_ONLY}
@@ -280,7 +281,7 @@ def declares_its_parameters(case: Case) -> None:
 
 
 def explains_itself(case: Case) -> None:
-    """Its notation names ports and parameters only; class and source are described."""
+    """Its notation names only ports and parameters; it has a docstring and a source."""
     ports = {port.name: port.name for port in case.signature.inputs}
     require(case.primitive.notation.format(**(case.params | ports)), "it has no notation")
     require(case.primitive.about, "its class has no docstring")
@@ -288,10 +289,10 @@ def explains_itself(case: Case) -> None:
 
 
 def is_exported_as_a_file(case: Case) -> None:
-    """Its source is a file that runs with torch alone."""
+    """Its source, inlined into a file, runs with torch alone."""
     scope = {"__name__": "written"}
     exec(file_source(inlined([case.primitive.module])), scope)  # noqa: S102 - what is exported
-    require(case.primitive.module.__name__ in scope, "the file has not its class")
+    require(case.primitive.module.__name__ in scope, "the file lacks its class")
 
 
 PROMISES: Final[tuple[Promise, ...]] = (
@@ -305,7 +306,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     survives_a_row_that_sees_no_key,
     leaves_excluded_scores_excluded,
     runs_in_16_bits,
-    makes_its_tensors_where_its_operands_are,
+    creates_tensors_on_the_device_of_its_operands,
     starts_from_the_seed,
     survives_pickle,
     costs_what_torch_counts,

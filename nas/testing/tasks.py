@@ -1,4 +1,4 @@
-"""What every task promises to those who train and search on it."""
+"""Promises of every task."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from nas.tasks import Data, ModelTask, Task, parse_task
 from nas.testing.promises import Promise, keep, require, require_same
 
 CPU: Final = torch.device("cpu")
-FAR: Final = 0.5  # of the way from chance to ideal
+MAX_START: Final = 0.5  # of an untrained model, as a share of the way from chance to ideal
 
 
 def check_task(task: Task) -> None:
-    """Hold a task to its family's promises; a small one, since it is trained twice.
+    """Check a task against the promises of its family; a small task, since it is trained twice.
 
     Raises:
-        AssertionError: a promise is broken; a sentence that says which.
-        DataError: its data cannot be had.
+        AssertionError: a promise is broken; the message names it.
+        DataError: its data cannot be loaded.
     """
     subject = f"the task {task.name!r} of {task.kind}"
     data = task.load()
@@ -35,10 +35,10 @@ def check_task(task: Task) -> None:
 
 
 class Mean(nn.Module):
-    """Stands where attention stands: the mean of what a token sees; notes what it is called with.
+    """A substitute for attention: the mean of the visible tokens; records its calls.
 
     Attributes:
-        seen: of each call the tokens and features, and whether it was causal.
+        seen: (tokens, features) and ``is_causal`` of each call.
     """
 
     def __init__(self) -> None:
@@ -58,16 +58,16 @@ class Mean(nn.Module):
 
 
 def has_a_fingerprint(task: Task, data: Data) -> None:
-    """It is the same after a round trip by its file's form and pickle, and names change nothing."""
+    """It survives its file and pickle, and names do not change its fingerprint."""
     for again in (parse_task(task.to_dict(), "its copy"), pickle.loads(pickle.dumps(task))):  # noqa: S301
-        require(again == task, "a copy is another task")
+        require(again == task, "a copy differs")
         require(again.fingerprint() == task.fingerprint(), "a copy has another fingerprint")
     renamed = task.model_copy(update={"name": "other", "about": "other"})
     require(renamed.fingerprint() == task.fingerprint(), "its name changes its fingerprint")
 
 
 def loads_the_same_data(task: Task, data: Data) -> None:
-    """Two loads give the same columns, equally long, and one digest."""
+    """Loading twice gives equal columns and digests."""
     again = task.load()
     require(again.digest == data.digest, f"digests {again.digest} and {data.digest}")
     for side in ("train", "validation"):
@@ -77,16 +77,19 @@ def loads_the_same_data(task: Task, data: Data) -> None:
 
 
 def names_its_metrics(task: Task, data: Data) -> None:
-    """Each metric's ideal is better than its chance, and no two have one name."""
+    """The ideal of each metric is better than its chance, and names are unique."""
     metrics = task.metrics(data)
-    require(len({m.name for m in metrics}) == len(metrics) > 0, "expected some, each once")
+    require(len({m.name for m in metrics}) == len(metrics) > 0, "expected at least one, each once")
     for metric in metrics:
         is_up = metric.ideal > metric.chance
-        require(is_up == (metric.direction == "max"), f"{metric.name} goes the other way")
+        require(
+            is_up == (metric.direction == "max"),
+            f"{metric.name}: ideal and chance contradict its direction",
+        )
 
 
 def trains_the_same_twice(task: Task, data: Data) -> None:
-    """Standard attention trains without a failure, and to the same numbers again."""
+    """Standard attention trains without failure, twice to the same numbers."""
     one, two = (_train(task, data) for _ in range(2))
     require(one.is_ok, f"it failed: {one.error}")
     require(one.metrics == two.metrics, f"{dict(one.metrics)}, then {dict(two.metrics)}")
@@ -103,31 +106,33 @@ def _train(task: Task, data: Data) -> Evaluation:
 
 
 def orders_its_examples(task: ModelTask, data: Data) -> None:
-    """An epoch's order names training examples, as many as it says, and repeats under a seed."""
+    """An epoch's order holds ``epoch_size`` training examples, equal for equal seeds."""
     size = task.epoch_size(data)
     for epoch in (1, task.epochs):
         one, same = (task.order(data, epoch, torch.Generator().manual_seed(3)) for _ in range(2))
-        require(torch.equal(one, same), "one seed gives two orders")
+        require(torch.equal(one, same), "one seed gives different orders")
         require(len(one) == size, f"{len(one)} examples, epoch_size says {size}")
         is_inside = int(one.min()) >= 0 and int(one.max()) < data.count("train")
-        require(is_inside, "it names examples that there are not")
+        require(is_inside, "an index is out of range")
         judged, most = task.num_eval_examples(data, epoch), data.count("validation")
         require(1 <= judged <= most, f"{judged} of {most} examples judge epoch {epoch}")
 
 
 def builds_models_from_the_seed(task: ModelTask, data: Data) -> None:
-    """A seed gives one model, with a slot for attention in each layer."""
+    """Equal seeds build equal models, with a slot for attention in each layer."""
     models: list[Any] = [task.build_model(data, lambda _: Mean(), seed) for seed in (0, 0, 1)]
     one, same, other = (torch.cat([p.flatten() for p in m.parameters()]) for m in models)
     require(torch.equal(one, same), "two models of a seed differ")
-    require(not torch.equal(one, other), "two seeds give one model")
+    require(not torch.equal(one, other), "two seeds give equal models")
     slots = models[0].attentions()
     require(len(slots) == task.sizes.depth, f"{len(slots)} slots, {task.sizes.depth} layers")
-    require(all(isinstance(slot, Mean) for slot in slots), "a slot is not what was put there")
+    require(
+        all(isinstance(slot, Mean) for slot in slots), "a slot is not the module that was passed"
+    )
 
 
 def calls_attention_at_its_sizes(task: ModelTask, data: Data) -> None:
-    """Attention is called once a layer, with tokens of the sizes that the task names."""
+    """Attention is called once a layer, with tokens of the task's sizes."""
     model: Any = task.build_model(data, lambda _: Mean(), 0)
     task.loss(model, task.examples(data, "train", CPU, torch.float32).batch(torch.arange(2)))
     dim, _, _, tokens = task.sizes
@@ -137,7 +142,7 @@ def calls_attention_at_its_sizes(task: ModelTask, data: Data) -> None:
 
 
 def adds_up_over_batches(task: ModelTask, data: Data) -> None:
-    """Losses and tallies are sums: how examples are cut into batches changes nothing."""
+    """Losses and tallies are sums, equal for all batch sizes."""
     (loss, targets, totals), other = (_judged(task, data, size) for size in (7, 5))
     require(targets == other[1], f"{targets} targets, then {other[1]}")
     require(math.isclose(loss, other[0], rel_tol=1e-4), f"losses {loss:.6g} and {other[0]:.6g}")
@@ -145,16 +150,16 @@ def adds_up_over_batches(task: ModelTask, data: Data) -> None:
 
 
 def starts_no_better_than_chance(task: ModelTask, data: Data) -> None:
-    """An untrained model scores no better than chance by the first metric."""
+    """An untrained model is near chance in the first metric."""
     scores = task.score(_judged(task, data, 7)[2].tolist())
     metric, *_ = task.metrics(data)
     gap = (scores[metric.name] - metric.chance) / (metric.ideal - metric.chance)
-    said = f"{metric.name} is {scores[metric.name]:.3g}, chance is said to be {metric.chance:.3g}"
-    require(gap <= FAR, said)
+    said = f"{metric.name} is {scores[metric.name]:.3g}, chance is declared as {metric.chance:.3g}"
+    require(gap <= MAX_START, said)
 
 
 def _judged(task: ModelTask, data: Data, size: int) -> tuple[float, int, Tensor]:
-    """Loss, targets and tallies of the validation examples, cut into batches of a size."""
+    """Loss, targets and tallies of the validation examples, in batches of ``size``."""
     model = task.build_model(data, lambda _: Mean(), 0).eval()
     examples = task.examples(data, "validation", CPU, torch.float32)
     require(len(examples) == data.count("validation"), f"{len(examples)} validation examples")

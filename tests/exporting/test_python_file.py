@@ -40,7 +40,7 @@ def loaded(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_fast", [False, True])
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: bool) -> None:
+def test_named_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: bool) -> None:
     """The self-test against the interpreter; the genome, weights' names, imports and brevity."""
     genome = MECHANISMS[name].genome
     text = export_module(genome, 32, 4, Provenance("Genome:", "a", ("Genome:",)), is_fast=is_fast)
@@ -59,7 +59,7 @@ def test_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: bool) -> 
 
 
 @pytest.mark.parametrize("is_fast", [False, True])
-def test_random_genomes_of_every_primitive_export_exactly(is_fast: bool) -> None:
+def test_random_genomes_export_exactly(is_fast: bool) -> None:
     space = load_space("attention_v2")
     variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(0)
     seen: set[str] = set()
@@ -79,7 +79,7 @@ def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
     assert block(torch.randn(1, 3, 96)).shape == (1, 3, 96)
 
 
-def test_the_docstring_says_what_it_is() -> None:
+def test_docstring_states_digest_genome_and_provenance() -> None:
     few = ast.get_docstring(
         ast.parse(export_module(MECHANISMS["gqa"].genome, 64, 2, Provenance("a")))
     )
@@ -92,7 +92,7 @@ def test_the_docstring_says_what_it_is() -> None:
         assert words in doc
 
 
-def test_a_clean_interpreter_runs_the_file(tmp_path: Path) -> None:
+def test_file_runs_isolated_from_this_project(tmp_path: Path) -> None:
     """Isolated from this project: -I, and an empty folder as the place to stand."""
     path = tmp_path / "champion.py"
     genome = MECHANISMS["champion_2025"].genome
@@ -110,7 +110,7 @@ def test_the_self_test_can_fail() -> None:
     assert scope["self_test"]() > 1e-6
 
 
-def test_no_name_can_put_code_into_the_file() -> None:
+def test_names_cannot_inject_code_into_the_file() -> None:
     evil = 'x"""\nimport os\n"""\\N \udcff'
     text = export_module(MECHANISMS["mha"].genome, 16, 2, Provenance(evil, evil, (evil, evil)))
     statements = ast.parse(text).body
@@ -134,7 +134,7 @@ def test_only_a_python_file_is_written(tmp_path: Path, name: str) -> None:
         check_target(tmp_path / name if name else Path())
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "out.py").mkdir()
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError, match="not a file"):
@@ -151,7 +151,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "out.py"]
 
 
-def test_nothing_is_written_through_a_planted_link(tmp_path: Path) -> None:
+def test_links_at_the_target_are_replaced_not_followed(tmp_path: Path) -> None:
     """Neither at a name that a temporary file might have, nor at the target's own."""
     victim = tmp_path / "victim"
     victim.write_text("precious")
@@ -170,7 +170,7 @@ def test_nothing_is_written_through_a_planted_link(tmp_path: Path) -> None:
     "text",
     ["", "x = 1", '"""\nGenome:\n{', '"""a\nGenome:\n[1]\n"""', '"""a\nGenome:\n' + "[" * 9999],
 )
-def test_other_files_hold_no_genome(tmp_path: Path, text: str) -> None:
+def test_other_files_are_refused_as_a_source(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.py"
     path.write_text(text)
     with pytest.raises(ExportError, match="holds no genome"):
@@ -183,7 +183,7 @@ def test_other_files_hold_no_genome(tmp_path: Path, text: str) -> None:
         genome_of_export(path)
 
 
-def test_formats_have_names() -> None:
+def test_module_and_py_are_one_format() -> None:
     for name in ("module", "py"):
         found = EXPORTS.get(name)
         assert found.suffix == ".py"
@@ -193,7 +193,7 @@ def test_formats_have_names() -> None:
         EXPORTS.get("modul")
 
 
-def test_two_things_of_one_name_are_not_exported() -> None:
+def test_two_functions_of_one_name_are_refused() -> None:
     """One of them would be taken for the other."""
     scope = {"__name__": __name__}
     exec("def hide(mask: object) -> None: ...", scope)
