@@ -93,7 +93,7 @@ def test_runs_of_other_objectives_share_one_table(
     assert len(lines) == len(view.members)
     value = amount(first.objectives["accuracy"], "fraction", first.errors["accuracy"])
     score = amount(first.scores["accuracy"], "fraction")
-    assert lines[0][:5] == ["example (2)", view.called(first.key), value, score, ""]
+    assert lines[0][:4] == ["example (2)", view.called(first.key), value, score]
     assert lines[0][heads.index("params")] == amount(first.costs["params"])
 
 
