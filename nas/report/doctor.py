@@ -1,16 +1,15 @@
 """What this machine offers, what a search would use of it, and what is missing or broken.
 
-Nothing is asked of a network and nothing is trained. Of environment variables names alone are told:
-a value may be a secret.
+Nothing uses a network and nothing is trained. Environment variables are listed by name only: a
+value may be a secret.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import re
 import shutil
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -32,27 +31,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 State = Literal["ok", "note", "broken"]
-# Modules that every command may need; and those of extras, by the extra's name.
-NEEDED: Final = (
-    "torch", "torchvision", "pymoo", "moocore", "ray", "fvcore", "networkx", "numpy", "PIL",
-    "pydantic", "yaml", "typer", "rich", "sklearn", "scipy", "matplotlib", "safetensors",
-    "jaxtyping",
-)  # fmt: skip
-EXTRAS: Final = {
-    "hf": ("datasets",),
-    "export": ("onnx", "onnxscript", "onnxruntime", "timm", "transformers"),
-}
+EXTRAS: Final = ("hf", "export", "tensorboard")
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "firefox")
 VARIABLES: Final = (
     "NAS_CACHE", "NAS_DATA", "HF_HOME", "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN",
     "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",
 )  # fmt: skip
-# Where locks of SQLite cannot be trusted.
+# File systems on which SQLite's locks are unreliable.
 NETWORK: Final = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs",
     "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone",
 })  # fmt: skip
-PATIENCE_S: Final = 1.0  # for adding up a folder
+LITTLE_MEMORY: Final = 2 * 10**9
 
 
 @dataclass(frozen=True)
@@ -60,8 +50,8 @@ class Finding:
     """One line of the answer.
 
     Attributes:
-        state: "broken" is needed and does not work, "note" is good to know.
-        help: what to do about it; empty where there is nothing to do.
+        state: "broken": it is needed and does not work; "note": good to know.
+        help: what to do about it, if there is anything to do.
     """
 
     about: str
@@ -71,19 +61,22 @@ class Finding:
 
 
 def examine_machine(runs: Path = RUNS) -> list[Finding]:
-    """Look at everything; takes as long as importing torch."""
+    """All findings; takes as long as importing torch."""
+    versions = this_session("").versions.items()
+    browser = next(filter(shutil.which, BROWSERS), None)
+    no_browser = "none on PATH; reports need one to be looked at, nothing else does"
     return [
-        _versions(),
+        Finding("versions", "ok", ", ".join(f"{name} {version}" for name, version in versions)),
         _packages(),
-        *(_extra(name) for name in EXTRAS),
+        *map(_extra, EXTRAS),
         _processor(),
         _memory(),
         *_torch(),
         _cifar10(),
         _caches(),
         _runs(runs),
-        _browser(),
-        _variables(),
+        Finding("browser", "ok" if browser else "note", browser or no_browser),
+        _environment(),
     ]
 
 
@@ -97,51 +90,53 @@ def doctor_answer(findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def show_doctor(console: Console, findings: Sequence[Finding]) -> None:
-    """Print a line a finding, and what helps below it."""
+    """Print a line a finding, with what to do below it."""
     width, rows = line_width(console), list[tuple[str, str, str]]()
     for one in findings:
-        state = "" if one.state == "ok" else one.state
-        said = [one.found, *([f"→ {one.help}"] if one.help else [])]
+        lines = [one.found, *([f"→ {one.help}"] if one.help else [])]
         if width is not None:
-            said = [line for text in said for line in wrap(text, max(20, width - 24))]
-        rows += [(one.about, state, said[0]), *(("", "", line) for line in said[1:])]
-    about, states, found = zip(*rows, strict=True)
+            lines = [line for text in lines for line in wrap(text, max(20, width - 28))]
+        rows.append((one.about, "" if one.state == "ok" else one.state, lines[0]))
+        rows += [("", "", line) for line in lines[1:]]
+    about, states, texts = zip(*rows, strict=True)
     named = [Column("", about, style="dim"), Column("", states, style="bold")]
-    say_table(console, [*named, Column("", found)])
-
-
-def _versions() -> Finding:
-    versions = this_session("").versions
-    said = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return Finding("versions", "ok", said)
+    say_table(console, [*named, Column("", texts)])
 
 
 def _packages() -> Finding:
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := _missing(None):
         return Finding("packages", "broken", f"no {', '.join(missing)}", "pip install -e .")
     return Finding("packages", "ok", "all that is needed")
 
 
 def _extra(name: str) -> Finding:
-    missing = [module for module in EXTRAS[name] if importlib.util.find_spec(module) is None]
-    if not missing:
-        return Finding(f"extra {name}", "ok", ", ".join(EXTRAS[name]))
-    return Finding(
-        f"extra {name}", "note", f"no {', '.join(missing)}", f"pip install 'nas[{name}]'"
-    )
+    if missing := _missing(name):
+        help_ = f"pip install 'nas[{name}]'"
+        return Finding(f"extra {name}", "note", f"no {', '.join(missing)}", help_)
+    return Finding(f"extra {name}", "ok", "installed")
+
+
+def _missing(extra: str | None) -> list[str]:
+    """Packages that nas, or one of its extras, requires and that are not installed."""
+    pattern = re.compile(r"([\w.-]+)[^;]*(?:; extra == ['\"](\w+)['\"])?")
+    found = (pattern.fullmatch(line) for line in metadata.requires("nas") or ())
+    installed = {_normal(package.name) for package in metadata.distributions()}
+    return [one[1] for one in found if one and one[2] == extra and _normal(one[1]) not in installed]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _processor() -> Finding:
-    flags = wide_instructions()
+    flags = ", ".join(wide_instructions()) or "no wide instructions"
     precision = "bfloat16" if multiplies_in_bfloat16() else "float32"
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    said = f"{processor_name()}, {plural(own or 1, 'core')} for this process"
-    load = os.getloadavg()[0]
-    said += (
-        f", {load:.1f} busy; {', '.join(flags) or 'no wide instructions'}; trains in {precision}"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    text = (
+        f"{processor_name()}, {plural(cores or 1, 'core')} for this process, "
+        f"{os.getloadavg()[0]:.1f} busy; {flags}; trains in {precision}"
     )
-    return Finding("processor", "ok", said)
+    return Finding("processor", "ok", text)
 
 
 def _memory() -> Finding:
@@ -150,81 +145,70 @@ def _memory() -> Finding:
     except OSError:
         return Finding("memory", "note", "the system does not say")
     sizes = {line.partition(":")[0]: 1024 * int(line.split()[1]) for line in lines if "kB" in line}
-    free, whole = sizes.get("MemAvailable", 0), sizes.get("MemTotal", 0)
-    said = f"{_bytes(free)} free of {_bytes(whole)}"
-    if free < 2 * 10**9:
-        return Finding("memory", "note", said, "fewer workers: each takes about half a gigabyte")
-    return Finding("memory", "ok", said)
+    free, total = sizes.get("MemAvailable", 0), sizes.get("MemTotal", 0)
+    text = f"{_bytes(free)} free of {_bytes(total)}"
+    if free < LITTLE_MEMORY:
+        return Finding("memory", "note", text, "fewer workers: each takes about half a gigabyte")
+    return Finding("memory", "ok", text)
 
 
 def _torch() -> list[Finding]:
-    """GPUs, and what a search would use: only torch knows what it can reach."""
+    """GPUs, and what a search would use."""
     try:
         import torch
 
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         names = [torch.cuda.get_device_name(i) for i in range(gpus)]
-    # A library that does not fit its driver or its processor fails in any of these ways.
+    # The errors of a library that does not fit its driver or its processor.
     except (ImportError, OSError, RuntimeError) as error:
         return [Finding("torch", "broken", last_line(str(error)), "install torch again")]
-    found = [Finding("GPU", "ok", ", ".join(names) or "none that torch can use")]
+    found = Finding("GPU", "ok", ", ".join(names) or "none that torch can use")
     try:
         share = allocate(Execution(), cores=os.cpu_count() or 1, gpus=gpus)
     except NasError as error:
-        return [*found, Finding("a search", "broken", str(error))]
+        return [found, Finding("a search", "broken", str(error))]
     device = f"{share.gpus:g} of a GPU each" if share.gpus else "on processor cores"
-    said = f"{plural(share.workers, 'worker')}, {device}; task vit-cifar10 on cifar10"
-    return [*found, Finding("a search", "ok", f"{said}, unless its space or you say otherwise")]
+    text = f"{plural(share.workers, 'worker')}, {device}; task vit-cifar10 on cifar10"
+    return [found, Finding("a search", "ok", f"{text}, unless its space or you say otherwise")]
 
 
 def _cifar10() -> Finding:
     folder = cache_folder() / "cifar10" / "cifar-10-batches-py"
     if folder.is_dir():
         return Finding("CIFAR-10", "ok", f"in {_short(folder.parent)}")
+    text = f"not in {_short(folder.parents[1])}; a search downloads it"
     return Finding(
-        "CIFAR-10",
-        "note",
-        f"not in {_short(folder.parents[1])}; a search downloads it",
-        "without a network: --data digits, or --data imagefolder:PATH",
+        "CIFAR-10", "note", text, "without a network: --data digits, or --data imagefolder:PATH"
     )
 
 
 def _caches() -> Finding:
     hub = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    said = [f"{_short(folder)} {_size(folder)}" for folder in (cache_folder(), hub)]
-    return Finding("caches", "ok", f"{', '.join(said)}; may be deleted")
+    folders = ", ".join(map(_short, filter(Path.is_dir, (cache_folder(), hub))))
+    return Finding("caches", "ok", f"{folders}; may be deleted" if folders else "none")
 
 
 def _runs(runs: Path) -> Finding:
-    there = runs.resolve()
-    while not there.exists():
-        there = there.parent
-    num = len([*runs.glob("*/run.sqlite")])
-    said = f"{plural(num, 'run')} in {runs}"
+    existing = runs.resolve()
+    while not existing.exists():
+        existing = existing.parent
+    text = f"{plural(len([*runs.glob('*/run.sqlite')]), 'run')} in {runs}"
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
-        free = shutil.disk_usage(there).free
+        text += f", {_bytes(shutil.disk_usage(existing).free)} free"
     except OSError as error:
-        why = f"{said}, which cannot be written ({error.strerror})"
-        return Finding("runs", "broken", why, "work in a folder of yours, or give --runs FOLDER")
-    said += f", {_bytes(free)} free"
-    kind = _file_system(there)
+        text += f", which cannot be written ({error.strerror})"
+        return Finding("runs", "broken", text, "work in a folder of yours, or give --runs FOLDER")
+    kind = _file_system(existing)
     if kind in NETWORK:
-        said += f", on a network drive ({kind})"
-        return Finding(
-            "runs", "note", said, "--runs FOLDER on a local disk: SQLite needs its locks"
-        )
-    return Finding("runs", "ok", said)
+        text += f", on a network drive ({kind})"
+        help_ = "--runs FOLDER on a local disk: SQLite needs its locks"
+        return Finding("runs", "note", text, help_)
+    return Finding("runs", "ok", text)
 
 
-def _browser() -> Finding:
-    found = next(filter(shutil.which, BROWSERS), None)
-    said = found or "none on PATH; reports need one to be looked at, nothing else does"
-    return Finding("browser", "ok" if found else "note", said)
-
-
-def _variables() -> Finding:
+def _environment() -> Finding:
     names = [name for name in VARIABLES if os.environ.get(name)]
     plugins = sorted(
         f"{point.name} ({point.group})"
@@ -232,8 +216,8 @@ def _variables() -> Finding:
         for point in package.entry_points
         if point.group.startswith("nas.")
     )
-    said = f"set: {', '.join(names) or 'none'}; plug-ins: {', '.join(plugins) or 'none'}"
-    return Finding("environment", "ok", said)
+    text = f"set: {', '.join(names) or 'none'}; plug-ins: {', '.join(plugins) or 'none'}"
+    return Finding("environment", "ok", text)
 
 
 def _bytes(number: float) -> str:
@@ -242,7 +226,7 @@ def _bytes(number: float) -> str:
 
 
 def _short(path: Path) -> str:
-    """A path as a person would write it, without what a variable says."""
+    """A path relative to the variable that sets it, or to the home folder."""
     for name in ("NAS_CACHE", "HF_HOME"):
         if (value := os.environ.get(name)) and path.is_relative_to(value):
             return str(Path(f"${name}", path.relative_to(value)))
@@ -250,26 +234,12 @@ def _short(path: Path) -> str:
     return str(Path("~", path.relative_to(home))) if path.is_relative_to(home) else str(path)
 
 
-def _size(folder: Path) -> str:
-    """Bytes of all files in a folder; "over" so many where adding up would take long."""
-    total, until = 0, time.monotonic() + PATIENCE_S
-    for place, _, files in os.walk(folder):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(place, name)).st_size
-            except OSError:
-                continue
-        if time.monotonic() > until:
-            return f"over {_bytes(total)}"
-    return f"{_bytes(total)}"
-
-
 def _file_system(folder: Path) -> str:
-    """The kind of file system that a folder is on; empty where the system does not say."""
+    """The kind of file system that a folder is on; empty if the system does not say."""
     try:
         lines = Path("/proc/self/mounts").read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return ""
     mounts = [line.split()[1:3] for line in lines]
     over = [(Path(at), kind) for at, kind in mounts if folder.is_relative_to(at)]
-    return max(over, key=lambda found: len(found[0].parts), default=(folder, ""))[1]
+    return max(over, key=lambda mount: len(mount[0].parts), default=(folder, ""))[1]
