@@ -7,55 +7,37 @@ from typing import Annotated
 
 import typer
 
-from nas.cli import completion
+from nas.cli import completion, options
 from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json
-from nas.cli.options import (
-    AsJson,
-    Backend,
-    Data,
-    GpusPerWorker,
-    OnTest,
-    Policy,
-    RayAddress,
-    Record,
-    Source,
-    Sources,
-    StartSeconds,
-    StudySeed,
-    TimeLimit,
-    Workers,
-    arguments,
-    pairs,
-)
 
 
 @app.command()
 def evaluate(
     context: typer.Context,
-    sources: Sources,
+    sources: options.Sources,
     task: Annotated[
         str, typer.Option(help="A task, by name or path.", autocompletion=completion.tasks)
     ] = "vit-cifar10",
-    data: Data = None,
+    data: options.Data = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with other seeds.")] = 1,
-    seed: StudySeed = 0,
-    policy: Policy = "score_normalize_aggregate",
-    record: Record = None,
-    test: OnTest = False,
-    as_json: AsJson = False,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    ray_address: RayAddress = None,
-    backend: Backend = "ray",
-    time_limit: TimeLimit = 1800,
-    start_seconds: StartSeconds = 300,
+    seed: options.StudySeed = 0,
+    policy: options.Policy = "score_normalize_aggregate",
+    record: options.Record = None,
+    test: options.OnTest = False,
+    as_json: options.AsJson = False,
+    workers: options.Workers = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    ray_address: options.RayAddress = None,
+    backend: options.Backend = "ray",
+    time_limit: options.TimeLimit = 1800,
+    start_seconds: options.StartSeconds = 300,
 ) -> None:
     """Train mechanisms under a task, with several seeds, without a search."""
     from nas.api import comparing
     from nas.report.trials import trial_line, trial_table
 
-    given = arguments(context, "as_json")
+    given = options.arguments(context, "as_json")
     result = comparing.evaluate(**given, on_training=lambda *done: note(trial_line(*done)))
     if as_json:
         print_json(result.to_dict())
@@ -68,7 +50,7 @@ def evaluate(
 @app.command()
 def benchmark(
     context: typer.Context,
-    sources: Sources,
+    sources: options.Sources,
     against: Annotated[str, typer.Option(help="What all are compared with.")] = "mha",
     tasks: Annotated[
         str | None, typer.Option(help="Tasks by name or path, with commas; else six built-in ones.")
@@ -78,20 +60,20 @@ def benchmark(
         typer.Option(help="TASK=SPEC: what to train a task on; may be given several times."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings of each under each.")] = 5,
-    seed: StudySeed = 0,
-    policy: Policy = "score_normalize_aggregate",
-    record: Record = None,
-    test: OnTest = False,
+    seed: options.StudySeed = 0,
+    policy: options.Policy = "score_normalize_aggregate",
+    record: options.Record = None,
+    test: options.OnTest = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the differences: .png, .svg or .pdf.")
     ] = None,
-    as_json: AsJson = False,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    ray_address: RayAddress = None,
-    backend: Backend = "ray",
-    time_limit: TimeLimit = 1800,
-    start_seconds: StartSeconds = 300,
+    as_json: options.AsJson = False,
+    workers: options.Workers = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    ray_address: options.RayAddress = None,
+    backend: options.Backend = "ray",
+    time_limit: options.TimeLimit = 1800,
+    start_seconds: options.StartSeconds = 300,
 ) -> None:
     """Train mechanisms under several tasks, on tokens and images, beside one of them.
 
@@ -107,9 +89,9 @@ def benchmark(
         check_picture(plot)
     save_errors: list[str] = []
     result = comparing.benchmark(
-        **arguments(context, "tasks", "data", "plot", "as_json"),
+        **options.arguments(context, "tasks", "data", "plot", "as_json"),
         tasks=[name.strip() for name in tasks.split(",")] if tasks else comparing.TASKS,
-        data=pairs(data or ()),
+        data=options.pairs(data or ()),
         on_training=lambda task, *done: note(f"{task}: {trial_line(*done)}"),
         on_save_error=save_errors.append,
     )
@@ -129,7 +111,7 @@ def benchmark(
 @app.command()
 def explain(
     context: typer.Context,
-    source: Source,
+    source: options.Source,
     task: Annotated[
         str | None,
         typer.Option(
@@ -137,7 +119,7 @@ def explain(
             autocompletion=completion.tasks,
         ),
     ] = None,
-    data: Data = None,
+    data: options.Data = None,
     seeds: Annotated[int, typer.Option(min=2, help="Trainings of each, with fresh seeds.")] = 5,
     most_seeds: Annotated[
         int | None, typer.Option(min=2, help="Go on with what is unresolved, up to so many.")
@@ -146,7 +128,7 @@ def explain(
         float | None,
         typer.Option(help="What is smaller is the same; else 1/100 from chance to the ideal."),
     ] = None,
-    seed: StudySeed = 0,
+    seed: options.StudySeed = 0,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -154,14 +136,14 @@ def explain(
             autocompletion=completion.policies,
         ),
     ] = None,
-    record: Record = None,
-    as_json: AsJson = False,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    ray_address: RayAddress = None,
-    backend: Backend = "ray",
-    time_limit: TimeLimit = 1800,
-    start_seconds: StartSeconds = 300,
+    record: options.Record = None,
+    as_json: options.AsJson = False,
+    workers: options.Workers = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    ray_address: options.RayAddress = None,
+    backend: options.Backend = "ray",
+    time_limit: options.TimeLimit = 1800,
+    start_seconds: options.StartSeconds = 300,
 ) -> None:
     """Say what each part of a mechanism is worth, by training it without.
 
@@ -174,7 +156,7 @@ def explain(
 
     save_errors: list[str] = []
     result = explaining.explain(
-        **arguments(context, "as_json"),
+        **options.arguments(context, "as_json"),
         on_training=lambda *done: note(trial_line(*done)),
         on_save_error=save_errors.append,
     )

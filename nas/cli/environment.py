@@ -6,13 +6,13 @@ from pathlib import Path
 
 import typer
 
+from nas.cli import options
 from nas.cli.app import app
 from nas.cli.console import output, print_json
-from nas.cli.options import AsJson, Runs
 
 
 @app.command()
-def plugins(as_json: AsJson = False) -> None:
+def plugins(as_json: options.AsJson = False) -> None:
     """List the plug-ins of other packages, a group at a time; exit status 1 if one is broken."""
     from nas.api.genomes import list_plugins
     from nas.report.table import Column, say_table
@@ -37,7 +37,7 @@ def plugins(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def doctor(as_json: AsJson = False, runs: Runs = Path("runs")) -> None:
+def doctor(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
     """Look at this machine: versions, hardware, data, folders, and what a search would use.
 
     Asks no network. Exit status 1 if something that is needed is broken; it says what helps.

@@ -13,20 +13,19 @@ import typer
 from nas.cli import completion, options
 from nas.cli.app import app
 from nas.cli.console import note, output, print_json, tell
-from nas.cli.options import AnyDim, AnyHeads, AnyTokens, AsJson, Dim, Heads, Policy, Source, Sources
 from nas.common.errors import GenomeError, NasError
 
 
 @app.command()
 def show(
-    source: Source,
-    as_json: AsJson = False,
+    source: options.Source,
+    as_json: options.AsJson = False,
     only_source: Annotated[
         bool, typer.Option("--source", help="Print the Python source alone.")
     ] = False,
-    dim: AnyDim = None,
-    heads: AnyHeads = None,
-    tokens: AnyTokens = None,
+    dim: options.AnyDim = None,
+    heads: options.AnyHeads = None,
+    tokens: options.AnyTokens = None,
     plot: Annotated[
         Path | None, typer.Option(help="Also draw the graph into this .svg, .png or .pdf.")
     ] = None,
@@ -65,10 +64,10 @@ def mechanisms(
             help="One of them; all if none is given.", autocompletion=completion.mechanisms
         ),
     ] = None,
-    dim: Dim = 64,
-    heads: Heads = 4,
+    dim: options.Dim = 64,
+    heads: options.Heads = 4,
     tokens: options.Tokens = 65,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the named mechanisms, or explain one.
 
@@ -91,7 +90,9 @@ def mechanisms(
 
 @app.command()
 def validate(
-    source: Source, policy: Policy = "score_normalize_aggregate", as_json: AsJson = False
+    source: options.Source,
+    policy: options.Policy = "score_normalize_aggregate",
+    as_json: options.AsJson = False,
 ) -> None:
     """Judge a genome by types and a policy's path rules; exit status 1 if it is not legal."""
     from nas.api import genomes
@@ -113,9 +114,9 @@ def validate(
 
 @app.command()
 def cost(
-    sources: Sources,
-    dim: Dim = 64,
-    heads: Heads = 4,
+    sources: options.Sources,
+    dim: options.Dim = 64,
+    heads: options.Heads = 4,
     tokens: Annotated[
         str, typer.Option(help="Sequence length, or several: 64,256,1024.", metavar="LENGTHS")
     ] = "65",
@@ -123,7 +124,7 @@ def cost(
         Path | None,
         typer.Option(help="Also draw cost against length into this .png, .svg or .pdf."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Count multiply-adds, parameters and cache of one attention block at batch 1."""
     from nas.api import genomes
@@ -163,7 +164,7 @@ def _lengths(text: str) -> set[int]:
 
 @app.command()
 def export(
-    source: Source,
+    source: options.Source,
     path: Annotated[Path, typer.Option("-o", "--output", help="The file or folder to write.")],
     format_: Annotated[
         str,
@@ -173,8 +174,8 @@ def export(
             "torch.export's. onnx. hf: a folder for transformers.",
         ),
     ] = "py",
-    dim: AnyDim = None,
-    heads: AnyHeads = None,
+    dim: options.AnyDim = None,
+    heads: options.AnyHeads = None,
     fast: Annotated[
         bool, typer.Option(help="Write the form that trains fastest, not the plainest.")
     ] = False,

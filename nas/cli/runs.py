@@ -9,10 +9,9 @@ from typing import Annotated, Final
 
 import typer
 
-from nas.cli import completion
+from nas.cli import completion, options
 from nas.cli.app import app
 from nas.cli.console import complain, note, output, print_json, tell
-from nas.cli.options import AsJson, RunName, Runs
 from nas.common.errors import NasError
 
 RUNS_SHOWN: Final = typer.Argument(
@@ -21,7 +20,7 @@ RUNS_SHOWN: Final = typer.Argument(
 
 
 @app.command()
-def runs(as_json: AsJson = False, runs: Runs = Path("runs")) -> None:
+def runs(as_json: options.AsJson = False, runs: options.Runs = Path("runs")) -> None:
     """List the runs, last active last."""
     from nas.report.runs import runs_answer, runs_columns
     from nas.report.table import say, say_table
@@ -41,7 +40,7 @@ def runs(as_json: AsJson = False, runs: Runs = Path("runs")) -> None:
 
 @app.command()
 def front(
-    run: RunName = "latest",
+    run: options.RunName = "latest",
     plot: Annotated[
         Path | None, typer.Option(help="Also draw the front into this .png, .svg or .pdf.")
     ] = None,
@@ -52,7 +51,7 @@ def front(
     every: Annotated[
         bool, typer.Option("--all", help="In the CSV, every mechanism that was trained.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show a run's front.
 
@@ -108,7 +107,11 @@ def report(
 
 
 @app.command()
-def check(run: RunName = "latest", as_json: AsJson = False, runs: Runs = Path("runs")) -> None:
+def check(
+    run: options.RunName = "latest",
+    as_json: options.AsJson = False,
+    runs: options.Runs = Path("runs"),
+) -> None:
     """Check a run's folder: a sentence for each fault, and what helps.
 
     Exit status 1 if there is one. Nothing is changed; `nas resume RUN` mends what follows from the
@@ -131,14 +134,14 @@ def check(run: RunName = "latest", as_json: AsJson = False, runs: Runs = Path("r
 
 @app.command()
 def watch(
-    run: RunName = "latest",
+    run: options.RunName = "latest",
     web: Annotated[
         bool, typer.Option("--web", help="Serve the page of `nas report`, to this machine alone.")
     ] = False,
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="With --web; 0 takes one that is free.")
     ] = 0,
-    runs: Runs = Path("runs"),
+    runs: options.Runs = Path("runs"),
 ) -> None:
     """Watch a run that another process writes, until it ends.
 
@@ -181,9 +184,9 @@ def watch(
 
 @app.command()
 def tensorboard(
-    run: RunName,
+    run: options.RunName,
     folder: Annotated[Path, typer.Argument(help="A folder for TensorBoard; made if missing.")],
-    runs: Runs = Path("runs"),
+    runs: options.Runs = Path("runs"),
 ) -> None:
     """Write a run as event files for TensorBoard.
 

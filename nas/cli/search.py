@@ -9,25 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nas.cli import completion
+from nas.cli import completion, options
 from nas.cli.app import StoppedError, app
 from nas.cli.console import note, output, print_json
-from nas.cli.options import (
-    AsJson,
-    Backend,
-    Data,
-    EventFolder,
-    GpusPerWorker,
-    RayAddress,
-    RunName,
-    Runs,
-    Space,
-    StartSeconds,
-    Task,
-    TimeLimit,
-    Workers,
-    arguments,
-)
 
 if TYPE_CHECKING:
     from nas.searching.listener import Ended
@@ -36,13 +20,13 @@ if TYPE_CHECKING:
 @app.command()
 def search(
     context: typer.Context,
-    space: Space,
+    space: options.Space,
     generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = 50,
     population: Annotated[
         int, typer.Option("--pop", min=1, help="Trainings that a generation asks for.")
     ] = 24,
-    task: Task = None,
-    data: Data = None,
+    task: options.Task = None,
+    data: options.Data = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the search and all trainings.")] = 0,
     repeats: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = 1,
     algorithm: Annotated[
@@ -59,14 +43,14 @@ def search(
         ),
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
-    runs: Runs = Path("runs"),
-    tensorboard: EventFolder = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    ray_address: RayAddress = None,
-    backend: Backend = "ray",
-    time_limit: TimeLimit = 1800,
-    start_seconds: StartSeconds = 300,
+    runs: options.Runs = Path("runs"),
+    tensorboard: options.EventFolder = None,
+    workers: options.Workers = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    ray_address: options.RayAddress = None,
+    backend: options.Backend = "ray",
+    time_limit: options.TimeLimit = 1800,
+    start_seconds: options.StartSeconds = 300,
 ) -> None:
     """Search a space for attention mechanisms."""
     from nas.api import runs as api
@@ -74,7 +58,7 @@ def search(
 
     command = shlex.join(["nas", *sys.argv[1:]])
     with search_display(tensorboard) as listener:
-        given = arguments(context, "tensorboard")
+        given = options.arguments(context, "tensorboard")
         result = api.search(**given, listener=listener, command=command)
     _show_end(result, runs)
 
@@ -82,22 +66,22 @@ def search(
 @app.command()
 def resume(
     context: typer.Context,
-    run: RunName = "latest",
+    run: options.RunName = "latest",
     generations: Annotated[
         int | None, typer.Option("--gens", min=1, help="Generations in all.")
     ] = None,
-    data: Data = None,
+    data: options.Data = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Try all failed trainings again.")
     ] = False,
-    runs: Runs = Path("runs"),
-    tensorboard: EventFolder = None,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    ray_address: RayAddress = None,
-    backend: Backend = "ray",
-    time_limit: TimeLimit = 1800,
-    start_seconds: StartSeconds = 300,
+    runs: options.Runs = Path("runs"),
+    tensorboard: options.EventFolder = None,
+    workers: options.Workers = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    ray_address: options.RayAddress = None,
+    backend: options.Backend = "ray",
+    time_limit: options.TimeLimit = 1800,
+    start_seconds: options.StartSeconds = 300,
 ) -> None:
     """Continue a run that was stopped, or add generations to a finished one.
 
@@ -108,7 +92,7 @@ def resume(
 
     command = shlex.join(["nas", *sys.argv[1:]])
     with search_display(tensorboard) as listener:
-        given = arguments(context, "tensorboard")
+        given = options.arguments(context, "tensorboard")
         result = api.resume(**given, listener=listener, command=command)
     _show_end(result, runs)
 
@@ -116,7 +100,7 @@ def resume(
 @app.command()
 def confirm(
     context: typer.Context,
-    run: RunName = "latest",
+    run: options.RunName = "latest",
     ids: Annotated[
         list[str] | None, typer.Argument(help="Members by ID, in place of those chosen.")
     ] = None,
@@ -132,15 +116,15 @@ def confirm(
     test: Annotated[
         bool, typer.Option("--test", help="Train them also to be judged on the test set.")
     ] = False,
-    data: Data = None,
-    runs: Runs = Path("runs"),
-    as_json: AsJson = False,
-    workers: Workers = None,
-    gpus_per_worker: GpusPerWorker = None,
-    ray_address: RayAddress = None,
-    backend: Backend = "ray",
-    time_limit: TimeLimit = 1800,
-    start_seconds: StartSeconds = 300,
+    data: options.Data = None,
+    runs: options.Runs = Path("runs"),
+    as_json: options.AsJson = False,
+    workers: options.Workers = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    ray_address: options.RayAddress = None,
+    backend: options.Backend = "ray",
+    time_limit: options.TimeLimit = 1800,
+    start_seconds: options.StartSeconds = 300,
 ) -> None:
     """Train the likely members of a run's front again, with fresh seeds.
 
@@ -151,7 +135,7 @@ def confirm(
     from nas.report.confirmation import confirmation_table
     from nas.report.trials import trial_line
 
-    given = arguments(context, "as_json")
+    given = options.arguments(context, "as_json")
     result = api.confirm(**given, on_training=lambda *done: note(trial_line(*done)))
     if as_json:
         print_json(result.to_dict())

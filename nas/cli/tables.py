@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from nas.cli import options
 from nas.cli.app import app
 from nas.cli.console import output, print_json
-from nas.cli.options import AsJson
 
 
 @app.command()
@@ -21,7 +21,7 @@ def table(
         str | None,
         typer.Option(help="A table of longer trainings: how well this one ranks them."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show recorded trainings of a whole space.
 
