@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Modules of commands, in the order of `nas --help`.
 COMMANDS: Final = ("search", "compare", "runs", "tables", "genomes", "environment")
-INTERRUPTED: Final = 130  # 128 and the signal's number, as shells have it
+INTERRUPTED: Final = 130  # 128 and the number of SIGINT
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -32,12 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     for module in COMMANDS:
         importlib.import_module(f"nas.cli.{module}")
-    _tolerate_narrow_encodings()
-    # What schedulers send before they end a job; the first process of a container has no default.
+    for stream in (sys.stdout, sys.stderr):  # a formula must not fail in a narrow encoding
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError, ValueError):
+                stream.reconfigure(errors="replace")
+    # Schedulers send SIGTERM before they end a job; in a container it has no default action.
     before = signal.signal(signal.SIGTERM, _interrupt_once)
     try:
         try:
-            with _told_warnings():
+            with _printed_warnings():
                 status = _run(arguments)
         finally:
             sys.stdout.flush()
@@ -51,12 +54,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         complain(f"there is not enough memory for this ({error}); ask for less.")
         status = 2
     except BrokenPipeError:
-        _leave_pipe()
+        _discard_output()
         status = 1
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
             raise
-        _leave_pipe()
+        _discard_output()
         complain(f"the output cannot be written ({error.strerror}).")
         status = 2
     finally:
@@ -65,13 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _interrupt_once(number: int, frame: Any) -> NoReturn:
-    """Interrupt; `timeout` and schedulers send it twice, and the end should be told in peace."""
+    """Interrupt; ignore the second SIGTERM that `timeout` and schedulers send."""
     signal.signal(number, signal.SIG_IGN)
     signal.default_int_handler(number, frame)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """The status of a command; what is said of wrong usage may repeat what was typed."""
+    """Run a command and return its status; usage errors are printed without control characters."""
     import typer
 
     from nas.cli import completion
@@ -80,50 +83,41 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     if completion.REQUEST in os.environ:
         completion.typer_completion().completion_init()
-
     usage_error: Any = typer.BadParameter.__base__  # typer exports its children alone
     try:
         status = app(args=arguments, prog_name="nas", standalone_mode=False) or 0
     except usage_error as error:
-        said = io.StringIO()
-        error.show(file=said)
-        sys.stderr.write(printable(said.getvalue()))
+        text = io.StringIO()
+        error.show(file=text)
+        sys.stderr.write(printable(text.getvalue()))
         return int(error.exit_code)
-    except typer.Abort:  # as older ones of typer call it
+    except typer.Abort:  # how older versions of typer report an interrupt
         status = INTERRUPTED
-    if status == INTERRUPTED:  # typer's own: a search that was interrupted says more
+    if status == INTERRUPTED:
         raise KeyboardInterrupt
     return status
 
 
 @contextlib.contextmanager
-def _told_warnings() -> Iterator[None]:
-    """Our own warnings are sentences for people; others look as Python prints them."""
+def _printed_warnings() -> Iterator[None]:
+    """Print warnings of nas as sentences; others look as Python prints them."""
     from nas.cli.console import complain
 
     with warnings.catch_warnings():
-        others = warnings.showwarning
+        default = warnings.showwarning
 
         def show(text: Warning | str, category: type[Warning], *place: Any) -> None:
             if issubclass(category, NasWarning):
                 complain(str(text))
             else:
-                others(text, category, *place)
+                default(text, category, *place)
 
         warnings.simplefilter("always", NasWarning)
         warnings.showwarning = show  # type: ignore[assignment]
         yield
 
 
-def _tolerate_narrow_encodings() -> None:
-    """A formula must not fail where the terminal's encoding lacks its signs."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            with contextlib.suppress(OSError, ValueError):
-                stream.reconfigure(errors="replace")
-
-
-def _leave_pipe() -> None:
-    """Whoever read our output has gone; the interpreter's last flush must not complain."""
+def _discard_output() -> None:
+    """Redirect standard output, so that the interpreter's last flush cannot fail."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

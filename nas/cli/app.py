@@ -1,4 +1,4 @@
-"""The command line's one application object; each module beside this one adds its commands."""
+"""The application object, to which each module of commands adds its own."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from nas.common.errors import NasError
 
 
 class StoppedError(NasError):
-    """A person asked to stop; the text is what they should know."""
+    """A command was interrupted; the text says how to continue."""
 
     exit_status = 130
 
 
 app = typer.Typer(
     name="nas",
-    help="Search for attention mechanisms; look at what was found, and take it away.",
     no_args_is_help=True,
-    add_completion=False,  # its options know no shell by name where they can guess it
+    add_completion=False,  # its options take no name of a shell
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -65,4 +64,4 @@ def _options(
         ),
     ] = None,
 ) -> None:
-    """Search for attention mechanisms; look at what was found, and take it away."""
+    """Search for attention mechanisms, read the results, and export them."""

@@ -1,4 +1,4 @@
-"""Where the command line prints: colours and widths follow the terminal, a pipe gets plain text."""
+"""Printing: colours and widths follow the terminal, a pipe gets plain text."""
 
 from __future__ import annotations
 
