@@ -124,7 +124,9 @@ def export(
             f"dim: found {dim}; expected at most {MAX_DIM}, at which an export is still compared "
             "with the mechanism. The class in an exported file takes any."
         )
-    kept = _kept(found, model, dim, heads, must=weights, may=export_format.has_weights)
+    kept = None
+    if weights or export_format.has_weights:
+        kept = _weights_file(found, model, dim, heads, is_required=weights)
     trained, metadata = read_weights(kept) if kept else ({}, {})
     request = ExportRequest(
         *(found.genome, dim, heads, _provenance(found)),
@@ -149,7 +151,7 @@ def export(
 
 
 def _known(masks: Sequence[str]) -> tuple[str, ...]:
-    """Those masks, in the order in which they are given."""
+    """The masks in their fixed order."""
     for name in masks:
         if name not in MASKS:
             raise ExportError(f"masks: found {name!r}; expected {' or '.join(MASKS)}, or none.")
@@ -157,50 +159,34 @@ def _known(masks: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_causal(genome: Genome, causal: bool | None, model: ModelTask | None, *, may: bool) -> bool:
-    """What was asked for, else what the task does where the mechanism can."""
+    """The argument, else as in the run's task if the mechanism can be causal."""
     if causal is not None or not may:
         return bool(causal)
     return bool(model and model.is_causal) and not make_plan(genome).unsafe
 
 
-def _kept(
-    found: Source,
-    model: ModelTask | None,
-    dim: int,
-    heads: int,
-    *,
-    must: bool,
-    may: bool,
+def _weights_file(
+    source: Source, model: ModelTask | None, dim: int, heads: int, *, is_required: bool
 ) -> Path | None:
-    """The file of trained weights, where they are asked for, or there are some to take along."""
-    if must:
-        return _kept_weights(found, model, dim, heads)
-    if not may or found.run is None:
-        return None
-    try:
-        kept = _kept_weights(found, model, dim, heads)
-    except ExportError:
-        return None
-    return kept if kept.is_file() else None
-
-
-def _kept_weights(source: Source, model: ModelTask | None, dim: int, heads: int) -> Path:
-    """The file in which a run keeps the weights of a member of its front."""
+    """The file of a front member's trained weights; None if there is none and none is required."""
+    candidate, problem = None, ""
     if model is None or source.run is None or source.digest is None:
-        raise ExportError(
-            f"{source.text}: has no trained weights; expected a member of a run, such as "
-            "latest/best."
-        )
-    if (dim, heads) != (model.width, model.heads):
-        raise ExportError(
+        problem = "has no trained weights; expected a member of a run, such as latest/best."
+    elif (dim, heads) != (model.width, model.heads):
+        problem = (
             f"the weights were trained at dim {model.width} and heads {model.heads}, not {dim} "
             f"and {heads}; leave dim and heads out."
         )
-    with open_run(source.run) as run:
-        candidate = find_candidate(run, source.digest)
-    if candidate is None:
-        raise ExportError(f"{source.text}: was not trained, so it has no weights.")
-    return weights_path(source.run, candidate.proposal.key or "")
+    else:
+        with open_run(source.run) as run:
+            candidate = find_candidate(run, source.digest)
+        problem = "" if candidate else "was not trained, so it has no weights."
+    if is_required and problem:
+        raise ExportError(f"{source.text}: {problem}")
+    if source.run is None or candidate is None:
+        return None
+    path = weights_path(source.run, candidate.key)
+    return path if is_required or path.is_file() else None
 
 
 def _provenance(source: Source) -> Provenance:

@@ -1,10 +1,9 @@
-"""``nas show``, ``mechanisms``, ``validate``, ``cost`` and ``export``: what there is to genomes."""
+"""``nas show``, ``mechanisms``, ``validate``, ``cost`` and ``export``: one genome or several."""
 
 from __future__ import annotations
 
 import json
 import re
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +29,7 @@ def show(
         Path | None, typer.Option(help="Also draw the graph into this .svg, .png or .pdf.")
     ] = None,
 ) -> None:
-    """Show one genome from all sides.
+    """Show everything known about one genome.
 
     Formula, graph, costs and source; of a run's genome also results and lineage. Sizes default to
     those of the run's task, or to 64, 4 and 65.
@@ -164,6 +163,7 @@ def _lengths(text: str) -> set[int]:
 
 @app.command()
 def export(
+    context: typer.Context,
     source: options.Source,
     path: Annotated[Path, typer.Option("-o", "--output", help="The file or folder to write.")],
     format_: Annotated[
@@ -210,18 +210,18 @@ def export(
     from nas.api import exporting
 
     chosen = None if masks is None else [name for name in masks.split(",") if name != "none"]
-    write = partial(exporting.export, source, path, format=format_, dim=dim, heads=heads, fast=fast)
-    written = write(weights=weights, layer=layer, causal=causal, masks=chosen)
-    tell(f"{path}: dim={written.dim}, heads={written.heads}.")
-    for remark in written.remarks:
+    given = options.arguments(context, "format_", "masks")
+    result = exporting.export(**given, format=format_, masks=chosen)
+    tell(f"{path}: dim={result.dim}, heads={result.heads}.")
+    for remark in result.remarks:
         tell(remark)
-    if written.is_trained is not None:
-        kept = "trained in the run" if written.is_trained else "a fresh start, not trained"
-        rest = "; all others are a fresh start" if written.is_trained and path.is_dir() else ""
-        tell(f"The mechanism's weights are {kept}{rest}.")
-    if written.difference is not None:
-        tell(f"In a clean process it differs from the mechanism by {written.difference:.1e}.")
+    if result.is_trained is not None:
+        origin = "trained in the run" if result.is_trained else "a fresh start, not trained"
+        rest = "; all others are a fresh start" if result.is_trained and path.is_dir() else ""
+        tell(f"The mechanism's weights are {origin}{rest}.")
+    if result.difference is not None:
+        tell(f"In a clean process it differs from the mechanism by {result.difference:.1e}.")
     elif path.suffix == ".py":
         tell(f"`python {path}` tests it.")
-    if written.weights is not None:
-        tell(f"{written.weights}: the weights of layer {layer}.")
+    if result.weights is not None:
+        tell(f"{result.weights}: the weights of layer {layer}.")

@@ -6,8 +6,8 @@ it raises ends the command; the run can be gone on with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nas.common.registry import NOTEBOOK
 
@@ -75,6 +75,10 @@ class Ended:
     counts: Counts
     hypervolume: float
     message: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; the folder as text."""
+        return {**asdict(self), "folder": str(self.folder)}
 
     def _repr_html_(self) -> str:
         """What a notebook shows: what holds, and the front."""
