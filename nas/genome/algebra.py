@@ -6,10 +6,15 @@ places, and what it proposes is taken if everything left in it has the types tha
 operand may have decided the width of a projection, and then it stays. Each rule makes a genome
 smaller by some measure (live nodes, parameters, unread operands), so that rewriting ends.
 
-Left as they are, since they are not equal in every respect: a norm of a norm (both learn gains,
-and the second one undoes the first one's only up to its own); two temperatures, or a linear map on
-either side of an aggregation (equal functions, other gradients and another start); rope after rope
-(a rotation by twice the angle, which no primitive is).
+Left as they are:
+- A norm of a norm: both learn gains, and the second undoes the first one's only up to its own.
+- Two temperatures, or a linear map on either side of an aggregation: equal functions with other
+  gradients and another start.
+- Rope after rope: a rotation by twice the angle, which no primitive is.
+- ``(A + B)·v`` beside ``A·v + B·v`` where both take linear time apart, and not together.
+- ``(A + A)·v`` beside ``A·(v + v)``: they are equal, and recorded runs hold both.
+- A sum or product of more than two operands in another order, and doubled results that something
+  else reads: a form that is the least in every case would need more nodes than the genome has.
 """
 
 from __future__ import annotations
@@ -267,6 +272,8 @@ def _factor_sum(genome: Genome, index: int) -> Genome | None:
         return None
     place = max(first, second)  # where both operands are known
     added = Node(node.op, (one.inputs[slots[0]], other.inputs[slots[0]]))
+    if all(_is_by_sums(genome, ref) for ref in added.inputs):
+        return None
     return genome.with_node(place, added).with_node(index, one.reading(slots[0], place))
 
 
@@ -284,23 +291,13 @@ def _double_operand(genome: Genome, index: int) -> Genome | None:
     return genome.with_node(first, added).with_node(index, doubled.reading(slot, first))
 
 
-def _double_values(genome: Genome, index: int) -> Genome | None:
-    """(A + A)·v is A·(v + v)."""
-    node = genome.nodes[index]
-    if not get(node.op).sums_values or not isinstance(node.inputs[0], int):
-        return None
-    weights = genome.nodes[node.inputs[0]]
-    if (
-        weights.op != "add"
-        or len({*weights.inputs}) > 1
-        or _readers(genome, node.inputs[0]) != [index]
-    ):
-        return None
-    added = Node("add", (node.inputs[1],) * 2)
-    shift = {old: old + 1 for old in range(index, len(genome.nodes))}
-    after = (later.renamed(shift) for later in genome.nodes[index + 1 :])
-    summed = Node(node.op, (weights.inputs[0], index), node.params)
-    return replace(genome, nodes=(*genome.nodes[:index], added, summed, *after))
+def _is_by_sums(genome: Genome, ref: Ref) -> bool:
+    """Whether an aggregation with these weights takes linear time, which their sum does not."""
+    if isinstance(ref, str):
+        return False
+    primitive = get(genome.nodes[ref].op)
+    weights = primitive.weights(primitive.full(genome.nodes[ref].param_dict()))
+    return weights is not None and weights.is_by_sums
 
 
 def _sole_operands(genome: Genome, index: int) -> tuple[int | None, int | None]:
@@ -353,7 +350,6 @@ def _is_one_head(label: str, sizes: ModelSizes | None) -> bool:
 SUM_RULES: tuple[Callable[[Genome, int], Genome | None], ...] = (
     _factor_sum,
     _double_operand,
-    _double_values,
 )
 
 RULES: tuple[Rule, ...] = (
