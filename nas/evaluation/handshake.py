@@ -10,7 +10,6 @@ import hashlib
 import sys
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,21 +28,13 @@ PACKAGE: Final = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process and what it can do.
+    """A process and what it can do."""
 
-    Attributes:
-        name: host and process id.
-        node: the cluster's id of its machine.
-        code: a digest of this package's source.
-        torch: its version.
-        members: registered primitives and task families.
-    """
-
-    name: str
-    node: str
-    code: str
-    torch: str
-    members: frozenset[str]
+    name: str  # host and process id
+    node: str  # the cluster's id of its machine
+    code: str  # a digest of this package's source
+    torch: str  # its version
+    members: frozenset[str]  # registered primitives and task families
 
     def lacks(self, driver: Identity) -> str:
         """What this process lacks to work for the driver, in words; empty if nothing."""
@@ -71,12 +62,6 @@ def plugins() -> tuple[str, ...]:
     members += [TASKS.get(name) for name in TASKS.names()]
     modules = dict.fromkeys(member.__module__ for member in members)
     return tuple(m for m in modules if m.partition(".")[0] not in (PACKAGE.name, "__main__"))
-
-
-def load(modules: Iterable[str]) -> None:
-    """Import plug-ins by full name."""
-    for name in modules:
-        import_module(name)
 
 
 def sources(modules: Iterable[str]) -> list[Path]:

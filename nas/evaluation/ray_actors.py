@@ -12,6 +12,7 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ import torch
 from nas.common.errors import DeviceError, NasError
 from nas.evaluation import handshake
 from nas.evaluation.pool import WorkerLostError, WorkerRefusedError
-from nas.evaluation.trainer import calibrate_for, load_optimizers, train_guarded
+from nas.evaluation.trainer import calibrate_for, train_guarded
 from nas.training.cuda_graphs import CudaGraphs
 
 if TYPE_CHECKING:
@@ -207,13 +208,13 @@ class Worker:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         torch.set_num_threads(1)
         try:
-            handshake.load(plugins)
+            for plugin in plugins:
+                import_module(plugin)
             identity = handshake.identity(ray.get_runtime_context().get_node_id())
             if lacking := identity.lacks(driver):
                 raise DeviceError(f"there is {lacking}")
             options, self._data = map(ray.get, given)
             self._task, self._train, self._resources, self._time_limit = options
-            load_optimizers()  # takes seconds, which count as starting
             if self._resources.gpus:
                 _prepare_gpu(self._resources.gpus)
         except NasError as error:

@@ -13,8 +13,7 @@ import platform
 import time
 import traceback
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
@@ -41,7 +40,7 @@ from nas.training.probe import Constant, Leak, probe
 from nas.training.steps import Diverged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from nas.evaluation.trial import Reason, Status, Trial
     from nas.tasks import Data, ModelTask, Task
@@ -56,19 +55,9 @@ OUTCOMES: Final[dict[type[Exception], Reason]] = {
 }
 
 
-class Train(Protocol):
-    """A training function, such as `train_candidate`.
-
-    Contract: every fault of the candidate is a failed evaluation; ``time_limit`` seconds are kept
-    as well as possible; the same trial gives the same reports anywhere. DeviceError says that the
-    device is missing, for any candidate.
-    """
-
-    def __call__(
-        self, trial: Trial, task: Task, data: Data, *, device: str, time_limit: float | None
-    ) -> Evaluation:
-        """Train one candidate on one device."""
-        ...
+Train: TypeAlias = "Callable[..., Evaluation]"
+"""A training function, called as `train_candidate`: every fault of the candidate is a failed
+evaluation, and the same trial gives the same reports anywhere."""
 
 
 @dataclass
@@ -106,7 +95,6 @@ def train_candidate(
     """
     torch_device = check_device(device)
     keep_freed_memory()
-    load_optimizers()
     meter = Meter(torch_device)
     progress = _Progress()
     try:
@@ -203,12 +191,6 @@ def budget_of(task: Task, data: Data, device: torch.device | None = None) -> Bud
 def worker_name() -> str:
     """Host and process id of this process."""
     return f"{platform.node()}:{os.getpid()}"
-
-
-@cache
-def load_optimizers() -> None:
-    """Make torch import its compiler, which the first optimiser does: seconds before any trial."""
-    torch.optim.AdamW([torch.zeros(1)])
 
 
 def explain(error: BaseException) -> tuple[Reason, str]:

@@ -7,18 +7,20 @@ none of Python's, with the addresses and numbers of its capture:
 - the indices of a batch lie in one tensor, into which the next batch's are copied before a replay;
 - dropout and augmentation draw from the device's generator, which torch advances at each replay;
 - the optimiser's step, whose numbers change, runs outside of the graph;
-- a few warm-ups before the capture load and choose kernels; a `Snapshot` undoes their effects;
+- a few warm-ups on a copy of the model load and choose kernels before the capture;
 - a batch of another size runs operation by operation.
 
 https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs. Work that cannot be captured (it
-waits for a result, or counts in Python) runs operation by operation throughout, with the same
+waits for a result, or keeps state in Python) runs operation by operation throughout, with the same
 results; the reason is recorded.
 """
 
 from __future__ import annotations
 
+import copy
 import gc
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +29,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from nas.training.steps import Work
 
@@ -35,6 +37,7 @@ WARM_UPS: Final = 3
 STEPS_AHEAD: Final = 64
 """Steps that the host may be ahead of a GPU; without a bound, time limits are checked too early."""
 MAX_REASON: Final = 200  # characters of an error
+PLAIN: Final = (bool, int, float, str, type(None))
 
 
 def graphs_on(device: torch.device) -> CudaGraphs | None:
@@ -77,25 +80,23 @@ class Steps:
         self.work.finish()
 
     def _capture(self, chosen: Tensor, graphs: CudaGraphs) -> None:
-        """Capture the work, or record why that fails; leave no other trace."""
-        self._chosen = static = chosen.clone()
-        before = Snapshot(self.work)
-
-        def work() -> None:
-            self.work(static)
-
-        try:
-            graphs.warm_up(work, WARM_UPS)
-            if replaced := before.replaced():
-                raise RuntimeError(f"a step replaces {', '.join(replaced)}")
-            before.restore()
-            self._replay = graphs.capture(work)
-            self.execution = "cuda graph"
-            self._gradients = [(w, w.grad) for w in self.work.model.parameters()]
-        except Exception as error:  # an error of the work itself shows again without a graph
-            self.has_failed = True
-            self.execution = f"{self.work.device.type}, eager: capture failed ({reason_of(error)})"
-        before.restore()  # Python in the capture may have counted
+        """Capture the work, or record why that fails; change neither weights nor generators."""
+        work, static = self.work, chosen.clone()
+        self._chosen = static
+        with torch.random.fork_rng([work.device] if work.device.type == "cuda" else []):
+            try:
+                tried = replace(work, model=copy.deepcopy(work.model))
+                before = _python_state(tried.model)
+                graphs.warm_up(lambda: tried(static), WARM_UPS)
+                if replaced := _replaced(before, _python_state(tried.model)):
+                    raise RuntimeError(f"a step replaces {', '.join(replaced)}")
+                self._replay = graphs.capture(lambda: work(static))
+                self._gradients = [(w, w.grad) for w in work.model.parameters()]
+                self.execution = "cuda graph"
+            except Exception as error:  # an error of the work itself shows again without a graph
+                self.has_failed = True
+                reason = reason_of(error)
+                self.execution = f"{work.device.type}, eager: capture failed ({reason})"
 
 
 class CudaGraphs:
@@ -142,58 +143,24 @@ class CudaGraphs:
         return graph.replay
 
 
-class Snapshot:
-    """The state of a model and of random generators before a try.
-
-    Holds weights, buffers, attributes of modules and the work's totals; not what lies inside an
-    attribute, such as an entry of a list. Also tells what a try replaced: a graph sees changes of
-    tensors in place and nothing else.
-    """
-
-    def __init__(self, work: Work) -> None:
-        self._device, self._model = work.device, work.model
-        state = [*work.model.parameters(), *work.model.buffers(), work.totals]
-        self._tensors = [(tensor, tensor.detach().clone()) for tensor in state]
-        self._modules = [
-            (name, module, dict(vars(module)), dict(module._buffers))
-            for name, module in work.model.named_modules()
-        ]
-        self._random = torch.get_rng_state()
-        self._random_on_gpu = (
-            torch.cuda.get_rng_state(work.device) if work.device.type == "cuda" else None
-        )
-
-    def replaced(self) -> list[str]:
-        """The attributes and buffers of modules with another value, sorted by module."""
-        names = []
-        for name, module, attributes, buffers in self._modules:
-            before, now = attributes | buffers, vars(module) | module._buffers
-            changed = [k for k in sorted(before.keys() | now.keys()) if not _same(k, before, now)]
-            names += [f"{name}.{key}".lstrip(".") for key in changed]
-        return names
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Restore everything; gradients become None."""
-        for _, module, attributes, buffers in self._modules:
-            vars(module).clear()
-            vars(module).update(attributes)
-            module._buffers.clear()
-            module._buffers.update(buffers)
-        for tensor, value in self._tensors:
-            tensor.copy_(value)
-        self._model.zero_grad()
-        torch.set_rng_state(self._random)
-        if self._random_on_gpu is not None:
-            torch.cuda.set_rng_state(self._random_on_gpu, self._device)
+def _python_state(model: nn.Module) -> dict[str, Any]:
+    """The attributes and buffers of all modules, but not what lies inside a list or a mapping."""
+    return {
+        f"{name}.{key}".lstrip("."): value
+        for name, module in model.named_modules()
+        for key, value in (vars(module) | module._buffers).items()
+    }
 
 
-def _same(key: str, before: dict[str, Any], now: dict[str, Any]) -> bool:
-    if key not in before or key not in now:
-        return False
-    old, new = before[key], now[key]
-    is_plain = isinstance(new, bool | int | float | str | None)
-    return old is new or (is_plain and type(old) is type(new) and bool(old == new))
+def _replaced(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Names with another value; a graph sees changes of a tensor in place and no others."""
+
+    def is_same(old: Any, new: Any) -> bool:
+        return old is new or (isinstance(new, PLAIN) and type(old) is type(new) and old == new)
+
+    return sorted(
+        name for name in before | after if not is_same(before.get(name, ...), after.get(name, ...))
+    )
 
 
 def reason_of(error: BaseException) -> str:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import torch
 
 from nas.common.errors import DeviceError
 from nas.common.processor import multiplies_in_bfloat16, processor_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def check_device(name: str) -> torch.device:
@@ -58,46 +56,40 @@ def hardware_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name()
 
 
-class Switch(NamedTuple):
-    """A setting of torch for the whole process."""
-
-    name: str
-    get: Callable[[], Any]
-    set: Callable[[Any], Any]
-
-
-def _autocast(device: str) -> Switch:
-    get, set_ = torch.is_autocast_enabled, torch.set_autocast_enabled
-    return Switch(f"autocast on {device}", partial(get, device), partial(set_, device))
-
-
-SWITCHES: Final = (
-    Switch("the number of threads", torch.get_num_threads, torch.set_num_threads),
-    Switch("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    Switch("whether there are gradients", torch.is_grad_enabled, torch.set_grad_enabled),
-    Switch(
-        "deterministic algorithms",
+SETTINGS: Final[dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]] = {
+    "the number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "whether there are gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "deterministic algorithms": (
         torch.get_deterministic_debug_mode,
         torch.set_deterministic_debug_mode,
     ),
-    Switch("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    Switch(
-        "the precision of products",
+    "anomaly detection": (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    "the precision of products": (
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
     ),
-    _autocast("cpu"),
-    _autocast("cuda"),
+    **{
+        f"autocast on {device}": (
+            partial(torch.is_autocast_enabled, device),
+            partial(torch.set_autocast_enabled, device),
+        )
+        for device in ("cpu", "cuda")
+    },
     # None undoes set_default_device; outside of candidates nobody calls it.
-    Switch(
-        "the default device", torch.get_default_device, lambda _: torch.set_default_device(None)
-    ),
-)
+    "the default device": (torch.get_default_device, lambda _: torch.set_default_device(None)),
+}
+"""torch's settings for the whole process: functions that get and set them."""
+
+
+def settings() -> dict[str, Any]:
+    """The present values of ``SETTINGS``."""
+    return {name: get() for name, (get, _) in SETTINGS.items()}
 
 
 @contextmanager
 def isolated_torch_state() -> Iterator[list[str]]:
-    """Run with one thread and gradients; restore torch's global state afterwards.
+    """Run with one thread and gradients; restore torch's settings afterwards.
 
     One thread keeps workers from crowding each other and fixes the order of sums. A primitive that
     leaves gradients off or another default dtype would fail every later candidate. Random numbers
@@ -106,24 +98,20 @@ def isolated_torch_state() -> Iterator[list[str]]:
     Yields:
         A list that holds, afterwards, the names of the settings that were changed inside.
     """
-    before = [switch.get() for switch in SWITCHES]
+    before = settings()
     changed: list[str] = []
     torch.set_num_threads(1)
     try:
         with torch.inference_mode(mode=False), torch.enable_grad():
-            inside = [switch.get() for switch in SWITCHES]
+            inside = settings()
             try:
                 yield changed
             finally:
-                changed += [
-                    switch.name
-                    for switch, value in zip(SWITCHES, inside, strict=True)
-                    if switch.get() != value
-                ]
+                changed += [name for name, value in settings().items() if value != inside[name]]
     finally:
-        for switch, value in zip(SWITCHES, before, strict=True):
-            if switch.get() != value:
-                switch.set(value)
+        for name, (get, set_) in SETTINGS.items():
+            if get() != before[name]:
+                set_(before[name])
 
 
 def is_out_of_memory(error: BaseException) -> bool:

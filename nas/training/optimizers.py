@@ -5,16 +5,21 @@
 
 (Loshchilov & Hutter 2019, algorithm 2.) The weight decay d is the task's, or zero for vectors where
 ``decay`` is ``matrices``; c is the task's ``beta2``. The one-cycle schedule (Smith & Topin 2018)
-moves the rate r and, inversely, the momentum b. torch's fused kernel takes b as a number of the
-host, so the step stays outside of CUDA graphs: a few kernels, launched while the GPU is busy.
+moves the rate r and, inversely, the momentum b.
+
+This calls torch's fused kernel by its function. ``torch.optim.AdamW`` does the same with the same
+numbers, but imports torch's compiler: two seconds for every worker. The kernel takes b as a number
+of the host, so the step stays outside of CUDA graphs, launched while the GPU is busy.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,10 +27,14 @@ if TYPE_CHECKING:
     from nas.tasks import ModelTask
 
 FIRST_MOMENT: Final = 0.9
+EPSILON: Final = 1e-8
+WARM_UP: Final = 0.3  # of the steps, until the peak; this and what follows is torch's OneCycleLR
+MOMENTA: Final = (0.95, 0.85)  # at both ends, and at the peak
+START_DIVISOR, END_DIVISOR = 25.0, 1e4  # of the peak's rate, then of the first one
 
 
 class ScheduledAdamW:
-    """torch's fused AdamW, and the schedule that sets its rate and momentum.
+    """AdamW that sets its rate and momentum by a schedule.
 
     Args:
         weights: on their device already.
@@ -33,26 +42,69 @@ class ScheduledAdamW:
     """
 
     def __init__(self, weights: Iterable[nn.Parameter], task: ModelTask, steps: int) -> None:
-        by_decay: dict[float, list[nn.Parameter]] = {}
+        self._task, self._steps, self._count = task, steps, 0
+        self._moments: dict[nn.Parameter, tuple[Tensor, Tensor, Tensor]] = {}
+        self._by_decay: dict[float, list[nn.Parameter]] = {}
         for weight in weights:
-            by_decay.setdefault(decay_of(weight, task), []).append(weight)
-        groups = [{"params": group, "weight_decay": decay} for decay, group in by_decay.items()]
-        self.optimizer = torch.optim.AdamW(
-            groups, lr=task.learning_rate, betas=(FIRST_MOMENT, task.beta2), fused=True
-        )
-        self._cycle: torch.optim.lr_scheduler.OneCycleLR | None = None
-        if task.schedule == "one_cycle":
-            self._cycle = torch.optim.lr_scheduler.OneCycleLR(
-                self.optimizer, max_lr=task.learning_rate, total_steps=steps
-            )
+            self._by_decay.setdefault(decay_of(weight, task), []).append(weight)
 
+    @torch.no_grad()
     def step(self) -> None:
         """Update all weights that have a gradient."""
-        self.optimizer.step()
-        if self._cycle is not None:
-            self._cycle.step()
+        rate, momentum = rate_and_momentum(self._task, self._count, self._steps)
+        self._count += 1
+        for decay, group in self._by_decay.items():
+            rows = [
+                (weight, weight.grad, *self._state_of(weight))
+                for weight in group
+                if weight.grad is not None
+            ]
+            if not rows:
+                continue
+            weights, gradients, first, second, counts = map(list, zip(*rows, strict=True))
+            adamw(
+                weights,
+                gradients,
+                first,
+                second,
+                [],
+                counts,
+                fused=True,
+                amsgrad=False,
+                maximize=False,
+                beta1=momentum,
+                beta2=self._task.beta2,
+                lr=rate,
+                weight_decay=decay,
+                eps=EPSILON,
+            )
+
+    def _state_of(self, weight: nn.Parameter) -> tuple[Tensor, Tensor, Tensor]:
+        """Both moments and the count of steps of a weight."""
+        if weight not in self._moments:
+            count = torch.zeros((), device=weight.device)
+            self._moments[weight] = torch.zeros_like(weight), torch.zeros_like(weight), count
+        return self._moments[weight]
 
 
 def decay_of(weight: Tensor, task: ModelTask) -> float:
     """The weight decay of a weight."""
     return task.weight_decay if task.decay == "all" or weight.ndim > 1 else 0.0
+
+
+def rate_and_momentum(task: ModelTask, step: int, steps: int) -> tuple[float, float]:
+    """The learning rate and the momentum of a step, 0 <= step < steps."""
+    peak = task.learning_rate
+    if task.schedule == "constant":
+        return peak, FIRST_MOMENT
+    end, top = MOMENTA
+    first, turn, last = peak / START_DIVISOR, WARM_UP * steps - 1, steps - 1
+    if step <= turn:
+        fraction = step / turn
+        return _cosine(first, peak, fraction), _cosine(end, top, fraction)
+    fraction = (step - turn) / (last - turn)
+    return _cosine(peak, first / END_DIVISOR, fraction), _cosine(top, end, fraction)
+
+
+def _cosine(start: float, end: float, fraction: float) -> float:
+    return end + (start - end) / 2.0 * (math.cos(math.pi * fraction) + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ def test_builds_of_one_torch_version_are_equal(monkeypatch: pytest.MonkeyPatch) 
 def test_loaded_plugins_and_their_sources_are_listed(plugin: Path) -> None:
     before = handshake.plugins()
     assert "my_plugin_parts.scaled" not in before
-    handshake.load(["my_plugin_parts.scaled"])
+    import_module("my_plugin_parts.scaled")
     assert handshake.plugins() == (*before, "my_plugin_parts.scaled")
     assert handshake.sources(["my_plugin_parts.scaled"]) == [plugin / "my_plugin_parts"]
     assert "primitive 'scaled'" in handshake.identity().members
@@ -97,5 +98,5 @@ def test_loaded_plugins_and_their_sources_are_listed(plugin: Path) -> None:
 def test_source_of_a_plugin_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_plugin_alone.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    handshake.load(["my_plugin_alone"])
+    import_module("my_plugin_alone")
     assert handshake.sources(["my_plugin_alone"]) == [tmp_path / "my_plugin_alone.py"]

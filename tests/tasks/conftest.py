@@ -1,4 +1,4 @@
-"""Image folders made on the spot, and a cache of the test's own."""
+"""Generated image folders, and a cache directory for each test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def image_folder(tmp_path: Path) -> Callable[..., Path]:
-    """Make PATH/train/<class>/<n>.png, coloured noise from a fixed seed."""
+    """Write PATH/train/<class>/<n>.png: coloured noise from a fixed seed."""
 
     def make(
         classes: tuple[str, ...] = ("cat", "dog"),

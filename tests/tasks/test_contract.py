@@ -1,4 +1,4 @@
-"""What the task of every family promises to those who train and search on it."""
+"""The promises of every task family."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_model_task(promise, task, data):
     keep(task.kind, [promise], task, data)
 
 
-def test_data_are_disjoint_sides_of_a_seed(task, data):
+def test_sides_are_disjoint_and_depend_on_data_seed(task, data):
     assert task.model_copy(update={"data_seed": 1}).load().digest != data.digest
     if task.kind == "bytes":  # one long text, whose own test says where it is cut
         return

@@ -1,4 +1,4 @@
-"""Hugging Face data: parts and columns, one content in any form of files, and what is refused."""
+"""Hugging Face data: splits, columns, file formats, and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = {"length": 6, "words": 20, "train_examples": 12, "validation_examples": 
 
 @pytest.fixture(autouse=True)
 def offline(tmp_path, monkeypatch):
-    """Nothing is asked of the Hub, and nothing kept where people's data are."""
+    """Do not use the network or the user's cache."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
 
@@ -35,7 +35,7 @@ def texts(**parts: list[str]):
 
 
 def reviews(**columns):
-    """Sixteen of each class; those of the test part speak of a fiddle."""
+    """Sixteen reviews of each class; only those of the test part contain "fiddle"."""
 
     def part(behind: str):
         names = ["bad", "good"] * 16
@@ -85,7 +85,7 @@ def test_bytes_are_tested_on_the_test_part_alone(tmp_path):
     ("split", "first", "count"),
     [(":extra", "more 0", 50), (":train[:50%]", "line 0", 30), (":train+extra", "line 0", 110)],
 )
-def test_a_split_may_be_named_cut_and_joined(tmp_path, split, first, count):
+def test_splits_with_names_slices_and_sums(tmp_path, split, first, count):
     data = texts(train=LINES, extra=[f"more {i}" for i in range(50)])
     found = loaded("bytes", saved(data, tmp_path / "data", "disk") + split)
     text = found.train["text"].tobytes()
@@ -93,7 +93,7 @@ def test_a_split_may_be_named_cut_and_joined(tmp_path, split, first, count):
     assert text.count(b"\n") >= count * 9 // 10 - 3
 
 
-def test_one_part_that_was_saved_is_trained_on(tmp_path):
+def test_a_single_saved_split(tmp_path):
     texts(train=LINES)["train"].save_to_disk(tmp_path / "data")
     assert loaded("bytes", f"hf:{tmp_path / 'data'}").train["text"].tobytes() in TEXT
 
@@ -108,7 +108,7 @@ def test_classes_are_the_same_in_all_forms_of_files(tmp_path):
     assert (found[0].count("train"), found[0].count("validation")) == (12, 4)
 
 
-def test_classes_are_tested_on_the_test_part_alone(tmp_path):
+def test_classes_are_tested_on_the_test_part_only(tmp_path):
     spec = saved(reviews(), tmp_path / "data")
     own = loaded("text-classification", spec)
     test = loaded("text-classification", spec, is_tested=True)
@@ -118,7 +118,7 @@ def test_classes_are_tested_on_the_test_part_alone(tmp_path):
     assert last.isdisjoint({row[row > 0][-1] for row in test.validation["tokens"]})
 
 
-def test_a_single_column_of_its_kind_may_have_any_name(tmp_path):
+def test_the_only_column_of_a_type_may_have_any_name(tmp_path):
     data = reviews(number=list(range(32)))
     plain = loaded("text-classification", saved(data, tmp_path / "plain"))
     named = data.rename_columns({"text": "sentence", "label": "mood"})
@@ -129,7 +129,7 @@ def test_a_single_column_of_its_kind_may_have_any_name(tmp_path):
 
 
 def hidden(data):
-    """As GLUE hides the labels of its test parts."""
+    """A test part without labels, as in GLUE."""
     unlabelled = {"text": ["dull"] * 3, "label": [-1] * 3}
     test = datasets.Dataset.from_dict(unlabelled, features=data["test"].features)
     return datasets.DatasetDict(data | {"test": test})
@@ -157,7 +157,7 @@ def missing(data):
         (lambda d: d, ":train[:1]", False, "found 1 texts of 2 classes"),
     ],
 )  # fmt: skip
-def test_data_that_cannot_be_used_are_said(tmp_path, change, split, is_tested, words):
+def test_unusable_data_are_an_error(tmp_path, change, split, is_tested, words):
     spec = saved(change(reviews()), tmp_path / "data", "disk")
     with pytest.raises(DataError, match=words) as error:
         loaded("text-classification", spec + split, is_tested=is_tested)
@@ -179,7 +179,7 @@ def test_a_test_part_must_hold_a_window(tmp_path):
         ("train.parquet", "xx", "Parquet file size is 2 bytes"),
     ],
 )
-def test_a_folder_that_cannot_be_read_is_said(tmp_path, name, content, words):
+def test_unreadable_folder_is_an_error(tmp_path, name, content, words):
     if name:
         (tmp_path / "data").mkdir()
         (tmp_path / "data" / name).write_text(content)
@@ -188,7 +188,7 @@ def test_a_folder_that_cannot_be_read_is_said(tmp_path, name, content, words):
 
 
 def kept(tmp_path: Path, config: str, lines: list[str]) -> None:
-    """A data set of the Hub as the package keeps it once it was downloaded."""
+    """Put a data set of the Hub into the package's cache."""
     source = tmp_path / f"{config}.parquet"
     texts(train=lines)["train"].to_parquet(source)
     own = datasets.load_dataset_builder("parquet", data_files=str(source))
@@ -196,7 +196,7 @@ def kept(tmp_path: Path, config: str, lines: list[str]) -> None:
     own.download_and_prepare(str(tmp_path / "cache" / "tales___book" / config / "0.0.0" / "0"))
 
 
-def test_a_name_of_the_hub_may_have_a_configuration(tmp_path, monkeypatch):
+def test_hub_names_with_a_configuration(tmp_path, monkeypatch):
     kept(tmp_path, "long", LINES)
     kept(tmp_path, "other", ["another line"] * 40)
     (tmp_path / "tales" / "book").mkdir(parents=True)  # never mistaken for the Hub's
@@ -209,7 +209,7 @@ def test_a_name_of_the_hub_may_have_a_configuration(tmp_path, monkeypatch):
         loaded("bytes", "hf:tales/none")
 
 
-def test_a_run_keeps_where_a_folder_is(tmp_path, monkeypatch):
+def test_paths_become_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given, kept_as in [
         ("hf:./data:train[:10%]", f"hf:{tmp_path}/data:train[:10%]"),

@@ -1,4 +1,4 @@
-"""Images in memory: splits, digests, folders, the cache, and what bad data are told."""
+"""Images in memory: splits, digests, folders, the cache, and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_folder(root, **overrides):
     return load(f"imagefolder:{root}", **overrides)
 
 
-def test_digits_are_cut_into_two_disjoint_parts_with_exact_moments():
+def test_digits_parts_are_disjoint_with_exact_moments():
     data = load(train_images=1000, validation_images=400)
     assert data.train["images"].shape == (1000, 1, 8, 8)
     assert data.validation["images"].shape == (400, 1, 8, 8)
@@ -46,26 +46,26 @@ def test_digits_are_cut_into_two_disjoint_parts_with_exact_moments():
     assert data.facts["std"] == pytest.approx([data.train["images"].std()])
 
 
-def test_digits_fewer_than_asked_are_shared_in_proportion():
+def test_too_few_digits_are_divided_in_proportion():
     data = load(train_images=30_000, validation_images=10_000)
     assert data.count("train") + data.count("validation") == 1797 - 359
     assert data.count("validation") == round((1797 - 359) / 4)
 
 
-def test_digits_are_enlarged_to_the_size_asked_for():
+def test_digits_are_scaled_to_image_size():
     data = load(image_size=32)
     assert data.train["images"].shape[2:] == (32, 32)
     assert data.train["images"].max() > 250
 
 
-def test_digest_follows_the_content():
+def test_digest_depends_on_the_content():
     same = load().digest
     assert load(epochs=7).digest == same
     for other in ({"data_seed": 1}, {"train_images": 7}, {"image_size": 16}):
         assert load(**other).digest != same
 
 
-def test_image_folder_is_read_as_written(image_folder):
+def test_image_folder_pixels_equal_the_files(image_folder):
     root = image_folder()
     data = load_folder(root)
     assert data.facts["classes"] == ("cat", "dog")
@@ -87,7 +87,7 @@ def test_moved_images_are_the_same_data(image_folder, tmp_path):
     assert there.fingerprint() == task.fingerprint()
 
 
-def test_image_folder_takes_the_middle_square_and_greys_as_colours(image_folder, tmp_path):
+def test_image_folder_crops_the_middle_square_and_expands_grey(image_folder, tmp_path):
     root = image_folder(size=(24, 12))
     grey = root / "train" / "cat" / "0.png"
     Image.fromarray(np.full((5, 9), 77, np.uint8)).save(grey)
@@ -96,13 +96,13 @@ def test_image_folder_takes_the_middle_square_and_greys_as_colours(image_folder,
 
 
 def spoil(path):
-    """No longer an image, unchanged to the listing."""
+    """Replace the content, with the same size and modification time."""
     state = path.stat()
     path.write_bytes(b"\0" * state.st_size)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
-def test_image_folder_second_start_decodes_nothing_but_changed_images(image_folder, cache):
+def test_image_folder_decodes_only_changed_images_again(image_folder, cache):
     root = image_folder()
     first, images = load_folder(root), list(root.rglob("*.png"))
     for path in images:
@@ -115,7 +115,9 @@ def test_image_folder_second_start_decodes_nothing_but_changed_images(image_fold
     assert load_folder(root).digest != first.digest
 
 
-def test_image_folder_needs_no_sound_cache(image_folder, cache, tmp_path, monkeypatch):
+def test_image_folder_works_with_a_broken_or_unwritable_cache(
+    image_folder, cache, tmp_path, monkeypatch
+):
     root = image_folder()
     first = load_folder(root).digest
     for path in cache.iterdir():
@@ -165,7 +167,7 @@ def rename_cat(root, name):
         (lambda root: rename_cat(root, b"/\x1b[2Jcat"), r"'\x1b[2Jcat' is no printable name"),
     ],
 )
-def test_image_folder_says_what_is_wrong_or_planted(image_folder, ruin, words):
+def test_image_folder_reports_missing_damaged_and_hostile_files(image_folder, ruin, words):
     root = image_folder()
     ruin(root)
     with pytest.raises(DataError) as error:
@@ -196,7 +198,7 @@ def test_real_cifar10_is_decoded_once(cifar10, monkeypatch):
 
 
 @pytest.mark.data
-def test_default_task_tells_attention_from_none(cifar10):
+def test_default_task_separates_attention_from_uniform(cifar10):
     task = load_task("vit-cifar10", data=f"imagefolder:{cifar10}")
     images, scores = task.load(), {}
     for name in ("mha", "uniform"):

@@ -1,4 +1,4 @@
-"""Images on a device: what is made of them before the model sees them."""
+"""Images on a device: normalisation, augmentation, patches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def normalised(data, name, chosen):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", ["train", "validation"])
-def test_batches_are_normalised_as_whole_images_would_be(channels, name):
+def test_batches_equal_patches_of_normalised_images(channels, name):
     data, chosen = images(channels), torch.tensor([5, 0, 7])
     side = ImageExamples(data, name, 4, CPU)
     cut, labels = side.batch(chosen)
@@ -47,7 +47,7 @@ def test_batches_are_normalised_as_whole_images_would_be(channels, name):
 
 
 def ways(image, most):
-    """All that may become of a normalised image: mirrored or not, and moved into zeros."""
+    """All augmented forms of a normalised image: mirrored or not, shifted into zeros."""
     _, height, width = image.shape
     for mirrored in (image, image.flip(-1)):
         wide = torch.nn.functional.pad(mirrored, (most,) * 4)
@@ -57,7 +57,7 @@ def ways(image, most):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_augmented_batches_give_each_image_one_of_its_mirrored_and_moved_forms(channels):
+def test_augmented_images_are_mirrored_and_shifted(channels):
     data, chosen = images(channels, size=16), torch.tensor([5, 0, 5, 5, 9])
     side = ImageExamples(data, "train", 4, CPU, is_augmented=True)
     torch.manual_seed(0)
@@ -68,7 +68,7 @@ def test_augmented_batches_give_each_image_one_of_its_mirrored_and_moved_forms(c
     assert not torch.equal(found[0], found[2])  # images are drawn for one by one
 
 
-def test_flip_and_shift_draws_every_form_equally_often():
+def test_flip_and_shift_is_uniform():
     corner = torch.zeros(6000, 1, 8, 8, dtype=torch.uint8)
     corner[:, :, 2, 3] = 1
     torch.manual_seed(0)
@@ -91,7 +91,7 @@ def test_flip_and_shift_of_small_images_only_mirrors():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_batches_are_the_same_normalised_beforehand_or_each_time(dtype, monkeypatch):
+def test_batches_are_equal_normalised_before_or_after_selection(dtype, monkeypatch):
     data = images(3)
     before = ImageExamples(data, "train", 4, CPU, dtype=dtype)
     monkeypatch.setattr(examples, "MAX_BYTES", 0)
@@ -102,12 +102,12 @@ def test_batches_are_the_same_normalised_beforehand_or_each_time(dtype, monkeypa
     assert torch.equal(before.batch(chosen)[0], each_time.batch(chosen)[0])
 
 
-def test_patches_keeps_rows_and_channels_apart():
+def test_patches_order():
     image = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
     assert patches(image, 2)[0, 1].tolist() == [2, 3, 6, 7, 18, 19, 22, 23]
 
 
-def test_a_process_keeps_what_it_trains_on():
+def test_prepared_examples_are_cached_by_task_data_and_dtype():
     task, data, half = load_task("vit-cifar10"), images(3), torch.bfloat16
     moving = task.model_copy(update={"augmentation": "flip_shift"})
     train, held_out = (

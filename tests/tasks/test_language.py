@@ -1,4 +1,4 @@
-"""Bytes of a text: windows, what is held out, and that standard attention is better than a mean."""
+"""Bytes of a text: windows, validation, and that standard attention beats ``uniform``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
-def test_the_first_nine_tenths_are_trained_on_and_the_rest_judges(path):
+def test_bytes_train_on_nine_tenths_and_evaluate_the_rest(path):
     task = load_task("bytes", data=f"file:{path}", overrides={"length": 16})
     data = task.load()
     assert data.train["text"].tobytes() == TEXT[:1800]
@@ -39,7 +39,7 @@ def test_the_first_nine_tenths_are_trained_on_and_the_rest_judges(path):
     assert [row[0] for row in few] == [0, 91, 183]
 
 
-def test_a_batch_is_windows_and_the_bytes_behind_each_of_theirs(path):
+def test_a_batch_is_windows_and_their_next_bytes(path):
     task = load_task("bytes", data=f"file:{path}", overrides={"length": 16})
     data = task.load()
     windows = task.examples(data, "train", CPU, torch.float32)
@@ -52,7 +52,7 @@ def test_a_batch_is_windows_and_the_bytes_behind_each_of_theirs(path):
     assert (len(order), int(order.max())) == (4400, len(windows) - 1)
 
 
-def test_chance_is_knowing_how_often_each_byte_comes(path):
+def test_chance_of_bytes_knows_their_frequencies(path):
     task = load_task("bytes", data=f"file:{path}")
     bits, accuracy = task.metrics(task.load())
     assert (bits.name, bits.direction, bits.unit) == ("bits_per_byte", "min", "bit")
@@ -63,7 +63,7 @@ def test_chance_is_knowing_how_often_each_byte_comes(path):
 @pytest.mark.parametrize(
     ("content", "words"), [(b"short", "expected at least"), (None, "there is no such file")]
 )
-def test_a_text_that_cannot_be_used_is_said(tmp_path, content, words):
+def test_unusable_text_is_an_error(tmp_path, content, words):
     path = tmp_path / "text.txt"
     if content is not None:
         path.write_bytes(content)
@@ -71,12 +71,12 @@ def test_a_text_that_cannot_be_used_is_said(tmp_path, content, words):
         load_task("bytes", data=f"file:{path}").load()
 
 
-def test_a_folder_is_no_text(tmp_path):
+def test_a_folder_in_place_of_a_text_is_an_error(tmp_path):
     with pytest.raises(DataError, match="a folder"):
         load_task("bytes", data=f"file:{tmp_path}").load()
 
 
-def test_hugging_face_data_need_their_package(monkeypatch):
+def test_hugging_face_data_without_their_package_are_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"hf:tales/book: .* run pip install 'nas\[hf\]'\."):
         load_task("bytes", data="hf:tales/book").load()
@@ -89,7 +89,7 @@ def test_a_text_has_no_test_set(path, kind):
         load_task("bytes", data=spec).load_test()
 
 
-def test_made_stories_answer_what_they_ask():
+def test_synthetic_stories_answer_their_questions():
     text = synthetic_stories(0, 20_000).decode()
     assert text == synthetic_stories(0, 20_000).decode() != synthetic_stories(1, 20_000).decode()
     for story in text.splitlines()[:-1]:
@@ -103,7 +103,7 @@ def test_made_is_an_earlier_name_of_synthetic(name):
     assert load_task(name, data="made") == load_task(name)
 
 
-def test_tied_weights_are_one(path):
+def test_tied_head_and_embedding_share_weights(path):
     task = load_task("bytes", data=f"file:{path}", overrides={"is_tied": True})
     model = task.build_model(task.load(), lambda _: torch.nn.Identity(), 0)
     assert model.head.weight is model.embed.weight
@@ -111,7 +111,7 @@ def test_tied_weights_are_one(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_attention_beats_a_mean_on_made_stories(seed):
+def test_attention_beats_uniform_on_synthetic_stories(seed):
     task = load_task("bytes")
     data = task.load()
     bits = {}

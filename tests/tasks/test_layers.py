@@ -1,4 +1,4 @@
-"""The layers that all tasks share, in the vision transformer: what they compute, who draws what."""
+"""The layers that all tasks share: outputs, random streams, dropout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nas.tasks.seeds import derive_seed, seeded
 
 
 class Mixing(nn.Module):
-    """Stands where attention stands, with as many random draws as it is told."""
+    """Stands in for attention; initialised from ``draws`` random matrices."""
 
     def __init__(self, dim: int, draws: int = 1) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ def build(draws=1, seed=0, **overrides):
     return VisionTransformer(task, lambda _: Mixing(task.width, draws), seed, 48, 7)
 
 
-def test_positions_start_as_sines_of_row_and_column():
+def test_sines_of_row_and_column():
     found = sines(3, 8)
     assert found.shape == (9, 8)
     row, column = 2, 1
@@ -47,7 +47,7 @@ def test_positions_start_as_sines_of_row_and_column():
     assert len({tuple(line) for line in found.tolist()}) == 9
 
 
-def test_a_model_learns_on_from_its_sines():
+def test_positions_start_as_sines_and_are_trained():
     random, given = (
         build(),
         VisionTransformer(
@@ -70,7 +70,7 @@ def trunk(model):
     return {k: v for k, v in model.state_dict().items() if ".attention." not in k}
 
 
-def test_model_computes_what_its_docstring_says():
+def test_model_follows_its_docstring():
     model = build(depth=1, activation="relu", final_norm=False).double().eval()
     images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     tokens = F.conv2d(images, model.embed.weight.view(16, 3, 4, 4), model.embed.bias, stride=4)
@@ -84,7 +84,7 @@ def test_model_computes_what_its_docstring_says():
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_what_is_not_read_of_the_last_layer_changes_nothing(depth):
+def test_reading_some_tokens_equals_reading_all(depth):
     task = load_task("vit-cifar10", overrides={"width": 16, "depth": depth})
     model = Transformer(task, lambda _: Mixing(16), 0).double()
     x, found = torch.randn(3, 9, 16, dtype=torch.float64), []
@@ -109,17 +109,17 @@ def test_a_causal_task_calls_attention_causally():
         assert [block.options for block in model.attentions()] == [options] * 2
 
 
-def test_model_start_does_not_depend_on_the_mechanism():
+def test_initial_weights_do_not_depend_on_the_mechanism():
     one, other = trunk(build(draws=1)), trunk(build(draws=4))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_mechanisms_start_apart_in_each_layer_and_for_each_seed():
+def test_attention_weights_differ_by_layer_and_seed():
     blocks = [*build(seed=0).attentions(), *build(seed=1).attentions()]
     assert len({block.maps[0].weight.sum().item() for block in blocks}) == len(blocks)
 
 
-def test_model_start_is_of_the_deviation_asked_for_and_moves_no_other_chance():
+def test_init_std_sets_the_deviation_and_leaves_the_global_generator():
     before = torch.random.get_rng_state()
     for std in (0.02, 1.0):
         wide = build(width=512, heads=1, init_std=std)
@@ -128,7 +128,7 @@ def test_model_start_is_of_the_deviation_asked_for_and_moves_no_other_chance():
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_dropout_drops_its_share_and_keeps_the_mean(rate):
+def test_dropout_rate_and_mean(rate):
     with seeded(0):
         out = Dropout(rate)(torch.ones(333, 1001))
     assert (out == 0).float().mean().item() == pytest.approx(rate, abs=0.003)
@@ -137,7 +137,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean(rate):
     assert torch.all(kept == kept[0])
 
 
-def test_dropout_decides_elements_and_branches_apart():
+def test_dropout_of_elements_and_branches_is_uncorrelated():
     dropout, ones = Dropout(0.3), torch.ones(50_000)
     with seeded(0):
         dropped = torch.stack([(dropout(ones) == 0).float() for _ in range(40)])
@@ -146,8 +146,8 @@ def test_dropout_decides_elements_and_branches_apart():
     assert torch.corrcoef(shifted).fill_diagonal_(0).abs().max() < 0.02
 
 
-def test_dropout_of_two_branches_is_not_one_pattern_shifted():
-    """Masks that were cut from one strip agreed wholly at the right shift."""
+def test_dropout_of_two_branches_is_no_shifted_pattern():
+    """Masks cut from one strip agree at some shift."""
     dropout, ones = Dropout(0.5), torch.ones(4000)
     with seeded(0):
         one, other = ((dropout(ones) == 0).double() - 0.5 for _ in range(2))
@@ -156,7 +156,7 @@ def test_dropout_of_two_branches_is_not_one_pattern_shifted():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_takes_any_size_and_gives_gradients_where_it_kept(dtype):
+def test_dropout_of_any_size_and_its_gradient(dtype):
     x = torch.ones(3, 35, dtype=dtype, requires_grad=True)
     out = Dropout(0.5)(x)
     out.sum().backward()
@@ -165,7 +165,7 @@ def test_dropout_takes_any_size_and_gives_gradients_where_it_kept(dtype):
     assert torch.equal(x.grad, out.detach())
 
 
-def test_dropout_at_its_bounds():
+def test_dropout_at_its_limits():
     x = torch.randn(3, 4)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x

@@ -14,7 +14,7 @@ def draw(labels, first, second, seed=0):
     return draw_two(labels, first, second, np.random.default_rng(seed))
 
 
-def test_draw_two_is_disjoint_balanced_and_of_the_size_asked_for():
+def test_draw_two_parts_are_disjoint_balanced_and_of_the_requested_size():
     first, second = draw(BALANCED, 333, 150)
     assert (len(first), len(second)) == (333, 150)
     assert not set(first) & set(second)
@@ -24,7 +24,7 @@ def test_draw_two_is_disjoint_balanced_and_of_the_size_asked_for():
         assert set(np.bincount(BALANCED[part][:50])) == {5}
 
 
-def test_draw_two_is_the_same_for_the_same_seed_alone():
+def test_draw_two_depends_on_the_seed():
     (one, _), (same, _), (other, _) = (draw(BALANCED, 50, 50, seed) for seed in (0, 0, 1))
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
@@ -34,13 +34,13 @@ def test_draw_two_second_part_does_not_change_with_the_first():
     assert np.array_equal(draw(BALANCED, 100, 200)[1], draw(BALANCED, 700, 200)[1])
 
 
-def test_draw_two_shares_in_proportion_what_is_too_little():
+def test_draw_two_divides_too_few_items_in_proportion():
     first, second = draw(BALANCED, 3000, 1000)
     assert (len(first), len(second)) == (750, 250)
     assert set(np.concatenate([first, second])) == set(range(1000))
 
 
-def test_draw_two_takes_a_rare_class_whole_and_keeps_some_to_train_on():
+def test_draw_two_puts_a_rare_class_into_both_parts():
     labels = np.repeat([0, 1, 2], [500, 500, 4])
     first, second = draw(labels, 300, 300)
     assert (len(first), len(second)) == (300, 300)

@@ -1,4 +1,4 @@
-"""Several tasks at once: read, gated, judged by the worst regret, and each trained as if alone."""
+"""Suites: loading, gates, the worst regret, training of members."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def suite_of(gate=None, **fields) -> Suite:
     return found
 
 
-def test_built_in_suites_say_what_they_are_made_of():
+def test_built_in_suites():
     both = load_task("images-and-bytes", data="images=digits")
     assert list(both.members) == ["recall", "images", "bytes"]
     assert both.members["images"].task == load_task("vit-cifar10", data="digits")
@@ -36,7 +36,7 @@ def test_built_in_suites_say_what_they_are_made_of():
     assert load_task("bytes-and-recall").main == load_task("bytes")
 
 
-def test_a_suite_survives_being_frozen():
+def test_a_suite_round_trips():
     suite = suite_of({"metric": "accuracy", "at_least": 0.5}).with_references(
         {"text": Reference(metric="bits_per_byte", mha=2.0, uniform=3.0)}
     )
@@ -58,7 +58,7 @@ def test_what_changes_results_changes_the_fingerprint(changed):
     assert suite_of(**changed).fingerprint() != suite_of().fingerprint()
 
 
-def test_names_and_data_change_no_fingerprint():
+def test_names_and_data_do_not_change_the_fingerprint():
     assert suite_of(about="other", data="text=made").fingerprint() == suite_of().fingerprint()
 
 
@@ -100,13 +100,13 @@ def test_names_and_data_change_no_fingerprint():
         ({"members": {"bytes": 3}}, "members"),
     ],
 )
-def test_what_is_no_suite_is_refused(fields, message):
+def test_invalid_suites_are_refused(fields, message):
     with pytest.raises((ConfigError, TaskError)) as error:
         parse_task({"kind": "suite", "name": "x", **fields}, "here")
     assert message in str(error.value)
 
 
-def test_a_gate_or_reference_about_no_metric_is_refused():
+def test_a_gate_or_reference_on_an_unknown_metric_is_refused():
     with pytest.raises(ConfigError, match=r"gate: .*did you mean 'accuracy'"):
         suite_of({"metric": "acuracy", "at_least": 0.5}).load()
     unknown = {"text": Reference(metric="bits", mha=2.0, uniform=3.0)}
@@ -114,7 +114,7 @@ def test_a_gate_or_reference_about_no_metric_is_refused():
         suite_of().with_references(unknown).load()
 
 
-def test_data_are_given_by_member(tmp_path):
+def test_data_specs_by_member(tmp_path):
     path = tmp_path / "a, b=c.txt"
     path.write_bytes(bytes(range(256)) * 8)
     suite = suite_of(data={"text": f"file:{path}"})
@@ -122,7 +122,7 @@ def test_data_are_given_by_member(tmp_path):
     assert suite.load().digest != suite_of().load().digest
 
 
-def test_what_has_a_gate_may_be_counted_at_and_needs_no_test_set():
+def test_a_gated_member_may_be_counted_at_and_needs_no_test_set():
     members = {
         "recall": {**SMALL, "gate": {"metric": "accuracy", "at_least": 0.5}},
         "digits": {"task": "vit-cifar10", "data": "digits"},
@@ -137,7 +137,7 @@ def test_what_has_a_gate_may_be_counted_at_and_needs_no_test_set():
     assert parts["digits"].digest != suite.load().parts["digits"].digest
 
 
-def test_regret_is_relative_to_mha_and_the_mean():
+def test_regret_is_relative_to_mha_and_uniform():
     known = {
         "recall": Reference(metric="accuracy", mha=0.9, uniform=0.1),
         "text": Reference(metric="bits_per_byte", mha=2.0, uniform=3.0),
@@ -158,7 +158,7 @@ def test_regret_is_relative_to_mha_and_the_mean():
     assert [m.name for m in suite_of().metrics(data)][:2] == ["recall.accuracy", "recall.log_loss"]
 
 
-def test_each_member_is_trained_as_it_is_alone():
+def test_each_member_is_trained_as_on_its_own():
     suite = suite_of()
     data = suite.load()
     both = train_candidate(Trial("key", mechanism("mha").genome, 3), suite, data)
@@ -191,13 +191,13 @@ def test_a_missed_gate_stops_a_candidate(gate, said):
     assert not any(name.startswith("text.") for name in stopped.metrics)
 
 
-def test_what_is_no_number_misses_a_gate():
+def test_nan_misses_a_gate():
     gate = suite_of({"metric": "accuracy", "at_least": 0.5}).members["recall"].gate
     assert gate.missed({"accuracy": math.nan})
     assert not gate.missed({"accuracy": 0.5})
 
 
-def test_a_mechanism_that_a_later_member_cannot_hold_costs_no_training():
+def test_a_mechanism_that_does_not_fit_a_later_member_is_not_trained():
     members = {"a": {"task": "bytes", **SMALL}, "b": {"task": "bytes", **SMALL, "width": 18}}
     suite = parse_task({"kind": "suite", "name": "x", "members": members}, "here")
     rope = Genome.from_dict(

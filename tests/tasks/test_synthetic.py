@@ -1,4 +1,4 @@
-"""Made sequences: what they say, that nothing leaks, and that they part the mechanisms."""
+"""Synthetic sequences: content, causality, and separation of mechanisms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def data(task):
 
 @pytest.fixture
 def others(genome):
-    """Mechanisms that look no token up by its content, or not far enough."""
+    """Mechanisms that cannot look up a token by its content, or not far enough."""
 
     def plain(normaliser):
         return genome(("scaled_dot_product", "qk"), (normaliser, [0]), ("weighted_sum", [1, "v"]))
@@ -44,7 +44,7 @@ def others(genome):
     }
 
 
-def test_settings_are_the_measured_ones(task):
+def test_recall_settings(task):
     assert task.sizes == (64, 4, 2, 48)
     assert task.is_causal
     steps = task.epochs * task.train_examples / task.batch_size
@@ -53,7 +53,7 @@ def test_settings_are_the_measured_ones(task):
     assert [metric.chance for metric in task.metrics(task.load())] == [1 / 16, np.log(16)]
 
 
-def test_each_key_is_asked_once_for_the_value_behind_it(data):
+def test_recall_asks_each_key_once_for_its_value(data):
     tokens, targets = data.train["tokens"], data.train["targets"]
     assert (tokens.shape, targets.shape) == ((7200, 48), (7200, 16))
     for row, wanted in zip(tokens[:50].tolist(), targets[:50].tolist(), strict=True):
@@ -65,7 +65,7 @@ def test_each_key_is_asked_once_for_the_value_behind_it(data):
         assert [stored[query] - 64 for query in queries] == wanted
 
 
-def test_every_epoch_has_sequences_of_its_own(task, data):
+def test_every_epoch_has_new_sequences(task, data):
     seen = torch.cat([task.order(data, epoch, torch.Generator()) for epoch in range(1, 5)])
     assert sorted(seen.tolist()) == list(range(7200))
     short = load_task("recall", overrides={"epochs": 1}).load()
@@ -115,7 +115,7 @@ def test_later_tokens_change_no_earlier_output(name):
             assert (after[0, first:] - before[0, first:]).abs().amax() > 1e-3
 
 
-def test_recall_parts_attention_from_a_mean(task, data):
+def test_recall_separates_attention_from_uniform(task, data):
     found = {name: train(mechanism(name).genome, task, data) for name in ("mha", "uniform")}
     assert found["mha"].metrics["accuracy"] >= 0.99
     assert found["uniform"].metrics["accuracy"] <= 0.25
@@ -130,7 +130,9 @@ def test_recall_parts_attention_from_a_mean(task, data):
         ("copying", 0.85, 0.40, ("uniform",)),
     ],
 )
-def test_probes_are_no_matter_of_luck(name, least, most, failing, seed, others):
+def test_induction_and_copying_separate_mechanisms_for_every_seed(
+    name, least, most, failing, seed, others
+):
     task = load_task(name)
     data = task.load()
     learnt = train(mechanism("mha").genome, task, data, seed)
@@ -142,8 +144,8 @@ def test_probes_are_no_matter_of_luck(name, least, most, failing, seed, others):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
-def test_recall_is_no_matter_of_luck(task, data, seed, others):
-    """Who looks up a token by its content is certain to learn it; who does not, stays at chance."""
+def test_recall_separates_mechanisms_for_every_seed(task, data, seed, others):
+    """Mechanisms with lookup by content always learn it; others stay at chance."""
     learnt = train(mechanism("mha").genome, task, data, seed)
     assert learnt.metrics["accuracy"] >= 0.99
     assert learnt.core_seconds <= 8

@@ -1,4 +1,4 @@
-"""Tasks as data: the built-in ones, overriding, and what a wrong one is told."""
+"""Task files: built-in ones, overrides, and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nas.tasks.images import ImageTask
 from nas.tasks.sequences import BytesTask, CopyingTask, InductionTask, RecallTask, TextsTask
 
 
-def test_load_task_knows_the_built_in_tasks():
+def test_built_in_tasks_load():
     names = [
         "bytes", "bytes-and-recall", "bytes-long", "comparison", "copying", "images-and-bytes",
         "induction", "published-proxy", "recall", "recall-easy", "recall-hard",
@@ -35,12 +35,12 @@ def test_published_proxy_has_the_published_settings():
     assert not task.final_norm
 
 
-def test_load_task_overrides_win_over_the_file():
+def test_load_task_overrides_replace_the_files_fields():
     task = load_task("vit-cifar10", data="digits", overrides={"epochs": 1, "heads": 2})
     assert (task.data, task.epochs, task.heads) == ("digits", 1, 2)
 
 
-def test_load_task_takes_what_the_file_says_for_the_data(tmp_path):
+def test_for_data_sets_fields_for_a_data_spec(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(
         "name: own\nkind: images\nepochs: 2\nfor_data: {digits: {epochs: 9, width: 16}}\n"
@@ -50,13 +50,13 @@ def test_load_task_takes_what_the_file_says_for_the_data(tmp_path):
     assert (chosen.epochs, chosen.width) == (9, 8)
 
 
-def test_load_task_makes_a_folder_absolute(tmp_path, monkeypatch):
+def test_load_task_makes_paths_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_task("vit-cifar10", data="imagefolder:own").data == f"imagefolder:{tmp_path}/own"
 
 
 @pytest.mark.parametrize("name", built_in_tasks())
-def test_task_survives_a_frozen_copy(name):
+def test_task_round_trips(name):
     task = load_task(name)
     again = parse_task(parse_yaml(dump_yaml(task.to_dict()), "copy"), "copy")
     assert again == task
@@ -124,14 +124,14 @@ def test_fingerprint_changes_with_every_field_that_changes_a_result(name, family
         ({"data": "digits:/somewhere"}, "imagefolder:PATH"),
     ],
 )
-def test_load_task_says_what_cannot_be_trained(overrides, words):
+def test_load_task_refuses_invalid_fields(overrides, words):
     with pytest.raises(ConfigError) as error:
         load_task("vit-cifar10", overrides=overrides)
     assert words in str(error.value)
     assert "vit-cifar10.yaml" in str(error.value)
 
 
-def test_load_task_suggests_the_near_name():
+def test_load_task_suggests_a_similar_name():
     with pytest.raises(TaskError, match=r"did you mean 'vit-cifar10'\?.*published-proxy"):
         load_task("vit-cifar")
 
@@ -155,7 +155,7 @@ def test_load_task_suggests_the_near_name():
         ("name: x\nkind: texts\ndata: textfolders:here", "did you mean 'textfolder'?"),
     ],
 )
-def test_load_task_says_where_a_file_is_wrong(tmp_path, text, words):
+def test_load_task_locates_errors_in_a_file(tmp_path, text, words):
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as error:

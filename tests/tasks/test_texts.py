@@ -1,4 +1,4 @@
-"""Classes of texts: words, what is read of a long text, and padding that nothing sees."""
+"""Classes of texts: vocabulary, long texts, and padding."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_text_is_its_first_and_last_words_by_number(folder):
+def test_a_long_text_is_its_first_and_last_words(folder):
     task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
     data = task.load()
     assert data.facts["classes"] == ("bad", "good")
@@ -60,7 +60,7 @@ def test_short_texts_are_padded_and_empty_ones_are_one_rare_word(folder):
     assert all((row[:n] != PADDING).all() for row, n in zip(rows, counts, strict=True))
 
 
-def test_the_test_part_is_read_when_asked_for_alone(folder):
+def test_load_test_reads_the_test_part(folder):
     task = load_task("text-classification", data=f"textfolder:{folder}", overrides=SMALL)
     assert task.load().count("validation") == 2
     assert task.load_test().count("validation") == 6
@@ -101,7 +101,7 @@ def test_synthetic_reviews_agree_with_their_class():
     ("made", "words"),
     [((), "holds no folder train"), (("train/a/1.txt",), "at least two folders")],
 )
-def test_a_folder_that_cannot_be_used_is_said(tmp_path, made, words):
+def test_unusable_folder_is_an_error(tmp_path, made, words):
     for name in made:
         path = tmp_path / name
         path.parent.mkdir(parents=True)
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path, made, words):
         load_task("text-classification", data=f"textfolder:{tmp_path}").load()
 
 
-def test_a_name_that_is_raw_or_leads_out_of_the_texts_is_refused(folder, tmp_path):
+def test_unprintable_names_outside_links_and_pipes_are_refused(folder, tmp_path):
     own = next((folder / "train").iterdir())
     (own / "\x1b[2J.txt").write_text("x")
     with pytest.raises(DataError, match="is no printable name; rename it"):

@@ -32,9 +32,13 @@ class Recording:
             work()
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Record work; like a CUDA capture, leave all tensors as they are."""
         recorder = _Recorder()
-        with recorder:
-            work()
+        try:
+            with recorder:
+                work()
+        finally:
+            recorder.undo()
 
         def replay() -> None:
             self.replays += 1
@@ -47,14 +51,24 @@ class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, Any, Any, Any]] = []
+        self.written: list[tuple[Tensor, Tensor]] = []  # with the values before
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in WAITS_FOR_RESULT | FROM_HOST:
             raise RuntimeError(f"{func} is not permitted when a stream is capturing")
         kwargs = kwargs or {}
+        for value, argument in zip(args, func._schema.arguments, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self.written += [(t, t.detach().clone()) for t in tree_leaves(value)]
         result = func(*args, **kwargs)
         self.calls.append((func, args, kwargs, result))
         return result
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Restore what was written in place."""
+        for tensor, value in reversed(self.written):
+            tensor.detach().copy_(value)
 
     @torch.no_grad()
     def replay(self) -> None:

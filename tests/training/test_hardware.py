@@ -7,11 +7,12 @@ import torch
 
 from nas.common.errors import DeviceError
 from nas.training.hardware import (
-    SWITCHES,
+    SETTINGS,
     check_device,
     hardware_name,
     isolated_torch_state,
     resolve_precision,
+    settings,
 )
 
 CPU = torch.device("cpu")
@@ -29,10 +30,6 @@ def test_resolve_precision():
     assert resolve_precision("bfloat16", CPU) == "bfloat16"
     assert resolve_precision("auto", CPU) in ("float32", "bfloat16")
     assert "cores" in hardware_name(CPU)
-
-
-def settings():
-    return [switch.get() for switch in SWITCHES]
 
 
 def test_isolated_torch_state_restores_and_names_changed_settings():
@@ -55,7 +52,7 @@ def test_isolated_torch_state_restores_and_names_changed_settings():
         unruly()
     assert settings() == before
     assert not torch.is_inference_mode_enabled()
-    assert changed == [switch.name for switch in SWITCHES]
+    assert changed == list(SETTINGS)
     with isolated_torch_state() as changed:
         pass
     assert changed == []

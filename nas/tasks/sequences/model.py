@@ -28,43 +28,15 @@ PADDING: Final = 0
 
 
 class _Embedded(Transformer):
-    """Layers above embedded tokens and learned positions.
+    """Layers on embedded tokens with learned positions.
 
     Args:
         task, attention, seed: see ``Transformer``.
         num_tokens: size of the vocabulary.
         num_classes: width of the output.
-        is_tied: the head shares the embedding's weights.
-    """
-
-    def __init__(
-        self,
-        task: ModelTask,
-        attention: MakeAttention,
-        seed: int,
-        num_tokens: int,
-        num_classes: int,
-        *,
-        is_tied: bool = False,
-    ) -> None:
-        super().__init__(task, attention, seed)
-        with seeded(derive_seed(seed, "ends")):
-            self.embed = nn.Embedding(num_tokens, task.width)
-            nn.init.normal_(self.embed.weight, std=task.init_std)
-            self.positions = nn.Parameter(
-                torch.randn(1, task.sizes.tokens, task.width) * task.init_std
-            )
-            self.head = nn.Linear(task.width, num_classes)
-        if is_tied:
-            self.head.weight = self.embed.weight
-
-
-class TokenModel(_Embedded):
-    """A causal model with logits at some tokens.
-
-    Args:
         read: the tokens with an output.
         token_shift: add each token's predecessor, see the module.
+        is_tied: the head shares the embedding's weights.
     """
 
     def __init__(
@@ -79,8 +51,21 @@ class TokenModel(_Embedded):
         token_shift: bool = False,
         is_tied: bool = False,
     ) -> None:
-        super().__init__(task, attention, seed, num_tokens, num_classes, is_tied=is_tied)
+        super().__init__(task, attention, seed)
         self.read, self.token_shift = read, token_shift
+        with seeded(derive_seed(seed, "ends")):
+            self.embed = nn.Embedding(num_tokens, task.width)
+            nn.init.normal_(self.embed.weight, std=task.init_std)
+            self.positions = nn.Parameter(
+                torch.randn(1, task.sizes.tokens, task.width) * task.init_std
+            )
+            self.head = nn.Linear(task.width, num_classes)
+        if is_tied:
+            self.head.weight = self.embed.weight
+
+
+class TokenModel(_Embedded):
+    """A causal model with logits at some tokens."""
 
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b m classes"]:
         """Logits at the tokens in ``read``."""
