@@ -55,8 +55,13 @@ class FastSource(Source):
         """The masks that calls on the whole sequence ask for; parts make their own of a window."""
         asking, given = self.asking(), [*_MASKS, "is_causal"]
         if not self.plan.is_windowed:
-            given[-1] = "False" if self.is_causal_by_word() else "is_causal"
-            return call_lines("mask", "visible_keys", given) if asking else []
+            lines = []
+            if not self.are_all_told() and asking:
+                lines += call_lines("mask", "visible_keys", given)
+            if any(map(self.is_told, self.calls.values())):
+                kept = "mask" if self.are_all_told() else "kept"
+                lines += call_lines(kept, "visible_keys", [*_MASKS, "False"])
+            return lines
         lines = []
         if any(not step.is_paired for step in asking):
             lines += call_lines("seen", "visible_keys", given)
@@ -72,10 +77,14 @@ class FastSource(Source):
 
     def pairs(self, steps: list[Step]) -> list[str]:
         """A call of the method for all queries, unless one call takes long sequences by itself."""
-        calls = [self.calls[step.index] for step in steps if step.index in self.calls]
-        is_one_call = not self.plan.is_windowed and len(calls) == len(steps)
-        if not steps or is_one_call or not self.plan.is_blockwise:
+        if not self.plan.is_windowed:  # a call takes long sequences by itself
+            alone = [step for step in steps if step.index in self.calls]
+            steps = [step for step in steps if step.index not in self.calls]
+            if alone:
+                return super().pairs(alone) + self.pairs(steps)
+        if not steps or not self.plan.is_blockwise:
             return super().pairs(steps)
+        calls = [self.calls[step.index] for step in steps if step.index in self.calls]
         rows, keys = _sides(steps, calls)
         made = [self.calls[s.index].sums if s.index in self.calls else (s,) for s in steps]
         results = [step.variable for steps in made for step in steps if step.makes_tokens]
@@ -96,13 +105,14 @@ class FastSource(Source):
 
     def call(self, call: Lowered) -> list[str]:
         """The lines that compute the aggregations of a call."""
-        word = ["is_causal=is_causal"] if self.is_causal_by_word() else []
+        word = ["is_causal=is_causal"] if self.is_told(call) else []
+        mask = "kept" if word and not self.are_all_told() else "mask"
         if not call.scores:
-            return self._mean(call, word)
+            return self._mean(call, mask, word)
         operations, index = TextOperations(self), call.sums[0].index
         score = features_of(call, operations)
         values, lines = self._values(call)
-        key, mask, lines = score.key, "mask", [*operations.lines, *lines]
+        key, lines = score.key, [*operations.lines, *lines]
         if call.has_silent_key:
             names = [f"key_{index}", f"values_{index}", f"mask_{index}"]
             lines += call_lines(", ".join(names), "with_silent_key", [key, values, mask])
@@ -117,11 +127,11 @@ class FastSource(Source):
         function, shape = self._function(call, score)
         return [*lines, *self._results(call, function, [*given, *shape])]
 
-    def _mean(self, call: Lowered, word: list[str]) -> list[str]:
+    def _mean(self, call: Lowered, mask: str, word: list[str]) -> list[str]:
         """Values that all weigh the same."""
         (step,) = call.sums
         name = step.variable
-        lines = call_lines(name, "visible_mean", [self.names(step)[1], "mask", "x.shape[1]", *word])
+        lines = call_lines(name, "visible_mean", [self.names(step)[1], mask, "x.shape[1]", *word])
         if step.operands[1].is_repeated:
             lines.append(f"{name} = {self.repeated(name, step.operands[1], step)}")
         return lines

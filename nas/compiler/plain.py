@@ -77,7 +77,7 @@ class PlainSource(Source):
             "    kept = ~key_padding_mask[:, None, None]",
             "    mask = kept if mask is None else mask & kept",
         ]
-        if self.is_causal_by_word():
+        if self.are_all_told():
             lines += [
                 "if is_causal and mask is not None:  # torch takes one of the two",
                 f"    mask = mask & {_PAST}",
@@ -123,7 +123,7 @@ class PlainSource(Source):
         is_grouped = is_shared == [False, True, True]  # torch repeats keys and values itself
         if is_grouped:
             given[1:3] = [score.operands[1].variable, step.operands[1].variable]
-        given += ["is_causal=is_causal and mask is None"] if self.is_causal_by_word() else []
+        given += ["is_causal=is_causal and mask is None"] if self.are_all_told() else []
         if score.width != score.rank:  # torch's own scale is of the width
             given.append(f"scale={self.scale(score)}")
         given += ["enable_gqa=True"] if is_grouped else []

@@ -145,6 +145,28 @@ def test_long_sequences_cost_what_runs(genome: Genome, tokens: int, is_causal: b
         check_compiled(plan, sizes, is_causal)
 
 
+def beside(normaliser: str, *other: Node) -> Genome:
+    """A sum that can go before the queries, of values that another step makes or reads."""
+    nodes = [Node("scaled_dot_product", ("q", "k")), Node(normaliser, (0,)), *other]
+    values = 2 if other and other[0].op == "short_conv" else "v"
+    nodes.append(Node("weighted_sum", (1, values)))
+    if values == "v":
+        nodes += [Node("weighted_sum", (3, "v")), Node("add", (4, 5))]
+    return Genome(tuple(nodes))
+
+
+EXPLICIT = (Node("cosine", ("k", "q")), Node("relu_squared", (2,)))
+
+
+@pytest.mark.parametrize("normaliser", ["uniform", "softmax_free"])
+@pytest.mark.parametrize("other", [(Node("short_conv", ("v",)),), EXPLICIT], ids=lambda o: o[-1].op)
+def test_causal_sums_beside_steps_with_masks_cost_what_runs(
+    normaliser: str, other: tuple[Node, ...]
+) -> None:
+    sizes = ModelSizes(64, 8, 1, 512)
+    check_compiled(make_plan(beside(normaliser, *other), sizes), sizes, is_causal=True)
+
+
 def test_the_cost_of_a_search_knows_whether_calls_are_causal() -> None:
     """Causal linear attention over few tokens goes by pairs, which sums would undercut."""
     sizes = ModelSizes(64, 8, 1, 200)
