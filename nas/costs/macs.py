@@ -2,7 +2,9 @@
 
 Windows go block by block, and where they cannot, all pairs are computed. Linear attention goes in
 the order in which its kernel takes it, means multiply nothing. What a causal mask hides is computed
-all the same, but for whole blocks; zeros by which a kernel widens its operands are not counted.
+all the same, but for whole blocks. Counts are those of a CPU in 32 bits: where its fused kernel
+widens keys or values with zeros, the zeros are counted; features for biases of keys and for slopes
+are not.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from nas.compiler.kernels.runtime import fused_from
 from nas.compiler.lowering import forms_of, is_shift, live, lower, uncalled
+from nas.genome.primitives.factors import Weights
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -171,8 +175,16 @@ class Call:
             padded = block.keys + -block.keys % CAUSAL_CHUNK
             return padded * (CAUSAL_CHUNK * (weights * width + values) + 2 * width * values)
         # A silent key stands before the others.
-        pairs += block.queries if call.has_silent_key else 0
-        return pairs * (weights * width + values)
+        keys = block.keys + call.has_silent_key
+        if self._has_fused_kernel() and keys >= fused_from(width, values // weights):
+            return block.queries * keys * 2 * max(weights * width, values)
+        return block.queries * keys * (weights * width + values)
+
+    def _has_fused_kernel(self) -> bool:
+        """Whether torch's fused kernel takes the call, whose keys and values are equally wide."""
+        changes = (step.primitive.score_change for step in self.call.scores)
+        has_cap = any(change is not None and change.cap for change in changes)
+        return self.call.weights in (Weights.SOFTMAX, Weights.SOFTMAX_ONE) and not has_cap
 
     def _features_width(self) -> int:
         """The width of the features that it multiplies; 1 where it reads no scores."""

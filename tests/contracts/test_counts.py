@@ -22,7 +22,7 @@ from nas.costs import CostContext, attention_cost, costs_of
 from nas.costs.block import dense_plan
 from nas.costs.counting import ELEMENTWISE, count_operations, count_parameters
 from nas.costs.macs import closed_form_macs, computed_macs, computed_pairs
-from nas.genome import Genome, ModelSizes, Node, Visibility
+from nas.genome import Genome, ModelSizes, Node, Projections, Visibility
 from nas.genome.canonical import canonicalise
 from nas.genome.mechanisms import MECHANISMS
 from tests.samples import samples
@@ -165,6 +165,20 @@ def test_causal_sums_beside_steps_with_masks_cost_what_runs(
 ) -> None:
     sizes = ModelSizes(64, 8, 1, 512)
     check_compiled(make_plan(beside(normaliser, *other), sizes), sizes, is_causal=True)
+
+
+@pytest.mark.parametrize("qk_dim", ["1/4", "1/2", "3/4"])
+@pytest.mark.parametrize("scores", [(), (Node("cosine", ("q", "k")), Node("add", (0, 1)))], ids=len)
+@pytest.mark.parametrize("tokens", [65, 300])
+def test_keys_narrower_or_wider_than_values_cost_what_runs(
+    qk_dim: str, scores: tuple[Node, ...], tokens: int
+) -> None:
+    """In 32 bits, where a fused kernel takes one width for both."""
+    nodes = [Node("scaled_dot_product", ("q", "k")), *scores]
+    nodes += [Node("softmax", (len(nodes) - 1,)), Node("weighted_sum", (len(nodes), "v"))]
+    genome = Genome(tuple(nodes), Projections(qk_dim=qk_dim))
+    sizes = ModelSizes(64, 4, 1, tokens)
+    check_compiled(make_plan(genome, sizes), sizes)
 
 
 def test_the_cost_of_a_search_knows_whether_calls_are_causal() -> None:

@@ -99,17 +99,27 @@ def dot_product_attention(
 def is_fused(query: Query, keys: int, width: int, values: int) -> bool:
     """Whether torch's fused kernel is the faster way.
 
-    On a CPU in 32 bits it is (1.1 to 2.8 times from 48 keys on, both passes, twice that where
-    attention is causal), unless it has to widen keys or values to more than twice their width. In
-    16 bits its backward is the slower one up to some thousand keys (2 to 6 times at 65 to 256);
-    forward it wins from 256 keys on, where heads are 64 wide from 512 on.
+    On a CPU in 32 bits it is 1.1 to 2.8 times as fast from 48 keys on, both passes, and twice that
+    where attention is causal, if keys and values are equally wide. In 16 bits its backward pass is
+    the slower one up to some thousand keys (2 to 6 times at 65 to 256); its forward pass wins from
+    256 keys on, with heads 64 wide from 512 on.
     """
+    if query.is_cuda or not is_in_16_bits(query):
+        return query.is_cuda or keys >= fused_from(width, values)
     widest = max(width, values)
-    is_even = widest <= 2 * min(width, values)
-    if query.is_cuda or (is_even and not is_in_16_bits(query)):
-        return True
-    is_slow = not is_even or widest > 64 or torch.is_grad_enabled()
+    is_slow = widest > 2 * min(width, values) or widest > 64 or torch.is_grad_enabled()
     return keys >= (1024 if is_slow else 512 if widest > 32 else 256)
+
+
+def fused_from(width: int, values: int) -> int:
+    """From how many keys on a CPU's fused kernel is the faster one in 32 bits.
+
+    It widens the narrower of keys and values, so that with few keys explicit attention multiplies
+    less and takes the same time.
+    """
+    if width == values:
+        return 0
+    return 256 if max(width, values) <= 2 * min(width, values) else 1024
 
 
 def is_in_16_bits(x: Tensor) -> bool:

@@ -11,7 +11,7 @@ cost ``kv_cache_bytes_per_token`` counts: see nas.costs.decoding.memory.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from nas.genome import Ref
 
 
+SMALLEST_ROOM: Final = 16  # tokens for which a buffer has room in advance, at least
+ROOM_SHARE: Final = 8  # of the tokens held, the share for which it has room in advance
+
+
 class Decoder:
     """A block of ``nas.build_attention`` with a memory.
 
@@ -41,7 +45,8 @@ class Decoder:
     Attributes:
         length: tokens seen so far.
         cache: what is kept of them, by name. Rows of tokens, by stream or variable, have the tokens
-            on the axis before the last.
+            on the axis before the last. They are views of buffers with room for at most an eighth
+            more tokens (16 at least), but not for more than ``context``.
 
     Raises:
         GenomeError: the mechanism sees later tokens, or cannot be continued one token at a time.
@@ -56,6 +61,7 @@ class Decoder:
             )
         self.plan = make_plan(self.block.genome)
         check_decodable(self.plan)
+        self.context = context
         sizes = ModelSizes(self.block.dim, self.block.heads, 1, context or sys.maxsize)
         self.memory = memory_of(self.plan, sizes)
         self.modules = {step.index: self._module(step) for step in self.plan.steps}
@@ -85,8 +91,8 @@ class Decoder:
             self.length, self.cache = before  # what could not be finished leaves no trace
             raise
 
-    def pretend(self, tokens: int) -> None:
-        """Hold as much as after so many tokens, as if the last had come again: to time a step."""
+    def fill_cache(self, tokens: int) -> None:
+        """Fill the cache as after so many tokens, with copies of the last one: to time a step."""
         for name in set(self._names.values()):
             last = self.cache.pop(name)[..., -1:, :]
             self._keep(name, last.repeat_interleave(self.memory.held(tokens), dim=-2))
@@ -192,7 +198,7 @@ class Decoder:
         return torch.cat(parts, dim=-2)
 
     def _keep(self, name: str, new: Tensor) -> None:
-        """Append rows; in place but for a window, since room is made for twice as many."""
+        """Append rows; in place but for a window, since room is made for some more."""
         old = self.cache.get(name)
         if self.plan.is_windowed:
             self.cache[name] = new if old is None else torch.cat((old, new), dim=-2)
@@ -200,7 +206,10 @@ class Decoder:
         count = 0 if old is None else old.shape[-2]
         total = count + new.shape[-2]
         if old is None or self._room[name].shape[-2] < total:
-            self._room[name] = new.new_empty(*new.shape[:-2], 2 * total, new.shape[-1])
+            room = total + max(SMALLEST_ROOM, total // ROOM_SHARE)
+            if self.context is not None and total <= self.context:
+                room = min(room, self.context)
+            self._room[name] = new.new_empty(*new.shape[:-2], room, new.shape[-1])
             if old is not None:
                 self._room[name][..., :count, :] = old
         self._room[name][..., count:total, :] = new

@@ -20,7 +20,7 @@ N = 40
 def operands(heads: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     """Query, key, values, the bias of each key and the slopes, each asking for its gradient."""
     torch.manual_seed(0)
-    shapes = ((2, heads, N, 6), (2, heads, N, 6), (2, heads, N, 5), (2, heads, N, 1))
+    shapes = ((2, heads, N, 6), (2, heads, N, 6), (2, heads, N, 6), (2, heads, N, 1))
     drawn = [torch.randn(shape, dtype=dtype) for shape in shapes]
     return [x.requires_grad_() for x in (*drawn, alibi_slopes(heads, drawn[0]))]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nas.common.errors import GenomeError
-from nas.compiler import make_plan
+from nas.compiler import build_attention, make_plan
 from nas.costs.decoding import Decoder
 from nas.costs.decoding.memory import BYTES_PER_NUMBER, kv_cache_bytes_per_token
 from nas.genome import Genome, ModelSizes, Visibility
@@ -245,3 +245,16 @@ def test_a_step_that_fails_leaves_no_trace() -> None:
 def test_what_is_no_block_cannot_be_decoded() -> None:
     with pytest.raises(GenomeError, match="Linear is no block that can be decoded"):
         Decoder(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("context", [None, 500])
+def test_buffers_hold_little_more_than_is_charged(context: int | None) -> None:
+    """Room to grow: an eighth more, and never more than a known context needs."""
+    block = build_attention(MECHANISMS["mha"].genome, DIM, HEADS).eval()
+    decoder = Decoder(block, context)
+    for _ in range(50):
+        decoder.step(torch.randn(1, 10, DIM))
+        held = sum(kept.numel() for kept in decoder.cache.values())
+        stored = sum(kept.untyped_storage().nbytes() // 4 for kept in decoder.cache.values())
+        assert stored <= max(1.125 * held, held + 16 * 2 * DIM)
+    assert context is None or stored == held
