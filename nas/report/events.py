@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from nas.report.run_view import Mechanism
     from nas.searching.listener import Ended, GenerationDone, Started
+    from nas.store import Candidate
 
 SUFFIX: Final = ".nas"
 MEMBERS, CURVES = "front", "curves"
@@ -133,7 +133,7 @@ def _write_search(view: RunView, root: Path) -> None:
                     writer.add_scalar(f"search/{name}", value, step, moment)
 
 
-def _write_member(view: RunView, member: Mechanism, folder: Path) -> None:
+def _write_member(view: RunView, member: Candidate, folder: Path) -> None:
     from torch.utils.tensorboard.summary import hparams
 
     names = [objective.name for objective in view.setup.objectives]
@@ -147,7 +147,7 @@ def _write_member(view: RunView, member: Mechanism, folder: Path) -> None:
             writer.add_scalar(name, value, view.generations[-1].number)
 
 
-def _hyperparameters(member: Mechanism, population: int) -> dict[str, bool | float | str]:
+def _hyperparameters(member: Candidate, population: int) -> dict[str, bool | float | str]:
     genome, window = member.proposal.genome, member.proposal.genome.visibility.window
     return {
         "formula": member.proposal.formula,

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nas.common.objectives import Objective
-    from nas.report.run_view import Mechanism
-    from nas.store import RunSetup
+    from nas.store import Candidate, RunSetup
 
 # Costs that a terminal shows beside the objectives.
 MAX_NAMES: Final = 2
@@ -55,7 +54,7 @@ class Front(TableResult):
     view: RunView
 
     @cached_property
-    def columns(self) -> list[Column[Mechanism]]:
+    def columns(self) -> list[Column[Candidate]]:
         """The columns of its tables."""
         return front_columns(self.view)
 
@@ -123,14 +122,14 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
         return Front(RunView.read(opened, run))
 
 
-def front_columns(view: RunView) -> list[Column[Mechanism]]:
+def front_columns(view: RunView) -> list[Column[Candidate]]:
     """Everything that is shown of a mechanism of a run, in order."""
     objectives = view.setup.objectives
     members = {member.digest for member in view.members}
     names = {objective.name for objective in objectives}
     costs = dict.fromkeys(name for one in view.candidates for name in one.costs)
     metrics = dict.fromkeys(name for one in view.candidates for name in one.scores)
-    columns: list[Column[Mechanism]] = [
+    columns: list[Column[Candidate]] = [
         Column(
             "id",
             "id",
@@ -154,7 +153,7 @@ def front_columns(view: RunView) -> list[Column[Mechanism]]:
         Column(
             "seeds",
             "seeds" if is_estimated else "",
-            lambda one: one.trainings,
+            lambda one: len(one.trainings),
             in_json=False,
             rank=4,
         ),
@@ -192,7 +191,7 @@ def front_columns(view: RunView) -> list[Column[Mechanism]]:
     ]
 
 
-def _metric(view: RunView, objective: Objective) -> Iterator[Column[Mechanism]]:
+def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
     """Estimate and score; before the first estimate the score stands in its place."""
     name, unit = objective.name, objective.unit
     title, is_estimated = header(name, unit), any(one.is_estimated for one in view.members)
@@ -207,7 +206,7 @@ def _metric(view: RunView, objective: Objective) -> Iterator[Column[Mechanism]]:
         about="±: standard error of an estimate from all trainings of the run.",
         in_json=False,
     )
-    score: Column[Mechanism] = Column(
+    score: Column[Candidate] = Column(
         _key(name, "score", unit),
         "score" if is_estimated else title,
         lambda one: one.scores.get(name),
@@ -223,7 +222,7 @@ def _metric(view: RunView, objective: Objective) -> Iterator[Column[Mechanism]]:
     yield score
 
 
-def _cost(view: RunView, objective: Objective) -> Iterator[Column[Mechanism]]:
+def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
     name = objective.name
     yield Column(
         name,
@@ -243,18 +242,18 @@ def _cost(view: RunView, objective: Objective) -> Iterator[Column[Mechanism]]:
     )
 
 
-def _score(name: str) -> Column[Mechanism]:
+def _score(name: str) -> Column[Candidate]:
     """A metric that is no objective."""
     return Column(f"{name}_score", "", lambda one: one.scores.get(name), in_json=False)
 
 
-def _extra(name: str) -> Column[Mechanism]:
+def _extra(name: str) -> Column[Candidate]:
     """A cost that is no objective."""
     title = header(name) if name in default_costs() else ""
     return Column(name, title, lambda one: one.costs.get(name), better="min", rank=3)
 
 
-def _fresh(view: RunView) -> Iterator[Column[Mechanism]]:
+def _fresh(view: RunView) -> Iterator[Column[Candidate]]:
     """The metric in trainings with fresh seeds, by title, and the number of these."""
     metric = view.metric
     if metric is None:
@@ -262,15 +261,15 @@ def _fresh(view: RunView) -> Iterator[Column[Mechanism]]:
     for title in view.fresh:
         name = f"{title} {metric.name}".replace(" ", "_")
 
-        def mean(one: Mechanism, title: str = title) -> float | None:
+        def mean(one: Candidate, title: str = title) -> float | None:
             found = view.spread(title, one.key)
             return found.mean if found else None
 
-        def error(one: Mechanism, title: str = title) -> float | None:
+        def error(one: Candidate, title: str = title) -> float | None:
             found = view.spread(title, one.key)
             return found.error if found else None
 
-        def count(one: Mechanism, title: str = title) -> int | None:
+        def count(one: Candidate, title: str = title) -> int | None:
             found = view.spread(title, one.key)
             return found.seeds if found else None
 
@@ -295,18 +294,18 @@ def _key(name: str, what: str, unit: str) -> str:
     return "_".join([name, what, *([unit] if unit and unit.lower() not in name.lower() else [])])
 
 
-def p_cell(one: Mechanism) -> str:
+def p_cell(one: Candidate) -> str:
     """p(front); empty before the first estimate."""
     return f"{one.p:.2f}" if one.p is not None and one.errors else ""
 
 
-def _limit(one: Mechanism) -> str | None:
+def _limit(one: Candidate) -> str | None:
     """Of several tasks, the one with the largest regret."""
     regrets = {name: value for name, value in one.scores.items() if name.endswith(REGRET)}
     return max(regrets, key=regrets.__getitem__).removesuffix(REGRET) if len(regrets) > 1 else None
 
 
-def _mark(view: RunView, one: Mechanism) -> str:
+def _mark(view: RunView, one: Candidate) -> str:
     """Its names; else the published mechanisms that it most likely dominates."""
     if names := view.names_of(one):
         return " = ".join(names)
@@ -319,7 +318,7 @@ def notes_of(view: RunView) -> list[str]:
     """The legend of the table, and what limits its numbers."""
     lines = legend(front_columns(view), view.members)
     is_estimated = any(one.is_estimated for one in view.members)
-    if is_estimated and max(one.trainings for one in view.candidates) == 1:
+    if is_estimated and max(len(one.trainings) for one in view.candidates) == 1:
         lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")
     elif not is_estimated and view.setup.repeats > 1:
         repeats = plural(view.setup.repeats, "training")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nas.common.objectives import Objective
-    from nas.report.run_view import Mechanism, RunView
+    from nas.report.run_view import RunView
+    from nas.store import Candidate
 
     Point = tuple[float, float]
 
@@ -87,7 +88,7 @@ class _Picture:
                 titles = ", ".join(view.titles[member.digest])
                 self._label(f"{titles}: {view.short(member)}", member, BLUE)
 
-    def _label(self, name: str, candidate: Mechanism, colour: str) -> None:
+    def _label(self, name: str, candidate: Candidate, colour: str) -> None:
         """Write a label at the best of a ring of places around its point."""
         from matplotlib.patheffects import withStroke
         from matplotlib.text import Text
@@ -124,11 +125,11 @@ class _Picture:
         text.set_position([72 / DPI * pixels for pixels in best])
         self.taken.append(box.translated(*best))
 
-    def _estimates(self, shown: Sequence[Mechanism], label: str, marker: str, colour: str) -> None:
+    def _estimates(self, shown: Sequence[Candidate], label: str, marker: str, colour: str) -> None:
         errors = [self._error(candidate) for candidate in shown]
         self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
 
-    def _fresh(self, shown: Sequence[Mechanism]) -> None:
+    def _fresh(self, shown: Sequence[Candidate]) -> None:
         """What fresh seeds gave under the run's own task, beside the estimate of each."""
         if self.view.metric is not self.up:
             return
@@ -212,7 +213,7 @@ class _Picture:
         at = self.axes.transData.transform
         return boxes + [Bbox(at([low, high])).padded(around) for low, high, around in bars]
 
-    def _place(self, candidate: Mechanism, *, is_score: bool = False) -> Point:
+    def _place(self, candidate: Candidate, *, is_score: bool = False) -> Point:
         """Where a candidate stands, in the units of the axes; by estimate, or as measured."""
         values = {**candidate.objectives, **(candidate.scores if is_score else {})}
         return (
@@ -220,7 +221,7 @@ class _Picture:
             _scale(self.up) * values[self.up.name],
         )
 
-    def _error(self, candidate: Mechanism) -> float:
+    def _error(self, candidate: Candidate) -> float:
         """Half the length of a candidate's error bar."""
         return _scale(self.up) * candidate.errors.get(self.up.name, 0.0)
 

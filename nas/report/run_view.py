@@ -20,7 +20,7 @@ from nas.common.differences import mean_and_error, paired
 from nas.common.errors import RunError
 from nas.common.objectives import as_costs
 from nas.common.pareto import dominates
-from nas.store import named_members, scaled_hypervolume
+from nas.store import Candidate, named_members, scaled_hypervolume
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from nas.common.objectives import Objective
     from nas.evaluation.trial import Incident, Training
-    from nas.store import Candidate, Counts, Generation, Proposal, Run, RunSetup
+    from nas.store import Counts, Generation, Proposal, Run, RunSetup
     from nas.store.records import PastSession
 
     Answer: TypeAlias = dict[str, Any]
@@ -47,48 +47,6 @@ class Spread(NamedTuple):
     mean: float
     error: float | None
     seeds: int
-
-
-@dataclass(frozen=True)
-class Mechanism:
-    """A proposed mechanism and everything that the run knows about it.
-
-    Attributes:
-        state: "ok", "failed", "stopped" (at a gate) or "waiting" if it is trained here; "known" if
-            another spelling of it is; "rejected" if it is not legal.
-        costs: by name, of all attention layers; empty unless it is trained here.
-        scores: metrics as measured, means over its trainings; empty unless all ended well.
-        objectives: costs and metrics by name, metrics as estimated, or as measured before the first
-            estimate; empty unless all trainings ended well.
-        errors: standard errors of the metrics in ``objectives``.
-        p: p(front), the probability that no trained mechanism dominates it; None before the first
-            estimate.
-        trainings: number of its trainings in the search that have ended.
-    """
-
-    proposal: Proposal
-    state: str
-    costs: Mapping[str, float]
-    scores: Mapping[str, float]
-    objectives: Mapping[str, float]
-    errors: Mapping[str, float]
-    p: float | None
-    trainings: int
-
-    @property
-    def digest(self) -> str:
-        """The digest, by which people name it."""
-        return self.proposal.digest
-
-    @property
-    def key(self) -> str:
-        """The digest resolved at the task's sizes; empty if it was rejected before."""
-        return self.proposal.key or ""
-
-    @property
-    def is_estimated(self) -> bool:
-        """Whether its metrics are estimates, with standard errors."""
-        return self.p is not None and bool(self.errors)
 
 
 @dataclass(frozen=True)
@@ -117,8 +75,8 @@ class RunView:
     note: str
     started: datetime
     setup: RunSetup
-    mechanisms: tuple[Mechanism, ...]
-    members: tuple[Mechanism, ...]
+    mechanisms: tuple[Candidate, ...]
+    members: tuple[Candidate, ...]
     titles: Mapping[str, tuple[str, ...]]
     names: Mapping[str, tuple[str, ...]]
     trainings: tuple[Training, ...]
@@ -154,8 +112,8 @@ class RunView:
                 )
             )
             mechanisms = _mechanisms(proposals, candidates)
-            by_key = {one.key: one for one in mechanisms if one.state not in ("known", "rejected")}
-            members = tuple(by_key[member.key] for member in run.front())
+            by_digest = {candidate.digest: candidate for candidate in candidates}
+            members = tuple(by_digest[member.digest] for member in run.front())
             wall, available = session_seconds(run)
             busy = math.fsum(one.evaluation.wall_seconds for one in trainings)
             return cls(
@@ -189,17 +147,17 @@ class RunView:
         return next((o for o in self.setup.objectives if o.is_metric), None)
 
     @cached_property
-    def trained(self) -> dict[str, Mechanism]:
+    def trained(self) -> dict[str, Candidate]:
         """Mechanisms that are trained here, by key, in order of proposal."""
-        return {m.key: m for m in self.mechanisms if m.state not in ("known", "rejected")}
+        return {one.key: one for one in self.mechanisms if one.proposal.is_new}
 
     @cached_property
-    def candidates(self) -> tuple[Mechanism, ...]:
+    def candidates(self) -> tuple[Candidate, ...]:
         """Mechanisms whose trainings all ended well, in order of proposal."""
         return tuple(one for one in self.trained.values() if one.objectives)
 
     @cached_property
-    def by_digest(self) -> dict[str, Mechanism]:
+    def by_digest(self) -> dict[str, Candidate]:
         """All mechanisms."""
         return {one.digest: one for one in self.mechanisms}
 
@@ -209,7 +167,7 @@ class RunView:
         return id_length([one.digest for one in self.mechanisms])
 
     @cached_property
-    def named(self) -> tuple[tuple[str, Mechanism], ...]:
+    def named(self) -> tuple[tuple[str, Candidate], ...]:
         """Published mechanisms among the candidates, each with its names."""
         pairs = ((" = ".join(self.names_of(one)), one) for one in self.candidates)
         return tuple((name, one) for name, one in pairs if name)
@@ -222,7 +180,7 @@ class RunView:
         return keys[0] if keys else None
 
     @property
-    def standard(self) -> Mechanism | None:
+    def standard(self) -> Candidate | None:
         """Standard attention, if the search proposed it."""
         return self.trained.get(self.standard_key or "")
 
@@ -258,11 +216,11 @@ class RunView:
         """Processors and GPUs that trained, each once."""
         return tuple(dict.fromkeys(filter(None, (t.evaluation.hardware for t in self.trainings))))
 
-    def names_of(self, one: Mechanism) -> tuple[str, ...]:
+    def names_of(self, one: Candidate) -> tuple[str, ...]:
         """Names of the published mechanisms that it equals at this task's sizes."""
         return self.names.get(one.key, ())
 
-    def short(self, one: Mechanism) -> str:
+    def short(self, one: Candidate) -> str:
         """The beginning of its digest, unique in the run."""
         return one.digest[: self.id_length]
 
@@ -270,7 +228,7 @@ class RunView:
         """The names of a trained mechanism, else the beginning of its digest."""
         return " = ".join(self.names.get(key, ())) or self.short(self.trained[key])
 
-    def shares(self, one: Mechanism) -> dict[str, float]:
+    def shares(self, one: Candidate) -> dict[str, float]:
         """Costs as multiples of standard attention's, by name."""
         base = self.standard.costs if self.standard else {}
         return {name: cost / base[name] for name, cost in one.costs.items() if base.get(name)}
@@ -291,12 +249,12 @@ class RunView:
         base = self.values(title, self.standard_key) if self.standard_key else {}
         return paired(self.values(title, key), base)
 
-    def confirmed(self, one: Mechanism) -> dict[str, dict[str, Any]]:
+    def confirmed(self, one: Candidate) -> dict[str, dict[str, Any]]:
         """Mean, error and values of its trainings with fresh seeds, by title."""
         values = {title: [*self.values(title, one.key).values()] for title in self.fresh}
         return {title: spread_answer(found) for title, found in values.items() if found}
 
-    def dominated_by(self, one: Mechanism) -> dict[str, float]:
+    def dominated_by(self, one: Candidate) -> dict[str, float]:
         """Published mechanisms that it dominates by estimates, with the probability that it does.
 
         The probability is that it is better in every metric; errors count as independent and
@@ -310,7 +268,7 @@ class RunView:
             for name in self.names_of(other)
         }
 
-    def _p_better(self, one: Mechanism, other: Mechanism) -> float:
+    def _p_better(self, one: Candidate, other: Candidate) -> float:
         p = 1.0
         for objective in (o for o in self.setup.objectives if o.is_metric):
             name = objective.name
@@ -381,43 +339,24 @@ def damaged(view: RunView, command: str) -> RunError:
 
 def _mechanisms(
     proposals: Sequence[Proposal], candidates: Sequence[Candidate]
-) -> tuple[Mechanism, ...]:
-    """One for each digest: the proposal that is trained, else the first."""
-    by_key = {candidate.key: candidate for candidate in candidates}
-    chosen: dict[str, Proposal] = {}
-    for proposal in proposals:
-        if proposal.is_new or proposal.digest not in chosen:
-            chosen[proposal.digest] = proposal
-    return tuple(_mechanism(one, by_key) for one in chosen.values())
+) -> tuple[Candidate, ...]:
+    """One for each digest: the candidate that is trained, else the first proposal."""
+    by_digest = {candidate.digest: candidate for candidate in candidates}
+    digests = {proposal.digest: proposal for proposal in reversed(proposals)}
+    order = dict.fromkeys(proposal.digest for proposal in proposals)
+    return tuple(by_digest.get(digest) or Candidate(digests[digest]) for digest in order)
 
 
-def _mechanism(proposal: Proposal, candidates: Mapping[str, Candidate]) -> Mechanism:
-    if not proposal.is_new:
-        state = "rejected" if proposal.verdict == "rejected" else "known"
-        return Mechanism(proposal, state, {}, {}, {}, {}, None, 0)
-    candidate = candidates[str(proposal.key)]
-    return Mechanism(
-        proposal=proposal,
-        state=candidate.status,
-        costs=candidate.costs,
-        scores=candidate.scores,
-        objectives=candidate.objectives,
-        errors=candidate.errors,
-        p=candidate.p,
-        trainings=len(candidate.trainings),
-    )
-
-
-def _names(mechanisms: Sequence[Mechanism]) -> dict[str, tuple[str, ...]]:
+def _names(mechanisms: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
     for one in mechanisms:
-        if one.key and one.proposal.name:
+        if one.proposal.key and one.proposal.name:
             names[one.key] = (*names.get(one.key, ()), one.proposal.name)
     return names
 
 
 def _titles(
-    objectives: Sequence[Objective], members: Sequence[Mechanism]
+    objectives: Sequence[Objective], members: Sequence[Candidate]
 ) -> dict[str, tuple[str, ...]]:
     titles: dict[str, tuple[str, ...]] = {}
     for title, member in named_members(objectives, members).items():

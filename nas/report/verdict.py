@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nas.common.objectives import Objective
-    from nas.report.run_view import Mechanism, RunView, Spread
+    from nas.report.run_view import RunView, Spread
+    from nas.store import Candidate
 
 Side: TypeAlias = Literal["leads", "falls behind", "undecided"]
 
@@ -120,7 +121,7 @@ class _Confirmed:
     metric: Objective
 
     @cached_property
-    def mechanisms(self) -> list[Mechanism]:
+    def mechanisms(self) -> list[Candidate]:
         """The confirmed mechanisms that the search found, best estimate first."""
         view, name = self.view, self.metric.name
         controls = {c.key for c in view.confirmations if c.name in CONTROLS}
@@ -136,12 +137,12 @@ class _Confirmed:
         return {key: gain for key, gain in pairs if gain is not None}
 
     @cached_property
-    def leading(self) -> list[Mechanism]:
+    def leading(self) -> list[Candidate]:
         leads = {key for key, gain in self.gains.items() if gain.side == "leads"}
         return [one for one in self.mechanisms if one.key in leads]
 
     @cached_property
-    def best(self) -> Mechanism:
+    def best(self) -> Candidate:
         return self.mechanisms[0]
 
     def verdict(self) -> Verdict:
@@ -170,7 +171,7 @@ class _Confirmed:
             (*figures, *_cost_figures(view, best)),
         )
 
-    def gain(self, title: str, one: Mechanism) -> Gain | None:
+    def gain(self, title: str, one: Candidate) -> Gain | None:
         """None without trainings of equal seeds."""
         values = self.view.gains(title, one.key)
         if not values:
@@ -181,7 +182,7 @@ class _Confirmed:
         is_better = (mean > 0) == (self.metric.direction == "max")
         return Gain(mean, error, "leads" if is_better else "falls behind")
 
-    def spread(self, one: Mechanism) -> Spread:
+    def spread(self, one: Candidate) -> Spread:
         found = self.view.spread(SEARCHED, one.key)
         assert found is not None
         return found
@@ -306,7 +307,7 @@ def effort(view: RunView) -> str:
     )
 
 
-def _cost_figures(view: RunView, one: Mechanism) -> Iterator[Figure]:
+def _cost_figures(view: RunView, one: Candidate) -> Iterator[Figure]:
     shares = view.shares(one)
     for objective in view.setup.objectives:
         if objective.name in shares:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Verdict: TypeAlias = Literal["new", "repeated", "replayed", "rejected"]
 RunStatus: TypeAlias = Literal["running", "stopped", "finished"]
-CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting"]
+CandidateStatus: TypeAlias = Literal["ok", "failed", "stopped", "waiting", "duplicate", "rejected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Candidate:
     """Everything that a run knows of one mechanism.
 
     Attributes:
-        proposal: the first one that was trained.
+        proposal: the first one that was trained, if any was.
         trainings: of the search, by repeat, as far as they have ended.
         estimate: after the last generation; None before the first one and after a failure.
         num_repeats: trainings that a result needs.
@@ -224,7 +224,12 @@ class Candidate:
 
     @cached_property
     def status(self) -> CandidateStatus:
-        """Failed if one training failed, else stopped if one was, else waiting until all ended."""
+        """Failed if one training failed, else stopped if one was, else waiting until all ended.
+
+        Of a proposal that is not trained: a duplicate of another mechanism, or rejected.
+        """
+        if not self.proposal.is_new:
+            return "rejected" if self.proposal.verdict == "rejected" else "duplicate"
         found = {evaluation.status for evaluation in self.evaluations}
         for status in ("failed", "stopped"):
             if status in found:
@@ -235,6 +240,11 @@ class Candidate:
     def is_ok(self) -> bool:
         """Whether all its trainings ended well: only then it has a result."""
         return self.status == "ok"
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether its metrics are estimates with standard errors."""
+        return self.estimate is not None and bool(self.estimate.errors)
 
     @cached_property
     def _measured(self) -> dict[str, tuple[float, float | None]]:

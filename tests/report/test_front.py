@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import nas
+from nas.evaluation.trial import Training
 from nas.genome import Genome
 from nas.report.columns import text_columns
 from nas.report.front import (
@@ -24,9 +25,9 @@ from nas.report.front import (
     show_front,
     tally,
 )
-from nas.report.run_view import Mechanism, RunView, task_and_data
+from nas.report.run_view import RunView, task_and_data
 from nas.report.units import duration
-from nas.store import Document
+from nas.store import Candidate, Document
 
 from .conftest import Printed, read
 
@@ -63,8 +64,20 @@ def rows(view: RunView, **options: Any) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(Front(view).to_csv(**options))))
 
 
-def with_members(view: RunView, members: list[Mechanism]) -> RunView:
+def with_members(view: RunView, members: list[Candidate]) -> RunView:
     return dataclasses.replace(view, mechanisms=tuple(members), members=tuple(members))
+
+
+def with_estimate(candidate: Candidate, **changes: Any) -> Candidate:
+    assert candidate.estimate is not None
+    estimate = dataclasses.replace(candidate.estimate, **changes)
+    return dataclasses.replace(candidate, estimate=estimate)
+
+
+def with_metrics(training: Training, metrics: dict[str, float]) -> Training:
+    metrics = {**training.evaluation.metrics, **metrics}
+    evaluation = dataclasses.replace(training.evaluation, metrics=metrics)
+    return dataclasses.replace(training, evaluation=evaluation)
 
 
 def test_answer_has_the_stable_keys_state_times_and_names(
@@ -95,7 +108,7 @@ def test_csv_has_a_row_a_member_with_every_number_in_full(example: RunView) -> N
         assert float(row["accuracy_error_fraction"]) == member.errors["accuracy"]
         assert float(row["accuracy_score_fraction"]) == member.scores["accuracy"]
         assert float(row["p_non_dominated"]) == member.p
-        assert int(row["seeds"]) == member.trainings
+        assert int(row["seeds"]) == len(member.trainings)
         assert {n: float(row[n]) for n in member.proposal.costs} == member.proposal.costs
         assert row["formula"] == member.proposal.formula
         assert row["parents"].split() == list(member.proposal.parents)
@@ -113,7 +126,10 @@ def test_csv_of_all_has_every_mechanism_that_ended_well(example: RunView) -> Non
 
 
 def test_before_the_first_estimate_only_scores_are_shown(view: RunView) -> None:
-    early = with_members(view, [dataclasses.replace(m, p=None, errors={}) for m in view.members])
+    early = with_members(
+        view,
+        [dataclasses.replace(m, estimate=None, trainings=m.trainings[:1]) for m in view.members],
+    )
     row = rows(early)[0]
     assert row["accuracy_estimate_fraction"] == row["accuracy_error_fraction"] == ""
     assert float(row["accuracy_score_fraction"]) == early.members[0].scores["accuracy"]
@@ -171,9 +187,9 @@ def test_estimates_stand_beside_scores_seeds_and_p_front(view: RunView) -> None:
         estimate, error = member.objectives["accuracy"], member.errors["accuracy"]
         assert found["accuracy %"][i] == f"{100 * estimate:.1f} ± {100 * error:.1f}"
         assert found["score"][i] == f"{100 * member.scores['accuracy']:.1f}"
-        assert found["seeds"][i] == str(member.trainings)
+        assert found["seeds"][i] == str(len(member.trainings))
         assert found["p(front)"][i] == f"{member.p:.2f}"
-    assert max(candidate.trainings for candidate in view.candidates) == 2
+    assert max(len(candidate.trainings) for candidate in view.candidates) == 2
     narrow = next(row for row in shown(view, 90).lines if row.startswith("id ")).split()
     assert "score" in narrow
     assert not {"seeds", "p(front)"} & {*narrow}
@@ -185,7 +201,7 @@ def test_a_mark_needs_a_lead_that_exceeds_the_errors(view: RunView) -> None:
     other = dict(view.named)[next(n for n, _ in view.named if name in n.split(" = "))]
 
     def marks(error: float) -> tuple[float, str]:
-        found = [dataclasses.replace(c, errors={"accuracy": error}) for c in (member, other)]
+        found = [with_estimate(one, errors={"accuracy": error}) for one in (member, other)]
         alone = dataclasses.replace(view, mechanisms=tuple(found), members=tuple(found[:1]))
         return alone.dominated_by(found[0])[name], cells(alone).get("named", [""])[0]
 
@@ -197,7 +213,7 @@ def test_a_mark_needs_a_lead_that_exceeds_the_errors(view: RunView) -> None:
 
 
 def test_legend_says_if_nothing_was_trained_twice(view: RunView) -> None:
-    once = tuple(dataclasses.replace(c, trainings=1) for c in view.mechanisms)
+    once = tuple(dataclasses.replace(c, trainings=c.trainings[:1]) for c in view.mechanisms)
     words = "No mechanism was trained twice"
     assert words in shown(dataclasses.replace(view, mechanisms=once)).text
     assert words not in shown(view).text
@@ -228,7 +244,7 @@ def test_commands_are_quoted_and_name_the_run_as_typed(view: RunView) -> None:
 def test_of_several_tasks_the_one_with_the_largest_regret_is_named(view: RunView) -> None:
     regrets = ({"a.regret": 0.2, "b.regret": -0.1}, {"a.regret": 0.1, "b.regret": 0.3})
     members = [
-        dataclasses.replace(member, scores={**member.scores, **regrets[i % 2]})
+        dataclasses.replace(member, trainings=(with_metrics(member.trainings[0], regrets[i % 2]),))
         for i, member in enumerate(view.members)
     ]
     assert cells(with_members(view, members))["limited by"][:2] == ["a", "b"]

@@ -80,7 +80,9 @@ def test_fronts_of_every_kind_of_run(view: RunView) -> None:
     draw_front(dataclasses.replace(view, mechanisms=alone, members=alone, names={}))
 
     first = view.candidates[0]
-    wide = dataclasses.replace(first, objectives={**first.objectives, "macs": 1e10})
+    assert first.estimate is not None
+    estimate = dataclasses.replace(first.estimate, means={**first.estimate.means, "macs": 1e10})
+    wide = dataclasses.replace(first, estimate=estimate)
     figure = draw_front(dataclasses.replace(view, mechanisms=(wide, *view.candidates[1:])))
     assert figure.axes[0].get_xscale() == "log"
 

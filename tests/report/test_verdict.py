@@ -13,8 +13,9 @@ import pytest
 from scipy.stats import ttest_1samp
 
 from nas.evaluation.trial import Training
-from nas.report.run_view import Mechanism, RunView
+from nas.report.run_view import RunView
 from nas.report.verdict import CONTROLS, Verdict, verdict_of
+from nas.store import Candidate
 
 from .conftest import read
 
@@ -71,7 +72,7 @@ def key_of(view: RunView, name: str) -> str:
     return next(key for key, names in view.names.items() if name in names)
 
 
-def finds(view: RunView) -> list[Mechanism]:
+def finds(view: RunView) -> list[Candidate]:
     """Candidates that are no controls, best estimate first."""
     controls = {key_of(view, name) for name in CONTROLS}
     found = [one for one in view.candidates if one.key not in controls]

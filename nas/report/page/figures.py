@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from nas.common.objectives import Objective
-    from nas.report.run_view import Mechanism, RunView
+    from nas.report.run_view import RunView
+    from nas.store import Candidate
 
     Axes = tuple[Objective, Objective]
     Point = tuple[float, float]
@@ -67,7 +68,7 @@ def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
     return {"x": x, "y": y, "width": WIDTH, "titles": titles, "runs": runs}
 
 
-def _point(mechanism: Mechanism, axes: Axes) -> Point | None:
+def _point(mechanism: Candidate, axes: Axes) -> Point | None:
     """A mechanism's values by estimate; None while it has no result."""
     if not mechanism.objectives:
         return None

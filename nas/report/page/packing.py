@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
     from nas.evaluation.trial import Training
     from nas.report.page.encoding import Packed
-    from nas.report.run_view import Mechanism, RunView
+    from nas.report.run_view import RunView
+    from nas.store import Candidate
 
-    Table = list[Column[Mechanism]]
+    Table = list[Column[Candidate]]
 
 # Columns of `nas front` that the scripts make themselves, or that are slow for many mechanisms.
 LEFT_OUT = ("id", "name", "formula")
@@ -41,14 +42,14 @@ def page_columns(view: RunView) -> Table:
         *(c for c in front_columns(view) if c.title and c.key not in LEFT_OUT),
         Column("generation", "gen", lambda m: 1 + m.proposal.number // size),
         Column("operator", "made by", lambda m: m.proposal.operator, is_number=False),
-        Column("state", "state", lambda m: m.state, is_number=False),
+        Column("state", "state", lambda m: m.status, is_number=False),
         Column("formula", "formula", lambda m: m.proposal.formula, is_number=False),
     ]
 
 
 def shared_columns(tables: Sequence[Table]) -> Table:
     """The columns of all runs by key, those of the first run first."""
-    columns: dict[str, Column[Mechanism]] = {}
+    columns: dict[str, Column[Candidate]] = {}
     for column in chain.from_iterable(tables):
         columns.setdefault(column.key, column)
     return [*columns.values()]
@@ -114,7 +115,7 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
     }
 
 
-def _column(column: Column[Mechanism], view: RunView, encoder: ColumnEncoder) -> Packed | None:
+def _column(column: Column[Candidate], view: RunView, encoder: ColumnEncoder) -> Packed | None:
     """A column of the table: values for sorting and CSV, texts of cells; None without a value."""
     rows = view.mechanisms
     values: list[Any] = [column.value(row) for row in rows]

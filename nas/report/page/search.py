@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from nas.common.objectives import Objective
     from nas.evaluation.trial import Incident
-    from nas.report.run_view import Mechanism, RunView
+    from nas.report.run_view import RunView
+    from nas.store import Candidate
 
 MOST_EXAMPLES: Final = 10
 
@@ -42,7 +43,7 @@ class Operator:
 
 def operators_of(view: RunView) -> list[Operator]:
     """The operators, most trained first."""
-    groups: dict[str, list[Mechanism]] = {}
+    groups: dict[str, list[Candidate]] = {}
     for mechanism in view.trained.values():
         groups.setdefault(mechanism.proposal.operator, []).append(mechanism)
     joined = set(chain.from_iterable(generation.front for generation in view.generations))
@@ -57,7 +58,7 @@ def operators_of(view: RunView) -> list[Operator]:
             Operator(
                 name=name,
                 trained=len(group),
-                failed=sum(m.state == "failed" for m in group),
+                failed=sum(m.status == "failed" for m in group),
                 joined=sum(m.digest in joined for m in group),
                 stayed=sum(m.digest in stayed for m in group),
                 gain=mean_and_error(gains) if gains else None,
@@ -67,7 +68,7 @@ def operators_of(view: RunView) -> list[Operator]:
     return sorted(operators, key=lambda operator: (-operator.trained, operator.name))
 
 
-def _gain(view: RunView, child: Mechanism) -> float | None:
+def _gain(view: RunView, child: Candidate) -> float | None:
     objective = view.setup.objectives[0]
     value = _cost(child, objective)
     parents = (view.by_digest.get(digest) for digest in child.proposal.parents)
@@ -75,7 +76,7 @@ def _gain(view: RunView, child: Mechanism) -> float | None:
     return None if value is None or not values else min(values) - value
 
 
-def _cost(mechanism: Mechanism, objective: Objective) -> float | None:
+def _cost(mechanism: Candidate, objective: Objective) -> float | None:
     """The objective of a mechanism; lower is better."""
     values = mechanism.objectives
     return objective.as_cost(values[objective.name]) if values else None

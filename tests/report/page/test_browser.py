@@ -177,9 +177,9 @@ def test_graph_and_lineage_open(
     streams = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
     assert opened.page.locator(".graph svg .node").count() == len(genome.nodes) + len(streams) + 1
     assert "class Attention" in str(opened.page.text_content(".take details pre"))
-    assert opened.page.locator(".curves svg .curve.own").count() == 2 * best.trainings
+    assert opened.page.locator(".curves svg .curve.own").count() == 2 * len(best.trainings)
     rows = opened.page.locator(".trainings tbody tr")
-    assert rows.count() == best.trainings + 10
+    assert rows.count() == len(best.trainings) + 10
     steps = opened.page.locator(".lineage li")
     parents = content.by_digest[best.digest].proposal.parents
     assert steps.count() > 1
