@@ -1,4 +1,4 @@
-"""Command lines run in this process: what they print, and the status they end with."""
+"""Command lines run in this process: what they print, and their exit status."""
 
 from __future__ import annotations
 
@@ -10,10 +10,23 @@ import pytest
 
 from nas.cli import main
 
+TINY = """
+name: tiny
+kind: images
+data: digits
+image_size: 8
+patch: 2
+width: 16
+depth: 1
+heads: 2
+epochs: 1
+train_images: 128
+validation_images: 100
+"""
+LOCAL = ("--backend", "local")
+
 
 class Result(NamedTuple):
-    """What a command line came to."""
-
     status: int
     out: str
     err: str
@@ -43,3 +56,12 @@ def at_runs(recorded_run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in the folder that holds ``runs/example``."""
     monkeypatch.chdir(recorded_run.parent.parent)
     return recorded_run
+
+
+@pytest.fixture
+def at_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with ``tiny.yaml`` and ``more.yaml``, which trains twice as long."""
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(TINY)
+    Path("more.yaml").write_text(TINY.replace("epochs: 1", "epochs: 2").replace("tiny", "more"))
+    return tmp_path

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.tabulate import main, tabulate
 from nas.common.errors import TableError
 from nas.searching.tabular.table import Table, load_table
-from tests.cli.test_confirm import TINY
+from tests.cli.conftest import TINY
 
 SMALL = """
 name: small

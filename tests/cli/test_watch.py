@@ -19,7 +19,7 @@ from nas.cli import display
 from nas.cli.display import Display, follow, why_stopped
 from nas.cli.progress import change_line, read_progress
 from nas.store import RunWriter, open_run, open_writer, stamp, this_session
-from tests.cli.test_confirm import TINY
+from tests.cli.conftest import TINY
 from tests.recorded_run import NOON, MakeRun, go_on
 from tests.report.conftest import Printed
 

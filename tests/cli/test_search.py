@@ -1,0 +1,57 @@
+"""``nas search`` and ``confirm``: a small search on digits from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import LOCAL
+
+
+@pytest.mark.usefixtures("at_tasks")
+def test_front_members_are_confirmed_once(nas: Any) -> None:
+    options = ("--gens", 2, "--pop", 5, "--run", "a", *LOCAL)
+    searched = nas("search", "--space", "quickstart", "--task", "tiny.yaml", *options)
+    assert "`nas confirm a`" in searched.out
+    confirm = (
+        "confirm",
+        "a",
+        "--members",
+        1,
+        "--seeds",
+        2,
+        "--long",
+        "more.yaml",
+        "--test",
+        *LOCAL,
+    )
+    shown = nas(*confirm)
+    assert shown.status == 0
+    for title in ("mechanism", "score", "estimate", "fresh", "long", "test", "over mha", "uniform"):
+        assert title in shown.out
+    result = nas(*confirm, "--json")
+    assert result.err == ""  # nothing is trained again
+    answer = json.loads(result.out)
+    members = {row["id"]: row for row in answer["members"]}
+    assert shown.err.count("accuracy") == 3 * 2 * len(members)
+    assert (answer["run"], answer["seeds"]) == ("a", 2)
+    for row in members.values():
+        assert {"id", "name", "score", "estimate", "error", "p", "costs"} <= row.keys()
+        assert all(len(row[part]["values"]) == 2 for part in ("fresh", "long", "test"))
+    front = json.loads(nas("front", "a", "--json").out)
+    confirmed = [member["id"] for member in front["members"] if member["id"] in members]
+    assert confirmed
+    for digest in confirmed:
+        parts = {part: members[digest][part] for part in ("fresh", "long", "test")}
+        assert front["confirmed"][digest] == parts
+    assert "fresh, long, test: " in nas("front", "a", "--plot", "front.svg").out
+    assert "with fresh seeds" in Path("front.svg").read_text()
+
+
+def test_confirm_of_a_missing_run_is_one_sentence(nas: Any, at_tasks: Path) -> None:
+    refused = nas("confirm", "b", *LOCAL)
+    assert refused.status == 2
+    assert len(refused.err.splitlines()) == 1
