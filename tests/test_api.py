@@ -67,19 +67,19 @@ def test_docstrings_document_every_parameter(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", nas.__all__)
-def test_every_public_name_is_there_whatever_was_imported_before(name: str) -> None:
+def test_every_public_name_is_callable(name: str) -> None:
     """A module or package below nas would hide a function of its name."""
     pkgutil_names = {found.name for found in pkgutil.iter_modules(nas.__path__)}
     assert name not in pkgutil_names
     assert callable(getattr(nas, name))
 
 
-def test_what_is_not_there_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing"):
         nas.nothing  # noqa: B018
 
 
-def test_a_source_or_a_genome_is_built_counted_and_put_into_a_model() -> None:
+def test_sources_and_genomes_are_built_counted_and_swapped_in() -> None:
     costs = []
     for given in ("qana", nas.load_genome("qana")):
         block = nas.build_attention(given, 64, 4)
@@ -93,7 +93,7 @@ def test_a_source_or_a_genome_is_built_counted_and_put_into_a_model() -> None:
     assert named == [("mha", 16), ("mha", 64), ("sqa", 16), ("sqa", 64)]
 
 
-def test_a_genome_is_shown_judged_and_exported(tmp_path: Path) -> None:
+def test_genome_is_shown_validated_and_exported(tmp_path: Path) -> None:
     shown = nas.show("sqa", dim=32, heads=2, tokens=17)
     sizes = shown.sizes
     assert (sizes.dim, sizes.heads, sizes.tokens, sizes.qkv_bias) == (32, 2, 17, False)
@@ -108,20 +108,20 @@ def test_a_genome_is_shown_judged_and_exported(tmp_path: Path) -> None:
     assert nas.load_genome(written.path) == nas.load_genome("sqa")
 
 
-def test_a_size_of_zero_is_not_taken_for_none_given(tmp_path: Path) -> None:
+def test_size_zero_is_not_the_default(tmp_path: Path) -> None:
     assert nas.show("sqa", dim=0).costs is None
     with pytest.raises(NasError, match="dim 0"):
         nas.export("sqa", tmp_path / "sqa.py", dim=0)
 
 
-def test_names_and_what_they_mean() -> None:
+def test_lists_of_names() -> None:
     assert {"mha", "qana", "champion_2025"} <= nas.list_mechanisms().keys()
     objectives = nas.list_objectives()
     assert {"quality", "macs", "params", "kv_cache_bytes_per_token"} <= objectives.keys()
     assert all(objectives.values())
 
 
-def test_evaluate_trains_and_repeats_exactly() -> None:
+def test_evaluate_is_deterministic() -> None:
     def found() -> dict[tuple[str, int], Any]:
         options: dict[str, Any] = {"data": "digits", "overrides": TINY, "backend": "local"}
         trained = nas.evaluate(["gqa", "mqa"], seeds=2, **options)
@@ -137,7 +137,7 @@ def test_evaluate_trains_and_repeats_exactly() -> None:
 
 
 @pytest.mark.parametrize("lag", [None, 1])
-def test_a_search_from_python(tmp_path: Path, lag: int | None) -> None:
+def test_search_resume_and_export_from_python(tmp_path: Path, lag: int | None) -> None:
     space = tmp_path / "own.yaml"
     fields = "".join(f", {key}: {value}" for key, value in TINY.items())
     space.write_text(
@@ -170,7 +170,7 @@ def test_a_search_from_python(tmp_path: Path, lag: int | None) -> None:
         ({"space": "quickstart", "data": "digits", "backend": "rya"}, "ray"),
     ],
 )
-def test_what_cannot_be_is_said_before_a_folder_is_made(
+def test_search_refuses_arguments_before_it_makes_a_folder(
     tmp_path: Path, arguments: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(NasError, match=words):
@@ -178,7 +178,7 @@ def test_what_cannot_be_is_said_before_a_folder_is_made(
     assert not (tmp_path / "runs").exists()
 
 
-def test_nothing_illegal_is_trained_and_nothing_not_at_all(tmp_path: Path) -> None:
+def test_evaluate_refuses_illegal_genomes_and_zero_seeds(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(
         '{"graph_def": [{"op": "scaled_dot_product", "inputs": ["q", "k"]}, '
@@ -190,7 +190,7 @@ def test_nothing_illegal_is_trained_and_nothing_not_at_all(tmp_path: Path) -> No
         nas.evaluate(["mha"], seeds=0)
 
 
-def test_weights_are_those_of_a_run(tmp_path: Path, recorded_run: Path) -> None:
+def test_weights_need_a_run_and_its_sizes(tmp_path: Path, recorded_run: Path) -> None:
     with pytest.raises(NasError, match="latest/best"):
         nas.export("mha", tmp_path / "x.py", weights=True)
     with pytest.raises(NasError, match="trained at dim 64 and heads 4, not 32 and 4"):

@@ -44,7 +44,7 @@ def words(line: str, folder: Path, shell: str = "bash") -> list[str]:
     return done.stdout.split()
 
 
-def test_a_shell_is_offered_commands_and_members(recorded_run: Path) -> None:
+def test_commands_and_members_are_completed_without_heavy_imports(recorded_run: Path) -> None:
     folder = recorded_run.parent.parent
     assert words("nas sh", folder) == ["show"]
     assert words("nas show example/", folder) == [f"example/{n}" for n in completion.MEMBERS]
@@ -53,7 +53,7 @@ def test_a_shell_is_offered_commands_and_members(recorded_run: Path) -> None:
     assert offered[-1] == ':(("example"))\''
 
 
-def test_names_are_those_that_commands_know(
+def test_completed_names_are_the_registered_ones(
     recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(recorded_run.parent.parent)
@@ -69,7 +69,7 @@ def test_names_are_those_that_commands_know(
     assert completion.sources("") == sorted(MECHANISMS)
 
 
-def test_a_folder_that_is_code_to_a_shell_is_not_offered(
+def test_run_names_with_shell_syntax_are_not_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -87,7 +87,7 @@ def test_a_folder_that_is_code_to_a_shell_is_not_offered(
         ("fish", ".config/fish/completions/nas.fish"),
     ],
 )
-def test_completion_is_installed_for_a_shell_by_name(
+def test_install_and_show_completion(
     nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str, path: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -99,7 +99,7 @@ def test_completion_is_installed_for_a_shell_by_name(
     assert f"_NAS_COMPLETE=complete_{shell}" in shown
 
 
-def test_an_unknown_shell_is_refused(nas: Any, tmp_path: Path) -> None:
+def test_unknown_shell_is_refused(nas: Any, tmp_path: Path) -> None:
     result = nas("--install-completion", "tcsh")
     assert result.status == 2
     assert "found 'tcsh'; expected one of bash, zsh, fish" in result.err

@@ -44,7 +44,7 @@ def test_doctor_looks_at_this_machine(nas: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["score_normalize_aggregate", "published_2025"])
-def test_the_published_champion_is_legal_under_both_policies(nas: Any, policy: str) -> None:
+def test_published_champion_is_legal(nas: Any, policy: str) -> None:
     champion = MECHANISMS["champion_2025"].genome
     path = file("champion.json", champion.to_dict())
     status, out, _ = nas("validate", path, "--policy", policy, "--json")
@@ -53,7 +53,7 @@ def test_the_published_champion_is_legal_under_both_policies(nas: Any, policy: s
     assert json.loads(out) == answer
 
 
-def test_yaml_is_read_as_json_is(nas: Any) -> None:
+def test_yaml_genome_is_read(nas: Any) -> None:
     text = (
         "graph_def:\n- {op: scaled_dot_product, inputs: [q, k]}\n- {op: softmax, inputs: [0]}\n"
         "- {op: weighted_sum, inputs: [1, v]}\nproj_config: {q_heads: 1/2, kv_heads: 1/4}\n"
@@ -74,7 +74,7 @@ def test_yaml_is_read_as_json_is(nas: Any) -> None:
         ],
     ],
 )
-def test_violations_are_explained_with_a_repair(nas: Any, graph: list[object]) -> None:
+def test_violations_come_with_a_repair(nas: Any, graph: list[object]) -> None:
     path = file("bad.json", {"graph_def": graph})
     status, out, _ = nas("validate", path, "--json")
     assert status == 1
@@ -107,7 +107,9 @@ def node(op: str, *inputs: object, **params: object) -> dict[str, Any]:
         (node("qana", "q", "k", skip=False), "random"),
     ],
 )
-def test_bad_files_give_one_sentence_and_status_2(nas: Any, content: object, words: str) -> None:
+def test_unreadable_genomes_exit_with_2_and_one_message(
+    nas: Any, content: object, words: str
+) -> None:
     path = file("bad.json", content)
     for command in ("validate", "show", "cost"):
         status, out, err = nas(command, path)
@@ -154,7 +156,7 @@ def test_cost_at_several_lengths(nas: Any) -> None:
     assert Path("new/cost.svg").stat().st_size > 0
 
 
-def test_what_one_should_know_of_the_heads_is_told_by_every_command_that_has_them(nas: Any) -> None:
+def test_remarks_on_heads_are_printed_by_each_command(nas: Any) -> None:
     words = "1/4 of 2 heads is less than one head: one is used."
     assert nas("show", "xsqa", "--heads", 2).out.count(words) == 1
     assert f"xsqa: {words}" in nas("cost", "mha", "xsqa", "--heads", 2).out.splitlines()
@@ -163,7 +165,7 @@ def test_what_one_should_know_of_the_heads_is_told_by_every_command_that_has_the
         assert "less than one head" not in nas(*command).out
 
 
-def test_export_writes_a_file_that_tests_itself_and_is_a_source(nas: Any) -> None:
+def test_exported_file_tests_itself_and_is_a_source(nas: Any) -> None:
     path, exported = "champion_2025", "champion.py"
     status, out, _ = nas("export", path, "-o", exported, "--dim", 32, "--heads", 2)
     assert status == 0
@@ -186,7 +188,7 @@ def test_export_into_a_missing_folder_is_refused(nas: Any) -> None:
     assert not Path("missing").exists()
 
 
-def test_export_says_which_weights_of_a_folder_are_trained(nas: Any) -> None:
+def test_export_states_which_weights_are_trained(nas: Any) -> None:
     best = Path(__file__).resolve().parents[2] / "runs" / "example" / "best"
     status, out, _ = nas("export", best, "-o", "best", "--format", "hf")
     assert status == 0
@@ -195,7 +197,7 @@ def test_export_says_which_weights_of_a_folder_are_trained(nas: Any) -> None:
 
 
 @pytest.mark.parametrize("format_", ["module", "py"])
-def test_a_fast_form_can_be_exported(nas: Any, format_: str) -> None:
+def test_fast_form_is_longer(nas: Any, format_: str) -> None:
     assert nas("export", "qana", "-o", "plain.py", "--format", format_).status == 0
     assert nas("export", "qana", "-o", "fast.py", "--fast", "--format", format_).status == 0
     lengths = [len(Path(name).read_text()) for name in ("plain.py", "fast.py")]
@@ -221,9 +223,7 @@ HOSTILE = "a\x1b[31m\x9bz\u202e"
         ("validate", "bad.json"),
     ],
 )
-def test_no_escape_that_was_typed_or_read_reaches_the_terminal(
-    nas: Any, arguments: tuple[str, ...]
-) -> None:
+def test_control_characters_never_reach_the_terminal(nas: Any, arguments: tuple[str, ...]) -> None:
     file("bad.json", node(HOSTILE * 500))
     result = nas(*arguments)
     assert result.status == 2

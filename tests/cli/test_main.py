@@ -34,7 +34,7 @@ def command() -> Iterator[Callable[[Any], str]]:
     app.registered_commands[:] = before
 
 
-def test_help_lists_every_command_on_a_line_that_is_not_cut(nas: Any) -> None:
+def test_help_lists_every_command(nas: Any) -> None:
     for flag in ("-h", "--help"):
         result = nas(flag)
         assert result.status == 0
@@ -49,7 +49,7 @@ def test_help_lists_every_command_on_a_line_that_is_not_cut(nas: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["search", "resume", "evaluate", "confirm"])
-def test_commands_that_train_say_what_of_executing_they_take(nas: Any, name: str) -> None:
+def test_commands_that_train_have_all_execution_options(nas: Any, name: str) -> None:
     shown = nas(name, "--help").out
     for option in Executing.__annotations__:
         assert f"--{option.replace('_', '-')} " in shown
@@ -101,7 +101,7 @@ def test_version(nas: Any) -> None:
         ("export mha -o x.py --weights", "latest/best"),
     ],
 )
-def test_wrong_usage_is_2_and_one_message(
+def test_wrong_usage_exits_with_2_and_one_message(
     nas: Any, at_runs: Path, arguments: str, words: str
 ) -> None:
     result = nas(*arguments.split())
@@ -112,7 +112,7 @@ def test_wrong_usage_is_2_and_one_message(
     assert "Traceback" not in result.err
 
 
-def test_an_interrupt_is_130(nas: Any, command: Any) -> None:
+def test_interrupt_exits_with_130(nas: Any, command: Any) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -121,7 +121,7 @@ def test_an_interrupt_is_130(nas: Any, command: Any) -> None:
     assert result.err.strip() == "nas: interrupted; what was recorded is kept."
 
 
-def test_sigterm_is_like_an_interrupt(nas: Any, command: Any) -> None:
+def test_sigterm_exits_with_130(nas: Any, command: Any) -> None:
     """Where Ray was, it ended in a stack trace."""
     kept = signal.getsignal(signal.SIGTERM)
     try:
@@ -132,7 +132,7 @@ def test_sigterm_is_like_an_interrupt(nas: Any, command: Any) -> None:
     assert result.err.strip() == "nas: interrupted; what was recorded is kept."
 
 
-def test_a_second_sigterm_leaves_the_end_alone(nas: Any, command: Any) -> None:
+def test_second_sigterm_is_ignored(nas: Any, command: Any) -> None:
     """`timeout` sends two: the second took the sentence with `nas resume` away."""
 
     def ending() -> None:
@@ -146,7 +146,7 @@ def test_a_second_sigterm_leaves_the_end_alone(nas: Any, command: Any) -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_our_own_faults_keep_their_traceback(nas: Any, command: Any) -> None:
+def test_internal_errors_keep_their_traceback(nas: Any, command: Any) -> None:
     def broken() -> None:
         raise AssertionError("ours")
 
@@ -176,7 +176,7 @@ def test_reading_a_run_loads_no_torch(at_runs: Path, arguments: list[str]) -> No
     assert b"example" in ended.stdout
 
 
-def test_a_reader_that_leaves_is_no_error(at_runs: Path) -> None:
+def test_closed_pipe_is_no_error(at_runs: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(
@@ -187,7 +187,7 @@ def test_a_reader_that_leaves_is_no_error(at_runs: Path) -> None:
     assert ended.returncode in (0, 1)
 
 
-def test_an_encoding_without_the_signs_is_no_error(at_runs: Path) -> None:
+def test_ascii_terminal_is_no_error(at_runs: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, "front"], capture_output=True, env=environment
@@ -197,7 +197,7 @@ def test_an_encoding_without_the_signs_is_no_error(at_runs: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_from_outside_is_130(asked: signal.Signals) -> None:
+def test_signal_from_outside_exits_with_130(asked: signal.Signals) -> None:
     code = (
         "import time\nfrom nas.cli import main\nfrom nas.cli.app import app\n"
         "@app.command()\ndef wait():\n    print('ready', flush=True)\n    time.sleep(30)\n"

@@ -31,7 +31,7 @@ def read_only(recorded_run: Path, tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("read_only")
 @pytest.mark.parametrize("command", ["front example", "show example/best", "check example"])
-def test_what_is_there_is_shown(nas: Any, command: str) -> None:
+def test_commands_that_read_work_on_a_read_only_folder(nas: Any, command: str) -> None:
     assert nas(*command.split()).status == 0
 
 
@@ -48,7 +48,7 @@ def test_what_is_there_is_shown(nas: Any, command: str) -> None:
         "benchmark mha uniform --tasks recall --seeds 2 --record record.jsonl",
     ],
 )
-def test_what_cannot_be_written_is_one_sentence(nas: Any, command: str) -> None:
+def test_commands_that_write_are_refused_on_a_read_only_folder(nas: Any, command: str) -> None:
     result = nas(*command.split())
     assert result.status == 2
     (said,) = (line for line in result.err.splitlines() if line.startswith("nas: "))

@@ -18,9 +18,7 @@ from nas.store import Document, RunSetup, create_run, open_run
 from tests.recorded_run import ACCURACY, MACS
 
 
-def test_front_of_the_latest_run_by_default_of_others_by_name_or_path(
-    nas: Any, at_runs: Path
-) -> None:
+def test_front_finds_a_run_by_default_name_or_path(nas: Any, at_runs: Path) -> None:
     result = nas("front")
     assert (result.status, result.err) == (0, "")
     assert result.out.startswith("run example · space attention_v2")
@@ -43,9 +41,7 @@ def test_front_plots(nas: Any, at_runs: Path, tmp_path: Path) -> None:
     assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_front_as_csv_in_a_file_or_alone_on_standard_output(
-    nas: Any, at_runs: Path, tmp_path: Path
-) -> None:
+def test_front_as_csv(nas: Any, at_runs: Path, tmp_path: Path) -> None:
     path = tmp_path / "new" / "front.csv"
     result = nas("front", "example", "--csv", path)
     assert result.out.startswith("run example")
@@ -57,7 +53,7 @@ def test_front_as_csv_in_a_file_or_alone_on_standard_output(
         assert nas("front", "example", *refused).status == 2
 
 
-def test_an_empty_front_is_1_with_a_sentence(
+def test_empty_front_exits_with_1(
     nas: Any, recorded_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -71,9 +67,7 @@ def test_an_empty_front_is_1_with_a_sentence(
     assert json.loads(answer.out)["members"] == []
 
 
-def test_runs_when_there_are_none(
-    nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_without_any_run(nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = nas("runs")
     assert result.status == 0
@@ -82,7 +76,7 @@ def test_runs_when_there_are_none(
     assert nas("front").status == 2
 
 
-def test_runs_lists_each_run_and_names_what_cannot_be_read(
+def test_runs_lists_each_run_and_names_unreadable_ones(
     nas: Any, make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_run(tmp_path / "runs", name="one", generations=1)
@@ -103,7 +97,7 @@ def test_runs_lists_each_run_and_names_what_cannot_be_read(
 
 
 @pytest.mark.parametrize("source", ["mha", "example/best", "latest/knee", "example/cheapest"])
-def test_show_answers_for_every_kind_of_source(nas: Any, at_runs: Path, source: str) -> None:
+def test_show_of_every_kind_of_source(nas: Any, at_runs: Path, source: str) -> None:
     text = nas("show", source)
     assert (text.status, text.err) == (0, "")
     answer = json.loads(nas("show", source, "--json").out)
@@ -112,7 +106,7 @@ def test_show_answers_for_every_kind_of_source(nas: Any, at_runs: Path, source: 
     assert nas("show", source, "--source").out == answer["source"]
 
 
-def test_show_reads_a_genome_file_at_the_sizes_asked_for(nas: Any, tmp_path: Path) -> None:
+def test_show_of_a_genome_file_at_given_sizes(nas: Any, tmp_path: Path) -> None:
     path = tmp_path / "genome.json"
     path.write_text(MECHANISMS["champion_2025"].genome.to_json())
     sizes = ("--dim", "32", "--heads", "2", "--tokens", "10")
@@ -121,7 +115,7 @@ def test_show_reads_a_genome_file_at_the_sizes_asked_for(nas: Any, tmp_path: Pat
     assert answer["sizes"] == {"dim": 32, "heads": 2, "tokens": 10, "qkv_bias": False}
 
 
-def test_show_of_an_illegal_genome_is_1(nas: Any, tmp_path: Path) -> None:
+def test_show_of_an_illegal_genome_exits_with_1(nas: Any, tmp_path: Path) -> None:
     path = tmp_path / "genome.json"
     path.write_text('{"graph_def": [{"op": "softmax", "inputs": ["q"]}]}')
     result = nas("show", str(path))
@@ -130,7 +124,7 @@ def test_show_of_an_illegal_genome_is_1(nas: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_mechanisms_explains_one(nas: Any, name: str) -> None:
+def test_mechanisms_explains_each(nas: Any, name: str) -> None:
     result = nas("mechanisms", name, "--heads", "8")
     assert (result.status, result.err) == (0, "")
     answer = json.loads(nas("mechanisms", name, "--heads", "8", "--json").out)
@@ -141,7 +135,7 @@ def test_mechanisms_explains_one(nas: Any, name: str) -> None:
     assert answer["costs"]["macs"] > 0
 
 
-def test_members_by_name_where_nothing_is_a_cost(nas: Any, make_run: Any, tmp_path: Path) -> None:
+def test_member_names_without_a_cost_objective(nas: Any, make_run: Any, tmp_path: Path) -> None:
     """With a second metric, which is minimised, in place of the multiply-adds."""
     objectives = (ACCURACY, replace(MACS, is_metric=True))
     folder = make_run(tmp_path, generations=1, objectives=objectives)
@@ -152,7 +146,7 @@ def test_members_by_name_where_nothing_is_a_cost(nas: Any, make_run: Any, tmp_pa
     assert nas("front", folder, "--plot", tmp_path / "front.svg").status == 0
 
 
-def test_members_by_name_where_nothing_is_a_metric(
+def test_member_names_without_a_metric_objective(
     nas: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = Objective("params", "min", "count", "learned numbers", 0.0, 1e5, is_metric=False)
@@ -168,7 +162,7 @@ def test_members_by_name_where_nothing_is_a_metric(
     assert "example" in nas("runs").out
 
 
-def test_what_to_type_names_the_folder_of_runs_where_it_is_another(
+def test_suggested_commands_name_another_folder_of_runs(
     nas: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -186,7 +180,7 @@ def make_empty_run(like: Path) -> None:
     create_run(Path("runs"), setup, past.session, name="empty").close()
 
 
-def test_check_says_what_is_wrong_and_ends_with_1(nas: Any, at_runs: Path, tmp_path: Path) -> None:
+def test_check_lists_faults_and_exits_with_1(nas: Any, at_runs: Path, tmp_path: Path) -> None:
     own = shutil.copytree(at_runs, tmp_path / "example")
     (own / "front.json").write_text("{}")
     result = nas("check", own)

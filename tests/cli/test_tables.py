@@ -21,7 +21,7 @@ projections: {has_wv: [true, false], has_wo: [true, false]}
 """
 
 
-def test_a_table_is_made_and_tells_what_it_holds(
+def test_table_is_made_shown_and_compared(
     nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

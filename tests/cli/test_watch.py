@@ -44,7 +44,9 @@ def run_folder(recorded_run: Path, tmp_path: Path) -> Path:
     return shutil.copytree(recorded_run, tmp_path / "runs" / "example")
 
 
-def test_a_finished_run_is_shown_and_not_changed(nas: Any, at_runs: Path) -> None:
+def test_watch_of_a_finished_run_prints_its_front_and_writes_nothing(
+    nas: Any, at_runs: Path
+) -> None:
     before = state(at_runs)
     watched, front = nas("watch", "example"), nas("front", "example")
     assert watched.status == 0
@@ -56,7 +58,7 @@ def test_a_finished_run_is_shown_and_not_changed(nas: Any, at_runs: Path) -> Non
     assert state(at_runs) == before
 
 
-def test_a_line_for_each_change_until_it_is_finished(
+def test_watch_prints_a_line_a_change_until_the_run_finishes(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_run(tmp_path, generations=1, is_finished=False)
@@ -96,7 +98,7 @@ def test_a_line_for_each_change_until_it_is_finished(
     assert pipe.lines[-1] == change_line(shown.progress, time.time())
 
 
-def test_looking_does_not_hold_up_a_writer(make_run: MakeRun, tmp_path: Path) -> None:
+def test_reading_does_not_block_the_writer(make_run: MakeRun, tmp_path: Path) -> None:
     """A reader in the midst of reading, and one after it, keep neither a record nor the log."""
     folder = make_run(tmp_path, generations=1, is_finished=False)
     writer: RunWriter = open_writer(folder, this_session("nas resume"))
@@ -113,7 +115,7 @@ def test_looking_does_not_hold_up_a_writer(make_run: MakeRun, tmp_path: Path) ->
     assert sorted(path.name for path in folder.glob("run.sqlite*")) == ["run.sqlite"]
 
 
-def test_a_writer_that_was_killed_is_missed(
+def test_watch_reports_a_killed_writer(
     nas: Any, run_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = subprocess.Popen(
@@ -137,21 +139,19 @@ def test_a_writer_that_was_killed_is_missed(
     assert after == before
 
 
-def test_a_run_that_was_stopped_says_when(make_run: MakeRun, tmp_path: Path) -> None:
+def test_watch_reports_when_a_run_was_stopped(make_run: MakeRun, tmp_path: Path) -> None:
     folder = make_run(tmp_path, generations=1, is_finished=False)
     assert follow(folder, Display(Printed().console), sleep=no_sleep) == "stopped"
     with open_run(folder) as run:
         assert f"it was stopped at {NOON.astimezone():%Y-%m-%d} " in why_stopped(run)
 
 
-def test_a_run_that_is_just_being_begun_is_looked_at_twice(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_follow_reads_a_stopped_run_twice(make_run: MakeRun, tmp_path: Path) -> None:
     folder = make_run(tmp_path, generations=1, is_finished=False)
     assert follow(folder, Display(Printed().console), sleep=lambda _: go_on(folder)) == "finished"
 
 
-def test_ctrl_c_ends_it_as_it_ends_everything(make_run: MakeRun, tmp_path: Path) -> None:
+def test_interrupted_watch_exits_with_130(make_run: MakeRun, tmp_path: Path) -> None:
     folder = make_run(tmp_path, generations=1, is_finished=False)
     with open_writer(folder, this_session("nas resume")):
         process = subprocess.Popen(
@@ -169,7 +169,7 @@ def test_ctrl_c_ends_it_as_it_ends_everything(make_run: MakeRun, tmp_path: Path)
     assert "Traceback" not in told
 
 
-def test_the_web_page_is_served_at_the_address_that_is_printed(run_folder: Path) -> None:
+def test_web_page_is_served_at_the_printed_address(run_folder: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "watch", run_folder, "--web"],
         stdout=subprocess.PIPE,
@@ -187,14 +187,14 @@ def test_the_web_page_is_served_at_the_address_that_is_printed(run_folder: Path)
     assert "Traceback" not in told
 
 
-def test_event_files_are_written_and_said(nas: Any, at_runs: Path, tmp_path: Path) -> None:
+def test_tensorboard_writes_event_files(nas: Any, at_runs: Path, tmp_path: Path) -> None:
     result = nas("tensorboard", "example", tmp_path / "tb")
     assert result.status == 0
     assert f"{tmp_path}/tb/example: " in result.err
     assert any((tmp_path / "tb" / "example").glob("events.out.tfevents.*"))
 
 
-def test_a_search_that_is_watched_killed_and_resumed(
+def test_search_is_watched_killed_and_resumed(
     nas: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real processes, from the first training to the last event."""

@@ -53,7 +53,7 @@ def squared(module: Any, query: Tensor, key: Tensor) -> Tensor:
     return (query @ key.mT) ** 2 / query.shape[-1]
 
 
-def test_the_examples_keep_their_promises() -> None:
+def test_example_plugins_pass_the_conformance_kit() -> None:
     for name in ("primitive", "mechanism", "metric", "objective", "algorithm", "export"):
         import_module(f"tests.plugins.{name}")
     check_primitive("squared_score", squared)
@@ -121,18 +121,18 @@ class Wrong(torch.autograd.Function):
         (lambda m, q, k: q @ k.mT + torch.rand(()), {}, "of a seed differ|Jacobian|hidden key"),
     ],
 )
-def test_a_broken_primitive_is_found_out(forward: Any, declared: dict[str, Any], said: str) -> None:
+def test_kit_detects_a_broken_primitive(forward: Any, declared: dict[str, Any], said: str) -> None:
     with pytest.raises(AssertionError, match=rf"(?si)^the primitive planted breaks .*({said})"):
         check_primitive(planted(forward, **declared))
 
 
-def test_another_function_than_the_reference_is_found_out() -> None:
+def test_kit_detects_a_deviation_from_the_reference() -> None:
     import_module("tests.plugins.primitive")
     with pytest.raises(AssertionError, match=r"its reference.*differs by up to"):
         check_primitive("squared_score", lambda module, q, k: q @ k.mT)
 
 
-def test_a_broken_mechanism_is_found_out() -> None:
+def test_kit_detects_a_broken_mechanism() -> None:
     found = build(("gelu", "v"))  # tokens never meet
     with pytest.raises(AssertionError, match="token 0 reaches none"):
         check_mechanism(found)
@@ -166,7 +166,7 @@ def unlike(task: Any) -> Any:
         ({"loss": lambda s, m, b: (m(b[0]).mean(), len(b[1]))}, "losses .* and"),
     ],
 )
-def test_a_broken_task_is_found_out(changes: dict[str, Any], said: str) -> None:
+def test_kit_detects_a_broken_task(changes: dict[str, Any], said: str) -> None:
     from nas.testing.promises import keep
     from nas.testing.tasks import MODEL_PROMISES, loads_the_same_data
 
@@ -175,14 +175,14 @@ def test_a_broken_task_is_found_out(changes: dict[str, Any], said: str) -> None:
         keep("it", [loads_the_same_data, *MODEL_PROMISES], task, task.load())
 
 
-def test_broken_costs_are_found_out() -> None:
+def test_kit_detects_a_broken_cost() -> None:
     for value, said in ((lambda g, s: float("nan"), "nan for mha"), (lambda g, s: -1, "-1.0 for")):
         COSTS._members["planted"] = CostMeasure("planted", "B", "a test", value)
         with pytest.raises(AssertionError, match=said):
             check_cost("planted")
 
 
-def test_an_export_that_says_nothing_is_found_out() -> None:
+def test_kit_detects_an_export_without_content() -> None:
     EXPORTS.register("planted")(ExportFormat(".txt", lambda subject: "attention"))
     with pytest.raises(AssertionError, match=r"mechanisms have different contents.*mha and gqa"):
         check_export("planted")
@@ -201,13 +201,13 @@ class Careless:
         return self.materials.sample(self.rng)
 
 
-def test_an_algorithm_of_unknown_seed_is_found_out() -> None:
+def test_kit_detects_an_unseeded_algorithm() -> None:
     ALGORITHMS.register("planted")(Careless)
     with pytest.raises(AssertionError, match="two searches of one seed differ"):
         check_algorithm("planted")
 
 
-def test_a_broken_host_is_found_out() -> None:
+def test_kit_detects_a_broken_host() -> None:
     host = import_module("tests.plugins.host")
     model, x = host.PlainAttention(16, 4), torch.randn(2, 5, 16)
     check_host("plain", model, x)
@@ -223,7 +223,7 @@ def test_a_broken_host_is_found_out() -> None:
             check_host("plain", model, x)
 
 
-def test_what_differs_is_told() -> None:
+def test_require_same_states_the_difference() -> None:
     one = torch.tensor([1.0, float("inf")])
     require_same(one, one.clone(), "it")
     with pytest.raises(AssertionError, match=r"it differs by up to 1; expected at most 1e-12"):

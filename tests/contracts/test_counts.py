@@ -70,7 +70,7 @@ def test_counts_agree_with_formulas_and_torch(sizes: ModelSizes) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_a_thousand_genomes_count_alike(block: int, sizes: ModelSizes) -> None:
+def test_counts_agree_for_a_thousand_genomes(block: int, sizes: ModelSizes) -> None:
     for genome in genomes()[block::BLOCKS]:
         check(genome, sizes)
 
@@ -138,7 +138,7 @@ LONG: Final = (
 
 @pytest.mark.parametrize("genome", LONG, ids=lambda g: f"{g.nodes[0].op}-{g.nodes[-2].op}")
 @pytest.mark.parametrize(("tokens", "is_causal"), [(200, False), (200, True), (300, True)])
-def test_long_sequences_cost_what_runs(genome: Genome, tokens: int, is_causal: bool) -> None:
+def test_counts_of_long_sequences_equal_torch(genome: Genome, tokens: int, is_causal: bool) -> None:
     sizes = ModelSizes(64, 8, 1, tokens)
     plan = make_plan(genome, sizes)
     if not (is_causal and plan.unsafe):
@@ -181,7 +181,7 @@ def test_keys_narrower_or_wider_than_values_cost_what_runs(
     check_compiled(make_plan(genome, sizes), sizes)
 
 
-def test_the_cost_of_a_search_knows_whether_calls_are_causal() -> None:
+def test_costs_depend_on_causality() -> None:
     """Causal linear attention over few tokens goes by pairs, which sums would undercut."""
     sizes = ModelSizes(64, 8, 1, 200)
     settings = [CostContext(sizes, False, is_causal, {}) for is_causal in (False, True)]
@@ -190,7 +190,7 @@ def test_the_cost_of_a_search_knows_whether_calls_are_causal() -> None:
     assert causal == 4 * 200 * 64**2 + 2 * 200**2 * 64
 
 
-def test_linear_attention_and_means_cost_what_is_linear_in_the_length() -> None:
+def test_linear_attention_and_means_are_linear_in_length() -> None:
     dim, heads = 64, 4
     linear = attention_cost(LONG[0], dim=dim, heads=heads, tokens=4096)
     assert linear.macs == 4 * 4096 * dim**2 + 2 * 4096 * dim * (dim // heads)
@@ -199,7 +199,7 @@ def test_linear_attention_and_means_cost_what_is_linear_in_the_length() -> None:
     assert mean.params == 2 * dim**2 + dim
 
 
-def test_the_way_of_computing_changes_no_parameter() -> None:
+def test_normal_form_has_the_same_costs() -> None:
     dim, heads, _, tokens = SIZES[0]
     for genome in (*EXAMPLES, *genomes()[::100]):
         cost = attention_cost(genome, dim=dim, heads=heads, tokens=tokens)
@@ -209,7 +209,7 @@ def test_the_way_of_computing_changes_no_parameter() -> None:
         assert attention_cost(form, dim=dim, heads=heads, tokens=tokens) == cost
 
 
-def test_shapes_without_numbers_count_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_meta_tensors_give_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large blocks are not computed to be counted."""
     dim, heads, _, tokens = SIZES[0]
     plans = [dense_plan(make_plan(g)) for g in (*EXAMPLES, *genomes()[::25])]

@@ -113,7 +113,7 @@ def test_task_family_is_registered_and_trained() -> None:
     assert task.load().digest == task.load().digest
 
 
-def test_task_tells_attention_from_a_mean() -> None:
+def test_task_separates_attention_from_a_mean() -> None:
     from nas.evaluation.local import LocalEvaluator
     from nas.evaluation.trial import Trial, run_trials
     from nas.tasks import TASKS
@@ -192,7 +192,7 @@ def test_algorithm_proposes_and_learns() -> None:
     assert algorithm.propose(rng(0), 6).operator == "sample"
 
 
-def test_primitive_is_one_of_the_family() -> None:
+def test_primitive_equals_its_reference() -> None:
     program = """
 import torch
 from nas import Genome
@@ -269,7 +269,7 @@ def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry
 
 
 @pytest.mark.parametrize("text", FAULTS)
-def test_a_broken_plugin_is_named_and_breaks_nothing_else(
+def test_broken_plugin_is_reported_and_isolated(
     text: str, family: Registry[int], tmp_path: Path
 ) -> None:
     points = "[nas.trials]\nfirst = good\nown = bad\n"
@@ -291,7 +291,7 @@ def test_a_broken_plugin_is_named_and_breaks_nothing_else(
     ]
 
 
-def test_what_a_broken_plugin_imported_of_another_one_stays(
+def test_plugin_imported_by_a_broken_one_is_registered(
     family: Registry[int], tmp_path: Path
 ) -> None:
     points = "[nas.trials]\na = bad\nb = shared\n"
@@ -303,7 +303,7 @@ def test_what_a_broken_plugin_imported_of_another_one_stays(
 
 @pytest.mark.parametrize("is_swallowed", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_persons_interrupt_is_no_fault_of_the_plugin(
+def test_interrupt_while_loading_a_plugin_is_raised(
     family: Registry[int], tmp_path: Path, number: int, is_swallowed: bool
 ) -> None:
     text = f"os.kill(os.getpid(), {number:d}); time.sleep(5)"
@@ -319,7 +319,7 @@ def test_a_persons_interrupt_is_no_fault_of_the_plugin(
         signal.signal(signal.SIGTERM, kept)
 
 
-def test_a_mechanism_of_no_known_primitive_is_broken() -> None:
+def test_mechanism_with_unknown_primitives_is_refused() -> None:
     from nas.common.errors import GenomeError
     from nas.genome.mechanisms import MECHANISMS
     from nas.genome.mechanisms.base import dot_product, scored
@@ -330,7 +330,7 @@ def test_a_mechanism_of_no_known_primitive_is_broken() -> None:
             MECHANISMS._check(replace(mechanism("mha"), genome=genome))
 
 
-def test_installed_plugins_are_found_and_searched_with(tmp_path: Path) -> None:
+def test_installed_plugins_take_part_in_a_search(tmp_path: Path) -> None:
     """As an installed package offers them: by entry points, from the command line."""
     install(tmp_path, ENTRY_POINTS)
     fields = "".join(f"{name}: {value}\n" for name, value in TINY.items())
