@@ -25,8 +25,8 @@ from benchmarks.figures import Figure
 from benchmarks.peers.ours import archive_of, search_into
 from benchmarks.peers.problem import Problem
 from benchmarks.peers.recorded import Recorded, recorded
+from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive
-from nas.searching.told import Told
 
 BUDGET: Final = 200
 ALGORITHM: Final = "surrogate"
@@ -43,7 +43,7 @@ def beliefs(options: argparse.Namespace) -> list[Figure]:
     estimated, scored, held, chances, outcomes, known, shares = [], [], [], [], [], [], []
     for seed in range(options.seeds):
         own = measure(seed)
-        told: list[Told] = []
+        told: list[TrialResult] = []
         problem = Problem(own, BUDGET)
         search_into(told, ALGORITHM, problem, seed)
         archive = archive_of(problem.bench, told)
@@ -80,13 +80,15 @@ def _share_of_all(own: Recorded) -> float:
     return own.bench.hypervolume(reported) / own.bench.hypervolume(truths)
 
 
-def _scores(told: Sequence[Told], key: str) -> list[tuple[float, ...]]:
-    return [row for one in told if one.key == key and one.costs for row in one.each or (one.costs,)]
+def _scores(told: Sequence[TrialResult], key: str) -> list[tuple[float, ...]]:
+    return [
+        row for one in told if one.key == key and one.costs for row in one.trainings or (one.costs,)
+    ]
 
 
 def _noise(archive: Archive, own: Recorded) -> float:
     """The deviation of the truth, a mean of trainings, around what is estimated."""
-    [belief] = archive.beliefs.values()
+    [belief] = archive.models.values()
     return belief.noise / own.num_unseen**0.5
 
 
@@ -94,7 +96,7 @@ def _chances(archive: Archive, own: Recorded, seed: int) -> Array:
     """How often each is a member, in draws of such truths."""
     rng, keys = np.random.default_rng(seed), [one.key for one in archive.known]
     costs = archive.estimates()[0][:, 1]
-    [belief] = archive.beliefs.values()
+    [belief] = archive.models.values()
     drawn = belief.draws(keys, DRAWS, rng)
     drawn = drawn + _noise(archive, own) * rng.standard_normal(drawn.shape)
     found: Array = np.mean([_non_dominated(np.column_stack([row, costs])) for row in drawn], axis=0)

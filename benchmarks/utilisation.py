@@ -16,7 +16,7 @@ from benchmarks.figures import Figure
 from benchmarks.peers.problem import bench
 from nas.common.objectives import Objective
 from nas.evaluation.trial import Evaluation, Trial
-from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.proposing import Proposer
 from nas.searching.tabular.evaluator import TableEvaluator
@@ -43,7 +43,7 @@ def busy(table: Table, workers: int, population: int, lag: int | None) -> float:
     objectives: tuple[Objective, ...] = bench().objectives
     operators = Variation(bench().space, bench().policy)
     archive, judge = Archive(objectives, most_trainings=1), bench().judge
-    materials = Materials(operators, (), population, objectives, 0, judge, archive)
+    materials = SearchContext(operators, (), population, objectives, 0, judge, archive)
     proposer = Proposer(ALGORITHMS.get("random")(materials), materials, lag=lag)
     evaluator, total = Replay(table, workers), EACH * workers
     genome = next(iter(table.mechanisms.values()))

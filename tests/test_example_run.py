@@ -15,7 +15,7 @@ from nas.cli import main
 from nas.space import SearchSpace
 from nas.space.validation import PolicyFile, compile_policy, validate
 from nas.store import front, open_run
-from nas.store.frozen import from_text, thawed_task
+from nas.store.frozen import from_text, load_frozen_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def test_every_counter_that_should_be_zero_is(run: Run) -> None:
     """Nothing illegal was trained, nothing new twice, nothing was lost, nothing failed."""
     setup = run.setup
-    task = thawed_task(setup.task)
+    task = load_frozen_task(setup.task)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     space = from_text(setup.space, SearchSpace)
     trained = [p for p in run.proposals() if p.is_new]

@@ -39,7 +39,7 @@ from nas.store import (
     open_writer,
 )
 from nas.store.sources import resolve
-from nas.store.writer import fold_log
+from nas.store.writer import checkpoint_wal
 from tests.recorded_run import record_run
 
 Work = Callable[[], object]
@@ -190,7 +190,7 @@ def _all(own: Path) -> None:
 
 
 def _folded(own: Path) -> None:
-    fold_log(own)
+    checkpoint_wal(own)
     with open_run(own) as run:
         run_answer(run)
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.peers.problem import Bench, Problem
 from nas.common.pareto import non_dominated
-from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.algorithm import ALGORITHMS, SearchContext, TrialResult
 from nas.searching.archive import Archive
-from nas.searching.judging import Judge
+from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
-from nas.searching.told import Told
 from nas.space.seeding import seeds
 from nas.space.variation import Variation
 
@@ -26,7 +25,7 @@ def ours(name: str) -> Callable[[Problem, int], None]:
     """The search of one of our algorithms."""
 
     def search(problem: Problem, seed: int) -> None:
-        told: list[Told] = []
+        told: list[TrialResult] = []
         problem.report = lambda after: front(archive_of(problem.bench, told[:after]))
         search_into(told, name, problem, seed)
 
@@ -38,7 +37,7 @@ def plain(problem: Problem, seed: int) -> None:
     search_into([], "nsga2", problem, seed, is_plain=True)
 
 
-def archive_of(bench: Bench, told: Sequence[Told]) -> Archive:
+def archive_of(bench: Bench, told: Sequence[TrialResult]) -> Archive:
     """What is believed after these results."""
     archive = Archive(bench.objectives)
     archive.tell(told)
@@ -52,23 +51,23 @@ def front(archive: Archive) -> list[str]:
 
 
 def search_into(
-    told: list[Told], name: str, problem: Problem, seed: int, *, is_plain: bool = False
+    told: list[TrialResult], name: str, problem: Problem, seed: int, *, is_plain: bool = False
 ) -> None:
     """Search, adding each result to what was told."""
     bench = problem.bench
     space, policy, objectives = bench.space, bench.policy, bench.objectives
     named = () if is_plain else seeds(space, policy, bench.setting.is_causal)
     mechanisms = tuple((m.name, m.genome) for m in named)
-    judge = Judge(policy, bench.setting, ["macs"])
-    judge._looked = bench.judge._looked  # looks are the same for all
+    judge = CandidateFilter(policy, bench.setting, ["macs"])
+    judge._inspected = bench.judge._inspected  # looks are the same for all
     operators = Variation(space, policy, bench.setting.is_causal)
     most = 1 if is_plain else problem.measure.most_trainings
     archive = Archive(objectives, most_trainings=most)
-    materials = Materials(operators, mechanisms, POPULATION, objectives, seed, judge, archive)
+    materials = SearchContext(operators, mechanisms, POPULATION, objectives, seed, judge, archive)
     proposer = Proposer(ALGORITHMS.get(name)(materials), materials)
     for number in range(problem.budget):
         last = proposer.propose(number, told[: number - number % POPULATION])[-1]
         if not last.is_trained or last.key is None:
             break  # the space is exhausted
         accuracy, macs = problem.evaluate(last.key)
-        told.append(Told.of(last, [(-accuracy, macs)]))
+        told.append(TrialResult.of(last, [(-accuracy, macs)]))

@@ -21,7 +21,7 @@ from nas.common.pareto import hypervolume, non_dominated, normalise
 from nas.costs import CostContext, costs_of
 from nas.genome import FLAGS, Genome, Node, Projections, Ref
 from nas.genome.mechanisms import mechanism
-from nas.searching.judging import Judge
+from nas.searching.filtering import CandidateFilter
 from nas.searching.tabular.table import load_table
 from nas.space import SearchSpace, load_space
 from nas.space.validation import Policy, load_policy
@@ -99,15 +99,15 @@ class Bench:
     choices: Choices
 
     @cached_property
-    def judge(self) -> Judge:
+    def judge(self) -> CandidateFilter:
         """Knows no mechanism: for looking at genomes, which it remembers."""
-        return Judge(self.policy, self.setting, ["macs"])
+        return CandidateFilter(self.policy, self.setting, ["macs"])
 
     @cached_property
     def mechanisms(self) -> dict[str, tuple[Genome, float]]:
         """Genome in normal form and MACs of each mechanism that the choices reach, by digest."""
         genomes = {genome_of(assignment): None for assignment in self.assignments()}
-        looks = map(self.judge.look, genomes)
+        looks = map(self.judge.inspect, genomes)
         return {look.key: (look.genome, look.costs["macs"]) for look in looks if not look.note}
 
     def assignments(self) -> Iterator[Assignment]:
@@ -127,7 +127,7 @@ class Bench:
 
     def decode(self, assignment: Assignment) -> str | None:
         """The resolved digest; None where the policy does not allow the mechanism."""
-        return self.judge.look(genome_of(assignment)).key or None
+        return self.judge.inspect(genome_of(assignment)).key or None
 
     def hypervolume(self, scores: list[Score]) -> float:
         """Of accuracies from chance to 1, and MACs from none to twice those of MHA."""

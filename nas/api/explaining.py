@@ -18,7 +18,7 @@ from nas.report.trials import TrainingRow
 from nas.searching.setup import MAX_COUNT, cost_context
 from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.store import RUNS, open_run
-from nas.store.frozen import from_text, load_unchanged, thawed_task
+from nas.store.frozen import from_text, load_frozen_task, load_unchanged
 from nas.store.record import RunRecord
 from nas.store.sources import resolve
 from nas.tasks import load_task
@@ -170,7 +170,7 @@ def _where(
         setup = run.setup
     own = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     if task is None:
-        chosen = thawed_task(setup.task, data)
+        chosen = load_frozen_task(setup.task, data)
         check_one_model(chosen)
         loaded = load_unchanged(source.run, setup.task, chosen)
     return chosen.main, loaded, rules or own

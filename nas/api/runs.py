@@ -13,7 +13,7 @@ from nas.report.confirmation import make_confirmation
 from nas.report.trials import TrainingRow
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
-from nas.searching.setup import Settings
+from nas.searching.setup import SearchConfig
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_writer
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from nas.api.execution import Executing
     from nas.report.confirmation import ConfirmResult
-    from nas.searching.listener import Ended, Listener
+    from nas.searching.listener import Listener, SearchResult
 
 
 def search(
@@ -42,7 +42,7 @@ def search(
     listener: Listener | None = None,
     command: str = "nas.search",
     **execution: Unpack[Executing],
-) -> Ended:
+) -> SearchResult:
     """Search a space for mechanisms; a run folder records every training.
 
     >>> result = nas.search("quickstart", generations=1, population=2, task="tiny.yaml",
@@ -78,7 +78,7 @@ def search(
     return run_search(
         chosen,
         task_of(chosen, task, data),
-        Settings(algorithm, population, generations, seed, repeats, lag),
+        SearchConfig(algorithm, population, generations, seed, repeats, lag),
         make_evaluator=partial(make_evaluator, execution_of(execution)),
         root=Path(runs),
         name=run,
@@ -97,7 +97,7 @@ def resume(
     listener: Listener | None = None,
     command: str = "nas.resume",
     **execution: Unpack[Executing],
-) -> Ended:
+) -> SearchResult:
     """Continue an interrupted run, or add generations to a finished one.
 
     >>> nas.resume("first").status

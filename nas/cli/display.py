@@ -32,9 +32,9 @@ from nas.cli.progress import (
 from nas.report.table import Column, cut, named_values, say, table_lines
 from nas.report.text import message, plural, printable
 from nas.report.units import duration, quantity
-from nas.searching.listener import Listener, Together
-from nas.store import open_run, stamp
-from nas.store.files import typed
+from nas.searching.listener import CompositeListener, Listener
+from nas.store import change_token, open_run
+from nas.store.files import run_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ def search_display(tensorboard: Path | None) -> Iterator[Listener]:
 
     files = [EventFiles(tensorboard, complain)] if tensorboard is not None else []
     with display(output()) as shown:
-        yield Together(shown, *files)
+        yield CompositeListener(shown, *files)
 
 
 @contextlib.contextmanager
@@ -244,7 +244,7 @@ def follow(
     """
     before, status = "", None
     while True:
-        found, began = stamp(folder), time.process_time()
+        found, began = change_token(folder), time.process_time()
         if found != before or status == "stopped":
             last = status
             with open_run(folder) as run:
@@ -259,7 +259,7 @@ def follow(
 
 def why_stopped(run: Run) -> str:
     """How the writer of an unfinished run ended, and how to continue."""
-    on = f"`nas resume {typed(run.folder)}` goes on with it."
+    on = f"`nas resume {run_argument(run.folder)}` goes on with it."
     sessions = run.sessions()
     if not sessions:
         return f"run {run.name!r}: nobody has begun it. {on}"

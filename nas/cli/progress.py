@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from nas.report.front import run_line
 from nas.report.text import plural
 from nas.report.units import duration, percent, quantity
-from nas.searching.told import REPEAT
+from nas.searching.algorithm import REPEAT
 from nas.store import front, named_members
 
 if TYPE_CHECKING:

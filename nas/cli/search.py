@@ -14,7 +14,7 @@ from nas.cli.app import StoppedError, app
 from nas.cli.console import note, output, print_json
 
 if TYPE_CHECKING:
-    from nas.searching.listener import Ended
+    from nas.searching.listener import SearchResult
 
 
 @app.command()
@@ -145,13 +145,13 @@ def confirm(
         raise typer.Exit(1)
 
 
-def _show_end(ended: Ended, runs: Path) -> None:
+def _show_end(ended: SearchResult, runs: Path) -> None:
     """The front, what to type next, and how the run ended."""
     from nas.report.front import show_front
     from nas.report.run_view import RunView
     from nas.report.table import say
     from nas.store import RUNS, open_run
-    from nas.store.files import typed
+    from nas.store.files import run_argument
 
     if ended.status == "interrupted":
         raise StoppedError(ended.message)
@@ -163,7 +163,7 @@ def _show_end(ended: Ended, runs: Path) -> None:
         say(console, "")
     say(console, ended.message)
     if view.members and view.metric is not None:
-        where = typed(ended.folder)
+        where = run_argument(ended.folder)
         say(console, f"Next: `nas confirm {where}` trains its likely members with fresh seeds.")
     if not view.members:
         raise typer.Exit(1)

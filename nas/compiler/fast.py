@@ -152,7 +152,7 @@ class FastSource(Source):
         first = call.sums[0]
         if len(call.sums) == 1:
             lines = call_lines(first.variable, function, given)
-            if call.is_folded:
+            if call.is_checkpointed:
                 unfolded = f"unfold_heads({first.variable}, {self.heads[first.heads]})"
                 lines.append(f"{first.variable} = {unfolded}")
             return lines
@@ -169,7 +169,7 @@ class FastSource(Source):
             return name, call_lines(name, "torch.cat", [f"({parts})", "dim=-1"])
         read = self.names if call.is_grouped else self.arguments
         own = read(call.sums[0])[1]
-        if not call.is_folded:
+        if not call.is_checkpointed:
             return own, []
         return name, call_lines(name, "fold_heads", [own, self.heads[call.normaliser.heads]])
 

@@ -60,7 +60,7 @@ class Lowered:
         return self.weights.is_by_sums
 
     @property
-    def is_folded(self) -> bool:
+    def is_checkpointed(self) -> bool:
         """Whether several heads of values share a head of weights."""
         return bool(self.scores) and self.sums[0].operands[0].is_repeated
 

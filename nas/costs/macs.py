@@ -200,7 +200,7 @@ class Call:
 
     def _grouped_values(self) -> int:
         """Values of a token, with as many heads as keys and values have where they are shared."""
-        if len(self.call.sums) > 1 or self.call.is_folded:
+        if len(self.call.sums) > 1 or self.call.is_checkpointed:
             return sum(self._values(step) for step in self.call.sums)
         return self._grouped(self.call.sums[0])
 

@@ -288,8 +288,8 @@ def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem |
     if projections.has_wo:
         return None
     is_single = projections.merge == "sum" or output.heads == "one"
-    is_cut = projections.merge == "concat" and output.heads == output.width == "all"
-    if is_cut or (is_single and output.width == MODEL):
+    is_censored = projections.merge == "concat" and output.heads == output.width == "all"
+    if is_censored or (is_single and output.width == MODEL):
         return None
     found = f"heads merged from {output} by {projections.merge}, without W_O"
     return Problem("output", None, found, "the model width d, or has_wo: true")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from nas.searching.listener import Ended, GenerationDone, Started
+    from nas.searching.listener import GenerationDone, SearchResult, Started
     from nas.store import Candidate
 
 SUFFIX: Final = ".nas"
@@ -56,7 +56,7 @@ class EventFiles(Listener):
         if not event.is_replayed:
             self._write()
 
-    def on_end(self, _: Ended) -> None:
+    def on_end(self, _: SearchResult) -> None:
         """Write the files."""
         self._write()
 

@@ -25,7 +25,7 @@ from nas.store.sources import Source
 if TYPE_CHECKING:
     from nas.genome import Genome
     from nas.report.show import ShowResult
-    from nas.searching.listener import Ended
+    from nas.searching.listener import SearchResult
 
 
 @NOTEBOOK.register("genome")
@@ -52,7 +52,7 @@ def show_html(result: ShowResult) -> str:
 
 
 @NOTEBOOK.register("run")
-def run_html(ended: Ended) -> str:
+def run_html(ended: SearchResult) -> str:
     """The verdict, and the table of ``nas front``."""
     try:
         with open_run(ended.folder) as run:

@@ -1,8 +1,8 @@
-"""Everything that a search has measured, and what is believed of it.
+"""All results of a search, and posterior estimates of every mechanism's objectives.
 
-The archive folds results as algorithms do: its state depends on what it was told, in order. Costs
-are known exactly; each metric has a ``Belief``. Estimates stand in for scores wherever mechanisms
-are compared: a mean over unequal numbers of trainings would prefer the one lucky training.
+The state of the archive is a function of the results it was given, in order. Costs are known
+exactly; each metric has a ``NoisyGP``. Mechanisms are compared by estimates, not by scores: a mean
+over unequal numbers of trainings would favour the one lucky training.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from moocore import is_nondominated
 
-from nas.searching.belief import Belief
-from nas.searching.features import features
+from nas.searching.quality_model import NoisyGP, features
 from nas.store.records import Estimate
 
 if TYPE_CHECKING:
@@ -25,28 +24,29 @@ if TYPE_CHECKING:
 
     from nas.common.objectives import Objective
     from nas.genome import Genome
-    from nas.searching.told import Costs, Told
+    from nas.searching.algorithm import Costs, TrialResult
     from nas.store import Proposal
 
     Array = NDArray[np.float64]
 
-DRAWS: Final = 200  # of all qualities at once, behind each probability
-FAR: Final = 3.0  # standard errors by which an estimate may be wrong
+DRAWS: Final = 200  # joint posterior samples behind each probability
+FAR: Final = 3.0  # standard errors that bound the error of an estimate
 TINY: Final = 1e-30
-FEWEST: Final = 8  # mechanisms known, before anything is believed
+FEWEST: Final = 8  # known mechanisms from which on models are fitted
 
 
 @dataclass
 class Archive:
-    """What was told, by resolved digest.
+    """Results by resolved digest.
 
-    What failed is left out. What missed a gate is learned from, and is no more ``known``.
+    A mechanism with a failed training is left out. One that missed a gate informs the models, but
+    is not ``known``.
 
     Attributes:
         objectives: of the run.
-        pending: proposals whose results are not told yet.
-        most_trainings: of one mechanism at most; with 1 nothing is repeated.
-        beliefs: of each metric, by its column among the objectives.
+        pending: proposals without results yet.
+        most_trainings: of one mechanism; with 1 nothing is re-evaluated.
+        models: of each metric, by its column among the objectives.
     """
 
     objectives: Sequence[Objective]
@@ -54,60 +54,60 @@ class Archive:
     most_trainings: float = math.inf
 
     def __post_init__(self) -> None:
-        self._first: dict[str, Told] = {}
+        self._first: dict[str, TrialResult] = {}
         self._bad: set[str] = set()
         metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
-        self.beliefs = {column: Belief() for column in metrics}
+        self.models = {column: NoisyGP() for column in metrics}
         self._num_told = 0
         self._estimates: tuple[Array, Array] | None = None
         self._p: Array | None = None
 
-    def tell(self, told: Iterable[Told]) -> None:
-        """Learn results; a mechanism one of whose trainings failed is known no more."""
-        for one in told:
+    def tell(self, results: Iterable[TrialResult]) -> None:
+        """Learn results; a mechanism with a failed training is no longer ``known``."""
+        for result in results:
             self._num_told += 1
-            if one.costs is None:
-                self._bad.add(one.key)
-            for costs in one.each or ((one.costs,) if one.costs else ()):
-                self._learn(one, costs)
+            if result.costs is None:
+                self._bad.add(result.key)
+            for costs in result.trainings or ((result.costs,) if result.costs else ()):
+                self._learn(result, costs)
         self._estimates = self._p = None
 
     @property
     def is_informed(self) -> bool:
-        """Whether enough is known to believe anything."""
-        return bool(self.beliefs) and len(self.known) >= FEWEST
+        """Whether enough mechanisms are known to fit models."""
+        return bool(self.models) and len(self.known) >= FEWEST
 
     @property
-    def known(self) -> list[Told]:
+    def known(self) -> list[TrialResult]:
         """The first result of each mechanism that never failed, in order."""
-        return [one for key, one in self._first.items() if key not in self._bad]
+        return [result for key, result in self._first.items() if key not in self._bad]
 
     def estimates(self) -> tuple[Array, Array]:
-        """Of what is ``known``: objectives, lower is better, and their standard errors."""
+        """Objectives of all ``known`` mechanisms, lower is better, and standard errors: (n, m)."""
         if self._estimates is None:
-            keys = [one.key for one in self.known]
-            costs = [one.costs for one in self.known]
+            keys = [result.key for result in self.known]
+            costs = [result.costs for result in self.known]
             means = np.array(costs, float).reshape(len(keys), len(self.objectives))
             errors = np.zeros_like(means)
             if self.is_informed:
-                for column, belief in self.beliefs.items():
-                    means[:, column], errors[:, column] = belief.estimate(keys)
+                for column, model in self.models.items():
+                    means[:, column], errors[:, column] = model.estimate(keys)
             self._estimates = means, errors
         return self._estimates
 
     def predict(
         self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> tuple[Array, Array]:
-        """The same of mechanisms that were not trained, from genomes and counted costs."""
-        seen = [features(*candidate) for candidate in candidates]
-        means = np.array([self._counted(costs) for _, costs in candidates], float)
+        """The same of untrained mechanisms, from genomes and known costs."""
+        rows = [features(*candidate) for candidate in candidates]
+        means = np.array([self._known_costs(costs) for _, costs in candidates], float)
         errors = np.zeros_like(means)
-        for column, belief in self.beliefs.items():
-            means[:, column], errors[:, column] = belief.predict(seen)
+        for column, model in self.models.items():
+            means[:, column], errors[:, column] = model.predict(rows)
         return means, errors
 
     def p_non_dominated(self) -> Array:
-        """For each that is ``known``, how likely no other one dominates it."""
+        """Probability that no other mechanism dominates it, for each ``known`` one: (n,)."""
         if self._p is None:
             means, errors = self.estimates()
             self._p = _non_dominated(means).astype(float)
@@ -115,68 +115,70 @@ class Archive:
                 rows = np.flatnonzero(_contenders(means, errors))
                 self._p[:] = 0.0
                 known = self.known
-                self._p[rows] = self._shares(means[rows], [known[i].key for i in rows])
+                self._p[rows] = self._p_of_draws(means[rows], [known[i].key for i in rows])
         return self._p
 
-    def _shares(self, means: Array, keys: Sequence[str]) -> Array:
-        """In how many of the draws of their qualities nothing among them dominates each."""
+    def _p_of_draws(self, means: Array, keys: Sequence[str]) -> Array:
+        """Fraction of posterior samples in which each is non-dominated."""
         rng = np.random.default_rng(self._num_told)
         drawn = np.repeat(means[None], DRAWS, axis=0)
-        for column, belief in self.beliefs.items():
-            drawn[:, :, column] = belief.draws(keys, DRAWS, rng)
-        found: Array = np.mean([_non_dominated(rows) for rows in drawn], axis=0)
-        return found
+        for column, model in self.models.items():
+            drawn[:, :, column] = model.draws(keys, DRAWS, rng)
+        p: Array = np.mean([_non_dominated(rows) for rows in drawn], axis=0)
+        return p
 
-    def most_doubtful(self) -> Told | None:
-        """The likely member of the front of which one more training tells most.
+    def select_reevaluation(self) -> TrialResult | None:
+        """The mechanism to re-evaluate: a likely member whose estimate gains most.
 
-        By the probability of membership, times the variance that the training takes away.
+        It maximises the probability of membership times the variance that a training removes.
         """
         if not self.is_informed:
             return None
         gain = np.zeros(len(self.known))
-        for column, belief in self.beliefs.items():
-            gain += (self.learned()[:, column] / (belief.noise or 1.0)) ** 2
+        for column, model in self.models.items():
+            gain += (self.expected_shift()[:, column] / (model.noise or 1.0)) ** 2
         worth = self.p_non_dominated() * gain
         rows = self.repeatable()
         return self.known[max(rows, key=lambda i: worth[i])] if rows else None
 
     def repeatable(self) -> list[int]:
-        """Rows of what is ``known`` that may be trained once more, and are not being trained."""
+        """Indices of ``known`` mechanisms that may be trained again and are not pending."""
         waiting = {proposal.key for proposal in self.pending}
-        belief = next(iter(self.beliefs.values()))
+        model = next(iter(self.models.values()))
         return [
             row
-            for row, one in enumerate(self.known)
-            if one.key not in waiting and belief.trainings(one.key) < self.most_trainings
+            for row, result in enumerate(self.known)
+            if result.key not in waiting and model.trainings(result.key) < self.most_trainings
         ]
 
-    def learned(self) -> Array:
-        """By how much one more training is expected to move each estimate: a standard deviation."""
+    def expected_shift(self) -> Array:
+        """Standard deviation of the change of each estimate by another training: (n, m)."""
         moves = np.zeros_like(self.estimates()[1])
-        for column, belief in self.beliefs.items():
+        for column, model in self.models.items():
             variances = self.estimates()[1][:, column] ** 2
-            moves[:, column] = variances / np.sqrt(variances + belief.noise**2 + TINY)
+            moves[:, column] = variances / np.sqrt(variances + model.noise**2 + TINY)
         return moves
 
-    def _learn(self, one: Told, costs: Costs) -> None:
-        self._first.setdefault(one.key, one)
-        seen = features(one.genome, one.counted)
-        for column, belief in self.beliefs.items():
-            # Worse than chance is chance: how much worse says nothing.
+    def _learn(self, result: TrialResult, costs: Costs) -> None:
+        self._first.setdefault(result.key, result)
+        described = features(result.genome, result.known_costs)
+        for column, model in self.models.items():
+            # Scores below chance count as chance: the difference carries no information.
             objective = self.objectives[column]
             worst = objective.as_cost(objective.reference)
             cost = costs[column]
-            belief.tell(one.key, seen, min(cost, worst), is_cut=cost >= worst)
+            model.tell(result.key, described, min(cost, worst), is_censored=cost >= worst)
 
-    def _counted(self, costs: Mapping[str, float]) -> list[float]:
+    def _known_costs(self, costs: Mapping[str, float]) -> list[float]:
         return [o.as_cost(costs.get(o.name, 0.0)) for o in self.objectives]
 
 
-def believe(objectives: Sequence[Objective], told: Sequence[Told]) -> list[Estimate]:
-    """What follows from these results: an estimate of every mechanism that never failed."""
+def posterior_estimates(
+    objectives: Sequence[Objective], results: Sequence[TrialResult]
+) -> list[Estimate]:
+    """Posterior estimates of every mechanism that never failed."""
     archive = Archive(objectives)
-    archive.tell(told)
+    archive.tell(results)
     known = archive.known
     if not known:
         return []
@@ -185,7 +187,7 @@ def believe(objectives: Sequence[Objective], told: Sequence[Told]) -> list[Estim
     p = archive.p_non_dominated()
     return [
         Estimate(
-            key=one.key,
+            key=result.key,
             means={
                 o.name: o.as_cost(v) for o, v in zip(objectives, means[i].tolist(), strict=True)
             },
@@ -197,21 +199,21 @@ def believe(objectives: Sequence[Objective], told: Sequence[Told]) -> list[Estim
             p=float(p[i]),
             is_member=bool(members[i]),
         )
-        for i, one in enumerate(known)
+        for i, result in enumerate(known)
     ]
 
 
 def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:
-    """Which rows nothing dominates when they are at their best and the others at their worst."""
+    """Rows that no other row dominates, at optimistic values against pessimistic ones: (n,)."""
     worst = means + FAR * errors
     worst = worst[_non_dominated(worst)]
     best = (means - FAR * errors)[:, None]
     is_beaten = np.all(worst <= best, axis=2) & np.any(worst < best, axis=2)
-    found: NDArray[np.bool_] = ~np.any(is_beaten, axis=1)
-    return found
+    is_contender: NDArray[np.bool_] = ~np.any(is_beaten, axis=1)
+    return is_contender
 
 
 def _non_dominated(rows: Array) -> NDArray[np.bool_]:
-    """Which rows no other one dominates; equal rows stay together."""
-    found: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
-    return found
+    """Rows that no other row dominates; equal rows stay together: (n,)."""
+    is_member: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
+    return is_member

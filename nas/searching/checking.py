@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from nas.common.errors import RunError
 from nas.evaluation.trial import Purpose
 from nas.searching.front_file import FRONT_FILE, front_content
-from nas.store import front, is_folded, open_run, weights_path
-from nas.store.files import STAGING, leftovers, typed
+from nas.store import front, is_checkpointed, open_run, weights_path
+from nas.store.files import STAGING, leftovers, run_argument
 from nas.store.lock import is_held
 from nas.store.rows import DOCUMENTS
 
@@ -70,8 +70,8 @@ def _record(run: Run) -> Iterator[str]:
 
 def _beside(run: Run) -> Iterator[str]:
     """Faults of what lies beside the database."""
-    folder, resume = run.folder, f"`nas resume {typed(run.folder)}`"
-    if run.status == "finished" and not is_folded(folder):
+    folder, resume = run.folder, f"`nas resume {run_argument(run.folder)}`"
+    if run.status == "finished" and not is_checkpointed(folder):
         yield f"{folder}: its log is not folded into run.sqlite; {resume} does it."
     path = folder / FRONT_FILE
     if run.generations() and not path.is_file():
@@ -84,7 +84,7 @@ def _beside(run: Run) -> Iterator[str]:
         if not copy.is_file() or copy.read_bytes() != text:
             yield (
                 f"{copy}: is not the copy of what the record holds and goes by; `nas report "
-                f"{typed(folder)} -o run.html` shows that."
+                f"{run_argument(folder)} -o run.html` shows that."
             )
     yield from _weights(run)
     for left in (*leftovers(folder.parent, STAGING), *leftovers(folder)):

@@ -28,7 +28,7 @@ from nas.store import (
     named_members,
     scaled_hypervolume,
 )
-from nas.store.frozen import load_unchanged, thawed_task
+from nas.store.frozen import load_frozen_task, load_unchanged
 from nas.tasks import load_task
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def plan_confirmation(
             f"run {run.name!r} has no metric among its objectives, so there is no score to "
             "confirm; `nas evaluate` trains its members."
         )
-    task = thawed_task(setup.task, data)
+    task = load_frozen_task(setup.task, data)
     chosen = _chosen(run, task, ids, members)
     stages = [ConfirmationStage("search", task, load_unchanged(run.folder, setup.task, task))]
     if long is not None:

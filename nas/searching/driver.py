@@ -15,7 +15,7 @@ from nas.common.errors import NasWarning
 from nas.costs import need_calibration
 from nas.evaluation.trial import REASONS
 from nas.searching.front_file import write_front
-from nas.searching.listener import Ended, Listener, Started
+from nas.searching.listener import Listener, SearchResult, Started
 from nas.searching.loop import LOST, Loop
 from nas.searching.proposing import MAX_ATTEMPTS
 from nas.searching.references import is_lacking_references, provisional, train_references
@@ -32,16 +32,16 @@ from nas.store import (
     RUNS,
     RunSetup,
     check_name,
+    checkpoint_wal,
     create_run,
-    fold_log,
     front,
     front_hypervolume,
     open_run,
     open_writer,
     this_session,
 )
-from nas.store.files import sweep, typed
-from nas.store.frozen import frozen_space, frozen_task, load_unchanged, thawed_task
+from nas.store.files import run_argument, sweep
+from nas.store.frozen import frozen_space, frozen_task, load_frozen_task, load_unchanged
 from nas.store.lock import acquire
 from nas.tasks.suite import Suite
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from nas.evaluation.trial import Evaluator, Reason
     from nas.searching.listener import EndStatus
-    from nas.searching.setup import Settings
+    from nas.searching.setup import SearchConfig
     from nas.space import SearchSpace
     from nas.store import Run, RunWriter
     from nas.tasks.base import Data, Task
@@ -62,14 +62,14 @@ if TYPE_CHECKING:
 def run_search(
     space: SearchSpace,
     task: Task,
-    settings: Settings,
+    settings: SearchConfig,
     *,
     make_evaluator: MakeEvaluator,
     root: Path = RUNS,
     name: str | None = None,
     command: str = "nas.search",
     listener: Listener | None = None,
-) -> Ended:
+) -> SearchResult:
     """Begin a run and do it to its end, or until Ctrl-C or SIGTERM.
 
     Args:
@@ -120,7 +120,7 @@ def resume_search(
     retry_failed: bool = False,
     command: str = "nas resume",
     listener: Listener | None = None,
-) -> Ended:
+) -> SearchResult:
     """Go on with a run from its folder alone; trainings that lost workers took along come again.
 
     Args:
@@ -144,14 +144,14 @@ def resume_search(
         setup, done, sessions = run.setup, _complete(run, generations, retried), run.sessions()
     if done is not None:
         if data is not None:
-            load_unchanged(folder, setup.task, thawed_task(setup.task, data))
-        fold_log(folder)  # a process that was killed at the very end may not have
+            load_unchanged(folder, setup.task, load_frozen_task(setup.task, data))
+        checkpoint_wal(folder)  # a process that was killed at the very end may not have
         sweep(folder)
         with open_run(folder) as run:
             write_front(run)
         return done
     acquire(folder).release()  # a second process is refused before it loads anything
-    task = thawed_task(setup.task, data)
+    task = load_frozen_task(setup.task, data)
     loaded = load_unchanged(folder, setup.task, task)
     evaluator = make_evaluator(task, loaded)
     try:
@@ -190,7 +190,7 @@ def _work(
     make_evaluator: MakeEvaluator,
     listener: Listener,
     retried: Collection[Reason] = (LOST,),
-) -> Ended:
+) -> SearchResult:
     """Train what the record lacks, close the run, and return how it ended."""
     run = writer.run
     if is_lacking_references(task):
@@ -236,15 +236,15 @@ def _complete_setup(
     return complete
 
 
-def _interrupted(run: Run) -> Ended:
+def _interrupted(run: Run) -> SearchResult:
     message = (
         f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
-        f"kept. `nas resume {typed(run.folder)}` goes on."
+        f"kept. `nas resume {run_argument(run.folder)}` goes on."
     )
     return _ended(run, "interrupted", message)
 
 
-def _done(run: Run, is_exhausted: bool) -> Ended:
+def _done(run: Run, is_exhausted: bool) -> SearchResult:
     """The end of a run that has just been completed."""
     num_trained, num_done = run.counts().evaluated, len(run.generations())
     if is_exhausted:
@@ -256,7 +256,9 @@ def _done(run: Run, is_exhausted: bool) -> Ended:
     return _ended(run, "finished", f"Done: {_generations(num_done)}, {num_trained} mechanisms.")
 
 
-def _complete(run: Run, generations: int | None, retried: Collection[Reason]) -> Ended | None:
+def _complete(
+    run: Run, generations: int | None, retried: Collection[Reason]
+) -> SearchResult | None:
     """The end of a run in which nothing is left to do; None if there is."""
     is_exhausted = run.is_exhausted
     wanted = max(run.setup.generations, generations or 0)
@@ -268,13 +270,13 @@ def _complete(run: Run, generations: int | None, retried: Collection[Reason]) ->
         return _ended(run, "exhausted", f"Run {run.name} is complete. {run.note}")
     message = (
         f"Run {run.name} is complete with {_generations(wanted)}; "
-        f"`nas resume {typed(run.folder)} --gens N` with more of them goes on."
+        f"`nas resume {run_argument(run.folder)} --gens N` with more of them goes on."
     )
     return _ended(run, "finished", message)
 
 
-def _ended(run: Run, status: EndStatus, message: str) -> Ended:
-    return Ended(
+def _ended(run: Run, status: EndStatus, message: str) -> SearchResult:
+    return SearchResult(
         run=run.name,
         folder=run.folder,
         status=status,

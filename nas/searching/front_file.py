@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
 from nas.store import front, front_hypervolume
-from nas.store.files import typed, write_whole
+from nas.store.files import run_argument, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def write_front(run: Run) -> Path:
     except OSError as error:
         raise RunError(
             f"{path}: cannot be written ({error.strerror}); the record in {run.folder} is whole, "
-            f"`nas resume {typed(run.folder)}` goes on once there is space."
+            f"`nas resume {run_argument(run.folder)}` goes on once there is space."
         ) from error
     return path
 

@@ -61,7 +61,7 @@ class GenerationDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SearchResult:
     """The process leaves the run.
 
     Attributes:
@@ -106,11 +106,11 @@ class Listener:
     def on_generation(self, event: GenerationDone) -> None:
         """A generation is complete."""
 
-    def on_end(self, event: Ended) -> None:
+    def on_end(self, event: SearchResult) -> None:
         """The run is closed."""
 
 
-class Together(Listener):
+class CompositeListener(Listener):
     """Several listeners, told in order."""
 
     def __init__(self, *listeners: Listener) -> None:
@@ -141,7 +141,7 @@ class Together(Listener):
         for one in self._listeners:
             one.on_generation(event)
 
-    def on_end(self, event: Ended) -> None:
+    def on_end(self, event: SearchResult) -> None:
         """Tell all."""
         for one in self._listeners:
             one.on_end(event)

@@ -1,9 +1,9 @@
-"""Pareto local search: neighbours of what nobody dominates.
+"""Pareto local search: neighbours of non-dominated candidates.
 
 White et al. 2021, "Exploring the loss landscape in neural architecture search" (local search is a
 strong baseline), and Paquete et al. 2004, "Pareto local optimum sets in the biobjective traveling
-salesman problem": every neighbour of every member of the archive's front is tried. Here a
-neighbourhood is not listed but drawn from: one mutation of one member, each alike.
+salesman problem": every neighbour of every member of the archive's front is tried. Here neighbours
+are drawn at random: one mutation of one member, all members with equal probability.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from nas.searching.algorithm import Materials
-    from nas.searching.told import Attempt, Told
+    from nas.searching.algorithm import Attempt, SearchContext, TrialResult
 
 
 @ALGORITHMS.register("local-search")
 class LocalSearch:
-    """Mutants of the front; see the module."""
+    """Mutants of members of the front; see the module."""
 
-    def __init__(self, materials: Materials) -> None:
-        self._materials = materials
-        self._front: list[Told] = []
+    def __init__(self, context: SearchContext) -> None:
+        self._context = context
+        self._front: list[TrialResult] = []
 
-    def tell(self, told: Sequence[Told]) -> None:
-        """Keep what nobody dominates."""
-        known = [one for one in (*self._front, *told) if not one.is_repeat]
-        rows = [(one, one.costs) for one in known if one.costs is not None]
+    def tell(self, results: Sequence[TrialResult]) -> None:
+        """Keep the non-dominated candidates."""
+        known = [result for result in (*self._front, *results) if not result.is_repeat]
+        rows = [(result, result.costs) for result in known if result.costs is not None]
         self._front = [rows[i][0] for i in non_dominated([costs for _, costs in rows])]
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Draw a mutant of one member, each alike."""
+        """Draw a mutant of a random member."""
         if not self._front:
-            return self._materials.sample(rng)
+            return self._context.sample(rng)
         parent = self._front[int(rng.integers(len(self._front)))]
-        return self._materials.mutant(parent, rng, num_failed)
+        return self._context.mutant(parent, rng, num_failed)

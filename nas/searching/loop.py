@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 from nas.common.errors import RunError, SpaceExhausted
 from nas.common.objectives import as_costs
 from nas.evaluation.trial import Budget, Evaluation, Trial, training_seed
-from nas.searching.archive import believe
+from nas.searching.algorithm import TrialResult
+from nas.searching.archive import posterior_estimates
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone
-from nas.searching.told import Told
 from nas.store import Counts, scaled_hypervolume
-from nas.store.files import typed
+from nas.store.files import run_argument
 from nas.store.weights import FrontWeights
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class Loop:
         self._repeats: list[range] = []  # of its mechanism, that each of them asks for
         self._trainings: Counter[str] = Counter()  # asked for, of each mechanism
         self._ended: list[dict[int, Evaluation]] = []  # of each of them, by repeat
-        self._results: dict[int, Told] = {}
-        self._told: list[Told] = []  # the results up to the first that is not known yet
+        self._results: dict[int, TrialResult] = {}
+        self._told: list[TrialResult] = []  # the results up to the first that is not known yet
         self._under_way: dict[tuple[str, int], int] = {}  # numbers, by key and repeat
         self._num_generations = 0
         self._is_exhausted = False
@@ -158,7 +158,7 @@ class Loop:
         if not found:
             raise RunError(
                 f"the evaluator gave {len(self._under_way)} trainings back without a result; "
-                f"`nas resume {typed(self._run.folder)}` begins them again."
+                f"`nas resume {run_argument(self._run.folder)}` begins them again."
             )
         self._take(found)
 
@@ -205,7 +205,7 @@ class Loop:
             values = ({**worst, **proposal.costs, **found} for found in given)
             rows = [as_costs(self._setup.objectives, found) for found in values]
         is_ok = all(one.is_ok for one in ended.values())
-        self._results[number] = Told.of(proposal, rows, is_ok=is_ok)
+        self._results[number] = TrialResult.of(proposal, rows, is_ok=is_ok)
         while len(self._told) in self._results:
             self._told.append(self._results[len(self._told)])
 
@@ -229,9 +229,11 @@ class Loop:
         self._num_generations = done
 
     def _record_generation(self, number: int) -> None:
-        """Believe what follows from the results up to this generation's end, and record it."""
+        """Record the estimates that follow from the results up to the end of a generation."""
         objectives = self._setup.objectives
-        estimates = believe(objectives, self._told[: (number + 1) * self._setup.population])
+        estimates = posterior_estimates(
+            objectives, self._told[: (number + 1) * self._setup.population]
+        )
         front = [estimate.means for estimate in estimates if estimate.is_member]
         first = objectives[0]
         best = min((means[first.name] for means in front), key=first.as_cost, default=None)

@@ -1,9 +1,9 @@
-"""NSGA-II, as a fold over results: pymoo's ranking and survival as functions of a population.
+"""NSGA-II: pymoo's ranking and survival, applied to results as they come.
 
 Deb et al. 2002, "A fast and elitist multiobjective genetic algorithm: NSGA-II": parents win binary
 tournaments by rank and crowding distance, and the best of parents and offspring survive by the
-same order. Told a generation at a time it is the paper's; told one result at a time, the steady
-form of Durillo et al. 2009, "On the effect of the steady-state selection scheme".
+same order. With a generation at a time it is the paper's; with one result at a time, the
+steady-state form of Durillo et al. 2009, "On the effect of the steady-state selection scheme".
 """
 
 from __future__ import annotations
@@ -16,83 +16,81 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
-from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL
-from nas.searching.told import Attempt
+from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL, Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nas.searching.algorithm import Materials
-    from nas.searching.told import Told
+    from nas.searching.algorithm import SearchContext, TrialResult
 
-# Offspring by crossover; the others are mutants. On an analytic landscape over two of our spaces
-# shares of 0.5 to 0.9 did alike, and better than none, or than mutating the crossover's child too.
+# Share of offspring by crossover; the others are mutants. On an analytic landscape over two spaces,
+# shares of 0.5 to 0.9 were equal, and better than none or than mutating the child of a crossover.
 CROSSOVER_SHARE: Final = 0.75
 # Finite, because pymoo ranks NaN above a valid candidate; the constraint ranks a failure last.
 FAILED_COST: Final = 0.0
-TOLD: Final = "told"
+RESULT: Final = "result"
 
-# It prints an advertisement for its compiled modules otherwise.
+# Otherwise pymoo prints an advertisement for its compiled modules.
 Config.warnings["not_compiled"] = False
 
 
 @ALGORITHMS.register("nsga2")
 class Nsga2:
-    """NSGA-II; a failure is infeasible, and so behind every success."""
+    """NSGA-II; a failed candidate is infeasible, and ranks behind every other."""
 
-    def __init__(self, materials: Materials) -> None:
-        self._materials = materials
-        width = len(materials.objectives)
+    def __init__(self, context: SearchContext) -> None:
+        self._context = context
+        width = len(context.objectives)
         self._problem = Problem(n_var=1, n_obj=width, n_ieq_constr=1, vtype=object)
         self._survival = RankAndCrowding()
         self._members: Any = Population.empty()
 
     @property
-    def members(self) -> list[Told]:
-        """The present population."""
-        return [member.get(TOLD) for member in self._members]
+    def members(self) -> list[TrialResult]:
+        """The current population."""
+        return [member.get(RESULT) for member in self._members]
 
-    def tell(self, told: Sequence[Told]) -> None:
-        """Rank what is new among the population; the best survive."""
-        told = [one for one in told if not one.is_repeat]
-        if not told:
+    def tell(self, results: Sequence[TrialResult]) -> None:
+        """Rank new results among the population; the best survive."""
+        new = [result for result in results if not result.is_repeat]
+        if not new:
             return
-        pool = Population.merge(self._members, self._population(told))
+        pool = Population.merge(self._members, self._population(new))
         self._members = self._survival.do(
             self._problem,
             pool,
-            n_survive=self._materials.population,
-            random_state=self._materials.generator(told[-1].number, TELL),
+            n_survive=self._context.population,
+            random_state=self._context.generator(new[-1].number, TELL),
         )
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Draw offspring of two tournaments' winners."""
+        """Draw the offspring of the winners of two tournaments."""
         if len(self._members) == 0:
-            return self._materials.sample(rng)
+            return self._context.sample(rng)
         a, b = self._winner(rng), self._winner(rng)
         if num_failed < PATIENCE and a is not b and rng.random() < CROSSOVER_SHARE:
-            genome, operator = self._materials.operators.crossover(a.genome, b.genome, rng)
+            genome, operator = self._context.operators.crossover(a.genome, b.genome, rng)
             return Attempt(genome, operator, parents=(a.digest, b.digest))
-        return self._materials.mutant(a, rng, num_failed)
+        return self._context.mutant(a, rng, num_failed)
 
-    def _winner(self, rng: np.random.Generator) -> Told:
-        """The better of two members drawn; the first of two that are alike."""
+    def _winner(self, rng: np.random.Generator) -> TrialResult:
+        """The better of two random members; the first of equal ones."""
         count = len(self._members)
         drawn = rng.choice(count, size=2, replace=count < 2)
-        winner: Told = min((self._members[i] for i in drawn), key=_standing).get(TOLD)
+        winner: TrialResult = min((self._members[i] for i in drawn), key=_standing).get(RESULT)
         return winner
 
-    def _population(self, told: Sequence[Told]) -> Any:
-        failed = (FAILED_COST,) * len(self._materials.objectives)
-        costs = [failed if one.costs is None else one.costs for one in told]
-        violation = [[float(one.costs is None)] for one in told]
+    def _population(self, results: Sequence[TrialResult]) -> Any:
+        failed = (FAILED_COST,) * len(self._context.objectives)
+        costs = [failed if result.costs is None else result.costs for result in results]
+        violation = [[float(result.costs is None)] for result in results]
         return Population.new(
-            "F", np.array(costs, float), "G", np.array(violation), TOLD, list(told)
+            "F", np.array(costs, float), "G", np.array(violation), RESULT, list(results)
         )
 
 
 def _standing(member: Any) -> tuple[bool, float, float]:
-    """The crowded comparison: failures last, then by rank, then the less crowded first."""
-    if member.get(TOLD).costs is None:
+    """The crowded comparison: failures last, then by rank, then by crowding distance."""
+    if member.get(RESULT).costs is None:
         return True, 0.0, 0.0
     return False, float(member.get("rank")), -float(member.get("crowding"))

@@ -1,14 +1,13 @@
-"""Proposing, apart from training: what comes next, as a function of what was proposed and told.
+"""Draw proposals, apart from training: a function of earlier proposals and their results.
 
-Proposal t is computed from the results of the proposals up to t - lag, told in order, with a
-random generator of its own; without a lag, from all results of earlier generations. Attempts are
-drawn and judged until one is new. Recorded proposals are followed as recorded, even where another
-processor would draw otherwise, so that resuming is reading. Whoever trains by other means asks
-and tells here too:
+Proposal t is computed from the results of the proposals up to t - lag, in order, with its own
+random generator; without a lag, from all results of earlier generations. Attempts are drawn until
+one is new. Recorded proposals are followed as recorded, even where another processor would draw
+others, so that resuming is reading. Programs that train by other means can ask and tell here:
 
     proposer = make_proposer(...)
-    while proposer.may_propose(number, len(told)):
-        attempts = proposer.propose(number, told)  # the last one is what to train
+    while proposer.may_propose(number, len(results)):
+        attempts = proposer.propose(number, results)  # the last one is to be trained
 """
 
 from __future__ import annotations
@@ -16,116 +15,110 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from nas.searching.told import REPEAT, Attempt
-from nas.store import Proposal
+from nas.searching.algorithm import REPEAT, Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy as np
 
-    from nas.searching.algorithm import Algorithm, Materials
-    from nas.searching.told import Told
+    from nas.searching.algorithm import Algorithm, SearchContext, TrialResult
+    from nas.store import Proposal
 
 # Attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
-REPEAT_EVERY: Final = 10  # proposals, of which one trains what is known
+REPEAT_EVERY: Final = 10  # proposals, of which one is a re-evaluation
 
 
 class Proposer:
     """Draws proposals in order of their numbers.
 
-    Most are new mechanisms, drawn by the algorithm. Some train a known one with another seed, so
-    that the noise is known and the front does not rest on luck: one in ``REPEAT_EVERY``, each time
-    the likely member of the front of which one more training tells most; and those that the
-    algorithm asks for.
+    Most are new mechanisms from the algorithm. One in ``REPEAT_EVERY``, and those that the
+    algorithm asks for, re-train a known mechanism to estimate seed noise: each time the likely
+    member of the front whose estimate gains most from another training.
 
     Args:
-        lag: see the module; None for the generational form.
+        lag: see the module; None for whole generations.
     """
 
     def __init__(
-        self,
-        algorithm: Algorithm,
-        materials: Materials,
-        *,
-        lag: int | None = None,
+        self, algorithm: Algorithm, context: SearchContext, *, lag: int | None = None
     ) -> None:
-        self._algorithm, self._materials = algorithm, materials
-        self._judge, self._archive = materials.judge, materials.archive
+        self._algorithm, self._context = algorithm, context
+        self._filter, self._archive = context.filter, context.archive
         self._lag = lag
-        self._asked: list[Proposal] = []
+        self._trained: list[Proposal] = []
         self._num_told = 0
         self._num_named = 0
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
-        """Take over attempts that were made before."""
+        """Take over recorded attempts."""
         for proposal in recorded:
             self._num_named += proposal.name is not None and not proposal.is_repeat
             if proposal.is_new and proposal.key is not None:
-                self._judge.see(proposal.key)
+                self._filter.add_known(proposal.key)
             if proposal.is_trained:
-                self._asked.append(proposal)
+                self._trained.append(proposal)
 
     def may_propose(self, number: int, known: int) -> bool:
         """Whether the results of the first ``known`` proposals suffice for proposal ``number``."""
         return known >= self._horizon(number)
 
-    def propose(self, number: int, told: Sequence[Told]) -> list[Proposal]:
+    def propose(self, number: int, results: Sequence[TrialResult]) -> list[Proposal]:
         """All attempts for a number; the last one is to be trained, or the space is exhausted.
 
         Args:
-            told: results of the proposals from 0 on, as many as are known without a gap.
+            results: of the proposals from 0 on, as many as are known without a gap.
         """
         horizon = self._horizon(number)
-        self._tell(told[:horizon])
-        self._archive.pending = self._asked[horizon:]
-        rng = self._materials.generator(number)
+        self._tell(results[:horizon])
+        self._archive.pending = self._trained[horizon:]
+        rng = self._context.generator(number)
         attempts: list[Proposal] = []
         while len(attempts) < MAX_ATTEMPTS and not (attempts and attempts[-1].is_trained):
-            attempt = self._repeat(number) or self._draw(number, rng, len(attempts))
-            judged = self._judge.judge(attempt, number, len(attempts))
-            attempts.append(self._repeated(judged) if attempt.operator == REPEAT else judged)
+            attempt = self._reevaluation(number) or self._draw(number, rng, len(attempts))
+            proposal = self._filter.propose(attempt, number, len(attempts))
+            attempts.append(self._repeated(proposal) if attempt.operator == REPEAT else proposal)
         if attempts[-1].is_trained:
-            self._asked.append(attempts[-1])
+            self._trained.append(attempts[-1])
         return attempts
 
     def _horizon(self, number: int) -> int:
-        """How many results proposal ``number`` is computed from."""
+        """The number of results that proposal ``number`` is computed from."""
         if self._lag is None:
-            return number - number % self._materials.population
+            return number - number % self._context.population
         return max(0, number - self._lag + 1)
 
-    def _tell(self, told: Sequence[Told]) -> None:
-        """Tell what is new, cut alike however it came: by generations, or one by one."""
-        size = self._materials.population if self._lag is None else 1
-        while self._num_told < len(told):
-            end = min(self._num_told + size, len(told))
-            part = told[self._num_told : end]
+    def _tell(self, results: Sequence[TrialResult]) -> None:
+        """Pass on new results, by generations or one by one, however they arrived."""
+        size = self._context.population if self._lag is None else 1
+        while self._num_told < len(results):
+            end = min(self._num_told + size, len(results))
+            part = results[self._num_told : end]
             self._archive.tell(part)
             self._algorithm.tell(part)
             self._num_told = end
 
-    def _repeat(self, number: int) -> Attempt | None:
-        """A known mechanism to train again, where it is time for one."""
+    def _reevaluation(self, number: int) -> Attempt | None:
+        """A known mechanism to train again, if this proposal is due for one."""
         if number % REPEAT_EVERY != REPEAT_EVERY - 1:
             return None
-        chosen = self._archive.most_doubtful()
+        chosen = self._archive.select_reevaluation()
         return None if chosen is None else Attempt(chosen.genome, REPEAT)
 
-    def _repeated(self, judged: Proposal) -> Proposal:
-        """The proposal to train again what it asks for; as judged, where that is not known."""
-        first = next((p for p in self._asked if p.key == judged.key), None)
+    def _repeated(self, proposal: Proposal) -> Proposal:
+        """The proposal as a re-evaluation, if its mechanism is known."""
+        first = next((p for p in self._trained if p.key == proposal.key), None)
         if first is None:
-            return judged
-        return replace(judged, verdict="repeated", name=first.name, costs=first.costs)
+            return proposal
+        return replace(proposal, verdict="repeated", name=first.name, costs=first.costs)
 
     def _draw(self, number: int, rng: np.random.Generator, num_failed: int) -> Attempt:
-        materials = self._materials
-        if number >= materials.population:
+        context = self._context
+        if number >= context.population:
             return self._algorithm.propose(rng, num_failed)
-        if self._num_named < len(materials.mechanisms):
-            name, genome = materials.mechanisms[self._num_named]
+        if self._num_named < len(context.mechanisms):
+            name, genome = context.mechanisms[self._num_named]
             self._num_named += 1
             return Attempt(genome, "mechanism", name)
-        return materials.sample(rng)
+        return context.sample(rng)

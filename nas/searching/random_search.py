@@ -14,20 +14,19 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from nas.searching.algorithm import Materials
-    from nas.searching.told import Attempt, Told
+    from nas.searching.algorithm import Attempt, SearchContext, TrialResult
 
 
 @ALGORITHMS.register("random")
 class RandomSearch:
-    """Samples; results change nothing."""
+    """Random samples of the space."""
 
-    def __init__(self, materials: Materials) -> None:
-        self._materials = materials
+    def __init__(self, context: SearchContext) -> None:
+        self._context = context
 
-    def tell(self, told: Sequence[Told]) -> None:
-        """Learn nothing."""
+    def tell(self, results: Sequence[TrialResult]) -> None:
+        """Results change nothing."""
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Draw a sample."""
-        return self._materials.sample(rng)
+        return self._context.sample(rng)

@@ -16,9 +16,9 @@ from nas.common.errors import ConfigError, SpaceError
 from nas.common.objectives import COST_REFERENCE, QUALITY, Objective, of_metric
 from nas.compiler import standard_attention
 from nas.costs import COSTS, CostContext, costs_of
-from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
-from nas.searching.judging import Judge
+from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
 from nas.space import SearchSpace
 from nas.space.seeding import seeds
@@ -39,7 +39,7 @@ MAX_COUNT: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SearchConfig:
     """How to search.
 
     Attributes:
@@ -146,14 +146,14 @@ def make_proposer(setup: RunSetup, setting: CostContext) -> Proposer:
     space = from_text(setup.space, SearchSpace)
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     costs = (objective.name for objective in setup.objectives if not objective.is_metric)
-    materials = Materials(
+    search_context = SearchContext(
         operators=Variation(space, policy, setting.is_causal),
         mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, setting.is_causal)),
         population=setup.population,
         objectives=setup.objectives,
         seed=setup.seed,
-        judge=Judge(policy, setting, costs),
+        filter=CandidateFilter(policy, setting, costs),
         # Where each mechanism is trained several times, its noise is known.
         archive=Archive(setup.objectives, most_trainings=math.inf if setup.repeats == 1 else 1),
     )
-    return Proposer(ALGORITHMS.get(setup.algorithm)(materials), materials, lag=setup.lag)
+    return Proposer(ALGORITHMS.get(setup.algorithm)(search_context), search_context, lag=setup.lag)

@@ -9,9 +9,10 @@ everything; nothing is ever unpickled.
     weights.py   weights of front members
     schema.py    the tables                                  database.py  SQLite
     lock.py      one writer at a time                        files.py  a file whole or not at all
-    stamp.py     whether a run has changed
+
 """
 
+from nas.store.change_token import change_token
 from nas.store.files import RUNS
 from nas.store.folder import check_name, create_run, find_run, list_runs, split_member
 from nas.store.front import (
@@ -34,14 +35,13 @@ from nas.store.records import (
     Session,
 )
 from nas.store.run import Run, open_run, scaled_hypervolume
-from nas.store.stamp import stamp
 from nas.store.weights import weights_path
 from nas.store.writer import (
     RunWriter,
     append_answer,
     append_training,
-    fold_log,
-    is_folded,
+    checkpoint_wal,
+    is_checkpointed,
     open_writer,
     this_session,
 )
@@ -66,10 +66,10 @@ __all__ = [
     "find_candidate",
     "find_proposal",
     "find_run",
-    "fold_log",
+    "checkpoint_wal",
     "front",
     "front_hypervolume",
-    "is_folded",
+    "is_checkpointed",
     "lineage",
     "list_runs",
     "named_members",
@@ -77,7 +77,7 @@ __all__ = [
     "open_writer",
     "scaled_hypervolume",
     "split_member",
-    "stamp",
+    "change_token",
     "this_session",
     "weights_path",
 ]

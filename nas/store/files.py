@@ -94,7 +94,7 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def typed(folder: Path) -> str:
+def run_argument(folder: Path) -> str:
     """What a person types for a run: its name where it lies in ``runs``, else its path."""
     whole = folder.resolve()
     return shlex.quote(whole.name if whole.parent == RUNS.resolve() else str(folder))

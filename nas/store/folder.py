@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from nas.common.config import near
 from nas.common.errors import RunError
 from nas.store import rows
-from nas.store.files import RUNS, STAGING, sweep, typed
+from nas.store.files import RUNS, STAGING, run_argument, sweep
 from nas.store.run import DATABASE_FILE, open_run
 from nas.store.writer import RunWriter, open_writer, utc_now, write_setup
 
@@ -172,8 +172,8 @@ def _names(setup: RunSetup, now: datetime) -> Iterable[str]:
 def _taken(root: Path, names: Iterable[str]) -> RunError:
     name = next(iter(names))
     return RunError(
-        f"{root / name}: exists already; `nas resume {typed(root / name)}` goes on with it, or "
-        "choose another name."
+        f"{root / name}: exists already; `nas resume {run_argument(root / name)}` goes on with it, "
+        "or choose another name."
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from nas.common.errors import RunError
 from nas.common.objectives import as_costs
 from nas.common.pareto import knee
-from nas.store.files import typed
+from nas.store.files import run_argument
 from nas.store.run import scaled_hypervolume
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def find_proposal(run: Run, member: str) -> Proposal:
     if not digests:
         raise RunError(
             f"{run.name}/{member}: no genome of this run has a digest that begins so; "
-            f"`nas front {typed(run.folder)}` lists some."
+            f"`nas front {run_argument(run.folder)}` lists some."
         )
     more = f" and {len(digests) - MAX_LISTED} more" if len(digests) > MAX_LISTED else ""
     raise RunError(

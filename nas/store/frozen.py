@@ -48,7 +48,7 @@ def frozen_task(task: Task, data: Data) -> Document:
     return Document(task.name, dump_yaml(task.to_dict()), task_fingerprint(task, data))
 
 
-def thawed_task(document: Document, data: str | None = None) -> Task:
+def load_frozen_task(document: Document, data: str | None = None) -> Task:
     """What ``frozen_task`` wrote; with ``data``, its data come from there.
 
     Raises:

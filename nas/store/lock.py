@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import RunError
-from nas.store.files import typed
+from nas.store.files import run_argument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,5 +117,6 @@ def _refusal(folder: Path, holder: dict[str, object]) -> RunError:
     pid, host = holder.get("pid", "unknown"), holder.get("host", "an unknown host")
     return RunError(
         f"run {folder.name!r} is being written by process {pid} on {host}; wait until it ends or "
-        f"stop it with Ctrl-C, then `nas resume {typed(folder)}`. Reading it is possible meanwhile."
+        f"stop it with Ctrl-C, then `nas resume {run_argument(folder)}`. Reading it is possible "
+        "meanwhile."
     )

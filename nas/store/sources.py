@@ -22,7 +22,7 @@ from nas.genome.exported import genome_of_export
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import check_vocabulary, get
 from nas.store import RUNS, find_proposal, find_run, open_run, split_member
-from nas.store.frozen import thawed_task
+from nas.store.frozen import load_frozen_task
 
 if TYPE_CHECKING:
     from nas.tasks import Task
@@ -61,7 +61,7 @@ class Source:
         if self.run is None:
             return None
         with open_run(self.run) as run:
-            return thawed_task(run.setup.task)
+            return load_frozen_task(run.setup.task)
 
 
 def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:

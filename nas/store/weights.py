@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import RunError
-from nas.store.files import typed, write_whole
+from nas.store.files import run_argument, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +59,8 @@ class FrontWeights:
         except OSError as error:
             raise RunError(
                 f"{path}: cannot be written ({error.strerror}). Check that you may write to the "
-                f"folder and that its disk is not full; `nas resume {typed(self._folder)}` goes on."
+                "folder and that its disk is not full; "
+                f"`nas resume {run_argument(self._folder)}` goes on."
             ) from error
 
     def tidy(self, wanted: Iterable[str]) -> None:

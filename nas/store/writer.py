@@ -277,13 +277,13 @@ def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
         database.close()
 
 
-def fold_log(folder: Path) -> None:
+def checkpoint_wal(folder: Path) -> None:
     """Make a finished run's database one file again, where its writer was killed before it did.
 
     Raises:
         RunError: another process writes the run, or the folder is not writable.
     """
-    if is_folded(folder):
+    if is_checkpointed(folder):
         return
     held = lock.acquire(folder)
     try:
@@ -294,7 +294,7 @@ def fold_log(folder: Path) -> None:
         held.release()
 
 
-def is_folded(folder: Path) -> bool:
+def is_checkpointed(folder: Path) -> bool:
     """Whether a run's database is one file, that may be copied alone."""
     path = folder / DATABASE_FILE
     with path.open("rb") as file:  # its header tells (https://sqlite.org/fileformat.html, 1.3.3)

@@ -8,11 +8,10 @@ from typing import Any, Final
 from nas.common.objectives import Objective
 from nas.costs import CostContext
 from nas.genome import ModelSizes
-from nas.searching.algorithm import ALGORITHMS, Materials
+from nas.searching.algorithm import ALGORITHMS, Costs, SearchContext, TrialResult
 from nas.searching.archive import Archive
-from nas.searching.judging import Judge
+from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
-from nas.searching.told import Costs, Told
 from nas.space import SearchSpace
 from nas.space.seeding import seeds
 from nas.space.validation import Policy, load_policy, validate
@@ -64,7 +63,7 @@ def check_algorithm(name: str) -> None:
     keep(f"the algorithm {name}", PROMISES, name)
 
 
-def materials(
+def make_context(
     policy: Policy | None = None,
     *,
     seed: int = 0,
@@ -72,24 +71,24 @@ def materials(
     space: SearchSpace = SPACE,
     objectives: tuple[Objective, ...] = OBJECTIVES[:2],
     most_trainings: float = 1,
-) -> Materials:
+) -> SearchContext:
     """The context of an algorithm in a small space at small sizes."""
     policy = policy or load_policy(space.policy)
-    return Materials(
+    return SearchContext(
         operators=Variation(space, policy),
         mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy)),
         population=population,
         objectives=objectives,
         seed=seed,
-        judge=Judge(policy, CostContext(SIZES, False, False, {}), ()),
+        filter=CandidateFilter(policy, CostContext(SIZES, False, False, {}), ()),
         archive=Archive(objectives, most_trainings=most_trainings),
     )
 
 
-def proposer(name: str, lag: int | None = None, **changes: Any) -> Proposer:
-    """The proposer of a search with an algorithm; for ``changes`` see ``materials``."""
-    found = materials(**changes)
-    return Proposer(ALGORITHMS.get(name)(found), found, lag=lag)
+def proposer_of(name: str, lag: int | None = None, **changes: Any) -> Proposer:
+    """The proposer of a search with an algorithm; for ``changes`` see ``make_context``."""
+    context = make_context(**changes)
+    return Proposer(ALGORITHMS.get(name)(context), context, lag=lag)
 
 
 def costs_of(proposal: Proposal, width: int = 2) -> Costs | None:
@@ -100,20 +99,20 @@ def costs_of(proposal: Proposal, width: int = 2) -> Costs | None:
     return tuple(float(number >> 8 * i & 255) for i in range(1, width + 1))
 
 
-def told_of(proposal: Proposal, width: int = 2) -> Told:
+def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
     """A made-up result of a proposal."""
     costs = costs_of(proposal, width)
-    return Told.of(proposal, None if costs is None else [costs])
+    return TrialResult.of(proposal, None if costs is None else [costs])
 
 
 def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
     """Propose and tell, each result as late as the lag allows; returns attempts by number."""
     drawn: list[list[Proposal]] = []
-    told: list[Told] = []
+    told: list[TrialResult] = []
     while len(drawn) < count:
         if not proposer.may_propose(len(drawn), len(told)):
             last = drawn[len(told)][-1]
-            told.append(told_of(last, width))
+            told.append(result_of(last, width))
             continue
         drawn.append(proposer.propose(len(drawn), told))
     return drawn
@@ -127,7 +126,7 @@ def new_ones(drawn: Sequence[Sequence[Proposal]]) -> list[Proposal]:
 def goes_on_to_new_mechanisms(name: str) -> None:
     """Every proposal ends with a new mechanism."""
     for lag in LAGS:
-        drawn = drive(proposer(name, lag), 60)
+        drawn = drive(proposer_of(name, lag), 60)
         require(
             all(attempts[-1].is_new for attempts in drawn), f"a proposal is not new with lag {lag}"
         )
@@ -140,7 +139,7 @@ def goes_on_to_new_mechanisms(name: str) -> None:
 def proposes_what_is_legal(name: str) -> None:
     """Its proposals are legal, and in the space."""
     policy = load_policy(SPACE.policy)
-    for proposal in new_ones(drive(proposer(name), 40)):
+    for proposal in new_ones(drive(proposer_of(name), 40)):
         for violation in validate(proposal.genome, policy):
             raise AssertionError(f"{proposal.formula}: {violation.message}")
         outside = proposal.operator != "mechanism" and SPACE.excludes(proposal.genome)
@@ -150,7 +149,7 @@ def proposes_what_is_legal(name: str) -> None:
 def follows_its_seed(name: str) -> None:
     """Equal seeds and results give equal proposals; another seed gives others."""
     for lag in LAGS:
-        one, two, other = (drive(proposer(name, lag, seed=s), 40) for s in (5, 5, 6))
+        one, two, other = (drive(proposer_of(name, lag, seed=s), 40) for s in (5, 5, 6))
         require(one == two, f"two searches of one seed differ with lag {lag}")
         require(one != other, f"two seeds give equal searches with lag {lag}")
 
@@ -158,10 +157,10 @@ def follows_its_seed(name: str) -> None:
 def resumes_from_any_point(name: str) -> None:
     """Resumed from a record of any length it makes identical proposals."""
     for lag in LAGS:
-        drawn = drive(proposer(name, lag), 45)
-        told = [told_of(attempts[-1]) for attempts in drawn]
+        drawn = drive(proposer_of(name, lag), 45)
+        told = [result_of(attempts[-1]) for attempts in drawn]
         for begin in (1, 10, 27, 44):
-            again = proposer(name, lag)
+            again = proposer_of(name, lag)
             again.follow(p for attempts in drawn[:begin] for p in attempts)
             found = [again.propose(number, told) for number in range(begin, 45)]
             require(
@@ -171,9 +170,9 @@ def resumes_from_any_point(name: str) -> None:
 
 def proposes_without_changing(name: str) -> None:
     """Proposing changes no state: equal generators give equal attempts."""
-    found = materials()
+    found = make_context()
     algorithm = ALGORITHMS.get(name)(found)
-    told = [told_of(p) for p in new_ones(drive(proposer(name), 20))]
+    told = [result_of(p) for p in new_ones(drive(proposer_of(name), 20))]
     found.archive.tell(told)
     algorithm.tell(told)
     attempts = [algorithm.propose(found.generator(20), 0) for _ in range(3)]
@@ -182,18 +181,18 @@ def proposes_without_changing(name: str) -> None:
 
 def survives_failures(name: str) -> None:
     """It continues when all trainings fail."""
-    found = proposer(name)
-    told: list[Told] = []
+    found = proposer_of(name)
+    told: list[TrialResult] = []
     for number in range(40):
         last = found.propose(number, told[: number - number % 10])[-1]
         require(last.is_new, f"proposal {number} is not new")
-        told.append(Told.of(last, None))
+        told.append(TrialResult.of(last, None))
 
 
 def takes_any_number_of_objectives(name: str) -> None:
     """It searches with one objective, and with four."""
     for width in (1, 4):
-        found = proposer(name, objectives=OBJECTIVES[:width])
+        found = proposer_of(name, objectives=OBJECTIVES[:width])
         require(
             len(new_ones(drive(found, 40, width))) == 40,
             f"not 40 new mechanisms with {width} objectives",
@@ -203,7 +202,7 @@ def takes_any_number_of_objectives(name: str) -> None:
 def names_parents_with_results(name: str) -> None:
     """Parents are mechanisms whose results it has."""
     for lag in LAGS:
-        drawn = drive(proposer(name, lag), 60)
+        drawn = drive(proposer_of(name, lag), 60)
         digests = [attempts[-1].digest for attempts in drawn]
         for number, attempts in enumerate(drawn):
             known = digests[: number - number % 10 if lag is None else max(0, number - lag + 1)]

@@ -44,7 +44,7 @@ def test_the_encoding_reaches_what_variation_makes():
     genome = operators.sample(rng)
     for number in range(300):
         genome = operators.sample(rng) if number % 3 else operators.mutate(genome, rng)[0]
-        assert bench().judge.look(genome).key in bench().mechanisms
+        assert bench().judge.inspect(genome).key in bench().mechanisms
 
 
 @pytest.mark.slow  # the enumeration takes a minute

@@ -12,7 +12,7 @@ import pytest
 from nas.cli.display import Display, display, sparkline
 from nas.cli.progress import Progress, end_text, generation_line, pace, read_progress
 from nas.evaluation.trial import Incident
-from nas.searching.listener import Evaluated, GenerationDone, Listener, Started, Together
+from nas.searching.listener import CompositeListener, Evaluated, GenerationDone, Listener, Started
 from nas.store import candidates, open_run
 from tests.recorded_run import NOON, POPULATION, MakeRun, go_on
 from tests.report.conftest import Printed
@@ -51,7 +51,7 @@ def test_lines_state_each_generation_once_and_progress_every_half_minute(
             if pipe.lines[-1].startswith("  "):
                 moments.append((clock.now, pipe.lines[-1]))
 
-    make_run(tmp_path, listener=Together(clock, Display(pipe.console, clock), Moments()))
+    make_run(tmp_path, listener=CompositeListener(clock, Display(pipe.console, clock), Moments()))
     printed = list({line: now for now, line in reversed(moments)}.values())
     assert printed
     assert all(before - after >= 30 for before, after in pairwise(printed))
@@ -210,4 +210,4 @@ def test_incidents_are_shown_until_the_next_training_ends(recorded_run: Path) ->
 
 def test_composite_listener_forwards_every_event() -> None:
     events = {name for name in vars(Listener) if name.startswith("on_")}
-    assert events <= vars(Together).keys()
+    assert events <= vars(CompositeListener).keys()

@@ -18,7 +18,7 @@ import pytest
 from nas.cli import display
 from nas.cli.display import Display, follow, why_stopped
 from nas.cli.progress import change_line, read_progress
-from nas.store import RunWriter, open_run, open_writer, stamp, this_session
+from nas.store import RunWriter, change_token, open_run, open_writer, this_session
 from tests.cli.conftest import TINY
 from tests.recorded_run import NOON, MakeRun, go_on
 from tests.report.conftest import Printed
@@ -123,10 +123,10 @@ def test_watch_reports_a_killed_writer(
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "there\n"
-    living = stamp(run_folder)
+    living = change_token(run_folder)
     process.kill()
     process.communicate()
-    assert stamp(run_folder) != living
+    assert change_token(run_folder) != living
     monkeypatch.setattr(display, "PAUSE_SECONDS", 0.01)
     before = state(run_folder)
     result = nas("watch", run_folder)

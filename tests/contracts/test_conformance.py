@@ -191,14 +191,14 @@ def test_kit_detects_an_export_without_content() -> None:
 class Careless:
     """Draws from a generator of its own, which no seed reaches."""
 
-    def __init__(self, materials: Any) -> None:
-        self.materials, self.rng = materials, np.random.default_rng()
+    def __init__(self, context: Any) -> None:
+        self.context, self.rng = context, np.random.default_rng()
 
     def tell(self, told: Any) -> None:
         """Nothing is learned."""
 
     def propose(self, rng: Any, num_failed: int) -> Any:
-        return self.materials.sample(self.rng)
+        return self.context.sample(self.rng)
 
 
 def test_kit_detects_an_unseeded_algorithm() -> None:

@@ -163,8 +163,7 @@ def test_export_format_is_written(tmp_path: Path) -> None:
 
 
 def test_algorithm_proposes_and_learns() -> None:
-    from nas.searching.algorithm import ALGORITHMS, Materials
-    from nas.searching.told import Attempt, Told
+    from nas.searching.algorithm import ALGORITHMS, Attempt, SearchContext, TrialResult
 
     class Counting:
         """Operators that say which genome they were given."""
@@ -179,14 +178,17 @@ def test_algorithm_proposes_and_learns() -> None:
             return a, "crossed"
 
     make = joined(ALGORITHMS, "algorithm", "hill-climbing")
-    algorithm = make(Materials(Counting(), (), 2, (None, None), 0, judge=None, archive=None))
+    algorithm = make(SearchContext(Counting(), (), 2, (None, None), 0, filter=None, archive=None))
     rng = np.random.default_rng
     assert algorithm.propose(rng(0), 0) == Attempt(mechanism("mha").genome, "sample")
     good, bad = mechanism("qana").genome, mechanism("sqa").genome
     algorithm.tell(
-        [Told(0, bad, "bad", "bad", (-0.1, 900.0)), Told(1, good, "good", "good", (-0.9, 100.0))]
+        [
+            TrialResult(0, bad, "bad", "bad", (-0.1, 900.0)),
+            TrialResult(1, good, "good", "good", (-0.9, 100.0)),
+        ]
     )
-    algorithm.tell([Told(2, bad, "failed", "failed", None)])
+    algorithm.tell([TrialResult(2, bad, "failed", "failed", None)])
     wanted = Attempt(good, "mutated 1", parents=("good",))
     assert [algorithm.propose(rng(seed), 0) for seed in range(5)] == [wanted] * 5
     assert algorithm.propose(rng(0), 6).operator == "sample"

@@ -13,7 +13,7 @@ from nas.compiler import formula_of, make_plan
 from nas.genome import Genome, Node
 from nas.report.front import Front
 from nas.report.run_view import RunView
-from nas.searching.listener import Ended
+from nas.searching.listener import SearchResult
 from nas.store import Counts
 
 HOSTILE = "</td><script>alert(1)</script>"
@@ -62,7 +62,7 @@ def test_words_of_a_record_are_escaped(view: RunView) -> None:
 
 
 def test_a_run_shows_what_holds_and_the_front(recorded_run: Path, tmp_path: Path) -> None:
-    ended = Ended("example", recorded_run, "finished", 3, Counts(), 0.5, "The end.")
+    ended = SearchResult("example", recorded_run, "finished", 3, Counts(), 0.5, "The end.")
     text = ended._repr_html_()
     harmless(text)
     assert "is the best so far, and not yet confirmed." in text

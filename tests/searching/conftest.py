@@ -16,14 +16,13 @@ from nas.common.objectives import Objective
 from nas.costs import CostContext
 from nas.evaluation.trial import Budget, Evaluation, Trial
 from nas.genome import ModelSizes
-from nas.searching.algorithm import Materials
+from nas.searching.algorithm import SearchContext, TrialResult
+from nas.searching.filtering import CandidateFilter
 from nas.searching.front_file import run_answer
-from nas.searching.judging import Judge
 from nas.searching.listener import Listener
 from nas.searching.loop import Loop
 from nas.searching.proposing import Proposer
-from nas.searching.setup import Settings, make_proposer
-from nas.searching.told import Told
+from nas.searching.setup import SearchConfig, make_proposer
 from nas.space import SearchSpace
 from nas.space.validation import Policy, load_policy
 from nas.store import (
@@ -38,7 +37,7 @@ from nas.store import (
 )
 from nas.store.frozen import frozen_space
 from nas.tasks import Data, Task, load_task
-from nas.testing.algorithms import OBJECTIVES, SIZES, SPACE, materials, proposer
+from nas.testing.algorithms import OBJECTIVES, SIZES, SPACE, make_context, proposer_of
 
 SESSION = Session("nas search", {"nas": "0.1"}, "a CPU")
 ACCURACY, MACS, LOSS, PARAMS = OBJECTIVES
@@ -156,23 +155,23 @@ class Kit:
     accuracy, log_loss, macs, params = ACCURACY, LOSS, MACS, PARAMS
     look_up = staticmethod(look_up)
 
-    def judge(self, sizes: ModelSizes = SIZES) -> Judge:
-        return Judge(self.policy, CostContext(sizes, False, False, {}), ())
+    def judge(self, sizes: ModelSizes = SIZES) -> CandidateFilter:
+        return CandidateFilter(self.policy, CostContext(sizes, False, False, {}), ())
 
-    def materials(self, most_trainings: float = math.inf, **changes: Any) -> Materials:
-        return materials(self.policy, most_trainings=most_trainings, **changes)
+    def context(self, most_trainings: float = math.inf, **changes: Any) -> SearchContext:
+        return make_context(self.policy, most_trainings=most_trainings, **changes)
 
     def proposer(
         self, name: str, lag: int | None = None, repeats: bool = False, **changes: Any
     ) -> Proposer:
         most = math.inf if repeats else 1
-        return proposer(name, lag, policy=self.policy, most_trainings=most, **changes)
+        return proposer_of(name, lag, policy=self.policy, most_trainings=most, **changes)
 
-    def proposal_of(self, told: Told) -> Proposal:
+    def proposal_of(self, told: TrialResult) -> Proposal:
         """A proposal that asks for the same mechanism."""
         where = {"number": told.number, "attempt": 0, "digest": told.digest, "key": told.key}
         made = {"operator": "sample", "name": None, "parents": (), "verdict": "new"}
-        return Proposal(**where, **made, genome=told.genome, formula="", costs=told.counted)
+        return Proposal(**where, **made, genome=told.genome, formula="", costs=told.known_costs)
 
     def create(
         self,
@@ -181,7 +180,7 @@ class Kit:
         objectives: tuple[Objective, ...] = (ACCURACY, MACS),
         **settings: Any,
     ) -> RunWriter:
-        chosen = Settings(**{"population": 8, "generations": 4, **settings})
+        chosen = SearchConfig(**{"population": 8, "generations": 4, **settings})
         space_copy, policy_copy = frozen_space(space)
         setup = RunSetup(
             space=space_copy,

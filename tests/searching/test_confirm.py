@@ -13,7 +13,7 @@ from nas.evaluation.trial import training_seed
 from nas.report.confirmation import make_confirmation
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import run_search
-from nas.searching.setup import Settings
+from nas.searching.setup import SearchConfig
 from nas.store import front, named_members, open_run, open_writer
 
 FEW = {"seeds": 3, "members": 3}
@@ -24,7 +24,7 @@ def folder(kit: Any, task: Any, make_table: Any) -> Any:
     """A finished run whose trainings were looked up."""
     words = {"root": kit.root, "name": "run", "make_evaluator": lambda *_: make_table()}
     return run_search(
-        kit.space, task, Settings(population=8, generations=3, seed=4), **words
+        kit.space, task, SearchConfig(population=8, generations=3, seed=4), **words
     ).folder
 
 

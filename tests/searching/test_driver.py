@@ -18,20 +18,22 @@ from nas.evaluation.trial import Incident
 from nas.searching import driver
 from nas.searching.driver import resume_search, run_search
 from nas.searching.front_file import FRONT_FILE
-from nas.searching.listener import Ended, Evaluated, GenerationDone, Started
-from nas.searching.setup import Settings, run_cost_context
+from nas.searching.listener import Evaluated, GenerationDone, SearchResult, Started
+from nas.searching.setup import SearchConfig, run_cost_context
 from nas.space import SearchSpace, load_space
 from nas.store import find_run, front, open_run, open_writer, weights_path
-from nas.store.frozen import thawed_task
+from nas.store.frozen import load_frozen_task
 
-SMALL = Settings(population=6, generations=3, seed=4)
+SMALL = SearchConfig(population=6, generations=3, seed=4)
 
 
 @pytest.fixture
 def begin(kit: Any, task: Any, make_table: Any) -> Any:
     """Begins a run whose trainings are looked up; Ctrl-C comes after ``stop_after``."""
 
-    def run(settings: Settings = SMALL, stop_after: int | None = None, **options: Any) -> Ended:
+    def run(
+        settings: SearchConfig = SMALL, stop_after: int | None = None, **options: Any
+    ) -> SearchResult:
         words = {"root": kit.root, "name": "run", "make_evaluator": tables(make_table, stop_after)}
         return run_search(options.pop("space", kit.space), task, settings, **{**words, **options})
 
@@ -51,7 +53,7 @@ def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: A
     ended = run_search(
         load_space("quickstart"),
         task,
-        Settings(population=5, generations=2),
+        SearchConfig(population=5, generations=2),
         make_evaluator=LocalEvaluator,
         root=kit.root,
         command="nas search --space quickstart",
@@ -61,7 +63,7 @@ def test_search_on_digits_trains_and_finds_a_front(kit: Any, task: Any, heard: A
     assert ended.counts.evaluated == 10
     assert ended.counts.rejected == ended.counts.failed == 0
     assert 0.0 < ended.hypervolume < 1.0
-    assert [type(heard.events[0]), type(heard.events[-1])] == [Started, Ended]
+    assert [type(heard.events[0]), type(heard.events[-1])] == [Started, SearchResult]
     assert len(heard.of(Evaluated)) == 10
     with open_run(ended.folder) as run:
         assert (run.status, run.sessions()[0].session.command) == (
@@ -93,7 +95,7 @@ def test_search_closes_its_evaluator_whatever_happens(begin: Any, make_table: An
 def test_search_of_costs_alone_trains_nothing(kit: Any, begin: Any, make_table: Any) -> None:
     table = make_table()
     space = SearchSpace.model_validate(kit.space.model_dump() | {"objectives": ["macs", "params"]})
-    settings = Settings(population=6, generations=3, repeats=4, lag=2)
+    settings = SearchConfig(population=6, generations=3, repeats=4, lag=2)
     ended = begin(settings, space=space, make_evaluator=lambda *_: table)
     assert table.trained == []
     assert (ended.status, ended.counts.evaluated) == ("finished", 18)
@@ -108,9 +110,9 @@ def test_search_counts_decoding_at_the_context_of_its_space(kit: Any, begin: Any
     names = ["kv_cache_bytes_per_token", "params"]
     fields = {"objectives": names, "primitives": {**kit.space.primitives, "softmax_free": {}}}
     space = SearchSpace.model_validate({**kit.space.model_dump(), **fields, "context": 10_000})
-    ended = begin(Settings(population=12, generations=2), space=space)
+    ended = begin(SearchConfig(population=12, generations=2), space=space)
     with open_run(ended.folder) as run:
-        task = thawed_task(run.setup.task)
+        task = load_frozen_task(run.setup.task)
         assert run_cost_context(run.setup, task).context == 10_000
         held = [p.costs[names[0]] for p in run.proposals() if p.is_new]
     assert min(held) < 1, "sums are held once, whatever the context"
@@ -193,7 +195,7 @@ def refuse(*_: Any) -> Any:
 def test_resume_of_a_complete_run_with_more_generations_goes_on(
     kit: Any, begin: Any, table: Any, heard: Any
 ) -> None:
-    begin(Settings(population=6, generations=5, seed=4), name="whole")
+    begin(SearchConfig(population=6, generations=5, seed=4), name="whole")
     ended = resume_search(begin().folder, make_evaluator=table, generations=5, listener=heard)
     assert (ended.status, ended.generations_done) == ("finished", 5)
     assert kit.recorded() == kit.recorded("whole")
@@ -204,7 +206,7 @@ def test_resume_of_a_complete_run_with_more_generations_goes_on(
 def test_resume_of_a_complete_run_tries_lost_trainings_again(
     kit: Any, begin: Any, make_table: Any, heard: Any
 ) -> None:
-    one = Settings(population=8, generations=1, repeats=2, seed=4)
+    one = SearchConfig(population=8, generations=1, repeats=2, seed=4)
     begin(one, name="whole")
     unlucky = make_table()
     unlucky.lost = {k for (k, _), e in kit.recorded("whole")["evaluations"].items() if e[0] == "ok"}
@@ -223,7 +225,7 @@ def test_resume_tries_other_failures_again_where_it_is_asked_to(
     kit: Any, begin: Any, make_table: Any, heard: Any
 ) -> None:
     """A failure of a machine, of which no worker was lost, was a candidate's for ever."""
-    one = Settings(population=8, generations=1, seed=4)
+    one = SearchConfig(population=8, generations=1, seed=4)
     begin(one, name="whole")
     broken = make_table()
     broken.broken = True
@@ -257,7 +259,7 @@ def test_what_befalls_machines_is_recorded_and_told(
 def test_resume_after_a_lost_repeat_finds_the_weights_of_the_others(
     kit: Any, begin: Any, make_table: Any
 ) -> None:
-    one = Settings(population=8, generations=1, repeats=2, seed=4)
+    one = SearchConfig(population=8, generations=1, repeats=2, seed=4)
     begin(one, name="whole")
     unlucky = make_table()
     unlucky.lost_repeats = {
@@ -274,7 +276,7 @@ def test_resume_after_a_lost_repeat_finds_the_weights_of_the_others(
 
 
 def test_resume_of_an_exhausted_run_says_so(kit: Any, begin: Any, table: Any) -> None:
-    settings = Settings(algorithm="random", population=30, generations=9)
+    settings = SearchConfig(algorithm="random", population=30, generations=9)
     ended = begin(settings, space=kit.tiny)
     assert ended.status == "exhausted"
     assert "The space is exhausted: 1000 attempts in a row" in ended.message
@@ -342,7 +344,7 @@ def test_search_a_space_with_a_fault_makes_no_folder(
 
 @pytest.mark.slow
 def test_search_same_seed_same_front_on_every_backend(kit: Any, task: Any) -> None:
-    settings = Settings(population=8, generations=3, seed=3)
+    settings = SearchConfig(population=8, generations=3, seed=3)
     for name, backend, workers in (("a", "local", 1), ("b", "ray", 1), ("c", "ray", 2)):
         make = partial(make_evaluator, Execution(backend, workers=workers))
         space = load_space("quickstart")

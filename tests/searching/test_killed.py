@@ -16,7 +16,7 @@ import pytest
 
 from nas.evaluation.local import LocalEvaluator
 from nas.searching.driver import run_search
-from nas.searching.setup import Settings
+from nas.searching.setup import SearchConfig
 from nas.store import open_run
 
 KILLED = Path(__file__).with_name("killed.py")
@@ -25,21 +25,21 @@ KILLED = Path(__file__).with_name("killed.py")
 @pytest.mark.parametrize(
     ("mode", "settings", "num_kills"),
     [
-        ("table", Settings(population=10, generations=6, repeats=2, seed=1), 10),
-        ("table", Settings(population=10, generations=6, repeats=2, seed=1, lag=3), 10),
-        ("table", Settings(population=10, generations=12, seed=1), 10),
+        ("table", SearchConfig(population=10, generations=6, repeats=2, seed=1), 10),
+        ("table", SearchConfig(population=10, generations=6, repeats=2, seed=1, lag=3), 10),
+        ("table", SearchConfig(population=10, generations=12, seed=1), 10),
         pytest.param(
-            "real", Settings(population=8, generations=5, seed=2), 4, marks=pytest.mark.slow
+            "real", SearchConfig(population=8, generations=5, seed=2), 4, marks=pytest.mark.slow
         ),
     ],
 )
 def test_killed_and_resumed_is_as_if_it_never_was(
-    kit: Any, task: Any, mode: str, settings: Settings, num_kills: int
+    kit: Any, task: Any, mode: str, settings: SearchConfig, num_kills: int
 ) -> None:
     make: Any = LocalEvaluator if mode == "real" else partial(LocalEvaluator, train=kit.look_up)
     start = partial(run_search, kit.space, task, make_evaluator=make, root=kit.root)
     start(settings, name="whole")
-    first = Settings(**{**_fields(settings), "generations": 1})
+    first = SearchConfig(**{**_fields(settings), "generations": 1})
     folder = start(first, name="run").folder
     with kit.open() as writer:
         writer.raise_generations(settings.generations)
@@ -57,7 +57,7 @@ def test_killed_and_resumed_is_as_if_it_never_was(
     assert sum(trained.values()) <= len(trained) + num_kills
 
 
-def _fields(settings: Settings) -> dict[str, Any]:
+def _fields(settings: SearchConfig) -> dict[str, Any]:
     return {field.name: getattr(settings, field.name) for field in fields(settings)}
 
 

@@ -9,15 +9,15 @@ import pytest
 
 from nas.common.pareto import non_dominated
 from nas.genome.mechanisms import mechanism
+from nas.searching.algorithm import Costs, TrialResult
 from nas.searching.nsga2 import Nsga2
-from nas.searching.told import Costs, Told
 
 MHA = mechanism("mha").genome
 
 
-def told(first: int, *costs: Costs | None) -> list[Told]:
+def told(first: int, *costs: Costs | None) -> list[TrialResult]:
     return [
-        Told(first + i, MHA, f"{first + i:016x}", f"{first + i:016x}", one)
+        TrialResult(first + i, MHA, f"{first + i:016x}", f"{first + i:016x}", one)
         for i, one in enumerate(costs)
     ]
 
@@ -33,7 +33,7 @@ def test_nsga2_keeps_the_whole_front_and_drops_the_dominated(
 ) -> None:
     """Of a population of 30 the front never fills it; told one by one or as generations."""
     algorithm = Nsga2(
-        kit.materials(population=30, objectives=(kit.accuracy, kit.macs, kit.params)[:width])
+        kit.context(population=30, objectives=(kit.accuracy, kit.macs, kit.params)[:width])
     )
     rows = [tuple(row) for row in np.random.default_rng(0).random((60, width)).tolist()]
     for first in range(0, 60, size):
@@ -45,7 +45,7 @@ def test_nsga2_keeps_the_whole_front_and_drops_the_dominated(
 
 
 def test_nsga2_a_failure_survives_only_where_successes_are_too_few(kit: Any) -> None:
-    algorithm = Nsga2(kit.materials(population=6))
+    algorithm = Nsga2(kit.context(population=6))
     algorithm.tell(told(0, (5.0, 5.0), None, None, (6.0, 6.0), None, None))
     assert numbers(algorithm) == set(range(6))
     algorithm.tell(told(6, (9.0, 9.0), (8.0, 8.0), (7.0, 7.0), None, None, (9.0, 1.0)))
@@ -53,7 +53,7 @@ def test_nsga2_a_failure_survives_only_where_successes_are_too_few(kit: Any) -> 
 
 
 def test_nsga2_parents_win_by_rank_and_no_failure_beats_a_success(kit: Any) -> None:
-    algorithm = Nsga2(kit.materials(population=12))
+    algorithm = Nsga2(kit.context(population=12))
     algorithm.tell(told(0, *[(1.0, 1.0)] * 4, *[(2.0, 2.0)] * 4, *[None] * 4))
     rng = np.random.default_rng(0)
     fathers = [int(algorithm.propose(rng, 0).parents[0], 16) // 4 for _ in range(600)]
@@ -64,7 +64,7 @@ def test_nsga2_parents_win_by_rank_and_no_failure_beats_a_success(kit: Any) -> N
 
 
 def test_nsga2_the_less_crowded_of_a_rank_wins(kit: Any) -> None:
-    algorithm = Nsga2(kit.materials(population=5))
+    algorithm = Nsga2(kit.context(population=5))
     algorithm.tell(told(0, (0.0, 10.0), (4.9, 5.1), (5.0, 5.0), (5.1, 4.9), (10.0, 0.0)))
     rng = np.random.default_rng(0)
     fathers = [int(algorithm.propose(rng, 0).parents[0], 16) for _ in range(400)]

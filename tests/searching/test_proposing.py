@@ -11,8 +11,8 @@ import pytest
 from nas.genome import Genome, ModelSizes, Node
 from nas.genome.canonical import digest
 from nas.genome.mechanisms import mechanism
-from nas.searching.judging import ILLEGAL
-from nas.searching.told import Attempt
+from nas.searching.algorithm import Attempt
+from nas.searching.filtering import ILLEGAL
 from nas.space import SearchSpace, load_space
 from nas.space.validation import validate
 from nas.space.variation import Variation
@@ -22,8 +22,8 @@ MHA, GQA = mechanism("mha").genome, mechanism("gqa").genome
 
 def test_judge_the_first_is_new_and_the_second_replayed(kit: Any) -> None:
     judge = kit.judge()
-    first = judge.judge(Attempt(MHA, "mechanism", "mha"), 0, 0)
-    again = judge.judge(Attempt(MHA, "crossover", parents=(first.digest,)), 1, 3)
+    first = judge.propose(Attempt(MHA, "mechanism", "mha"), 0, 0)
+    again = judge.propose(Attempt(MHA, "crossover", parents=(first.digest,)), 1, 3)
     assert (first.verdict, again.verdict) == ("new", "replayed")
     assert (first.key, first.digest) == (again.key, again.digest)
     assert (first.name, again.operator, again.parents) == ("mha", "crossover", (first.digest,))
@@ -38,7 +38,9 @@ def test_judge_takes_the_normal_form_for_the_attempt(kit: Any) -> None:
         dataclasses.replace(n, inputs=tuple(r + 1 if isinstance(r, int) else r for r in n.inputs))
         for n in MHA.nodes
     )
-    written = kit.judge().judge(Attempt(Genome((dead, *shifted), MHA.projections), "sample"), 0, 0)
+    written = kit.judge().propose(
+        Attempt(Genome((dead, *shifted), MHA.projections), "sample"), 0, 0
+    )
     assert written.is_new
     assert written.genome == MHA
     assert written.digest == digest(MHA)
@@ -46,8 +48,8 @@ def test_judge_takes_the_normal_form_for_the_attempt(kit: Any) -> None:
 
 def test_judge_tells_apart_at_the_tasks_sizes_only(kit: Any) -> None:
     judge = kit.judge()
-    gqa = judge.judge(Attempt(GQA, "mechanism"), 0, 0)
-    mqa = judge.judge(Attempt(mechanism("mqa").genome, "mechanism"), 1, 0)
+    gqa = judge.propose(Attempt(GQA, "mechanism"), 0, 0)
+    mqa = judge.propose(Attempt(mechanism("mqa").genome, "mechanism"), 1, 0)
     assert gqa.key == mqa.key  # a quarter of four heads is one
     assert mqa.verdict == "replayed"
 
@@ -55,14 +57,14 @@ def test_judge_tells_apart_at_the_tasks_sizes_only(kit: Any) -> None:
 def test_judge_rejects_what_does_not_exist_at_the_tasks_sizes(kit: Any) -> None:
     projections = dataclasses.replace(MHA.projections, q_heads="3/4", kv_heads="3/4")
     odd = dataclasses.replace(MHA, projections=projections)
-    rejected = kit.judge(ModelSizes(32, 2, 2, 17)).judge(Attempt(odd, "sample"), 0, 0)
+    rejected = kit.judge(ModelSizes(32, 2, 2, 17)).propose(Attempt(odd, "sample"), 0, 0)
     assert (rejected.verdict, rejected.key, rejected.costs) == ("rejected", None, {})
     assert "3/4 of 2" in rejected.note
 
 
 def test_judge_rejects_what_the_policy_forbids(kit: Any) -> None:
     raw = Genome((Node("scaled_dot_product", ("q", "k")), Node("weighted_sum", (0, "v"))))
-    rejected = kit.judge().judge(Attempt(raw, "crossover"), 0, 0)
+    rejected = kit.judge().propose(Attempt(raw, "crossover"), 0, 0)
     assert (rejected.verdict, rejected.key) == ("rejected", None)
     assert rejected.note.startswith(ILLEGAL)
 
@@ -74,7 +76,7 @@ def test_judge_rejects_no_variation(kit: Any, space: str) -> None:
     pool = [variation.sample(rng) for _ in range(100)]
     pool += [variation.mutate(genome, rng, i % 3 + 1)[0] for i, genome in enumerate(pool)]
     pool += [variation.crossover(a, b, rng)[0] for a, b in zip(pool, pool[::-1], strict=True)]
-    judged = [judge.judge(Attempt(genome, "variation"), i, 0) for i, genome in enumerate(pool)]
+    judged = [judge.propose(Attempt(genome, "variation"), i, 0) for i, genome in enumerate(pool)]
     assert [p.note for p in judged if p.verdict == "rejected"] == []
     assert all(validate(p.genome, kit.policy) == () for p in judged)
 
@@ -92,12 +94,12 @@ def test_judge_takes_a_normal_form_of_primitives_that_the_space_lacks(kit: Any) 
         Node("softmax", (1,)),
         Node("weighted_sum", (2, "v")),
     )
-    written = judge.judge(Attempt(Genome(graph), "sample"), 0, 0)
+    written = judge.propose(Attempt(Genome(graph), "sample"), 0, 0)
     assert written.is_new
     assert "topk_softmax" in {node.op for node in written.genome.nodes}
     assert "topk_softmax" not in space.primitives
     for number in range(1, 60):  # and it can be a parent
         child, operator = variation.mutate(written.genome, rng)
-        assert judge.judge(Attempt(child, operator), number, 0).verdict != "rejected"
+        assert judge.propose(Attempt(child, operator), number, 0).verdict != "rejected"
         child, operator = variation.crossover(written.genome, variation.sample(rng), rng)
-        assert judge.judge(Attempt(child, operator), number, 1).verdict != "rejected"
+        assert judge.propose(Attempt(child, operator), number, 1).verdict != "rejected"

@@ -17,7 +17,7 @@ import pytest
 
 from nas.common.pareto import hypervolume, normalise
 from nas.genome import Genome, share
-from nas.searching.told import Told
+from nas.searching.algorithm import TrialResult
 from nas.space import load_space
 
 WIDTH, HEADS = 64, 4
@@ -66,12 +66,12 @@ def found(kit: Any, algorithm: str, seed: int, evaluations: int, lag: int | None
     proposer = kit.proposer(
         algorithm, lag, seed=seed, population=50, space=load_space("quickstart")
     )
-    told: list[Told] = []
+    told: list[TrialResult] = []
     for number in range(evaluations):
         # As late as may be: results become known in generations, or with the lag.
         known = number - number % 50 if lag is None else max(0, number - lag + 1)
         last = proposer.propose(number, told[:known])[-1]
-        told.append(Told.of(last, [costs(last.genome, seed)]))
+        told.append(TrialResult.of(last, [costs(last.genome, seed)]))
     rows = [one.costs for one in told if one.costs is not None]
     return hypervolume(normalise(rows, (-1.0, 0.0), (-0.1, 8.0 * WIDTH**2)), (1.0, 1.0))
 

@@ -1,4 +1,4 @@
-"""Settings, and a setup whose frozen copies become the same objects again."""
+"""Search settings, and a setup whose frozen copies become the same objects again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nas.common.errors import ConfigError, SpaceError
 from nas.common.objectives import Metric
 from nas.costs import CostContext
 from nas.genome import ModelSizes
-from nas.searching.setup import Settings, make_objectives, objective_names
+from nas.searching.setup import SearchConfig, make_objectives, objective_names
 from nas.space import SearchSpace, load_space
 from nas.space.validation import PolicyFile, compile_policy, load_policy
 from nas.store import Document
@@ -31,7 +31,7 @@ from nas.store.frozen import from_text, frozen
 )
 def test_settings_refuse_what_means_nothing(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Settings(**changes)
+        SearchConfig(**changes)
 
 
 @pytest.mark.parametrize("name", ["quickstart", "attention_v1", "attention_v2", "attention_causal"])

@@ -17,13 +17,13 @@ from nas.report.confirmation import confirmation_table, make_confirmation
 from nas.report.front import no_front
 from nas.report.history import history_of, results
 from nas.report.run_view import RunView
+from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive
 from nas.searching.checking import check_run
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
-from nas.searching.setup import Settings
-from nas.searching.told import Told
+from nas.searching.setup import SearchConfig
 from nas.space import SearchSpace
 from nas.store import Proposal, candidates, front, open_run, open_writer
 from nas.tasks import parse_task
@@ -68,7 +68,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ended = run_search(
         SPACE,
         suite_of(gate={**RECALL, "gate": GATE}, recall=RECALL),
-        Settings(population=5, generations=1),
+        SearchConfig(population=5, generations=1),
         make_evaluator=LocalEvaluator,
         root=tmp_path_factory.mktemp("runs"),
         listener=heard,
@@ -90,9 +90,9 @@ def test_references_are_measured_once_and_kept(searched: Any) -> None:
 
 
 def parse_task_of(run: Any) -> Suite:
-    from nas.store.frozen import thawed_task
+    from nas.store.frozen import load_frozen_task
 
-    task = thawed_task(run.setup.task)
+    task = load_frozen_task(run.setup.task)
     assert isinstance(task, Suite)
     return task
 
@@ -133,7 +133,7 @@ def test_a_suite_that_tells_nothing_apart_is_refused(tmp_path: Any) -> None:
         run_search(
             SPACE,
             suite_of(recall={**RECALL, "train_examples": 50}),
-            Settings(population=5, generations=1),
+            SearchConfig(population=5, generations=1),
             make_evaluator=LocalEvaluator,
             root=tmp_path,
         )
@@ -164,7 +164,7 @@ def test_interrupted_references_are_resumed_and_not_repeated(
     ended = run_search(
         SPACE,
         suite,
-        Settings(population=5, generations=1),
+        SearchConfig(population=5, generations=1),
         make_evaluator=Interrupted,
         root=tmp_path,
     )
@@ -190,7 +190,7 @@ def test_a_search_whose_first_candidates_all_miss_a_gate_goes_on(tmp_path: Any) 
     ended = run_search(
         SPACE,
         known,
-        Settings(population=8, generations=2),
+        SearchConfig(population=8, generations=2),
         make_evaluator=LocalEvaluator,
         root=tmp_path,
     )
@@ -205,9 +205,9 @@ def test_what_missed_a_gate_is_learned_from_and_not_known(kit: Any) -> None:
     regret = Objective("worst_regret", "min", "", "", 0.0, 1.0, is_metric=True)
     archive = Archive((regret,))
     proposal = proposal_of(kit)
-    archive.tell([Told.of(proposal, [(1.0,)], is_ok=False)])
+    archive.tell([TrialResult.of(proposal, [(1.0,)], is_ok=False)])
     assert archive.known == []
-    assert archive.beliefs[0].trainings(str(proposal.key)) == 1
+    assert archive.models[0].trainings(str(proposal.key)) == 1
 
 
 def proposal_of(kit: Any) -> Proposal:

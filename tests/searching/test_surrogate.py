@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nas.common.pareto import hypervolume
+from nas.searching.algorithm import REPEAT, TrialResult
 from nas.searching.surrogate import Surrogate, _expected_gain
-from nas.searching.told import REPEAT, Told
 from nas.store import Proposal
 
 LEVELS = 12  # of quality: a landscape that is soon known, under noise
@@ -33,7 +33,7 @@ def search(kit: Any, count: int, noise: float, *, repeats: bool) -> list[Proposa
     for number in range(count):
         drawn.append(proposer.propose(number, told)[-1])
         quality = int(str(drawn[-1].key), 16) % LEVELS / 20 + noise * rng.standard_normal()
-        told.append(Told.of(drawn[-1], [(-quality, drawn[-1].costs["macs"])]))
+        told.append(TrialResult.of(drawn[-1], [(-quality, drawn[-1].costs["macs"])]))
     return drawn
 
 
@@ -57,7 +57,7 @@ def test_surrogate_trains_nothing_again_where_that_is_not_asked_for(kit: Any) ->
 
 
 def test_what_was_trained_often_teaches_less(kit: Any) -> None:
-    materials = kit.materials()
+    materials = kit.context()
     surrogate, rng = Surrogate(materials), np.random.default_rng(0)
     drawn = search(kit, 20, 0.0, repeats=False)
     costs = [(-0.2 - int(str(p.key), 16) % LEVELS / 20, p.costs["macs"]) for p in drawn]
@@ -67,6 +67,6 @@ def test_what_was_trained_often_teaches_less(kit: Any) -> None:
             noise = (0.05 * rng.standard_normal(len(drawn))).tolist()
             told = [(q + n, macs) for (q, macs), n in zip(costs, noise, strict=True)]
             pairs = zip(drawn, told, strict=True)
-            materials.archive.tell([Told.of(p, [row]) for p, row in pairs])
+            context.archive.tell([TrialResult.of(p, [row]) for p, row in pairs])
         worths.append(surrogate._most_taught(surrogate._expected())[0])
     assert worths[0] > 10 * worths[1]

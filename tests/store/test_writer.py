@@ -16,8 +16,8 @@ import pytest
 from nas.common.errors import RunError
 from nas.evaluation.trial import REASONS, Incident, Kind, Report
 from nas.store import (
+    checkpoint_wal,
     find_proposal,
-    fold_log,
     front,
     open_run,
     open_writer,
@@ -171,7 +171,7 @@ def test_fold_log_makes_a_killed_writers_run_one_file(writer, samples):
     for name, content in left.items():  # as kill -9 leaves it
         (folder / name).write_bytes(content)
     assert (folder / "run.sqlite-wal").exists()
-    fold_log(folder)
+    checkpoint_wal(folder)
     assert [path.name for path in folder.glob("run.sqlite*")] == ["run.sqlite"]
     with open_run(folder) as run:
         assert (run.status, run.counts().evaluated) == ("finished", 1)

@@ -22,7 +22,7 @@ from nas.common.errors import NasError, RunError
 from nas.report.page.writer import Watched, collection_paused, page
 from nas.report.run_view import RunView
 from nas.report.text import message
-from nas.store import open_run, stamp
+from nas.store import change_token, open_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,7 @@ class PageServer(ThreadingHTTPServer):
 
     def stamp(self) -> str:
         """Of the run as it is now."""
-        return stamp(self._folder)
+        return change_token(self._folder)
 
     def page(self) -> tuple[str, bytes]:
         """The page with its stamp; made once for all who ask meanwhile.

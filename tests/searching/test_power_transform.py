@@ -6,52 +6,52 @@ import numpy as np
 import pytest
 from scipy.stats import yeojohnson
 
-from nas.searching.bend import Bend
+from nas.searching.power_transform import YeoJohnson
 
 SCORES = np.random.default_rng(0).normal(0.3, 0.1, 50)
 
 
 @pytest.mark.parametrize("power", [0.0, 0.3, 1.0, 1.6, 2.0])
 def test_bent_is_scipys_transformation_and_straight_its_inverse(power: float) -> None:
-    bend = Bend(power, float(SCORES.mean()), float(SCORES.std()))
-    bent = bend.bent(SCORES)
+    bend = YeoJohnson(power, float(SCORES.mean()), float(SCORES.std()))
+    bent = bend.transform(SCORES)
     t = (SCORES - SCORES.mean()) / SCORES.std()
     np.testing.assert_allclose(bent, yeojohnson(t, power), atol=1e-12)
-    np.testing.assert_allclose(bend.straight(bent), SCORES, atol=1e-12)
+    np.testing.assert_allclose(bend.inverse(bent), SCORES, atol=1e-12)
     step = 1e-6
-    slope = (bend.bent(SCORES + step) - bend.bent(SCORES - step)) / (2 * step)
-    np.testing.assert_allclose(bend.slope(SCORES), slope, rtol=1e-6)
+    slope = (bend.transform(SCORES + step) - bend.transform(SCORES - step)) / (2 * step)
+    np.testing.assert_allclose(bend.derivative(SCORES), slope, rtol=1e-6)
 
 
 def test_what_is_high_is_drawn_apart_where_it_lies_close_together() -> None:
     rng = np.random.default_rng(1)
     crowded = 0.4 - 0.05 * rng.gamma(1.0, size=200)  # many near the best, few far below
-    assert Bend.fitted(crowded).power > 1.4
-    assert Bend.fitted(-crowded).power < 0.6
-    assert Bend.fitted(rng.normal(size=200)).power == pytest.approx(1.0, abs=0.15)
+    assert YeoJohnson.fit(crowded).power > 1.4
+    assert YeoJohnson.fit(-crowded).power < 0.6
+    assert YeoJohnson.fit(rng.normal(size=200)).power == pytest.approx(1.0, abs=0.15)
 
 
 @pytest.mark.parametrize("scores", [[0.2], [0.2, 0.3], [0.3, 0.3, 0.3, 0.3], [0.2, 0.2, 0.9]])
 def test_where_there_is_no_shape_to_see_nothing_is_bent(scores: list[float]) -> None:
-    bend = Bend.fitted(np.array(scores))
-    np.testing.assert_allclose(np.diff(bend.slope(np.linspace(0, 1, 5))), 0, atol=1e-12)
+    bend = YeoJohnson.fit(np.array(scores))
+    np.testing.assert_allclose(np.diff(bend.derivative(np.linspace(0, 1, 5))), 0, atol=1e-12)
 
 
 def test_few_scores_bend_little() -> None:
     rng = np.random.default_rng(2)
-    powers = [Bend.fitted(rng.normal(size=5)).power for _ in range(50)]
+    powers = [YeoJohnson.fit(rng.normal(size=5)).power for _ in range(50)]
     assert np.std(powers) < 0.5
     assert np.mean(powers) == pytest.approx(1.0, abs=0.15)
 
 
 def test_moments_are_those_of_draws() -> None:
-    bend = Bend(1.6, 0.3, 0.05)
+    bend = YeoJohnson(1.6, 0.3, 0.05)
     mean, deviation = np.array([-1.0, 0.0, 1.5]), np.array([0.2, 0.4, 0.3])
     draws = np.random.default_rng(3).normal(mean, deviation, (200_000, 3))
     found, error = bend.moments(mean, deviation)
-    scores = bend.straight(draws)
+    scores = bend.inverse(draws)
     np.testing.assert_allclose(found, scores.mean(0), atol=3e-4)
     np.testing.assert_allclose(error, scores.std(0), rtol=0.02)
     surely, nothing = bend.moments(mean, np.zeros(3))
-    np.testing.assert_allclose(surely, bend.straight(mean))
+    np.testing.assert_allclose(surely, bend.inverse(mean))
     np.testing.assert_allclose(nothing, 0, atol=1e-9)

@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 
 from nas.genome.mechanisms import MECHANISMS, mechanism
-from nas.searching.archive import Archive, believe
-from nas.searching.belief import Belief
-from nas.searching.bend import Bend
-from nas.searching.features import features
-from nas.searching.told import Told
+from nas.searching.algorithm import TrialResult
+from nas.searching.archive import Archive, posterior_estimates
+from nas.searching.power_transform import YeoJohnson
+from nas.searching.quality_model import NoisyGP, features
 
 NOISE = 0.01
 
 
-def told_of(seed: int, repeats: int = 1, count: int = 80) -> tuple[Belief, dict[str, float]]:
+def told_of(seed: int, repeats: int = 1, count: int = 80) -> tuple[NoisyGP, dict[str, float]]:
     """A belief told of noisy scores, and the truth: smooth in three features, with parts apart."""
     rng = np.random.default_rng(seed)
-    belief, truth = Belief(), {}
+    belief, truth = NoisyGP(), {}
     for i in range(count):
         x = {f"f{j}": float(rng.integers(3)) for j in range(3)} | {"log macs": float(rng.random())}
         key = f"{i:04x}"
@@ -50,7 +49,7 @@ def test_estimates_cover_the_truth_as_often_as_they_say() -> None:
 def test_a_belief_without_repeats_is_not_too_sure() -> None:
     inside = []
     for seed in range(12):
-        rng, belief, truth = np.random.default_rng(seed), Belief(), {}
+        rng, belief, truth = np.random.default_rng(seed), NoisyGP(), {}
         for i in range(30):
             x = {f"f{j}": float(rng.integers(3)) for j in range(3)}
             truth[f"{i}"] = 0.3 + 0.02 * np.sin(sum(x.values()))
@@ -61,7 +60,7 @@ def test_a_belief_without_repeats_is_not_too_sure() -> None:
 
 
 def test_repeats_overrule_what_is_usual_where_it_is_far_off() -> None:
-    rng, belief = np.random.default_rng(0), Belief()
+    rng, belief = np.random.default_rng(0), NoisyGP()
     for i in range(60):  # as in recall: learned or not, and hardly any noise
         for _ in range(2 if i % 4 == 0 else 1):
             belief.tell(f"{i}", {"f": float(i % 2)}, -(0.95 * (i % 2)) + rng.normal(0, 0.003))
@@ -101,17 +100,19 @@ def test_estimates_are_those_of_the_plain_formula() -> None:
     spread = np.std([row["log macs"] for row in x])
     rows = np.array([[r[n] / (spread if n == "log macs" else 1.0) for n in names] for r in x])
     apart = np.sqrt(((rows[:, None] - rows[None]) ** 2).sum(-1))
-    prior = kernel.told * np.exp(-apart / kernel.length) + kernel.own * np.eye(20)
+    prior = kernel.signal_variance * np.exp(
+        -apart / kernel.length
+    ) + kernel.residual_variance * np.eye(20)
     counts = np.array([belief.trainings(key) for key in keys])
     scores = np.array([np.mean(belief.scores(key)) for key in keys])
-    bend = Bend.fitted(scores)
-    bent = bend.bent(scores)
+    bend = YeoJohnson.fit(scores)
+    bent = bend.transform(scores)
     levels = scores
     for _ in range(2):  # noise as of the scores, then as of what is believed
-        noise = kernel.noise / counts * bend.slope(levels) ** 2
+        noise = kernel.noise / counts * bend.derivative(levels) ** 2
         gain = prior @ np.linalg.inv(prior + np.diag(noise))
         wanted = bent.mean() + gain @ (bent - bent.mean())
-        levels = bend.straight(wanted)
+        levels = bend.inverse(wanted)
     left = np.sqrt(np.diag(prior - gain @ prior))
     means, errors = belief.estimate(keys)
     expected = bend.moments(wanted, left)
@@ -125,7 +126,7 @@ def test_estimates_are_those_of_the_plain_formula() -> None:
 def test_among_many_that_are_equally_good_the_luckiest_is_not_believed() -> None:
     over, raw = [], []
     for seed in range(20):
-        rng, belief, truth = np.random.default_rng(seed), Belief(), {}
+        rng, belief, truth = np.random.default_rng(seed), NoisyGP(), {}
         for i in range(80):
             x = {f"f{j}": float(rng.integers(3)) for j in range(4)}
             truth[f"{i}"] = 0.38 - 0.08 * max(0.0, 2.5 - sum(x.values())) ** 0.5  # a plateau
@@ -154,10 +155,12 @@ def test_features_count_what_a_genome_is_made_of() -> None:
     assert (found["log macs"], found["log params"]) == (0.0, pytest.approx(1.0))
 
 
-def results(kit: Any, values: list[float | None]) -> list[Told]:
+def results(kit: Any, values: list[float | None]) -> list[TrialResult]:
     genomes = [mechanism(name).genome for name in list(MECHANISMS)[: len(values)]]
     return [
-        Told(i, genomes[i], f"{i:04x}", f"{i:04x}", None if v is None else (-v, 1e5 - 1e3 * i), {})
+        TrialResult(
+            i, genomes[i], f"{i:04x}", f"{i:04x}", None if v is None else (-v, 1e5 - 1e3 * i), {}
+        )
         for i, v in enumerate(values)
     ]
 
@@ -170,15 +173,15 @@ def test_archive_forgets_what_failed_and_believes_nothing_of_few(kit: Any) -> No
     assert means[:, 0].tolist() == [-0.3, -0.5]
     assert not errors.any()
     again = results(kit, [0.3, None, 0.5])[2]
-    archive.tell([Told(3, again.genome, again.digest, again.key, None, {}, is_repeat=True)])
+    archive.tell([TrialResult(3, again.genome, again.digest, again.key, None, {}, is_repeat=True)])
     assert [one.key for one in archive.known] == ["0000"]
 
 
 def test_scores_worse_than_chance_count_as_chance(kit: Any) -> None:
     values = [0.3, 0.31, 0.32, 0.33, 0.34, 0.35, 0.36, 0.02, 0.37]
-    found = {e.key: e for e in believe((kit.accuracy, kit.macs), results(kit, values))}
+    found = {e.key: e for e in posterior_estimates((kit.accuracy, kit.macs), results(kit, values))}
     clipped = results(kit, [max(v, 0.1) for v in values])
-    again = {e.key: e for e in believe((kit.accuracy, kit.macs), clipped)}
+    again = {e.key: e for e in posterior_estimates((kit.accuracy, kit.macs), clipped)}
     assert found["0008"].means == again["0008"].means
 
 
@@ -186,12 +189,14 @@ def test_the_doubtful_are_trained_again_and_not_twice_at_once(kit: Any) -> None:
     rng = np.random.default_rng(0)
     archive = Archive((kit.accuracy, kit.macs))
     archive.tell(results(kit, [0.3 + 0.01 * float(rng.random()) for _ in range(10)]))
-    first = archive.most_doubtful()
+    first = archive.select_reevaluation()
     assert first is not None
-    (p,) = (e.p for e in believe(archive.objectives, archive.known) if e.key == first.key)
+    (p,) = (
+        e.p for e in posterior_estimates(archive.objectives, archive.known) if e.key == first.key
+    )
     assert p > 0.1
     archive.pending = [kit.proposal_of(first)]
-    second = archive.most_doubtful()
+    second = archive.select_reevaluation()
     assert second is not None
     assert second.key != first.key
 
@@ -206,7 +211,7 @@ def test_what_missed_a_gate_says_nothing_of_noise(kit: Any) -> None:
     missed = replace(told[6], number=30, costs=None, each=((math.inf, told[6].costs[1]),))
     archive = Archive((kit.accuracy, kit.macs))
     archive.tell([*told, replace(missed, is_repeat=True)])
-    (belief,) = archive.beliefs.values()
+    (belief,) = archive.models.values()
     assert belief.noise < 0.01
     found = dict(zip([one.key for one in archive.known], archive.estimates()[0][:, 0], strict=True))
     assert told[6].key not in found

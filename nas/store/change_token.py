@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FILES: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal")
 
 
-def stamp(folder: Path) -> str:
+def change_token(folder: Path) -> str:
     """A short text that is another one after each record, and when the writer comes or goes.
 
     Take it before reading: what is recorded in between is then read, and looked for once more.

@@ -1,4 +1,4 @@
-"""Scores bent so that they look like draws of a normal, and back.
+"""A power transform that makes scores look normally distributed.
 
 Yeo & Johnson 2000, "A new family of power transformations to improve normality or symmetry", with
 t = (score - centre) / spread:
@@ -6,7 +6,7 @@ t = (score - centre) / spread:
     z = ((1 + t)^p - 1) / p                    where t >= 0   (log(1 + t) at p = 0)
     z = (1 - (1 - t)^(2 - p)) / (2 - p)        where t < 0    (-log(1 - t) at p = 2)
 
-At p = 1 nothing is bent; above, what is high is drawn apart, and below, what is low.
+p = 1 is the identity; p > 1 spreads high scores, p < 1 low ones.
 """
 
 from __future__ import annotations
@@ -25,58 +25,58 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 POWERS: Final = (0.0, 2.0)
-# Few scores say little of their shape: powers are held to be normal around 1 with this deviation.
-USUAL: Final = 0.5
+# Standard deviation of the normal prior of powers around 1.
+PRIOR_DEVIATION: Final = 0.5
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 
 
 @dataclass(frozen=True)
-class Bend:
-    """A power, and the scores' centre and spread."""
+class YeoJohnson:
+    """A fitted transform: its power, and centre and spread of the scores."""
 
     power: float
     centre: float
     spread: float
 
     @classmethod
-    def fitted(cls, scores: Array) -> Bend:
-        """The power that makes these most like draws of a normal."""
+    def fit(cls, scores: Array) -> YeoJohnson:
+        """The power of greatest posterior probability."""
         centre = float(scores.mean())
         spread = float(scores.std()) if np.ptp(scores) > 0 else 1.0
-        if len(set(scores)) < 3:  # no shape to see
+        if len(set(scores)) < 3:  # too few to have a shape
             return cls(1.0, centre, spread)
         t = (scores - centre) / spread
 
         def cost(power: float) -> float:
-            return float((power - 1) ** 2 / (2 * USUAL**2) - yeojohnson_llf(power, t))
+            return float((power - 1) ** 2 / (2 * PRIOR_DEVIATION**2) - yeojohnson_llf(power, t))
 
         return cls(float(minimize_scalar(cost, bounds=POWERS, method="bounded").x), centre, spread)
 
-    def bent(self, scores: Array) -> Array:
-        """Scores on the bent scale."""
+    def transform(self, scores: Array) -> Array:
+        """Scores on the transformed scale."""
         t = (scores - self.centre) / self.spread
         high = boxcox(1 + np.maximum(t, 0), self.power)
-        found: Array = high - boxcox(1 + np.maximum(-t, 0), 2 - self.power)
-        return found
+        transformed: Array = high - boxcox(1 + np.maximum(-t, 0), 2 - self.power)
+        return transformed
 
-    def slope(self, scores: Array) -> Array:
-        """By how much what is bent grows with the score."""
+    def derivative(self, scores: Array) -> Array:
+        """The derivative of ``transform``."""
         t = (scores - self.centre) / self.spread
         power = np.where(t >= 0, self.power - 1, 1 - self.power)
-        found: Array = (1 + np.abs(t)) ** power / self.spread
-        return found
+        derivative: Array = (1 + np.abs(t)) ** power / self.spread
+        return derivative
 
-    def straight(self, bent: Array) -> Array:
-        """Back to scores."""
-        high = inv_boxcox(np.maximum(bent, 0), self.power)
-        t = high - inv_boxcox(np.maximum(-bent, 0), 2 - self.power)
-        found: Array = self.centre + self.spread * t
-        return found
+    def inverse(self, transformed: Array) -> Array:
+        """Scores of values on the transformed scale."""
+        high = inv_boxcox(np.maximum(transformed, 0), self.power)
+        t = high - inv_boxcox(np.maximum(-transformed, 0), 2 - self.power)
+        scores: Array = self.centre + self.spread * t
+        return scores
 
     def moments(self, mean: Array, deviation: Array) -> tuple[Array, Array]:
-        """Mean and deviation of the score, of normals on the bent scale."""
-        scores = self.straight(mean[:, None] + deviation[:, None] * NODES)
+        """Mean and deviation of scores whose transformed values are normal with these moments."""
+        scores = self.inverse(mean[:, None] + deviation[:, None] * NODES)
         weights = WEIGHTS / WEIGHTS.sum()
         means = scores @ weights
-        found = np.sqrt(np.maximum((scores - means[:, None]) ** 2 @ weights, 0.0))
-        return means, found
+        deviations = np.sqrt(np.maximum((scores - means[:, None]) ** 2 @ weights, 0.0))
+        return means, deviations

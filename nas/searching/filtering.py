@@ -1,0 +1,108 @@
+"""Decide which attempts are trained: legal ones in normal form that the run has not trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from nas.common.errors import NasError
+from nas.compiler import formula_of
+from nas.costs import costs_of, default_costs
+from nas.genome.canonical import digest
+from nas.space.validation import validate
+from nas.store import Proposal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from nas.costs import CostContext
+    from nas.genome import Genome
+    from nas.searching.algorithm import Attempt
+    from nas.space.validation import Policy
+    from nas.store.records import Verdict
+
+MOST_REMEMBERED: Final = 50_000  # genomes whose evaluation by the filter is cached
+ILLEGAL: Final = "internal error, the policy forbids it: "
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateInfo:
+    """A genome resolved at the task's sizes.
+
+    Attributes:
+        genome: in normal form; as written if it does not exist at these sizes.
+        key: resolved digest; empty if it is rejected, like formula and costs.
+        costs: by name.
+        note: why it is rejected; empty if it is legal.
+        is_new: whether it is legal and the run has not trained it.
+    """
+
+    genome: Genome
+    digest: str
+    key: str
+    formula: str
+    costs: Mapping[str, float]
+    note: str
+    is_new: bool = False
+
+
+class CandidateFilter:
+    """Tells which attempts are to be trained, and remembers the keys of all new ones.
+
+    An attempt is resolved at the task's sizes. Its normal form is validated by the policy, named,
+    counted and trained; it may hold primitives that the space lacks, if two of the space's simplify
+    to one. A mechanism that the run has trained is a duplicate ("replayed"); what sizes or policy
+    forbid is "rejected".
+
+    Args:
+        context: of the task, for normal forms and costs.
+        costs: names of objectives, beside the default costs.
+    """
+
+    def __init__(self, policy: Policy, context: CostContext, costs: Iterable[str]) -> None:
+        self._policy, self._context = policy, context
+        self._names = tuple(dict.fromkeys([*default_costs(), *costs]))
+        self._known: set[str] = set()
+        self._inspected = lru_cache(maxsize=MOST_REMEMBERED)(self._inspect)
+
+    def add_known(self, key: str) -> None:
+        """Remember a mechanism, so that it is not new again."""
+        self._known.add(key)
+
+    def inspect(self, genome: Genome) -> CandidateInfo:
+        """Resolve a genome without remembering it."""
+        info = self._inspected(genome)
+        return replace(info, is_new=not info.note and info.key not in self._known)
+
+    def propose(self, attempt: Attempt, number: int, index: int) -> Proposal:
+        """Turn attempt ``index`` for proposal ``number`` into a proposal; remember a new one."""
+        info = self.inspect(attempt.genome)
+        verdict: Verdict = "rejected" if info.note else "new" if info.is_new else "replayed"
+        if info.is_new:
+            self.add_known(info.key)
+        return Proposal(
+            number=number,
+            attempt=index,
+            digest=info.digest,
+            key=info.key or None,
+            genome=info.genome,
+            formula=info.formula,
+            operator=attempt.operator,
+            name=attempt.name,
+            parents=attempt.parents,
+            verdict=verdict,
+            note=info.note,
+            costs=info.costs if info.is_new else {},
+        )
+
+    def _inspect(self, genome: Genome) -> CandidateInfo:
+        try:
+            resolved = self._context.resolve(genome)
+            genome, name = resolved.genome, resolved.digest
+            if violations := validate(genome, self._policy):
+                return CandidateInfo(genome, name, "", "", {}, ILLEGAL + violations[0].message)
+            costs = costs_of(resolved, self._context, self._names)
+            return CandidateInfo(genome, name, resolved.key, formula_of(resolved.plan), costs, "")
+        except NasError as error:
+            return CandidateInfo(genome, digest(genome), "", "", {}, str(error))

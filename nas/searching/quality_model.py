@@ -1,0 +1,283 @@
+"""A Gaussian process of mechanism quality with seed noise, over features of genomes.
+
+A training's score is the mechanism's quality plus the noise of its seed. Quality is a Gaussian
+process over the genome's features (Matérn 1/2, the rough one) plus a residual that no feature
+explains. So an estimate combines the mechanism's trainings, with more weight the more there are,
+with those of similar mechanisms. One model screens proposals, selects re-evaluations and reports.
+
+Good mechanisms differ little and bad ones much, so that a process with one scale takes luck among
+the best for merit. The process therefore models transformed scores (``YeoJohnson``), among which
+the best differ as much as others and have more noise (warped Gaussian processes, Snelson et al.
+2004). Results are in the unit of the score.
+
+Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
+fits the kernel; the noise is estimated from mechanisms that were trained several times.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.special import digamma  # type: ignore[import-untyped]
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from nas.searching.power_transform import YeoJohnson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from nas.genome import Genome
+
+    Array = NDArray[np.float64]
+    Features = Mapping[str, float]
+
+MOST_FITTED: Final = 256  # mechanisms that the kernel is fitted to; estimates use all of them
+# The noise is estimated from repeats, with a prior of a quarter of the variance of all scores (.22
+# in attention-bench-quick) that weighs as much as four repeats. The two are averaged as logarithms,
+# because on other tasks the prior may be wrong by orders of magnitude.
+PRIOR_NOISE: Final = 0.25
+PRIOR_REPEATS: Final = 4
+JITTER: Final = 1e-6
+LOG: Final = "log "
+
+
+def features(genome: Genome, costs: Mapping[str, float]) -> dict[str, float]:
+    """Features of a genome in normal form, by name; a missing one is 0.
+
+    Counts of operations, parameters, edges (source and reader), projections, visibility and
+    placement, and logarithms of costs. On 240 recorded trainings finer descriptions of the graph
+    (paths, Weisfeiler-Lehman labels) predicted no better.
+
+    Args:
+        costs: by name, none negative.
+    """
+    names = [node.op for node in genome.nodes]
+    counts: Counter[str] = Counter(names)
+    for node in genome.nodes:
+        counts.update(f"{node.op}.{name}={value}" for name, value in node.params)
+        for slot, ref in enumerate(node.inputs):
+            source = ref if isinstance(ref, str) else names[ref]
+            counts[f"{source} > {node.op}.{slot}"] += 1
+    options = {**asdict(genome.projections), **asdict(genome.visibility)}
+    counts.update(f"{name}={value}" for name, value in options.items())
+    counts[f"placement={genome.placement}"] += 1
+    logs = {f"{LOG}{name}": math.log1p(value) for name, value in costs.items()}
+    return {**counts, **logs}
+
+
+@dataclass
+class _Observations:
+    """Features of a trained mechanism, and the score of each of its trainings."""
+
+    features: Features
+    scores: list[float] = field(default_factory=list)
+    is_censored: bool = False
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.scores) / len(self.scores)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Hyperparameters of the process.
+
+    Attributes:
+        length: length scale in the space of features.
+        signal_variance: variance explained by features, on the transformed scale.
+        residual_variance: variance of mechanisms with equal features, on the transformed scale.
+        noise: variance of one training, in the score's unit squared.
+    """
+
+    length: float
+    signal_variance: float
+    residual_variance: float
+    noise: float
+
+
+class NoisyGP:
+    """A model of one metric: ``tell`` adds observations, the other methods give posteriors."""
+
+    def __init__(self) -> None:
+        self._observed: dict[str, _Observations] = {}
+        self._posterior: _Posterior | None = None
+
+    def tell(
+        self, key: str, features: Features, score: float, *, is_censored: bool = False
+    ) -> None:
+        """Add the score of one training of a mechanism.
+
+        Args:
+            is_censored: the score is only a bound, as of a training that missed a gate. It informs
+                means, but not the noise.
+        """
+        observations = self._observed.setdefault(key, _Observations(features))
+        observations.scores.append(score)
+        observations.is_censored |= is_censored
+        self._posterior = None
+
+    def trainings(self, key: str) -> int:
+        """The number of observed trainings of a mechanism."""
+        return len(self._observed[key].scores)
+
+    def scores(self, key: str) -> list[float]:
+        """The scores of a mechanism's trainings."""
+        return list(self._observed[key].scores)
+
+    def features(self, key: str) -> Features:
+        """Features of an observed mechanism."""
+        return self._observed[key].features
+
+    @property
+    def kernel(self) -> Kernel:
+        """The fitted hyperparameters."""
+        return self._fitted().kernel
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of one training, in the score's unit."""
+        return math.sqrt(self.kernel.noise)
+
+    def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
+        """Posterior mean and standard error of observed mechanisms' qualities: (keys,) each."""
+        return self._fitted().estimate(keys)
+
+    def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
+        """Posterior mean and standard error of unobserved mechanisms: (candidates,) each."""
+        return self._fitted().predict(candidates)
+
+    def draws(self, keys: Sequence[str], number: int, rng: np.random.Generator) -> Array:
+        """Joint posterior samples of observed mechanisms' qualities: (number, keys)."""
+        posterior = self._fitted()
+        mean, covariance = posterior.joint(keys)
+        sample = rng.multivariate_normal(mean, covariance, number, method="eigh")
+        return posterior.transform.inverse(sample)
+
+    def _fitted(self) -> _Posterior:
+        if self._posterior is None:
+            self._posterior = _Posterior(self._observed)
+        return self._posterior
+
+
+class _Posterior:
+    """The process conditioned on observations."""
+
+    def __init__(self, observed: Mapping[str, _Observations]) -> None:
+        rows = list(observed.values())
+        self._rows = {key: row for row, key in enumerate(observed)}
+        self._scale = _log_scales(rows)
+        self._names = sorted({name for row in rows for name in row.features})
+        self._x = self._matrix(row.features for row in rows)
+        means = np.array([row.mean for row in rows])
+        counts = np.array([len(row.scores) for row in rows], float)
+        noise = _noise([row for row in rows if not row.is_censored] or rows)
+        self.transform = YeoJohnson.fit(means)
+        transformed = self.transform.transform(means)
+        self._centre = float(transformed.mean())
+        variances = noise / counts  # of the means; greater on a steep part of the transform
+        slopes = self.transform.derivative(means)
+        self.kernel = _fit(self._x, transformed, variances * slopes**2, noise)
+        residual = self.kernel.residual_variance * np.eye(len(rows))
+        self._prior = self._covariance(self._x, self._x) + residual
+        self._condition(transformed, variances * slopes**2)
+        # Again with the slope at the quality, of which the mean was a first, often lucky guess.
+        quality = self.transform.inverse(self._centre + self._prior @ self._weights)
+        slopes = self.transform.derivative(quality)
+        self._condition(transformed, variances * slopes**2)
+
+    def _condition(self, transformed: Array, variances: Array) -> None:
+        """Condition on transformed means with these variances."""
+        self._noise = variances + JITTER * self.kernel.signal_variance
+        self._inverse = np.linalg.inv(self._prior + np.diag(self._noise))
+        self._weights = self._inverse @ (transformed - self._centre)
+
+    def estimate(self, keys: Sequence[str]) -> tuple[Array, Array]:
+        """See ``NoisyGP.estimate``."""
+        rows = [self._rows[key] for key in keys]
+        mean = self._centre + self._prior[rows] @ self._weights
+        # The posterior covariance P - P (P + N)⁻¹ P of the prior P equals N - N (P + N)⁻¹ N.
+        variance = self._noise - self._noise**2 * np.diag(self._inverse)
+        return self.transform.moments(mean, np.sqrt(np.maximum(variance[rows], 0.0)))
+
+    def joint(self, keys: Sequence[str]) -> tuple[Array, Array]:
+        """Mean and covariance of observed mechanisms' transformed qualities."""
+        rows = [self._rows[key] for key in keys]
+        across = self._prior[rows]
+        mean = self._centre + across @ self._weights
+        explained = across @ self._inverse @ across.T
+        return mean, self._prior[np.ix_(rows, rows)] - explained
+
+    def predict(self, candidates: Sequence[Features]) -> tuple[Array, Array]:
+        """See ``NoisyGP.predict``."""
+        unseen = sorted({n for f in candidates for n in f} - set(self._names))
+        x = self._matrix(candidates)
+        # Features of no observed mechanism lie on axes of their own.
+        more = np.array([[f.get(name, 0.0) for name in unseen] for f in candidates])
+        apart = (more**2).sum(axis=1, keepdims=True) if unseen else 0.0
+        squared = _squared_distances(x, self._x) + apart
+        signal = self.kernel.signal_variance
+        across = signal * np.exp(-np.sqrt(squared) / self.kernel.length)
+        mean = self._centre + across @ self._weights
+        explained = ((across @ self._inverse) * across).sum(axis=1)
+        variance = np.maximum(signal + self.kernel.residual_variance - explained, 0.0)
+        return self.transform.moments(mean, np.sqrt(variance))
+
+    def _covariance(self, a: Array, b: Array) -> Array:
+        distances = np.sqrt(_squared_distances(a, b))
+        covariance: Array = self.kernel.signal_variance * np.exp(-distances / self.kernel.length)
+        return covariance
+
+    def _matrix(self, rows: Iterable[Features]) -> Array:
+        return np.array(
+            [[f.get(n, 0.0) / self._scale.get(n, 1.0) for n in self._names] for f in rows]
+        )
+
+
+def _squared_distances(a: Array, b: Array) -> Array:
+    squared: Array = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
+    return np.maximum(squared, 0.0)
+
+
+def _log_scales(rows: Sequence[_Observations]) -> dict[str, float]:
+    """The spread of each logarithm; counts, which are small numbers, are not scaled."""
+    names = [name for name in rows[0].features if name.startswith(LOG)]
+    spreads = {name: float(np.std([row.features[name] for row in rows])) for name in names}
+    return {name: spread for name, spread in spreads.items() if spread > 0}
+
+
+def _fit(x: Array, transformed: Array, variances: Array, noise: float) -> Kernel:
+    """Maximise the likelihood, given variances of transformed means and of one training."""
+    scale = float(transformed.std()) or 1.0
+    part = slice(None, None, -(-len(transformed) // MOST_FITTED))
+    known = variances / scale**2 + JITTER
+    shape = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
+    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (JITTER, 3.0)), alpha=known[part])
+    with warnings.catch_warnings():
+        # A parameter at its bound means that features distinguish nothing, a valid result.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        process.fit(x[part], (transformed - transformed.mean())[part] / scale)
+    signal, length, residual = (float(value) for value in np.exp(process.kernel_.theta))
+    return Kernel(length, signal * scale**2, residual * scale**2, noise)
+
+
+def _noise(rows: Sequence[_Observations]) -> float:
+    """The variance of a training, from repeats and the prior, by their weights."""
+    variance = float(np.var([row.mean for row in rows]))
+    freedom = sum(len(row.scores) - 1 for row in rows)
+    squares = sum(float(np.var(row.scores)) * len(row.scores) for row in rows)
+    least = JITTER * variance or JITTER
+    prior = math.log(max(PRIOR_NOISE * variance, least))
+    if not freedom:
+        return math.exp(prior)
+    # The mean logarithm of a sum of squares with this freedom, corrected for its bias.
+    pooled = math.log(max(squares / 2, least)) - float(digamma(freedom / 2))
+    return math.exp((PRIOR_REPEATS * prior + freedom * pooled) / (PRIOR_REPEATS + freedom))
