@@ -22,7 +22,7 @@ from nas.api import genomes
 from nas.api.exporting import export
 from nas.common.config import read_model
 from nas.evaluation.journal import JournaledEvaluator
-from nas.exporting import Provenance, export_module, read_weights
+from nas.exporting import EXPORTS, ExportRequest, Provenance, read_weights
 from nas.genome.mechanisms import MECHANISMS
 from nas.searching.setup import check_space
 from nas.searching.tabular.table import load_table, tables
@@ -280,7 +280,8 @@ def _parsed(path: Path) -> str:
 
 @cache
 def _exported() -> bytes:
-    return export_module(MECHANISMS["mha"].genome, 8, 2, Provenance("mha")).encode()
+    request = ExportRequest(MECHANISMS["mha"].genome, 8, 2, Provenance("mha"))
+    return str(EXPORTS.get("py").content(request)).encode()
 
 
 @cache

@@ -7,7 +7,6 @@ from nas.exporting.formats import (
     check_target,
     write_export,
 )
-from nas.exporting.python_file import export_module
 from nas.exporting.request import MASKS, SEED, ExportRequest, Provenance
 from nas.exporting.weights import read_weights, save_weights
 
@@ -20,7 +19,6 @@ __all__ = [
     "ExportRequest",
     "Provenance",
     "check_target",
-    "export_module",
     "read_weights",
     "save_weights",
     "write_export",

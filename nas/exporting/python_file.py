@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import ast
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from nas.common.errors import ExportError
-from nas.compiler import build_attention, formula_of, make_plan, write
+from nas.compiler import build_attention, formula_of, write
 from nas.compiler.inlining import file_source
 from nas.exporting.checking import ExpectedOutputs, block_outputs
 from nas.exporting.formats import EXPORTS, ExportFormat
-from nas.exporting.request import MASKS, ExportRequest, Provenance
+from nas.exporting.request import MASKS, ExportRequest
 from nas.genome import Genome
 from nas.genome.canonical import digest
-
-if TYPE_CHECKING:
-    from nas.compiler import Plan
 
 _PY_USE: Final = """\
 An attention mechanism as a torch module; run as a program, this file tests itself.
@@ -101,40 +98,19 @@ if __name__ == "__main__":
 '''
 
 
-def export_module(
-    genome: Genome,
-    dim: int,
-    heads: int,
-    provenance: Provenance,
-    *,
-    qkv_bias: bool = False,
-    is_fast: bool = False,
-) -> str:
-    """The text of a ``py`` file; ``dim`` and ``heads`` become the defaults of its class.
-
-    Args:
-        is_fast: write the form used for training instead of the readable one.
+def py_content(request: ExportRequest) -> str:
+    """The text of a ``py`` file.
 
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
         ExportError: its outputs are not finite, however small the weights.
     """
-    plan = make_plan(genome)
-    sources = write(plan, dim, heads, qkv_bias=qkv_bias, is_fast=is_fast).alone()
-    scale, expected = _self_test_outputs(plan.genome, dim, heads, qkv_bias)
+    plan, sizes = request.plan, (request.dim, request.heads)
+    sources = write(plan, *sizes, qkv_bias=request.qkv_bias, is_fast=request.is_fast).alone()
+    scale, expected = _self_test_outputs(request)
     rows = [", ".join(map(repr, expected[i : i + 4])) for i in range(0, len(expected), 4)]
     numbers = "\n".join(f"        {row}," for row in rows)
-    sources.append(_SELF_TEST.format(scale=scale, numbers=numbers))
-    return _file(plan, provenance, _PY_USE.format(dim=dim, heads=heads), heads, sources)
-
-
-def py_content(request: ExportRequest) -> str:
-    """The text of a ``py`` file."""
-    return export_module(
-        *(request.genome, request.dim, request.heads, request.provenance),
-        qkv_bias=request.qkv_bias,
-        is_fast=request.is_fast,
-    )
+    return _file(request, _PY_USE, [*sources, _SELF_TEST.format(scale=scale, numbers=numbers)])
 
 
 def timm_content(request: ExportRequest) -> str:
@@ -143,24 +119,24 @@ def timm_content(request: ExportRequest) -> str:
     Raises:
         GenomeError, ViolationError: the mechanism does not exist at this size.
     """
-    plan, dim, heads = request.plan, request.dim, request.heads
     request.reference(request.layer)  # raises where the mechanism does not exist at these sizes
-    sources = write(plan, dim, heads, qkv_bias=None, is_fast=request.is_fast).alone()
-    sources.append(_TIMM_CLASS.format(dim=dim, heads=heads))
-    use = _TIMM_USE.format(dim=dim, heads=heads)
-    return _file(plan, request.provenance, use, heads, sources)
+    sizes = request.dim, request.heads
+    sources = write(request.plan, *sizes, qkv_bias=None, is_fast=request.is_fast).alone()
+    shim = _TIMM_CLASS.format(dim=request.dim, heads=request.heads)
+    return _file(request, _TIMM_USE, [*sources, shim])
 
 
-def _file(plan: Plan, provenance: Provenance, use: str, heads: int, sources: list[str]) -> str:
+def _file(request: ExportRequest, use: str, sources: list[str]) -> str:
     """The file's text: a docstring from which the genome can be read back, then the sources."""
+    plan = request.plan
     lines = [
         f'"""{formula_of(plan)}',
         "",
-        *use.splitlines(),
+        *use.format(dim=request.dim, heads=request.heads).splitlines(),
         "",
         f"Digest: {digest(plan.genome)}",
-        *(f"Note: {remark}." for remark in plan.remarks(heads)),
-        *provenance.lines(),
+        *(f"Note: {remark}." for remark in plan.remarks(request.heads)),
+        *request.provenance.lines(),
         "Genome:",
         *_genome_lines(plan.genome),
         '"""',
@@ -178,12 +154,13 @@ def _genome_lines(genome: Genome) -> list[str]:
     return f'{{ "graph_def": [\n{nodes}\n  ],\n{rest}\n}}'.splitlines()
 
 
-def _self_test_outputs(
-    genome: Genome, dim: int, heads: int, qkv_bias: bool
-) -> tuple[float, list[float]]:
+def _self_test_outputs(request: ExportRequest) -> tuple[float, list[float]]:
     """The scale of fixed weights, and the interpreter's outputs with them on a fixed input."""
+    dim = request.dim
     with torch.random.fork_rng(devices=[]):
-        block = build_attention(genome, dim, heads, qkv_bias=qkv_bias, reference=True)
+        block = build_attention(
+            request.genome, dim, request.heads, qkv_bias=request.qkv_bias, reference=True
+        )
     block = block.double().eval()
     x = (torch.arange(2 * 7 * dim, dtype=torch.float64) * 0.37).sin().view(2, 7, dim)
     for scale in (0.3, 0.03, 0.003):

@@ -146,7 +146,7 @@ class AttentionCore(nn.Module):
         inputs = {"q": q, "k": k, "v": v}
         streams = {s.name: self.repeated(inputs[s.name], s.type) for s in self.plan.streams}
         call = _Call(self, streams, x, keys, start, rotate)
-        windowed = self._windowed(mask, tokens, keys, start, is_causal, x.device)
+        windowed = call.windowed(mask, is_causal)
         weights = None
         for step in self.plan.steps:
             operands = call.operands(step)
@@ -187,25 +187,6 @@ class AttentionCore(nn.Module):
         positions = torch.arange(keys, device=mask.device)
         last = (mask * positions).amax(dim=-1).reshape(-1, mask.shape[-2])
         return int((last - positions[: mask.shape[-2]]).max())
-
-    def _windowed(
-        self,
-        mask: Tensor | None,
-        tokens: int,
-        keys: int,
-        start: int,
-        is_causal: bool,
-        device: torch.device,
-    ) -> Tensor | None:
-        """The host's mask within the genome's window."""
-        visibility = self.plan.genome.visibility
-        if visibility.window is None:
-            return mask
-        positions = torch.arange(keys, device=device)
-        queries = torch.arange(start, start + tokens, device=device)
-        size = visibility.window, visibility.global_tokens
-        window = in_window(queries, positions, *size, is_causal)
-        return window if mask is None else mask & window
 
     def repeated(self, value: Tensor, wanted: Type) -> Tensor:
         """A value with the number of heads of a type."""
@@ -257,6 +238,17 @@ class _Call:
             module = self.core.get_submodule(step.module)
             self.at_all[ref] = module(*self.operands(step, at_all=True), **extras)
         return self.at_all[ref]
+
+    def windowed(self, mask: Tensor | None, is_causal: bool) -> Tensor | None:
+        """The host's mask within the genome's window."""
+        visibility, device = self.core.plan.genome.visibility, self.x.device
+        if visibility.window is None:
+            return mask
+        queries = torch.arange(self.start, self.start + self.x.shape[1], device=device)
+        positions = torch.arange(self.keys, device=device)
+        size = visibility.window, visibility.global_tokens
+        window = in_window(queries, positions, *size, is_causal)
+        return window if mask is None else mask & window
 
     def run(self, step: Step, operands: list[Tensor], mask: Tensor | None) -> Tensor:
         """The result of a step at the new tokens."""

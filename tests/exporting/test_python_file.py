@@ -18,9 +18,9 @@ from nas.exporting import (
     ExportRequest,
     Provenance,
     check_target,
-    export_module,
     write_export,
 )
+from nas.genome import Genome
 from nas.genome.canonical import canonicalise, digest
 from nas.genome.exported import genome_of_export
 from nas.genome.mechanisms import MECHANISMS
@@ -29,6 +29,11 @@ from nas.genome.primitives.masks import hide
 from nas.space import load_space
 from nas.space.validation import load_policy
 from nas.space.variation import Variation
+
+
+def py_text(genome: Genome, dim: int, heads: int, provenance: Provenance, **options: Any) -> str:
+    request = ExportRequest(genome, dim, heads, provenance, **options)
+    return str(EXPORTS.get("py").content(request))
 
 
 def loaded(text: str) -> dict[str, Any]:
@@ -43,7 +48,7 @@ def loaded(text: str) -> dict[str, Any]:
 def test_named_mechanisms_export_exactly(tmp_path: Path, name: str, is_fast: bool) -> None:
     """The self-test against the interpreter; the genome, weights' names, imports and brevity."""
     genome = MECHANISMS[name].genome
-    text = export_module(genome, 32, 4, Provenance("Genome:", "a", ("Genome:",)), is_fast=is_fast)
+    text = py_text(genome, 32, 4, Provenance("Genome:", "a", ("Genome:",)), is_fast=is_fast)
     path = tmp_path / "exported.py"
     path.write_text(text.replace("import torch\n", "raise SystemExit\n"))  # it is not run
     assert genome_of_export(path) == canonicalise(genome)
@@ -66,13 +71,13 @@ def test_random_genomes_export_exactly(is_fast: bool) -> None:
     for _ in range(60):
         genome = variation.sample(rng)
         seen |= {node.op for node in genome.nodes}
-        scope = loaded(export_module(genome, 32, 8, Provenance("a test"), is_fast=is_fast))
+        scope = loaded(py_text(genome, 32, 8, Provenance("a test"), is_fast=is_fast))
         assert scope["self_test"]() < 1e-8
     assert len(seen) > 0.8 * len(set(names()) & set(space.primitives))
 
 
 def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
-    text = export_module(MECHANISMS["sqa"].genome, 64, 8, Provenance("sqa"))
+    text = py_text(MECHANISMS["sqa"].genome, 64, 8, Provenance("sqa"))
     classes = [n.name for n in ast.parse(text).body if isinstance(n, ast.ClassDef)]
     assert classes[-1] == "Attention"
     block = loaded(text)["Attention"](dim=96, heads=4)
@@ -80,13 +85,11 @@ def test_the_last_class_is_attention_and_works_at_other_sizes() -> None:
 
 
 def test_docstring_states_digest_genome_and_provenance() -> None:
-    few = ast.get_docstring(
-        ast.parse(export_module(MECHANISMS["gqa"].genome, 64, 2, Provenance("a")))
-    )
+    few = ast.get_docstring(ast.parse(py_text(MECHANISMS["gqa"].genome, 64, 2, Provenance("a"))))
     assert "Note: 1/4 of 2 heads is less than one head: one is used." in (few or "")
     genome = MECHANISMS["champion_2025"].genome
     origin = Provenance("abc", run="2026_x (space y)", results=("accuracy 0.31",))
-    doc = ast.get_docstring(ast.parse(export_module(genome, 64, 4, origin)))
+    doc = ast.get_docstring(ast.parse(py_text(genome, 64, 4, origin)))
     assert doc is not None
     for words in (digest(genome), '"op": "sigmoid"', "2026_x", "accuracy 0.31"):
         assert words in doc
@@ -96,7 +99,7 @@ def test_file_runs_isolated_from_this_project(tmp_path: Path) -> None:
     """Isolated from this project: -I, and an empty folder as the place to stand."""
     path = tmp_path / "champion.py"
     genome = MECHANISMS["champion_2025"].genome
-    write_export(export_module(genome, 32, 4, Provenance("champion_2025")), path)
+    write_export(py_text(genome, 32, 4, Provenance("champion_2025")), path)
     done = subprocess.run(
         [sys.executable, "-I", str(path)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -105,14 +108,14 @@ def test_file_runs_isolated_from_this_project(tmp_path: Path) -> None:
 
 
 def test_the_self_test_can_fail() -> None:
-    text = export_module(MECHANISMS["mha"].genome, 32, 4, Provenance("mha"))
+    text = py_text(MECHANISMS["mha"].genome, 32, 4, Provenance("mha"))
     scope = loaded(text.replace("self.wo(", "1.1 * self.wo("))
     assert scope["self_test"]() > 1e-6
 
 
 def test_names_cannot_inject_code_into_the_file() -> None:
     evil = 'x"""\nimport os\n"""\\N \udcff'
-    text = export_module(MECHANISMS["mha"].genome, 16, 2, Provenance(evil, evil, (evil, evil)))
+    text = py_text(MECHANISMS["mha"].genome, 16, 2, Provenance(evil, evil, (evil, evil)))
     statements = ast.parse(text).body
     assert ast.get_docstring(ast.parse(text))
     names = [a.name for n in statements if isinstance(n, ast.Import) for a in n.names]
@@ -125,7 +128,7 @@ def test_outputs_too_large_for_a_self_test_shrink_the_weights(genome: Any) -> No
     found = genome(
         *squared, ("scaled_dot_product", ["q", 7]), ("softmax", [8]), ("weighted_sum", [9, "v"])
     )
-    assert loaded(export_module(found, 16, 2, Provenance("x")))["self_test"]() < 1e-8
+    assert loaded(py_text(found, 16, 2, Provenance("x")))["self_test"]() < 1e-8
 
 
 @pytest.mark.parametrize("name", ["", ".", "out", "out.txt", "weights.safetensors"])
@@ -142,8 +145,9 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="cannot be written"):
         check_target(tmp_path / f"{'x' * 300}.py")
     with pytest.raises(ExportError, match=r"cannot be written \('file' is not a folder"):
-        check_target(tmp_path / "file" / "new" / "out.py")
-    check_target(tmp_path / "new" / "newer" / "out.py")
+        check_target(tmp_path / "file" / "out.py")
+    with pytest.raises(ExportError, match="no folder .*new"):
+        check_target(tmp_path / "new" / "out.py")
     for name in ("out.py", "file/out.py", f"{'x' * 300}.py"):
         with pytest.raises(ExportError, match="cannot be written") as found:
             write_export("text", tmp_path / name)
@@ -184,11 +188,7 @@ def test_other_files_are_refused_as_a_source(tmp_path: Path, text: str) -> None:
 
 
 def test_module_and_py_are_one_format() -> None:
-    for name in ("module", "py"):
-        found = EXPORTS.get(name)
-        assert found.suffix == ".py"
-        given = (MECHANISMS["mha"].genome, 16, 2, Provenance("x"))
-        assert found.content(ExportRequest(*given)) == export_module(*given)
+    assert EXPORTS.get("module") is EXPORTS.get("py")
     with pytest.raises(ConfigError, match="did you mean 'module'"):
         EXPORTS.get("modul")
 

@@ -16,9 +16,9 @@ import nas
 from nas.common.errors import ExportError
 from nas.compiler import build_attention
 from nas.exporting import (
+    EXPORTS,
     ExportRequest,
     Provenance,
-    export_module,
     read_weights,
     save_weights,
 )
@@ -44,9 +44,9 @@ def saved(folder: Path, edit: Edit | None = None) -> tuple[Path, list[torch.nn.M
     return folder / "run.safetensors", layers
 
 
-def request(path: Path, layer: int = 1) -> ExportRequest:
+def request(path: Path, **options: Any) -> ExportRequest:
     layers, _ = read_weights(path)
-    return ExportRequest(GENOME, 16, 2, Provenance("x"), layer=layer, weights=layers)
+    return ExportRequest(GENOME, 16, 2, Provenance("x"), layer=1, weights=layers, **options)
 
 
 @pytest.mark.parametrize("is_fast", [False, True])
@@ -55,7 +55,7 @@ def test_saved_weights_load_into_the_exported_class(tmp_path: Path, is_fast: boo
     target = tmp_path / "champion.safetensors"
     save_weights(request(path), read_weights(path)[1], target)
     scope: dict[str, Any] = {"__name__": "exported"}
-    exec(export_module(GENOME, 16, 2, Provenance("x"), is_fast=is_fast), scope)
+    exec(EXPORTS.get("py").content(request(path, is_fast=is_fast)), scope)
     block = scope["Attention"]()
     block.load_state_dict(load_file(target))
     x = torch.randn(2, 5, 16)

@@ -104,9 +104,7 @@ def block_of(swapped: Any, genome: Genome) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", [*NAMED, *OWN])
-def test_a_converted_model_is_the_mechanism_with_the_pooled_weights(
-    name: str, genome: Build
-) -> None:
+def test_converted_attention_equals_a_block_with_pooled_weights(name: str, genome: Build) -> None:
     wanted, swapped = found_genome(name, genome), attention()
     swap_attention(swapped, wanted, preserve=False)
     block = block_of(swapped, wanted)
@@ -168,7 +166,7 @@ def test_a_window_that_covers_the_sequence_changes_nothing(genome: Build) -> Non
     assert (narrow(x, x, x)[0] - before).abs().max() > 1e-3
 
 
-def test_an_encoder_attends_by_what_was_converted_in_training_and_in_evaluation() -> None:
+def test_converted_encoder_gives_equal_outputs_in_training_and_eval_mode() -> None:
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(DIM, HEADS, 48, dropout=0.0, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double()
@@ -185,7 +183,7 @@ def test_an_encoder_attends_by_what_was_converted_in_training_and_in_evaluation(
 @pytest.mark.parametrize(
     "change", [{"has_wo": False}, {"kv_heads": "1/2"}, {"has_wq": False}], ids=str
 )
-def test_an_encoder_in_eval_mode_with_padding_takes_a_converted_layer(
+def test_converted_encoder_in_eval_mode_accepts_padding(
     genome: Build, change: dict[str, Any], grad: bool
 ) -> None:
     """Torch reads the weights of the first layer, which a conversion may have removed."""
@@ -214,7 +212,7 @@ def test_cross_attention_is_refused_before_the_model_changes(name: str) -> None:
         swap_attention(other_width, name, preserve=False)
 
 
-def test_what_cannot_be_is_refused_before_anything_changes(genome: Build) -> None:
+def test_impossible_conversions_are_refused_before_anything_changes(genome: Build) -> None:
     for wanted, words in (
         ("lsqa", "4 heads of queries cannot become 3/4 of 4"),
         ("patterns", "raw: shared"),
@@ -232,7 +230,7 @@ def test_what_cannot_be_is_refused_before_anything_changes(genome: Build) -> Non
         swap_attention(gated, "sqa", preserve=False)
 
 
-def test_projections_that_are_interleaved_by_head_are_refused(genome: Build) -> None:
+def test_projections_interleaved_by_head_are_refused(genome: Build) -> None:
     """GPT-BigCode holds them so with as many heads of keys; split in three they would be wrong."""
     sizes = {"vocab_size": 9, "n_embd": DIM, "n_head": HEADS, "n_layer": 1, "multi_query": False}
     model = hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**sizes))
@@ -240,7 +238,7 @@ def test_projections_that_are_interleaved_by_head_are_refused(genome: Build) -> 
         swap_attention(model, genome(SCORE, *SOFTMAX, has_wq=False), preserve=False)
 
 
-def test_what_a_query_needs_of_its_place_is_refused_across_sequences(genome: Build) -> None:
+def test_positions_across_sequences_and_later_tokens_are_refused(genome: Build) -> None:
     x, y = tokens(), tokens()[:, :5]
     champion = attention()
     swap_attention(champion, "champion_2025", preserve=False)
@@ -261,7 +259,7 @@ def test_what_a_query_needs_of_its_place_is_refused_across_sequences(genome: Bui
         later(x, x, x, attn_mask=hidden, is_causal=True)
 
 
-def test_a_mask_for_each_head_needs_all_heads() -> None:
+def test_mask_for_each_head_needs_all_heads() -> None:
     x, hidden = tokens(), torch.zeros(2 * HEADS, LENGTH, LENGTH, dtype=torch.bool)
     hidden[:3, :, 2:] = True
     layer, pooled, shared = (attention() for _ in range(3))
@@ -273,7 +271,7 @@ def test_a_mask_for_each_head_needs_all_heads() -> None:
         pooled(x, x, x, attn_mask=hidden)
 
 
-def test_a_preview_says_what_changes_and_by_how_much(genome: Build) -> None:
+def test_preview_lists_changes_and_measures_outputs(genome: Build) -> None:
     layer, x = attention(), tokens()
     wanted = windowed(genome(SCORE, *SOFTMAX, kv_heads="1/4", has_wo=False), 4, 1)
     torch.manual_seed(3)

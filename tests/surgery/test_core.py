@@ -40,7 +40,7 @@ def streams(queries: int = 5, keys: int = 7) -> tuple[Tensor, Tensor, Tensor, Te
     return draw(4, queries, 6), draw(2, keys, 6), draw(2, keys, 3), draw(queries, 12)
 
 
-def test_groups_of_heads_read_their_own_keys_as_torch_does() -> None:
+def test_grouped_heads_equal_torch() -> None:
     q, k, v, x = streams()
     out, weights = core(MECHANISMS["mha"].genome)(q, k, v, x)
     expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
@@ -49,7 +49,7 @@ def test_groups_of_heads_read_their_own_keys_as_torch_does() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
 
 
-def test_softcap_bias_and_mask_stand_between_score_and_softmax() -> None:
+def test_softcap_bias_and_mask_act_between_score_and_softmax() -> None:
     q, k, v, x = streams()
     k, v = k.repeat_interleave(2, dim=1), v.repeat_interleave(2, dim=1)
     bias, mask = torch.randn(2, 1, 5, 7, dtype=torch.float64), torch.rand(5, 7) < 0.8
@@ -60,7 +60,7 @@ def test_softcap_bias_and_mask_stand_between_score_and_softmax() -> None:
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_dropout_falls_on_the_weights_that_meet_the_values() -> None:
+def test_dropout_acts_on_the_weights() -> None:
     q, k, v, x = streams()
     built = core(MECHANISMS["mha"].genome)
     plain = built(q, k, v, x)[1]
@@ -74,7 +74,7 @@ def test_dropout_falls_on_the_weights_that_meet_the_values() -> None:
 
 
 @pytest.mark.parametrize("params", [{}, {"basis": 3}, {"mlp_scale": "sqrt", "hidden": 2}])
-def test_with_a_hosts_rotation_scores_depend_on_distance_alone(params: dict[str, Any]) -> None:
+def test_rotated_scores_depend_on_distance_alone(params: dict[str, Any]) -> None:
     q, k, v, x = streams(7, 7)
     built = core(qana(**params), HostSizes(12, 4, 2, 6, is_rotated=True))
 
@@ -90,7 +90,7 @@ def test_with_a_hosts_rotation_scores_depend_on_distance_alone(params: dict[str,
     assert (weights(13, turns_rows=False) - weights(0, turns_rows=False)).abs().max() > 1e-3
 
 
-def test_a_rotated_tail_is_the_papers_score() -> None:
+def test_rotated_qana_score_equals_the_equation() -> None:
     """Equation 3.1 for one query and key at a time, U and k both turned."""
     q, k, v, x = streams(5, 5)
     built = core(qana(hidden=2), HostSizes(12, 4, 2, 6, is_rotated=True))
@@ -108,7 +108,7 @@ def test_a_rotated_tail_is_the_papers_score() -> None:
     torch.testing.assert_close(found, scores.softmax(-1), rtol=1e-12, atol=1e-12)
 
 
-def test_values_and_outputs_are_turned_by_the_mechanism_alone(genome: Build) -> None:
+def test_rope_stays_on_values_and_outputs(genome: Build) -> None:
     """A host turns queries and keys; what is said to be left out is what is left out."""
     q, k, v, x = streams(5, 5)
     q, k, sizes = rotate(q), rotate(k), HostSizes(24, 4, 2, 6, is_rotated=True)
@@ -133,7 +133,7 @@ def test_values_and_outputs_are_turned_by_the_mechanism_alone(genome: Build) -> 
         assert any("RoPE of queries" in words for words in description(found, sizes)) == is_told
 
 
-def test_masks_of_torch_are_read_as_torch_reads_them() -> None:
+def test_masks_have_the_meaning_of_torch() -> None:
     q, k, v, x = streams(5, 5)
     built = core(MECHANISMS["mha"].genome)
     causal = past_keys(q, k)
@@ -145,7 +145,7 @@ def test_masks_of_torch_are_read_as_torch_reads_them() -> None:
     assert split_mask(None) == (None, None)
 
 
-def test_a_hosts_scale_is_kept_by_its_queries() -> None:
+def test_scale_of_the_host_is_applied_to_queries() -> None:
     q, k, v, x = streams()
     out, _ = core(MECHANISMS["mha"].genome)(scale_queries(q, 0.9), k, v, x)
     expected = F.scaled_dot_product_attention(q, k, v, scale=0.9, enable_gqa=True)

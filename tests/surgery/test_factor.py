@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("what", ["patterns", "messages", "both"])
 @pytest.mark.parametrize("name", ["mha", "ssqa", "xsqa"])
 def test_factoring_undoes_merging(name: str, what: str, qkv_bias: bool) -> None:
-    """P7: same outputs, and the genome that was merged."""
+    """Equal outputs, and the genome from before the merge."""
     block = built(MECHANISMS[name].genome, qkv_bias=qkv_bias)
     restored = factor(merge(block, what), WIDTH)
     assert restored.genome == block.genome
@@ -32,14 +32,14 @@ def test_factoring_undoes_merging(name: str, what: str, qkv_bias: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["gqa", "mqa", "sqa", "rsqa"])
-def test_keys_shared_by_heads_are_found_again(name: str) -> None:
+def test_factoring_recovers_shared_keys(name: str) -> None:
     block = built(MECHANISMS[name].genome, qkv_bias=True)
     restored = factor(merge(block, "patterns"), WIDTH)
     assert restored.wk.weight.shape == block.wk.weight.shape
     assert_same(block, restored)
 
 
-def test_shared_keys_are_found_through_the_rounding_of_single_precision() -> None:
+def test_factoring_recovers_shared_keys_in_float32() -> None:
     block = built(MECHANISMS["gqa"].genome).float()
     restored = factor(merge(block, "patterns"), WIDTH)
     assert restored.genome == block.genome
@@ -47,19 +47,19 @@ def test_shared_keys_are_found_through_the_rounding_of_single_precision() -> Non
 
 
 @pytest.mark.parametrize("name", ["gqa", "rsqa", "champion_control"])
-def test_values_that_were_shared_come_back_as_own_ones(name: str) -> None:
+def test_factoring_gives_each_head_its_own_values(name: str) -> None:
     block = built(MECHANISMS[name].genome, qkv_bias=True)
     assert_same(block, factor(merge(block), WIDTH))
 
 
-def test_values_without_projection_stay_as_they_are(genome: Build) -> None:
+def test_factoring_patterns_keeps_raw_values(genome: Build) -> None:
     block = built(genome(DOT, *SOFTMAX, has_wv=False, raw="shared"))
     restored = factor(merge(block, "patterns"), WIDTH)
     assert restored.genome == block.genome
     assert_same(block, restored)
 
 
-def test_more_values_than_patterns_repeat_the_keys(genome: Build) -> None:
+def test_factoring_repeats_keys_for_more_value_heads(genome: Build) -> None:
     found = genome(DOT, *SOFTMAX, has_wk=False, raw="shared", q_heads="1/4", kv_heads="1/2")
     block = merge(built(MECHANISMS["xsqa"].genome), "patterns")
     wide = built(found)
@@ -68,7 +68,7 @@ def test_more_values_than_patterns_repeat_the_keys(genome: Build) -> None:
     assert_same(wide, factor(wide, WIDTH))
 
 
-def test_keys_that_were_never_shared_are_not_shared_by_factoring(genome: Build) -> None:
+def test_factoring_does_not_share_separate_keys(genome: Build) -> None:
     """Heads read slices of the token as keys, but share their values."""
     found = genome(DOT, *SOFTMAX, has_wk=False, kv_heads="1/2")
     block = built(found)
@@ -79,7 +79,7 @@ def test_keys_that_were_never_shared_are_not_shared_by_factoring(genome: Build) 
 
 @pytest.mark.parametrize("kv_heads", ["all", "1/2"])
 @pytest.mark.parametrize(("stream", "rank"), [("wq", 2), ("wq", 4), ("wq", 6), ("wv", WIDTH)])
-def test_what_is_lost_is_what_the_singular_values_say(
+def test_factoring_error_equals_the_omitted_singular_values(
     genome: Build, stream: str, rank: int, kv_heads: str
 ) -> None:
     """Eckart and Young: the norm of the residual is that of the values left out, head by head."""
@@ -94,12 +94,12 @@ def test_what_is_lost_is_what_the_singular_values_say(
     torch.testing.assert_close((found - whole).flatten(1).norm(dim=1), left_out.norm(dim=1))
 
 
-def test_one_head_loses_nothing_at_its_full_width() -> None:
+def test_factoring_one_head_at_full_width_is_exact() -> None:
     block = built(MECHANISMS["patterns_and_messages"].genome, heads=1, qkv_bias=True)
     assert_same(block, factor(block, DIM))
 
 
-def test_a_lower_rank_that_the_patterns_have_is_exact(genome: Build) -> None:
+def test_factoring_at_the_rank_of_the_patterns_is_exact(genome: Build) -> None:
     """Queries of half the width, merged and factored again, keep their width and scale."""
     found = genome(DOT, *SOFTMAX, qk_dim="1/2")
     block = built(found, qkv_bias=True)
@@ -109,7 +109,7 @@ def test_a_lower_rank_that_the_patterns_have_is_exact(genome: Build) -> None:
     assert_same(block, factor(merge(block), WIDTH))
 
 
-def test_the_bias_of_messages_stays_with_values_where_rows_do_not_sum_to_one(genome: Build) -> None:
+def test_factoring_keeps_the_value_bias_if_rows_do_not_sum_to_one(genome: Build) -> None:
     found = genome(DOT, ("sigmoid", [0]), ("weighted_sum", [1, "v"]))
     block = built(found, qkv_bias=True)
     with torch.no_grad():
@@ -120,7 +120,7 @@ def test_the_bias_of_messages_stays_with_values_where_rows_do_not_sum_to_one(gen
     assert_same(block, restored)
 
 
-def test_operations_keep_their_weights(genome: Build) -> None:
+def test_factoring_keeps_weights_of_operations(genome: Build) -> None:
     found = genome(
         DOT, ("temperature", [0]), ("softmax", [1]), ("layer_norm", "v"), ("weighted_sum", [2, 3])
     )
@@ -146,18 +146,18 @@ def test_factored_blocks_are_cheaper_and_train() -> None:
         ("messages", 4, r"rank 4; expected 8,.*width of values"),
     ],
 )
-def test_a_rank_that_no_genome_can_say(what: str, rank: int, words: str) -> None:
+def test_factoring_at_a_rank_without_a_label_is_refused(what: str, rank: int, words: str) -> None:
     with pytest.raises(GenomeError, match=words):
         factor(merge(built(MECHANISMS["mha"].genome), what), rank)
 
 
 @pytest.mark.parametrize("name", ["mha", "champion_2025"])
-def test_a_block_that_holds_nothing_merged(name: str) -> None:
+def test_factoring_an_unmerged_block_is_refused(name: str) -> None:
     with pytest.raises(GenomeError, match=r"neither patterns .* nor messages"):
         factor(built(MECHANISMS[name].genome), WIDTH)
 
 
-def test_other_readers_are_named(genome: Build) -> None:
+def test_factoring_a_stream_with_another_reader_is_refused(genome: Build) -> None:
     found = genome(DOT, ("softmax", [0]), ("weighted_sum", [1, "q"]), has_wk=False, raw="shared")
     with pytest.raises(GenomeError, match="factor: q is read by weighted_sum_2 too"):
         factor(built(found), WIDTH)

@@ -38,7 +38,7 @@ SOFTMAX = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, 
         ("t5", torch.bfloat16),
     ],
 )
-def test_a_model_comes_back_with_equal_outputs(
+def test_saved_model_loads_with_equal_outputs(
     name: str, dtype: torch.dtype, tmp_path: Path, genome: Build
 ) -> None:
     model = build(name)
@@ -86,7 +86,7 @@ def test_tied_weights_and_generation_settings_are_kept(tmp_path: Path) -> None:
         hf.GPT2LMHeadModel.from_pretrained(tmp_path)  # it would drop the mechanism
 
 
-def test_what_is_no_swapped_model_of_the_library_is_not_saved(tmp_path: Path) -> None:
+def test_models_of_other_classes_or_without_a_swap_are_not_saved(tmp_path: Path) -> None:
     with pytest.raises(NasError, match="BertModel holds no swapped attention; its save_pretrained"):
         save_swapped(build("bert"), tmp_path)
     plain = nn.MultiheadAttention(8, 2)
@@ -138,7 +138,7 @@ AT = "attention/transformer.h.0.attn"
         (edited("attention", []), "attention"),
     ],
 )
-def test_a_record_is_judged_before_it_is_believed(
+def test_invalid_records_are_refused(
     edit: Callable[[dict[str, Any]], None], words: str, tmp_path: Path
 ) -> None:
     model = build("gpt2")
@@ -151,7 +151,7 @@ def test_a_record_is_judged_before_it_is_believed(
         load_swapped(tmp_path)
 
 
-def test_a_damaged_folder_is_an_error_of_one_sentence(tmp_path: Path) -> None:
+def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NasError, match=rf"has no {RECORD}; expected a folder that nas\.save_swap"):
         load_swapped(tmp_path)
     model = build("gpt2")
@@ -182,7 +182,7 @@ def test_a_damaged_folder_is_an_error_of_one_sentence(tmp_path: Path) -> None:
     assert loaded.config._attn_implementation == "sdpa"
 
 
-def test_a_folder_fetches_nothing_and_keeps_kinds_of_numbers(tmp_path: Path) -> None:
+def test_loading_downloads_nothing_and_checks_dtypes(tmp_path: Path) -> None:
     model = build("gpt2")
     swap_attention(model, "gqa", preserve=False)
     save_swapped(model, tmp_path)

@@ -36,7 +36,7 @@ MASKS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("name", HOSTED)
-def test_host(name: str) -> None:
+def test_host_keeps_its_promises(name: str) -> None:
     x = torch.randn(2, 5, 32)
     check_host(name, HOSTED[name], *([x] * 3 if name == "torch" else [x]))
 
@@ -77,7 +77,7 @@ def test_an_encoder_keeps_its_outputs(
 
 @pytest.mark.filterwarnings(NESTED)
 @pytest.mark.parametrize("where", [None, ["layers.0.*"], ["layers.1.*"]])
-def test_no_fast_path_bypasses_what_was_learned(where: Any) -> None:
+def test_fast_path_of_torch_does_not_bypass_the_mechanism(where: Any) -> None:
     """Torch would compute the attention itself where it may: in eval mode, without gradients."""
     model = encoder(batch_first=True)
     other = swapped(model, where=where)
@@ -145,7 +145,7 @@ def test_attention_without_a_batch_keeps_its_shapes() -> None:
     assert_same(swapped(model), model, x, x, x)
 
 
-def test_a_row_that_sees_nothing_gives_zeros() -> None:
+def test_row_without_visible_keys_gives_zeros() -> None:
     model = swapped(nn.MultiheadAttention(32, 4, batch_first=True))
     x = torch.randn(1, 3, 32)
     mask = torch.tensor([[True] * 3, [False] * 3, [False] * 3])
@@ -154,7 +154,7 @@ def test_a_row_that_sees_nothing_gives_zeros() -> None:
     assert weights[0, 0].tolist() == [0.0] * 3
 
 
-def test_a_causal_hint_without_its_mask_is_refused_as_torch_does() -> None:
+def test_is_causal_without_a_mask_is_refused_as_in_torch() -> None:
     model = nn.MultiheadAttention(32, 4, batch_first=True)
     x = torch.randn(1, 3, 32)
     for attention in (model, swapped(model)):
@@ -163,7 +163,7 @@ def test_a_causal_hint_without_its_mask_is_refused_as_torch_does() -> None:
 
 
 @pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
-def test_keys_that_no_token_gives_are_refused(option: str) -> None:
+def test_bias_kv_and_zero_attention_are_refused(option: str) -> None:
     model = nn.Sequential(nn.MultiheadAttention(32, 4), nn.MultiheadAttention(32, 4))
     model.append(nn.MultiheadAttention(32, 4, **{option: True}))
     with pytest.raises(NasError, match=f"attention '2': MultiheadAttention has {option}"):
@@ -221,7 +221,7 @@ def test_attention_of_timm_keeps_its_outputs_under_masks(mask: str, fused: bool)
     assert (other(x, **given) - model(x, **given)).abs().max() > 1e-2
 
 
-def test_a_part_of_timm_that_is_not_known_is_refused() -> None:
+def test_unknown_part_of_timm_attention_is_refused() -> None:
     model = timm.layers.Attention(32, 4)
     model.register_module("talking_heads", nn.Linear(4, 4))
     with pytest.raises(NasError, match="talking_heads, which this version does not know"):

@@ -110,7 +110,7 @@ def test_a_model_keeps_its_outputs(name: str, implementation: str) -> None:
 
 @pytest.mark.parametrize("init", ["gate", "zero_out"])
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_a_model_in_training_drops_the_same_weights(name: str, init: str) -> None:
+def test_dropout_in_training_draws_the_same_numbers(name: str, init: str) -> None:
     rate = "attention_probs_dropout_prob" if name == "bert" else "attention_dropout"
     model = build(name, "eager", **{rate: 0.4}).train()
     given = inputs(name, model)
@@ -175,7 +175,7 @@ def test_generation_gives_the_same_tokens(name: str, cache: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "cohere", "phi"])
-def test_a_trained_tail_reads_its_cache_as_it_reads_the_whole(name: str) -> None:
+def test_cached_decoding_equals_the_whole_after_training(name: str) -> None:
     model = swapped(build(name))
     randomise(model)
     given = inputs(name, model)
@@ -186,7 +186,7 @@ def test_a_trained_tail_reads_its_cache_as_it_reads_the_whole(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["llama", "cohere", "phi", "qwen3"])
-def test_a_trained_tail_sees_positions_by_their_distance_alone(name: str) -> None:
+def test_trained_outputs_depend_on_distances_of_positions_alone(name: str) -> None:
     before = build(name).double()
     model = swapped(before)
     randomise(model)
@@ -206,7 +206,7 @@ def _do_not_rotate(core: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
     return args, kwargs | {"rotate": lambda rows: rows}
 
 
-def test_files_hold_what_is_new(tmp_path: Path) -> None:
+def test_state_dict_holds_the_new_parameters(tmp_path: Path) -> None:
     model, other = build("llama"), build("llama")
     names = swap_attention(model, "qana")
     randomise(model)
@@ -221,7 +221,7 @@ def test_files_hold_what_is_new(tmp_path: Path) -> None:
         assert_same_outputs(same, model, inputs("llama", model))
 
 
-def test_weights_that_are_asked_for_are_the_mechanisms() -> None:
+def test_output_attentions_returns_the_weights() -> None:
     model = build("bert", "eager")
     given = inputs("bert", model, "right")
     found, expected = (
@@ -230,7 +230,7 @@ def test_weights_that_are_asked_for_are_the_mechanisms() -> None:
     torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
-def test_the_models_own_config_is_not_touched() -> None:
+def test_config_of_the_model_is_not_changed() -> None:
     model = build("llama")
     given = inputs("llama", model)
     before = output(model, given)
@@ -308,6 +308,6 @@ def swin() -> Any:
         (flexible, r"model\.set_attn_implementation\('sdpa'\) first"),
     ],
 )
-def test_what_a_mechanism_could_not_keep_is_refused(make: Any, words: str) -> None:
+def test_attention_with_unsupported_parts_is_refused(make: Any, words: str) -> None:
     with pytest.raises(NasError, match=words):
         swap_attention(make(), "qana")

@@ -96,7 +96,7 @@ def trained(model: Any, steps: int = 25) -> list[float]:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_mechanism_is_trained_in_a_model_and_generates_from_its_cache(
+def test_swapped_model_trains_and_generates_from_its_cache(
     name: str, kind: str, genome: Build
 ) -> None:
     model = build(kind)
@@ -126,7 +126,7 @@ def test_a_mechanism_is_trained_in_a_model_and_generates_from_its_cache(
 @pytest.mark.parametrize(
     ("kind", "implementation"), [("gpt2", "sdpa"), ("llama", "sdpa"), ("llama", "eager")]
 )
-def test_a_cache_gives_what_the_whole_gives(
+def test_cached_decoding_equals_the_whole(
     name: str, kind: str, implementation: str, genome: Build
 ) -> None:
     model = build(kind)
@@ -200,9 +200,7 @@ def test_a_preview_has_the_loss_before_and_after() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_what_no_cache_continues_is_refused_before_anything_changes(
-    kind: str, genome: Build
-) -> None:
+def test_mechanisms_that_a_cache_cannot_decode_are_refused(kind: str, genome: Build) -> None:
     conv = genome(
         *(("short_conv", "k"), ("scaled_dot_product", ["q", 0])),
         *(("softmax", [1]), ("weighted_sum", [2, "v"])),
@@ -223,7 +221,7 @@ def test_what_no_cache_continues_is_refused_before_anything_changes(
         assert model.state_dict().keys() == keys
 
 
-def test_a_module_that_takes_no_other_heads_is_refused(genome: Build) -> None:
+def test_modules_with_fixed_heads_or_sliding_caches_are_refused(genome: Build) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes |= {"vocab_size": 128, "intermediate_size": 48}
     for made, words in (

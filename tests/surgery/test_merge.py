@@ -51,8 +51,8 @@ def biases_at_zero(block: nn.Module, *names: str) -> nn.Module:
 # Equal forms
 
 
-def test_both_merged_is_the_formula_of_the_paper_with_the_weights_of_mha() -> None:
-    """P1, written out: sum_i softmax(x W^P_i xᵀ / sqrt(d_h)) x W^M_i + b_O."""
+def test_merged_mha_equals_the_formula_of_the_paper() -> None:
+    """Section 3: sum_i softmax(x W^P_i xᵀ / sqrt(d_h)) x W^M_i + b_O."""
     block = built(MECHANISMS["mha"].genome)
     x, out = tokens(), block.wo.bias.expand(2, LENGTH, DIM).clone()
     for i in range(HEADS):
@@ -73,13 +73,13 @@ def test_both_merged_is_the_formula_of_the_paper_with_the_weights_of_mha() -> No
 @pytest.mark.parametrize("qkv_bias", [False, True])
 @pytest.mark.parametrize("name", ["mha", "gqa", "mqa", "sqa", "rsqa", "lsqa"])
 def test_merged_forms_equal_the_block(name: str, qkv_bias: bool, what: str) -> None:
-    """P1, P2 and P4: any head counts, all biases."""
+    """For all head counts and biases."""
     block = built(MECHANISMS[name].genome, qkv_bias=qkv_bias)
     assert_same(block, merge(block, what))
 
 
 @pytest.mark.parametrize("qkv_bias", [False, True])
-def test_means_have_messages_and_no_patterns(qkv_bias: bool) -> None:
+def test_uniform_attention_merges_messages_but_no_patterns(qkv_bias: bool) -> None:
     """Equal weights read of a stream how long it is, which no merging changes."""
     block = built(MECHANISMS["uniform"].genome, qkv_bias=qkv_bias)
     assert_same(block, merge(block, "messages"))
@@ -90,15 +90,14 @@ def test_means_have_messages_and_no_patterns(qkv_bias: bool) -> None:
 
 @pytest.mark.parametrize("name", ["mha", "gqa", "sqa"])
 def test_patterns_have_the_rank_of_a_head(name: str) -> None:
-    """P3."""
     merged = merge(built(MECHANISMS[name].genome))
     for stream in (merged.wq, merged.wv):
         ranks = torch.linalg.matrix_rank(stream.weight.view(-1, DIM, DIM))
         assert set(ranks.tolist()) == {WIDTH}
 
 
-def test_a_query_bias_becomes_one_of_the_patterns_and_a_key_bias_vanishes() -> None:
-    """P4: b_q W_Kᵀ for each head; the scores of a query differ by one number."""
+def test_query_bias_moves_to_patterns_and_key_bias_vanishes() -> None:
+    """b_q W_Kᵀ for each head; all scores of a query change by the same number."""
     block = built(MECHANISMS["mha"].genome, qkv_bias=True)
     merged = merge(block, "patterns")
     keys = block.wk.weight.view(HEADS, WIDTH, DIM)
@@ -171,14 +170,12 @@ WEIGHTED = (DOT, ("temperature", [0]), ("topk_filter", [1], {"k": 4}), ("softmax
         ),
     ],
 )  # fmt: skip
-def test_weights_of_what_is_not_merged_are_carried_over(
-    genome: Build, what: str, nodes: Any
-) -> None:
+def test_weights_of_other_operations_are_copied(genome: Build, what: str, nodes: Any) -> None:
     block = built(genome(*nodes), qkv_bias=True)
     assert_same(block, merge(block, what))
 
 
-def test_a_window_and_a_placement_stay(genome: Build) -> None:
+def test_merging_keeps_window_and_placement(genome: Build) -> None:
     found = genome(DOT, *SOFTMAX, placement="first")
     block = built(replace(found, visibility=Visibility(window=2, global_tokens=1)))
     merged = merge(block)
@@ -229,7 +226,7 @@ def test_a_bounded_score_does_not_ignore_shifts(genome: Build) -> None:
 
 @pytest.mark.parametrize("normaliser", ["sigmoid", "softmax_one", "relu_squared"])
 def test_an_output_bias_needs_weights_that_sum_to_one(genome: Build, normaliser: str) -> None:
-    """P4: the bias of the values needs no such thing, since messages have a bias themselves."""
+    """A bias of the values has no such condition, since messages have a bias."""
     found = genome(DOT, (normaliser, [0]), ("weighted_sum", [1, "v"]))
     block = built(found, qkv_bias=True)
     with pytest.raises(GenomeError, match=r"merge, messages: the output has a bias, .* sum to one"):
@@ -237,7 +234,7 @@ def test_an_output_bias_needs_weights_that_sum_to_one(genome: Build, normaliser:
     assert_same(biases_at_zero(block, "wo"), merge(block, "messages"))
 
 
-def test_a_row_that_sees_no_key_gives_zero_and_no_longer_the_output_bias() -> None:
+def test_merged_row_without_visible_keys_gives_zero() -> None:
     block = built(MECHANISMS["mha"].genome)
     blind = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
     blind[2] = False
@@ -258,7 +255,7 @@ def sighted(*nodes: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("nodes", "flags", "what", "words"),
     [
-        # What stands between queries and keys (P6): position, norms, neighbours.
+        # Between queries and keys: positions, norms, neighbours.
         (sighted(("rope", "q"), ("rope", "k")), {}, "patterns", r"rope_0 stands .* the queries"),
         (sighted(("rms_norm", "q"), ("rms_norm", "k")), {}, "patterns", "rms_norm_0 stands"),
         (sighted(("linear", "q"), ("layer_norm", "k")), {}, "patterns", "layer_norm_1 .* keys"),
@@ -275,7 +272,7 @@ def sighted(*nodes: Any) -> tuple[Any, ...]:
           ("weighted_sum", [4, "v"])), {}, "both", "temperature_2 has a twin that reads the same"),
     ],
 )  # fmt: skip
-def test_what_stands_in_the_way_is_named(
+def test_operations_between_the_matrices_are_named(
     genome: Build, nodes: Any, flags: dict[str, Any], what: str, words: str
 ) -> None:
     with pytest.raises(GenomeError, match=words):
@@ -283,7 +280,7 @@ def test_what_stands_in_the_way_is_named(
 
 
 @pytest.mark.parametrize("score", ["cosine", "bilinear", "distance", "qana"])
-def test_other_scores_and_sums_of_two_have_no_patterns(genome: Build, score: str) -> None:
+def test_other_scores_and_sums_of_scores_are_refused(genome: Build, score: str) -> None:
     with pytest.raises(GenomeError, match=rf"{score}_0 scores the pairs; expected one scaled_dot"):
         merge(built(genome((score, "qk"), *SOFTMAX)))
     both = (DOT, (score, "qk"), ("add", [0, 1]), ("softmax", [2]), ("weighted_sum", [3, "v"]))
@@ -291,27 +288,27 @@ def test_other_scores_and_sums_of_two_have_no_patterns(genome: Build, score: str
         merge(built(genome(*both)), "patterns")
 
 
-def test_values_that_pass_through_a_nonlinearity_are_no_messages() -> None:
-    """P6: the champion's LN(GELU(V)); its keys and queries merge all the same."""
+def test_values_behind_a_nonlinearity_are_refused() -> None:
+    """LN(GELU(V)) of the champion; its queries and keys still merge."""
     block = built(MECHANISMS["champion_2025"].genome)
     with pytest.raises(GenomeError, match=r"layer_norm_3 stands between .* the values"):
         merge(block, "messages")
     assert_same(block, merge(block, "patterns"))
 
 
-def test_values_that_scores_read_too_are_merged_after_them() -> None:
+def test_values_that_scores_read_merge_after_the_patterns() -> None:
     block = built(MECHANISMS["champion_control"].genome)
     with pytest.raises(GenomeError, match="v is read by scaled_dot_product_0 too"):
         merge(block, "messages")
     assert_same(block, merge(block))
 
 
-def test_a_form_that_does_not_exist() -> None:
+def test_unknown_form_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"found str 'message'; .*did you mean 'messages'"):
         merge(built(MECHANISMS["mha"].genome), "message")
 
 
-def test_a_module_that_is_no_block_of_ours() -> None:
+def test_other_modules_are_refused() -> None:
     with pytest.raises(GenomeError, match="found MultiheadAttention"):
         merge(nn.MultiheadAttention(DIM, HEADS))
 
@@ -319,7 +316,7 @@ def test_a_module_that_is_no_block_of_ours() -> None:
 # What kind of block it is
 
 
-def test_the_old_block_stays_and_the_new_one_is_of_its_kind() -> None:
+def test_merging_changes_neither_the_block_nor_its_kind() -> None:
     block = built(MECHANISMS["gqa"].genome, reference=True).float().eval()
     state = {k: v.clone() for k, v in block.state_dict().items()}
     random = torch.random.get_rng_state()
@@ -339,7 +336,7 @@ def test_the_weights_load_into_a_block_of_the_new_genome() -> None:
     torch.testing.assert_close(fresh(tokens()), merged(tokens()), rtol=0.0, atol=0.0)
 
 
-def test_large_weights_do_not_hide_that_rows_need_not_sum_to_one(genome: Build) -> None:
+def test_saturated_rows_are_not_taken_to_sum_to_one(genome: Build) -> None:
     """Softmax-one of large scores sums to one on large tokens, and on small ones does not."""
     steep = genome(("scaled_dot_product", "kk"), ("softmax_one", [0]), ("weighted_sum", [1, "v"]))
     block = built(steep)

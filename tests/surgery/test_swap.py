@@ -77,19 +77,19 @@ def test_placement_or_where_names_the_attention_to_swap_in_the_models_order(
         (3, "found 3"),
     ],
 )
-def test_a_where_that_finds_nothing_is_an_error(where: Any, words: str) -> None:
+def test_where_without_a_match_is_refused(where: Any, words: str) -> None:
     encoder = model()
     with pytest.raises(NasError, match=rf"where: .*{words}.* 'layers\.0\.self_attn', 'layers\.1"):
         swap_attention(encoder, "qana", where=where)
     assert not cores(encoder)
 
 
-def test_a_model_without_known_attention_is_an_error() -> None:
+def test_model_without_known_attention_is_refused() -> None:
     with pytest.raises(NasError, match=r"Linear has no attention .*MultiheadAttention, timm\."):
         swap_attention(nn.Linear(4, 4), "qana")
 
 
-def test_swapping_twice_is_an_error() -> None:
+def test_swapping_twice_is_refused() -> None:
     encoder = model()
     swap_attention(encoder, "qana", where=["layers.0.*"])
     kept = cores(encoder)
@@ -137,7 +137,7 @@ def test_zero_out_trains_v_at_once_and_u_from_the_second_step() -> None:
     assert (encoder(x) - before).abs().max() > 1e-3
 
 
-def test_paper_zero_says_that_it_never_trains() -> None:
+def test_paper_zero_warns_that_it_never_trains() -> None:
     encoder = model(1)
     x = torch.randn(2, 5, 32)
     before = encoder(x)
@@ -148,7 +148,7 @@ def test_paper_zero_says_that_it_never_trains() -> None:
     assert tail(encoder).grad.abs().max() < 1e-7
 
 
-def test_an_init_is_set_wherever_there_is_one() -> None:
+def test_init_is_set_on_every_primitive_that_has_one() -> None:
     gated = qana(hidden=2, init="gate", gate="learned")
     assert starting_at(qana(hidden=2), "gate") == gated
     warm = starting_at(qana(gate="warmup"), "gate")
@@ -159,7 +159,7 @@ def test_an_init_is_set_wherever_there_is_one() -> None:
         swap_attention(model(), "qana", init="zero")
 
 
-def test_what_keeps_the_function_is_found_by_computing(genome: Build) -> None:
+def test_preserving_mechanisms_are_found_by_computing(genome: Build) -> None:
     torch.manual_seed(0)
     state = torch.get_rng_state()
     for init in ("zero_out", "gate", "paper_zero"):
@@ -195,7 +195,7 @@ def test_a_genome_that_does_not_type_check_is_refused(genome: Build) -> None:
 
 @pytest.mark.parametrize("k", [7, 8, 300])
 @pytest.mark.parametrize("op", ["topk_softmax", "topk_filter"])
-def test_what_drops_keys_is_refused_however_many_it_keeps(genome: Build, op: str, k: int) -> None:
+def test_top_k_is_refused_for_every_k(genome: Build, op: str, k: int) -> None:
     nodes = [DOT, (op, [0], {"k": k})]
     if op == "topk_filter":
         nodes.append(("softmax", [1]))
