@@ -146,7 +146,7 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         check_target(tmp_path / f"{'x' * 300}.py")
     with pytest.raises(ExportError, match=r"cannot be written \('file' is not a folder"):
         check_target(tmp_path / "file" / "out.py")
-    with pytest.raises(ExportError, match="no folder .*new"):
+    with pytest.raises(ExportError, match=r"no folder .*new"):
         check_target(tmp_path / "new" / "out.py")
     for name in ("out.py", "file/out.py", f"{'x' * 300}.py"):
         with pytest.raises(ExportError, match="cannot be written") as found:

@@ -17,16 +17,22 @@ from nas.genome import Genome
 from nas.store.sources import load_genome
 from nas.surgery import preview_swap, swap_attention
 from nas.testing.hosts import cores
-from tests.surgery.swaps import windowed
+from tests.genomes import build
+from tests.surgery.helpers import (
+    DIM,
+    DOT,
+    HEADS,
+    PLAIN,
+    SOFTMAX,
+    VARIANTS,
+    tokens,
+    windowed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.genomes import Build
 
-    Build = Callable[..., Genome]
-
-DIM, HEADS, LENGTH = 32, 4, 9
-SCORE = ("scaled_dot_product", "qk")
-SOFTMAX = (("softmax", [0]), ("weighted_sum", [1, "v"]))
+LENGTH = 9
 NAMED = (
     "mha",
     "gqa",
@@ -43,33 +49,6 @@ NAMED = (
 )
 
 
-def own(genome: Build) -> dict[str, Genome]:
-    """Mechanisms with other projections and positions than any that has a name."""
-    turned = (("rope", "q"), ("rope", "k"), ("scaled_dot_product", [0, 1]))
-    return {
-        "linear": genome(SCORE, ("softmax_free", [0]), SOFTMAX[1]),
-        "sigmoid": genome(SCORE, ("sigmoid", [0], {"length_bias": True}), SOFTMAX[1]),
-        "without wq": genome(SCORE, *SOFTMAX, has_wq=False),
-        "without wk": genome(SCORE, *SOFTMAX, has_wk=False, kv_heads="1/2"),
-        "without any": genome(
-            SCORE, *SOFTMAX, has_wq=False, has_wk=False, has_wv=False, has_wo=False
-        ),
-        "rope": genome(*turned, ("softmax", [2]), ("weighted_sum", [3, "v"]), kv_heads="1/2"),
-        "alibi": genome(SCORE, ("alibi", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"])),
-        "twice": genome(
-            *(SCORE, *SOFTMAX, ("scaled_dot_product", [2, "k"])),
-            *(("softmax", [3]), ("weighted_sum", [4, "v"])),
-        ),
-    }
-
-
-OWN = ("linear", "sigmoid", "without wq", "without wk", "without any", "rope", "alibi", "twice")
-
-
-def found_genome(name: str, genome: Build) -> Genome:
-    return own(genome)[name] if name in OWN else load_genome(name)
-
-
 def attention(**options: Any) -> nn.MultiheadAttention:
     torch.manual_seed(0)
     made = nn.MultiheadAttention(DIM, HEADS, batch_first=True, **options).double()
@@ -77,11 +56,6 @@ def attention(**options: Any) -> nn.MultiheadAttention:
         for parameter in made.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return made
-
-
-def tokens() -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(2, LENGTH, DIM, dtype=torch.float64, generator=generator)
 
 
 def block_of(swapped: Any, genome: Genome) -> nn.Module:
@@ -103,9 +77,16 @@ def block_of(swapped: Any, genome: Genome) -> nn.Module:
     return block
 
 
-@pytest.mark.parametrize("name", [*NAMED, *OWN])
-def test_converted_attention_equals_a_block_with_pooled_weights(name: str, genome: Build) -> None:
-    wanted, swapped = found_genome(name, genome), attention()
+TWICE = build(
+    *(DOT, *SOFTMAX, ("scaled_dot_product", [2, "k"])),
+    *(("softmax", [3]), ("weighted_sum", [4, "v"])),
+)
+CONVERTED = {name: load_genome(name) for name in NAMED} | VARIANTS | {"twice": TWICE}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_converted_attention_equals_a_block_with_pooled_weights(name: str) -> None:
+    wanted, swapped = CONVERTED[name], attention()
     swap_attention(swapped, wanted, preserve=False)
     block = block_of(swapped, wanted)
     padding = torch.zeros(2, LENGTH, dtype=torch.bool)
@@ -116,7 +97,7 @@ def test_converted_attention_equals_a_block_with_pooled_weights(name: str, genom
         ({"key_padding_mask": padding}, {"key_padding_mask": padding}),
         ({"attn_mask": ~past, "is_causal": True}, {"is_causal": True}),
     ):
-        x, y = (tokens().requires_grad_() for _ in range(2))
+        x, y = (tokens(LENGTH).requires_grad_() for _ in range(2))
         out, expected = swapped(x, x, x, **mine)[0], block(y, **theirs)
         torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
         weight = torch.linspace(-1.0, 1.0, out.numel(), dtype=out.dtype).view_as(out)
@@ -146,7 +127,7 @@ def test_pooling_equal_heads_changes_nothing(name: str, times: int, kind: str) -
     for at, weight in enumerate(tensors):
         if name != "mqa" or at % 3:
             copies(weight, times)
-    x = tokens()
+    x = tokens(LENGTH)
     given = (x,) if kind == "timm" else (x, x, x)
     before = layer(*given)
     count = sum(p.numel() for p in layer.parameters())
@@ -156,12 +137,12 @@ def test_pooling_equal_heads_changes_nothing(name: str, times: int, kind: str) -
     torch.testing.assert_close(after, before, rtol=1e-12, atol=1e-12)
 
 
-def test_a_window_that_covers_the_sequence_changes_nothing(genome: Build) -> None:
-    layer, x = attention(), tokens()
+def test_a_window_that_covers_the_sequence_changes_nothing() -> None:
+    layer, x = attention(), tokens(LENGTH)
     before = layer(x, x, x)[0]
     wide, narrow = (deepcopy(layer) for _ in range(2))
-    swap_attention(wide, windowed(genome(SCORE, *SOFTMAX), 2 * LENGTH), preserve=False)
-    swap_attention(narrow, windowed(genome(SCORE, *SOFTMAX), LENGTH), preserve=False)
+    swap_attention(wide, windowed(PLAIN, 2 * LENGTH), preserve=False)
+    swap_attention(narrow, windowed(PLAIN, LENGTH), preserve=False)
     torch.testing.assert_close(wide(x, x, x)[0], before, rtol=1e-12, atol=1e-12)
     assert (narrow(x, x, x)[0] - before).abs().max() > 1e-3
 
@@ -171,7 +152,7 @@ def test_converted_encoder_gives_equal_outputs_in_training_and_eval_mode() -> No
     layer = nn.TransformerEncoderLayer(DIM, HEADS, 48, dropout=0.0, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double()
     swap_attention(encoder, "sqa", preserve=False)
-    x = tokens()
+    x = tokens(LENGTH)
     trained = encoder(x)
     with torch.no_grad():
         torch.testing.assert_close(encoder.eval()(x), trained)
@@ -190,8 +171,8 @@ def test_converted_encoder_in_eval_mode_accepts_padding(
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(DIM, HEADS, 48, dropout=0.0, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2).double()
-    swap_attention(encoder, genome(SCORE, *SOFTMAX, **change), preserve=False)
-    x, padding = tokens(), torch.zeros(2, LENGTH, dtype=torch.bool)
+    swap_attention(encoder, genome(DOT, *SOFTMAX, **change), preserve=False)
+    x, padding = tokens(LENGTH), torch.zeros(2, LENGTH, dtype=torch.bool)
     padding[1, 6:] = True
     expected = encoder.train()(x, src_key_padding_mask=padding)
     with torch.set_grad_enabled(grad):
@@ -212,7 +193,7 @@ def test_cross_attention_is_refused_before_the_model_changes(name: str) -> None:
         swap_attention(other_width, name, preserve=False)
 
 
-def test_impossible_conversions_are_refused_before_anything_changes(genome: Build) -> None:
+def test_impossible_conversions_are_refused_before_anything_changes() -> None:
     for wanted, words in (
         ("lsqa", "4 heads of queries cannot become 3/4 of 4"),
         ("patterns", "raw: shared"),
@@ -235,15 +216,15 @@ def test_projections_interleaved_by_head_are_refused(genome: Build) -> None:
     sizes = {"vocab_size": 9, "n_embd": DIM, "n_head": HEADS, "n_layer": 1, "multi_query": False}
     model = hf.GPTBigCodeForCausalLM(hf.GPTBigCodeConfig(**sizes))
     with pytest.raises(GenomeError, match="projections in an unknown layout"):
-        swap_attention(model, genome(SCORE, *SOFTMAX, has_wq=False), preserve=False)
+        swap_attention(model, genome(DOT, *SOFTMAX, has_wq=False), preserve=False)
 
 
 def test_positions_across_sequences_and_later_tokens_are_refused(genome: Build) -> None:
-    x, y = tokens(), tokens()[:, :5]
+    x, y = tokens(LENGTH), tokens(LENGTH)[:, :5]
     champion = attention()
     swap_attention(champion, "champion_2025", preserve=False)
     window = attention()
-    swap_attention(window, windowed(genome(SCORE, *SOFTMAX), 4), preserve=False)
+    swap_attention(window, windowed(PLAIN, 4), preserve=False)
     for layer in (champion, window):
         layer(x, x, x)
         with pytest.raises(ValueError, match="leave cross-attention out"):
@@ -260,7 +241,7 @@ def test_positions_across_sequences_and_later_tokens_are_refused(genome: Build) 
 
 
 def test_mask_for_each_head_needs_all_heads() -> None:
-    x, hidden = tokens(), torch.zeros(2 * HEADS, LENGTH, LENGTH, dtype=torch.bool)
+    x, hidden = tokens(LENGTH), torch.zeros(2 * HEADS, LENGTH, LENGTH, dtype=torch.bool)
     hidden[:3, :, 2:] = True
     layer, pooled, shared = (attention() for _ in range(3))
     before = layer(x, x, x, attn_mask=hidden)[0]
@@ -272,8 +253,8 @@ def test_mask_for_each_head_needs_all_heads() -> None:
 
 
 def test_preview_lists_changes_and_measures_outputs(genome: Build) -> None:
-    layer, x = attention(), tokens()
-    wanted = windowed(genome(SCORE, *SOFTMAX, kv_heads="1/4", has_wo=False), 4, 1)
+    layer, x = attention(), tokens(LENGTH)
+    wanted = windowed(genome(DOT, *SOFTMAX, kv_heads="1/4", has_wo=False), 4, 1)
     torch.manual_seed(3)
     found = preview_swap(layer, wanted, (x, x, x))
     assert type(layer) is nn.MultiheadAttention

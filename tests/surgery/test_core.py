@@ -16,7 +16,7 @@ from nas.genome.primitives.rotary import rotate
 from nas.surgery.conversion import description
 from nas.surgery.core import AttentionCore, HostSizes, scale_queries, split_mask
 from tests.genomes import Build
-from tests.surgery.swaps import qana
+from tests.surgery.helpers import qana
 
 SIZES = HostSizes(dim=12, heads=4, kv_heads=2, width=6, has_bias=True)
 

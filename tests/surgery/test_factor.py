@@ -10,14 +10,10 @@ import torch
 from nas.common.errors import GenomeError
 from nas.genome.mechanisms import MECHANISMS
 from nas.surgery import factor, merge
-from tests.surgery.blocks import DIM, DOT, SOFTMAX, WIDTH, assert_same, built, tokens
+from tests.surgery.helpers import DIM, DOT, SOFTMAX, WIDTH, assert_same_blocks, built, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nas.genome import Genome
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 
 @pytest.mark.parametrize("qkv_bias", [False, True])
@@ -28,7 +24,7 @@ def test_factoring_undoes_merging(name: str, what: str, qkv_bias: bool) -> None:
     block = built(MECHANISMS[name].genome, qkv_bias=qkv_bias)
     restored = factor(merge(block, what), WIDTH)
     assert restored.genome == block.genome
-    assert_same(block, restored)
+    assert_same_blocks(block, restored)
 
 
 @pytest.mark.parametrize("name", ["gqa", "mqa", "sqa", "rsqa"])
@@ -36,7 +32,7 @@ def test_factoring_recovers_shared_keys(name: str) -> None:
     block = built(MECHANISMS[name].genome, qkv_bias=True)
     restored = factor(merge(block, "patterns"), WIDTH)
     assert restored.wk.weight.shape == block.wk.weight.shape
-    assert_same(block, restored)
+    assert_same_blocks(block, restored)
 
 
 def test_factoring_recovers_shared_keys_in_float32() -> None:
@@ -49,14 +45,14 @@ def test_factoring_recovers_shared_keys_in_float32() -> None:
 @pytest.mark.parametrize("name", ["gqa", "rsqa", "champion_control"])
 def test_factoring_gives_each_head_its_own_values(name: str) -> None:
     block = built(MECHANISMS[name].genome, qkv_bias=True)
-    assert_same(block, factor(merge(block), WIDTH))
+    assert_same_blocks(block, factor(merge(block), WIDTH))
 
 
 def test_factoring_patterns_keeps_raw_values(genome: Build) -> None:
     block = built(genome(DOT, *SOFTMAX, has_wv=False, raw="shared"))
     restored = factor(merge(block, "patterns"), WIDTH)
     assert restored.genome == block.genome
-    assert_same(block, restored)
+    assert_same_blocks(block, restored)
 
 
 def test_factoring_repeats_keys_for_more_value_heads(genome: Build) -> None:
@@ -65,7 +61,7 @@ def test_factoring_repeats_keys_for_more_value_heads(genome: Build) -> None:
     wide = built(found)
     with torch.no_grad():
         wide.wq.weight.copy_(block.wq.weight)
-    assert_same(wide, factor(wide, WIDTH))
+    assert_same_blocks(wide, factor(wide, WIDTH))
 
 
 def test_factoring_does_not_share_separate_keys(genome: Build) -> None:
@@ -74,7 +70,7 @@ def test_factoring_does_not_share_separate_keys(genome: Build) -> None:
     block = built(found)
     merged = merge(block, "patterns")
     assert merged.genome.projections.kv_heads == "1/2"
-    assert_same(block, factor(merged, WIDTH))
+    assert_same_blocks(block, factor(merged, WIDTH))
 
 
 @pytest.mark.parametrize("kv_heads", ["all", "1/2"])
@@ -96,7 +92,7 @@ def test_factoring_error_equals_the_omitted_singular_values(
 
 def test_factoring_one_head_at_full_width_is_exact() -> None:
     block = built(MECHANISMS["patterns_and_messages"].genome, heads=1, qkv_bias=True)
-    assert_same(block, factor(block, DIM))
+    assert_same_blocks(block, factor(block, DIM))
 
 
 def test_factoring_at_the_rank_of_the_patterns_is_exact(genome: Build) -> None:
@@ -105,8 +101,8 @@ def test_factoring_at_the_rank_of_the_patterns_is_exact(genome: Build) -> None:
     block = built(found, qkv_bias=True)
     restored = factor(merge(block), WIDTH // 2)
     assert restored.genome == block.genome
-    assert_same(block, restored)
-    assert_same(block, factor(merge(block), WIDTH))
+    assert_same_blocks(block, restored)
+    assert_same_blocks(block, factor(merge(block), WIDTH))
 
 
 def test_factoring_keeps_the_value_bias_if_rows_do_not_sum_to_one(genome: Build) -> None:
@@ -117,7 +113,7 @@ def test_factoring_keeps_the_value_bias_if_rows_do_not_sum_to_one(genome: Build)
         block.wk.bias.zero_()
     restored = factor(merge(block), WIDTH)
     assert not restored.wo.bias.any()
-    assert_same(block, restored)
+    assert_same_blocks(block, restored)
 
 
 def test_factoring_keeps_weights_of_operations(genome: Build) -> None:
@@ -125,7 +121,7 @@ def test_factoring_keeps_weights_of_operations(genome: Build) -> None:
         DOT, ("temperature", [0]), ("softmax", [1]), ("layer_norm", "v"), ("weighted_sum", [2, 3])
     )
     block = built(found, qkv_bias=True)
-    assert_same(block, factor(merge(block, "patterns"), WIDTH))
+    assert_same_blocks(block, factor(merge(block, "patterns"), WIDTH))
 
 
 def test_factored_blocks_are_cheaper_and_train() -> None:

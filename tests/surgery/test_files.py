@@ -17,7 +17,7 @@ from nas.genome import Genome
 from nas.surgery import load_swapped, save_swapped, swap_attention
 from nas.surgery.files import RECORD, WEIGHTS
 from nas.testing.hosts import cores, randomise
-from tests.surgery.swaps import windowed
+from tests.surgery.helpers import DOT, SOFTMAX, windowed
 from tests.surgery.test_hosts_transformers import build, inputs, output, tokens
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Build = Callable[..., Genome]
-
-SOFTMAX = (("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +40,7 @@ def test_saved_model_loads_with_equal_outputs(
     name: str, dtype: torch.dtype, tmp_path: Path, genome: Build
 ) -> None:
     model = build(name)
-    mechanism = windowed(genome(*SOFTMAX, kv_heads="1/2", has_wq=False), 6)
+    mechanism = windowed(genome(DOT, *SOFTMAX, kv_heads="1/2", has_wq=False), 6)
     patterns = {
         "gpt2": "*.0.attn",
         "llama": "*.0.self_attn",

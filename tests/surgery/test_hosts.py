@@ -15,7 +15,7 @@ from torchvision.models import VisionTransformer
 from nas.common.errors import NasError
 from nas.surgery import swap_attention
 from nas.testing.hosts import check_host, randomise, swapped
-from tests.surgery.swaps import TOLERANCE, assert_same
+from tests.surgery.helpers import TOLERANCE, assert_same
 
 HOSTED = {
     "torch": nn.MultiheadAttention(32, 4, batch_first=True, dropout=0.2),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nas.common.errors import GenomeError, NasError
 from nas.surgery import swap_attention
 from nas.testing.hosts import cores, randomise, swapped
-from tests.surgery.swaps import TOLERANCE, assert_same
+from tests.surgery.helpers import TOLERANCE, assert_same
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,20 +10,15 @@ import transformers as hf
 from torch import Tensor
 
 from nas.common.errors import GenomeError
-from nas.genome import Genome
 from nas.store.sources import load_genome
 from nas.surgery import preview_swap, swap_attention
 from nas.testing.hosts import cores
-from tests.surgery.swaps import windowed
+from tests.surgery.helpers import DECODABLE, DOT, SOFTMAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 TEXT = "abcdefghijklmnopqrstuvwxyz, " * 20
-SCORE = ("scaled_dot_product", "qk")
-SOFTMAX = (("softmax", [0]), ("weighted_sum", [1, "v"]))
 ENDS = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
 
 
@@ -38,41 +33,7 @@ def build(kind: str, **options: Any) -> Any:
     return hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=128, **ENDS, **sizes | options)).eval()
 
 
-def mechanisms(genome: Build) -> dict[str, Genome]:
-    turned = (("rope", "q"), ("rope", "k"), ("scaled_dot_product", [0, 1]))
-    plain = genome(SCORE, *SOFTMAX)
-    return {
-        "rotated gqa": genome(
-            *turned, ("softmax", [2]), ("weighted_sum", [3, "v"]), kv_heads="one"
-        ),
-        "window": windowed(plain, 5),
-        "flex": windowed(genome(SCORE, *SOFTMAX, q_heads="1/2", kv_heads="1/4"), 4, 2),
-        "qana": load_genome("qana:init=random,rope=true"),
-        "sigmoid": genome(SCORE, ("sigmoid", [0], {"length_bias": True}), SOFTMAX[1]),
-        "linear": genome(SCORE, ("softmax_free", [0]), SOFTMAX[1]),
-        "without wq": genome(SCORE, *SOFTMAX, has_wq=False),
-        "without wk": genome(SCORE, *SOFTMAX, has_wk=False),
-        "without any": genome(
-            SCORE, *SOFTMAX, has_wq=False, has_wk=False, has_wv=False, has_wo=False
-        ),
-        "without wo": genome(SCORE, *SOFTMAX, has_wo=False),
-        "alibi": genome(SCORE, ("alibi", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"])),
-        "values asked": genome(("scaled_dot_product", "vk"), *SOFTMAX),
-        "rotated values": genome(
-            *(("rope", "v"), *turned[:2], ("scaled_dot_product", [1, 2]), ("softmax", [3])),
-            *(("weighted_sum", [4, 0]), ("rope", [5])),
-        ),
-        "rsqa": load_genome("rsqa"),
-        "champion": load_genome("champion_2025"),
-    }
-
-
-NAMES = (
-    *("rotated gqa", "window", "flex", "qana", "sigmoid", "linear", "without wq", "without wk"),
-    *("without any", "without wo", "alibi", "values asked", "rotated values", "rsqa", "champion"),
-)
-
-TRAINED = ("rotated gqa", "flex", "qana", "sigmoid", "linear", "without wq", "champion")
+TRAINED = ("rope", "flex", "qana", "sigmoid", "linear", "without wq", "champion")
 
 
 def batch(seed: int) -> Tensor:
@@ -96,11 +57,9 @@ def trained(model: Any, steps: int = 25) -> list[float]:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("name", TRAINED)
-def test_swapped_model_trains_and_generates_from_its_cache(
-    name: str, kind: str, genome: Build
-) -> None:
+def test_swapped_model_trains_and_generates_from_its_cache(name: str, kind: str) -> None:
     model = build(kind)
-    names = swap_attention(model, mechanisms(genome)[name], preserve=False)
+    names = swap_attention(model, DECODABLE[name], preserve=False)
     losses = trained(model)
     assert losses[-1] < 0.7 * losses[0]
     for at in names:
@@ -122,16 +81,14 @@ def test_swapped_model_trains_and_generates_from_its_cache(
             assert torch.equal(model.generate(prompt, **given, **cache), whole)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DECODABLE)
 @pytest.mark.parametrize(
     ("kind", "implementation"), [("gpt2", "sdpa"), ("llama", "sdpa"), ("llama", "eager")]
 )
-def test_cached_decoding_equals_the_whole(
-    name: str, kind: str, implementation: str, genome: Build
-) -> None:
+def test_cached_decoding_equals_the_whole(name: str, kind: str, implementation: str) -> None:
     model = build(kind)
     model.set_attn_implementation(implementation)
-    swap_attention(model, mechanisms(genome)[name], preserve=False)
+    swap_attention(model, DECODABLE[name], preserve=False)
     model.double()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -206,7 +163,7 @@ def test_mechanisms_that_a_cache_cannot_decode_are_refused(kind: str, genome: Bu
         *(("softmax", [1]), ("weighted_sum", [2, "v"])),
     )
     twice = genome(
-        *(SCORE, *SOFTMAX, ("scaled_dot_product", ["q", 2])),
+        *(DOT, *SOFTMAX, ("scaled_dot_product", ["q", 2])),
         *(("softmax", [3]), ("weighted_sum", [4, "v"])),
     )
     model = build(kind)
@@ -221,7 +178,7 @@ def test_mechanisms_that_a_cache_cannot_decode_are_refused(kind: str, genome: Bu
         assert model.state_dict().keys() == keys
 
 
-def test_modules_with_fixed_heads_or_sliding_caches_are_refused(genome: Build) -> None:
+def test_modules_with_fixed_heads_or_sliding_caches_are_refused() -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     sizes |= {"vocab_size": 128, "intermediate_size": 48}
     for made, words in (
@@ -238,8 +195,8 @@ def test_modules_with_fixed_heads_or_sliding_caches_are_refused(genome: Build) -
     )
     for wanted, words in (
         (load_genome("flex_sqa"), "global tokens"),
-        (mechanisms(genome)["rotated values"], "first token"),
+        (DECODABLE["rotated values"], "first token"),
     ):
         with pytest.raises(GenomeError, match=f"cache drops .*{words}"):
             swap_attention(mistral, wanted, preserve=False)
-    assert swap_attention(mistral, mechanisms(genome)["rotated gqa"], preserve=False)
+    assert swap_attention(mistral, DECODABLE["rope"], preserve=False)

@@ -19,24 +19,20 @@ from nas.space import load_space
 from nas.space.validation import load_policy
 from nas.space.variation import Variation
 from nas.surgery import merge
-from tests.surgery.blocks import (
+from tests.surgery.helpers import (
     DIM,
     DOT,
     HEADS,
     LENGTH,
     SOFTMAX,
     WIDTH,
-    assert_same,
+    assert_same_blocks,
     built,
     tokens,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nas.genome import Genome
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 FORMS = ("patterns", "messages", "both")
 
@@ -66,7 +62,7 @@ def test_merged_mha_equals_the_formula_of_the_paper() -> None:
     assert merged.genome == MECHANISMS["patterns_and_messages"].genome
     for what in ("patterns", "messages"):
         assert merge(block, what).genome == MECHANISMS[what].genome
-    assert_same(block, merged)
+    assert_same_blocks(block, merged)
 
 
 @pytest.mark.parametrize("what", FORMS)
@@ -75,14 +71,14 @@ def test_merged_mha_equals_the_formula_of_the_paper() -> None:
 def test_merged_forms_equal_the_block(name: str, qkv_bias: bool, what: str) -> None:
     """For all head counts and biases."""
     block = built(MECHANISMS[name].genome, qkv_bias=qkv_bias)
-    assert_same(block, merge(block, what))
+    assert_same_blocks(block, merge(block, what))
 
 
 @pytest.mark.parametrize("qkv_bias", [False, True])
 def test_uniform_attention_merges_messages_but_no_patterns(qkv_bias: bool) -> None:
     """Equal weights read of a stream how long it is, which no merging changes."""
     block = built(MECHANISMS["uniform"].genome, qkv_bias=qkv_bias)
-    assert_same(block, merge(block, "messages"))
+    assert_same_blocks(block, merge(block, "messages"))
     for what in ("patterns", "both"):
         with pytest.raises(GenomeError, match="nothing scores the pairs"):
             merge(block, what)
@@ -122,14 +118,15 @@ def test_streams_without_projection_merge_too(
     genome: Build, flag: str, raw: str, what: str
 ) -> None:
     block = built(genome(DOT, *SOFTMAX, **{flag: False}, raw=raw))
-    assert_same(block, merge(block, what))
+    assert_same_blocks(block, merge(block, what))
 
 
 @pytest.mark.parametrize("what", FORMS)
 def test_a_block_without_any_projection(genome: Build, what: str) -> None:
     flags = dict.fromkeys(("has_wq", "has_wk", "has_wv", "has_wo"), False)
     block = built(genome(DOT, *SOFTMAX, **flags))
-    assert_same(block, merge(block, what).double())  # without weights it has no precision to keep
+    # A block without weights has no precision to keep.
+    assert_same_blocks(block, merge(block, what).double())
 
 
 def test_linear_maps_and_sums_of_streams_are_merged(genome: Build) -> None:
@@ -147,7 +144,7 @@ def test_linear_maps_and_sums_of_streams_are_merged(genome: Build) -> None:
     block = built(found, qkv_bias=True)
     merged = merge(block)
     assert [n.op for n in merged.genome.nodes] == ["scaled_dot_product", "softmax", "weighted_sum"]
-    assert_same(block, merged)
+    assert_same_blocks(block, merged)
 
 
 WEIGHTED = (DOT, ("temperature", [0]), ("topk_filter", [1], {"k": 4}), ("softmax", [2]))
@@ -172,7 +169,7 @@ WEIGHTED = (DOT, ("temperature", [0]), ("topk_filter", [1], {"k": 4}), ("softmax
 )  # fmt: skip
 def test_weights_of_other_operations_are_copied(genome: Build, what: str, nodes: Any) -> None:
     block = built(genome(*nodes), qkv_bias=True)
-    assert_same(block, merge(block, what))
+    assert_same_blocks(block, merge(block, what))
 
 
 def test_merging_keeps_window_and_placement(genome: Build) -> None:
@@ -180,7 +177,7 @@ def test_merging_keeps_window_and_placement(genome: Build) -> None:
     block = built(replace(found, visibility=Visibility(window=2, global_tokens=1)))
     merged = merge(block)
     assert (merged.genome.visibility.window, merged.genome.placement) == (2, "first")
-    assert_same(block, merged)
+    assert_same_blocks(block, merged)
 
 
 def test_random_genomes_merge_exactly_or_are_refused() -> None:
@@ -199,7 +196,7 @@ def test_random_genomes_merge_exactly_or_are_refused() -> None:
             except GenomeError:
                 continue
             merged += 1
-            assert_same(block, other)
+            assert_same_blocks(block, other)
     assert merged > 30
 
 
@@ -211,7 +208,7 @@ def test_keys_with_a_bias_need_weights_that_ignore_shifts(genome: Build) -> None
     block = built(found, qkv_bias=True)
     with pytest.raises(GenomeError, match=r"merge, patterns: the keys have a bias, .* like soft"):
         merge(block, "patterns")
-    assert_same(biases_at_zero(block, "wk"), merge(block, "patterns"))
+    assert_same_blocks(biases_at_zero(block, "wk"), merge(block, "patterns"))
 
 
 def test_a_bounded_score_does_not_ignore_shifts(genome: Build) -> None:
@@ -221,7 +218,7 @@ def test_a_bounded_score_does_not_ignore_shifts(genome: Build) -> None:
     with pytest.raises(GenomeError, match="the keys have a bias"):
         merge(built(found, qkv_bias=True), "patterns")
     block = built(found)
-    assert_same(block, merge(block))
+    assert_same_blocks(block, merge(block))
 
 
 @pytest.mark.parametrize("normaliser", ["sigmoid", "softmax_one", "relu_squared"])
@@ -231,7 +228,7 @@ def test_an_output_bias_needs_weights_that_sum_to_one(genome: Build, normaliser:
     block = built(found, qkv_bias=True)
     with pytest.raises(GenomeError, match=r"merge, messages: the output has a bias, .* sum to one"):
         merge(block, "messages")
-    assert_same(biases_at_zero(block, "wo"), merge(block, "messages"))
+    assert_same_blocks(biases_at_zero(block, "wo"), merge(block, "messages"))
 
 
 def test_merged_row_without_visible_keys_gives_zero() -> None:
@@ -293,14 +290,14 @@ def test_values_behind_a_nonlinearity_are_refused() -> None:
     block = built(MECHANISMS["champion_2025"].genome)
     with pytest.raises(GenomeError, match=r"layer_norm_3 stands between .* the values"):
         merge(block, "messages")
-    assert_same(block, merge(block, "patterns"))
+    assert_same_blocks(block, merge(block, "patterns"))
 
 
 def test_values_that_scores_read_merge_after_the_patterns() -> None:
     block = built(MECHANISMS["champion_control"].genome)
     with pytest.raises(GenomeError, match="v is read by scaled_dot_product_0 too"):
         merge(block, "messages")
-    assert_same(block, merge(block))
+    assert_same_blocks(block, merge(block))
 
 
 def test_unknown_form_is_refused() -> None:

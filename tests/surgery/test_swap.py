@@ -13,14 +13,10 @@ from nas.genome.mechanisms import MECHANISMS
 from nas.surgery import swap_attention
 from nas.surgery.preserving import difference, preserving, starting_at
 from nas.testing.hosts import cores
-from tests.surgery.swaps import TOLERANCE, qana
+from tests.surgery.helpers import TOLERANCE, qana
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nas.genome import Genome
-
-    Build = Callable[..., Genome]
+    from tests.genomes import Build
 
 DOT = ("scaled_dot_product", "qk")
 NODES = (("qana", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]))
