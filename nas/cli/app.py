@@ -49,7 +49,7 @@ def _options(
         str | None,
         typer.Option(
             metavar="SHELL",
-            help="Let bash, zsh or fish complete what you type.",
+            help="Install completion for bash, zsh or fish.",
             callback=completion.install,
             is_eager=True,
         ),
@@ -58,7 +58,7 @@ def _options(
         str | None,
         typer.Option(
             metavar="SHELL",
-            help="Print what that would install.",
+            help="Print the completion script.",
             callback=completion.show,
             is_eager=True,
         ),

@@ -20,7 +20,7 @@ def evaluate(
         str, typer.Option(help="A task, by name or path.", autocompletion=completion.tasks)
     ] = "vit-cifar10",
     data: options.Data = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with other seeds.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = 1,
     seed: options.StudySeed = 0,
     policy: options.Policy = "score_normalize_aggregate",
     record: options.Record = None,
@@ -33,7 +33,7 @@ def evaluate(
     time_limit: options.TimeLimit = 1800,
     start_seconds: options.StartSeconds = 300,
 ) -> None:
-    """Train mechanisms under a task, with several seeds, without a search."""
+    """Train mechanisms under a task with several seeds, without a search."""
     from nas.api import comparing
     from nas.report.trials import trial_line, trial_table
 
@@ -51,21 +51,21 @@ def evaluate(
 def benchmark(
     context: typer.Context,
     sources: options.Sources,
-    against: Annotated[str, typer.Option(help="What all are compared with.")] = "mha",
+    against: Annotated[str, typer.Option(help="The reference of all differences.")] = "mha",
     tasks: Annotated[
-        str | None, typer.Option(help="Tasks by name or path, with commas; else six built-in ones.")
+        str | None, typer.Option(help="Tasks, separated by commas; default: six built-in ones.")
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="TASK=SPEC: what to train a task on; may be given several times."),
+        typer.Option(help="TASK=SPEC: training data of a task; repeatable."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each under each.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism and task.")] = 5,
     seed: options.StudySeed = 0,
     policy: options.Policy = "score_normalize_aggregate",
     record: options.Record = None,
     test: options.OnTest = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the differences: .png, .svg or .pdf.")
+        Path | None, typer.Option(help="Also draw the differences into this .png, .svg or .pdf.")
     ] = None,
     as_json: options.AsJson = False,
     workers: options.Workers = None,
@@ -75,10 +75,10 @@ def benchmark(
     time_limit: options.TimeLimit = 1800,
     start_seconds: options.StartSeconds = 300,
 ) -> None:
-    """Train mechanisms under several tasks, on tokens and images, beside one of them.
+    """Train mechanisms under several tasks and compare each with a reference.
 
-    Differences are between trainings that share their seed; verdicts are corrected for their
-    number.
+    Differences are between trainings that share their seed; verdicts are corrected for multiple
+    comparisons.
     """
     from nas.api import comparing
     from nas.report.benchmark import benchmark_table
@@ -115,24 +115,24 @@ def explain(
     task: Annotated[
         str | None,
         typer.Option(
-            help="A task, by name or path; of RUN/ID its run's, else images.",
+            help="A task, by name or path; default: RUN/ID's, or vit-cifar10.",
             autocompletion=completion.tasks,
         ),
     ] = None,
     data: options.Data = None,
-    seeds: Annotated[int, typer.Option(min=2, help="Trainings of each, with fresh seeds.")] = 5,
+    seeds: Annotated[int, typer.Option(min=2, help="Trainings of each mechanism.")] = 5,
     most_seeds: Annotated[
-        int | None, typer.Option(min=2, help="Go on with what is unresolved, up to so many.")
+        int | None, typer.Option(min=2, help="Repeat unresolved comparisons up to this number.")
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="What is smaller is the same; else 1/100 from chance to the ideal."),
+        typer.Option(help="Smaller differences count as none; default: 1 %."),
     ] = None,
     seed: options.StudySeed = 0,
     policy: Annotated[
         str | None,
         typer.Option(
-            help="What genomes must obey; of RUN/ID its run's policy.",
+            help="A policy, by name or path; default: RUN/ID's.",
             autocompletion=completion.policies,
         ),
     ] = None,
@@ -145,10 +145,10 @@ def explain(
     time_limit: options.TimeLimit = 1800,
     start_seconds: options.StartSeconds = 300,
 ) -> None:
-    """Say what each part of a mechanism is worth, by training it without.
+    """Measure what each part of a mechanism contributes, by ablation.
 
-    Single edits, the steps that lead to it from standard attention, and standard attention of
-    about its costs; differences are between trainings that share their seed.
+    Trains single edits, the steps that lead to it from standard attention, and standard attention
+    of about the same costs; differences are between trainings that share their seed.
     """
     from nas.api import explaining
     from nas.report.explanation import explanation_table

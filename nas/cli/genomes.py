@@ -59,9 +59,7 @@ def show(
 def mechanisms(
     name: Annotated[
         str | None,
-        typer.Argument(
-            help="One of them; all if none is given.", autocompletion=completion.mechanisms
-        ),
+        typer.Argument(help="A mechanism; default: all.", autocompletion=completion.mechanisms),
     ] = None,
     dim: options.Dim = 64,
     heads: options.Heads = 4,
@@ -93,7 +91,7 @@ def validate(
     policy: options.Policy = "score_normalize_aggregate",
     as_json: options.AsJson = False,
 ) -> None:
-    """Judge a genome by types and a policy's path rules; exit status 1 if it is not legal."""
+    """Check a genome against types and a policy's rules; exit status 1 if it is not legal."""
     from nas.api import genomes
 
     result = genomes.validate(source, policy=policy)
@@ -177,7 +175,7 @@ def export(
     dim: options.AnyDim = None,
     heads: options.AnyHeads = None,
     fast: Annotated[
-        bool, typer.Option(help="Write the form that trains fastest, not the plainest.")
+        bool, typer.Option(help="Write the fastest form, not the most readable.")
     ] = False,
     weights: Annotated[
         bool,
@@ -186,12 +184,14 @@ def export(
             "hold them anyway where there are any."
         ),
     ] = False,
-    layer: Annotated[int, typer.Option(min=0, help="Whose weights: a layer of the backbone.")] = 0,
+    layer: Annotated[
+        int, typer.Option(min=0, help="The backbone layer whose weights are written.")
+    ] = 0,
     causal: Annotated[
         bool | None,
         typer.Option(
             "--causal/--no-causal",
-            help="In pt2, onnx and hf, whether tokens see earlier ones alone; as the run's task.",
+            help="In pt2, onnx and hf, hide later tokens; default: as in the run's task.",
         ),
     ] = None,
     masks: Annotated[
@@ -202,7 +202,7 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Write a mechanism as a file or folder that needs nas no longer.
+    """Write a mechanism as a file or folder that does not need nas.
 
     Sizes default to those of the run's task, or to 64 and 4. All formats but py, which tests
     itself, are compared with the mechanism in a clean process first.

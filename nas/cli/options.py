@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, each declared once."""
+"""Options and arguments of several commands, each declared once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ _SOURCE: Final = typer.Argument(
 _DIM: Final = typer.Option("--dim", min=1, max=MOST_SIZE, help="Model width.")
 _HEADS: Final = typer.Option("--heads", min=1, max=MOST_SIZE, help="Backbone's heads.")
 _TOKENS: Final = typer.Option("--tokens", min=1, max=MOST_TOKENS, help="Sequence length.")
-_POLICY: Final = typer.Option(
-    help="What genomes must obey: a policy, by name or path.", autocompletion=completion.policies
-)
-_DATA: Final = typer.Option(help="What to train on, as the task's family reads it.")
+_POLICY: Final = typer.Option(help="A policy, by name or path.", autocompletion=completion.policies)
+_DATA: Final = typer.Option(help="Training data, as the task's family names them.")
 
 Source: TypeAlias = Annotated[str, _SOURCE]
 Sources: TypeAlias = Annotated[list[str], _SOURCE]
@@ -47,35 +45,33 @@ Tokens: TypeAlias = Annotated[int, _TOKENS]
 AnyTokens: TypeAlias = Annotated[int | None, _TOKENS]
 Policy: TypeAlias = Annotated[str, _POLICY]
 Data: TypeAlias = Annotated[str | None, _DATA]
-StudySeed: TypeAlias = Annotated[
-    int, typer.Option(min=0, help="What the training seeds derive from.")
-]
+StudySeed: TypeAlias = Annotated[int, typer.Option(min=0, help="Seed of all trainings.")]
 Record: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="A file that keeps finished trainings; what it holds is not repeated."),
+    typer.Option(help="A file of finished trainings, which are not repeated."),
 ]
 OnTest: TypeAlias = Annotated[
-    bool, typer.Option("--test", help="Judge on the test set, not on what is held out of training.")
+    bool, typer.Option("--test", help="Evaluate on the test set, not on held-out training data.")
 ]
 EventFolder: TypeAlias = Annotated[
     Path | None,
     typer.Option("--tensorboard", help="Also write event files for TensorBoard into this folder."),
 ]
-Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder that runs are in.")]
+Runs: TypeAlias = Annotated[Path, typer.Option(help="The folder of runs.")]
 
 # Who trains: the fields of nas.api.execution.Executing.
 Workers: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="Trainings at once; one a core. MIN:MAX lets a cluster grow."),
+    typer.Option(help="Parallel trainings; default: one a core. MIN:MAX on a cluster."),
 ]
 GpusPerWorker: TypeAlias = Annotated[
-    float | None, typer.Option(min=0, help="GPUs a worker; fractions share one.")
+    float | None, typer.Option(min=0, help="GPUs of a worker; a fraction shares one.")
 ]
 RayAddress: TypeAlias = Annotated[
-    str | None, typer.Option(help="A Ray cluster to join; else one is started.")
+    str | None, typer.Option(help="A Ray cluster to join; default: start one.")
 ]
 Backend: TypeAlias = Annotated[str, typer.Option(help="ray, or local: in this process.")]
-TimeLimit: TypeAlias = Annotated[float, typer.Option(help="Seconds that one training may take.")]
+TimeLimit: TypeAlias = Annotated[float, typer.Option(help="Seconds after which a training fails.")]
 StartSeconds: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for a busy cluster.")]
 
 

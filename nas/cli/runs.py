@@ -15,7 +15,7 @@ from nas.cli.console import complain, note, output, print_json, tell
 from nas.common.errors import NasError
 
 RUNS_SHOWN: Final = typer.Argument(
-    help="Names or paths of runs, or latest; by default latest.", autocompletion=completion.runs
+    help="Names or paths of runs; default: latest.", autocompletion=completion.runs
 )
 
 
@@ -46,17 +46,16 @@ def front(
     ] = None,
     csv: Annotated[
         Path | None,
-        typer.Option(help="Also write it as CSV into this file; - prints it, and nothing else."),
+        typer.Option(help="Also write CSV into this file; - prints only the CSV."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="In the CSV, every mechanism that was trained.")
+        bool, typer.Option("--all", help="In the CSV, all trained mechanisms.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show a run's front.
+    """Show a run's front: its non-dominated mechanisms, their costs, and the run's status.
 
-    The mechanisms that no other one beats, what they cost, and how the run stands. Exit status 1
-    if there are none yet.
+    Exit status 1 if there are none yet.
     """
     from nas.report.charts import check_picture, write_figure
     from nas.report.front import front as read_front
@@ -95,10 +94,10 @@ def report(
     path: Annotated[Path, typer.Option("-o", "--output", help="The .html file to write.")],
     runs: Annotated[list[str] | None, RUNS_SHOWN] = None,
 ) -> None:
-    """Write a report: one HTML file that shows runs, to open anywhere and to pass on.
+    """Write a report of runs as one HTML file without external resources.
 
-    It asks for nothing when it is opened, and holds everything: what holds, at what cost, how sure,
-    where it came from, what failed, how to repeat it. Several runs are shown over each other.
+    It states results with their uncertainty, costs, origins, failures, and how to repeat the run.
+    Several runs are compared in one figure.
     """
     from nas.report.page import write_report
 
@@ -114,8 +113,7 @@ def check(
 ) -> None:
     """Check a run's folder: a sentence for each fault, and what helps.
 
-    Exit status 1 if there is one. Nothing is changed; `nas resume RUN` mends what follows from the
-    record.
+    Exit status 1 if there is one. Changes nothing; `nas resume RUN` restores derived files.
     """
     from nas.searching.checking import check_run
     from nas.store import find_run
@@ -136,17 +134,17 @@ def check(
 def watch(
     run: options.RunName = "latest",
     web: Annotated[
-        bool, typer.Option("--web", help="Serve the page of `nas report`, to this machine alone.")
+        bool, typer.Option("--web", help="Serve the page of `nas report` on this machine.")
     ] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="With --web; 0 takes one that is free.")
+        int, typer.Option(min=0, max=65_535, help="Port of --web; 0 for a free one.")
     ] = 0,
     runs: options.Runs = Path("runs"),
 ) -> None:
     """Watch a run that another process writes, until it ends.
 
-    Reads its record alone and never holds it up. Exit status 1 if the run was stopped or its writer
-    is gone.
+    Only reads, and never delays the writer. Exit status 1 if the run was stopped or its writer is
+    gone.
     """
     from nas.cli.display import display, follow, why_stopped
     from nas.cli.progress import change_line
@@ -185,13 +183,13 @@ def watch(
 @app.command()
 def tensorboard(
     run: options.RunName,
-    folder: Annotated[Path, typer.Argument(help="A folder for TensorBoard; made if missing.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write.")],
     runs: options.Runs = Path("runs"),
 ) -> None:
     """Write a run as event files for TensorBoard.
 
     Hypervolume, best estimate, front and failures over trainings; curves and costs of the front.
-    The same command adds what came since; `nas search --tensorboard DIR` does it as it goes.
+    The same command adds what is new; `nas search --tensorboard DIR` writes during the search.
     """
     from nas.report.events import write_events
     from nas.store import find_run

@@ -23,11 +23,11 @@ def search(
     space: options.Space,
     generations: Annotated[int, typer.Option("--gens", min=1, help="Generations.")] = 50,
     population: Annotated[
-        int, typer.Option("--pop", min=1, help="Trainings that a generation asks for.")
+        int, typer.Option("--pop", min=1, help="Trainings of a generation.")
     ] = 24,
     task: options.Task = None,
     data: options.Data = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the search and all trainings.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search and of all trainings.")] = 0,
     repeats: Annotated[int, typer.Option(min=1, help="Trainings of each mechanism.")] = 1,
     algorithm: Annotated[
         str,
@@ -39,7 +39,7 @@ def search(
         int | None,
         typer.Option(
             min=1,
-            help="Propose from all results but the last so many, not by whole generations.",
+            help="Propose from all results but this many, not by generations.",
         ),
     ] = None,
     run: Annotated[str | None, typer.Option(help="The run's name.")] = None,
@@ -68,11 +68,11 @@ def resume(
     context: typer.Context,
     run: options.RunName = "latest",
     generations: Annotated[
-        int | None, typer.Option("--gens", min=1, help="Generations in all.")
+        int | None, typer.Option("--gens", min=1, help="Total number of generations.")
     ] = None,
     data: options.Data = None,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Try all failed trainings again.")
+        bool, typer.Option("--retry-failed", help="Repeat all failed trainings.")
     ] = False,
     runs: options.Runs = Path("runs"),
     tensorboard: options.EventFolder = None,
@@ -85,7 +85,7 @@ def resume(
 ) -> None:
     """Continue a run that was stopped, or add generations to a finished one.
 
-    --data says where its data are now, if they have moved; other data are refused.
+    --data is the new place of the run's data, if they were moved; other data are refused.
     """
     from nas.api import runs as api
     from nas.cli.display import search_display
@@ -102,19 +102,21 @@ def confirm(
     context: typer.Context,
     run: options.RunName = "latest",
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Members by ID, in place of those chosen.")
+        list[str] | None, typer.Argument(help="IDs of members; default: chosen by --members.")
     ] = None,
-    members: Annotated[int, typer.Option(min=1, help="Members, spread over the front.")] = 5,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each, with fresh seeds.")] = 5,
+    members: Annotated[
+        int, typer.Option(min=1, help="Number of members, spread over the front.")
+    ] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each member.")] = 5,
     long: Annotated[
         str | None,
         typer.Option(
-            help="A longer task of the same family to train them under as well.",
+            help="Also train under this longer task of the same family.",
             autocompletion=completion.tasks,
         ),
     ] = None,
     test: Annotated[
-        bool, typer.Option("--test", help="Train them also to be judged on the test set.")
+        bool, typer.Option("--test", help="Also train for evaluation on the test set.")
     ] = False,
     data: options.Data = None,
     runs: options.Runs = Path("runs"),
@@ -126,10 +128,10 @@ def confirm(
     time_limit: options.TimeLimit = 1800,
     start_seconds: options.StartSeconds = 300,
 ) -> None:
-    """Train the likely members of a run's front again, with fresh seeds.
+    """Train likely members of a run's front again, with fresh seeds.
 
-    Beside standard attention and the control uniform. The same command continues where it was
-    stopped. --data says where the run's data are now, if they have moved.
+    Standard attention and the control uniform are trained beside them. The same command continues
+    after an interrupt. --data is the new place of the run's data, if they were moved.
     """
     from nas.api import runs as api
     from nas.report.confirmation import confirmation_table

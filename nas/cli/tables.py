@@ -14,18 +14,18 @@ from nas.cli.console import output, print_json
 @app.command()
 def table(
     name: Annotated[
-        str | None, typer.Argument(help="A table, by name or path; a list if none is given.")
+        str | None, typer.Argument(help="A table, by name or path; default: a list of all.")
     ] = None,
     sources: Annotated[list[str] | None, typer.Argument(help="Mechanisms to show in full.")] = None,
     against: Annotated[
         str | None,
-        typer.Option(help="A table of longer trainings: how well this one ranks them."),
+        typer.Option(help="A table of longer trainings to compare rankings with."),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show recorded trainings of a whole space.
+    """Show a table: recorded trainings of every mechanism of a space.
 
-    Its front, some of its mechanisms epoch by epoch, or how it ranks beside longer trainings.
+    Shows its front, some of its mechanisms epoch by epoch, or its agreement with longer trainings.
     """
     from nas.report import tables as report
     from nas.searching.tabular.table import load_table
