@@ -1,15 +1,12 @@
 // Elements. A text of a record becomes a text node, its control characters spelled out.
 
-const UNPRINTABLE =
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\p{Cs}]/gu;
+const UNPRINTABLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\p{Cs}]/gu;
 const SVG = "http://www.w3.org/2000/svg";
 
 /** The text with every control character and mark of direction spelled out, as \u202e. */
 function printable(text) {
-  return String(text).replace(
-    UNPRINTABLE,
-    (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
+  const spelled = (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return String(text).replace(UNPRINTABLE, spelled);
 }
 
 /** An HTML element; attributes that begin with "on" are listeners, null ones are left out. */

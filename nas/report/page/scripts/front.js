@@ -85,7 +85,7 @@ class Front {
   }
 
   paint(context) {
-    const colour = colours(this.root);
+    const colour = colours(this.canvas);
     const paper = colour("card");
     this.stairs = [];
     for (const run of this.runs) {

@@ -3,10 +3,12 @@
 const TURN = 2 * Math.PI;
 const DOT = 3; // pixels, the radius of a dot of the cloud
 
-/** The colours of the style sheet, as they are now: light or dark. */
+/** The colours of the style sheet as they are now, light or dark, asked by way of an element without text. */
 function colours(element) {
-  const style = getComputedStyle(element);
-  return (name) => style.getPropertyValue(`--${name}`).trim();
+  return (name) => {
+    element.style.color = `var(--${name})`;
+    return getComputedStyle(element).color;
+  };
 }
 
 /** A context whose unit is a pixel of the page, sharp on every screen. */

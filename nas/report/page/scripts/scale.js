@@ -5,10 +5,9 @@ const PREFIXES = ["", " k", " M", " G", " T", " P"];
 
 class Scale {
   constructor(low, high, start, end, isLog = false) {
-    Object.assign(this, { start, end, isLog });
-    this.low = isLog ? Math.log(low) : low;
-    this.high = isLog ? Math.log(high) : high;
-    this.slope = (end - start) / (this.high - this.low);
+    const [to, from] = isLog ? [Math.log, Math.exp] : [Number, Number];
+    Object.assign(this, { low, high, start, to, from, isLog });
+    this.slope = (end - start) / (to(high) - to(low));
   }
 
   /** A scale from one value to another, with some room around them. */
@@ -23,26 +22,22 @@ class Scale {
   }
 
   place(value) {
-    return this.start + ((this.isLog ? Math.log(value) : value) - this.low) * this.slope;
+    return this.start + (this.to(value) - this.to(this.low)) * this.slope;
   }
 
-  /** The place of a value, or the nearest end of the scale; on a logarithmic scale of 0 or less, too. */
+  /** The place of a value, or the nearest end of the scale: a logarithmic one has no place for 0. */
   within(value) {
-    const low = this.isLog ? Math.exp(this.low) : this.low;
-    const high = this.isLog ? Math.exp(this.high) : this.high;
-    return this.place(Math.min(Math.max(value, low), high));
+    return this.place(Math.min(Math.max(value, this.low), this.high));
   }
 
   value(place) {
-    const at = this.low + (place - this.start) / this.slope;
-    return this.isLog ? Math.exp(at) : at;
+    return this.from(this.to(this.low) + (place - this.start) / this.slope);
   }
 
+  /** Round values within the scale. */
   ticks(wanted = 6) {
-    const [low, high] = this.isLog ? [Math.exp(this.low), Math.exp(this.high)] : [this.low, this.high];
-    return (this.isLog ? decades(low, high) : steps(low, high, wanted)).filter(
-      (tick) => tick >= low && tick <= high,
-    );
+    const { low, high } = this;
+    return (this.isLog ? decades(low, high) : steps(low, high, wanted)).filter((tick) => tick >= low && tick <= high);
   }
 }
 
@@ -80,7 +75,7 @@ function tick(value) {
   return `${Number((value / 1000 ** size).toPrecision(6))}${PREFIXES[size]}`.replace("-", "−");
 }
 
-/** An axis as SVG: grid lines, labels of ticks, and a title; `x` or `y` is given, and the other's ends. */
+/** Grid lines and labels of ticks as SVG, of a scale across (`x`) or up (`y`). */
 function axis({ x, y, from, to, ticks, factor = 1 }) {
   const scale = x ?? y;
   return scale.ticks(ticks).map((value) => {

@@ -26,6 +26,10 @@ class State {
     return { run, i: run ? run.find(this.get("id")) : -1 };
   }
 
+  isSelected(run, i) {
+    return run.name === this.get("run") && run.digests[i] === this.get("id");
+  }
+
   select(run, i) {
     this.set({ run: run.name, id: run.digests[i] });
   }

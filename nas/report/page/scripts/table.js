@@ -60,8 +60,7 @@ class Table {
   }
 
   save() {
-    const rows = Array.from(this.rows, (row) => this.of(row));
-    save(`${this.runs.map((run) => run.name).join("_")}.csv`, csv(this.columns, rows), "text/csv");
+    save(`${this.runs.map((run) => run.name).join("_")}.csv`, csv(this.columns, this.rows), "text/csv");
   }
 
   title(column) {
@@ -72,57 +71,31 @@ class Table {
   /** Sort by a column; once more, the other way round. */
   turn({ key, isNumber }) {
     const [current, way] = this.state.get("sort").split(":");
-    const first = isNumber ? "down" : "up";
-    const other = first === "down" ? "up" : "down";
+    const [first, other] = isNumber ? ["down", "up"] : ["up", "down"];
     this.state.set({ sort: `${key}:${current === key && way === first ? other : first}` });
   }
 
-  /** Which rows are shown, and in which order: rows are numbered over all runs. */
+  /** Filter and sort the rows. */
   order() {
-    this.first = [];
-    let count = 0;
-    for (const run of this.runs) {
-      this.first.push(count);
-      count += run.size;
-    }
-    const rows = new Uint32Array(count);
-    let shown = 0;
-    this.runs.forEach((run, index) => {
-      const mask = this.filter.mask(run);
-      for (let i = 0; i < run.size; i++) if (mask[i]) rows[shown++] = this.first[index] + i;
-    });
     const [key, way] = this.state.get("sort").split(":");
-    const column = this.columns.find((one) => one.key === key) ?? this.columns[0];
-    this.rows = sorted(rows.subarray(0, shown), this.keys(column, count), way === "down" ? -1 : 1);
+    const column = this.columns.find((column) => column.key === key) ?? this.columns[0];
+    this.rows = this.runs.flatMap((run) => {
+      const mask = this.filter.mask(run);
+      return run.digests.map((_, i) => ({ run, i })).filter(({ i }) => mask[i]);
+    });
+    for (const row of this.rows) row.key = column.value(row.run, row.i);
+    this.rows.sort(byKey(column.isNumber, way === "down" ? -1 : 1));
+    const [shown, count] = [this.rows.length, this.runs.reduce((sum, run) => sum + run.size, 0)];
     this.count.textContent = `${shown.toLocaleString("en")} of ${count.toLocaleString("en")}`;
     for (const button of this.head.querySelectorAll("button")) {
-      const isOwn = button.dataset.sort === column.key;
-      button.parentElement.setAttribute("aria-sort", isOwn ? (way === "down" ? "descending" : "ascending") : "none");
+      const order = button.dataset.sort === column.key ? `${way === "down" ? "de" : "a"}scending` : "none";
+      button.parentElement.setAttribute("aria-sort", order);
     }
     this.grid.setAttribute("aria-rowcount", shown + 1);
     if (this.search.value.trim() !== this.state.get("q")) this.search.value = this.state.get("q");
     this.kind.value = this.state.get("show");
     this.box.scrollTop = 0;
     this.fill();
-  }
-
-  /** The values that a column is sorted by, computed once. */
-  keys(column, count) {
-    const make = () => {
-      const keys = column.isNumber ? new Float64Array(count) : new Array(count);
-      this.runs.forEach((run, index) => {
-        for (let i = 0; i < run.size; i++) keys[this.first[index] + i] = column.value(run, i);
-      });
-      return keys;
-    };
-    return this.runs[0].keep(`keys ${column.key}`, make);
-  }
-
-  /** The run and the number in it of a row. */
-  of(row) {
-    let index = this.runs.length - 1;
-    while (this.first[index] > row) index--;
-    return [this.runs[index], row - this.first[index]];
   }
 
   /** Make the rows that can be seen. */
@@ -141,11 +114,11 @@ class Table {
   }
 
   row(place) {
-    const [run, i] = this.of(this.rows[place]);
-    const isChosen = run.name === this.state.get("run") && run.digests[i] === this.state.get("id");
+    const { run, i } = this.rows[place];
     const kind = run.isNamed(i) ? "named" : run.isMember[i] ? "member" : "";
     return html("tr", {
-      id: `row-${place}`, class: `${kind} run r${run.index % 6}`, "data-place": place, "aria-rowindex": place + 2, "aria-selected": String(isChosen),
+      id: `row-${place}`, class: `${kind} run r${run.index % 6}`, "data-place": place,
+      "aria-rowindex": place + 2, "aria-selected": String(this.state.isSelected(run, i)),
     }, this.columns.map((column) => html("td", { class: column.isNumber ? "number" : `word ${column.key}` }, column.text(run, i))));
   }
 
@@ -155,7 +128,7 @@ class Table {
   }
 
   choose(place) {
-    const [run, i] = this.of(this.rows[place]);
+    const { run, i } = this.rows[place];
     this.state.select(run, i);
     const top = place * ROW;
     if (top < this.box.scrollTop) this.box.scrollTop = top;
@@ -168,28 +141,24 @@ class Table {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity }[event.key];
     if (!step || !this.rows.length || event.target !== this.grid) return;
     event.preventDefault();
-    const current = this.rows.findIndex((row) => {
-      const [run, i] = this.of(row);
-      return run.name === this.state.get("run") && run.digests[i] === this.state.get("id");
-    });
+    const current = this.rows.findIndex(({ run, i }) => this.state.isSelected(run, i));
     const from = current < 0 ? -Math.sign(step) : current;
     this.choose(Math.min(Math.max(from + step, 0), this.rows.length - 1));
   }
 }
 
-/** Rows by their keys, in a direction; unknown numbers come last either way. */
-function sorted(rows, keys, way) {
-  if (Array.isArray(keys))
-    return rows.sort((a, b) => (keys[a] < keys[b] ? -way : keys[a] > keys[b] ? way : 0) || a - b);
-  const signed = keys.map((key) => (Number.isNaN(key) ? Infinity : way * key));
-  // Infinity minus Infinity is NaN, so that the place decides.
-  return rows.sort((a, b) => signed[a] - signed[b] || a - b);
+/** Compares rows by their keys; unknown numbers come last in either direction. */
+function byKey(isNumber, sign) {
+  const number = (key) => (Number.isNaN(key) ? Infinity : sign * key);
+  // Infinity minus Infinity is NaN: such rows keep their order.
+  if (isNumber) return (a, b) => number(a.key) - number(b.key) || 0;
+  return (a, b) => (a.key < b.key ? -sign : a.key > b.key ? sign : 0);
 }
 
 /** The rows as CSV: whole digests, unrounded numbers, errors beside their means. */
 function csv(columns, rows) {
   const fields = columns.flatMap(({ key, value, error }) => [[key, value], ...(error ? [[`${key} error`, error]] : [])]);
-  const lines = rows.map(([run, i]) => fields.map(([, value]) => cell(value(run, i))).join(","));
+  const lines = rows.map(({ run, i }) => fields.map(([, value]) => cell(value(run, i))).join(","));
   return [fields.map(([name]) => cell(name)).join(","), ...lines].join("\r\n") + "\r\n";
 }
 
