@@ -112,8 +112,7 @@ class RunView:
                 )
             )
             mechanisms = _mechanisms(proposals, candidates)
-            by_digest = {candidate.digest: candidate for candidate in candidates}
-            members = tuple(by_digest[member.digest] for member in run.front())
+            members = run.front(candidates)
             wall, available = session_seconds(run)
             busy = math.fsum(one.evaluation.wall_seconds for one in trainings)
             return cls(

@@ -176,15 +176,23 @@ class Run(AbstractContextManager["Run"]):
         new = [proposal for proposal in proposals if proposal.is_new]
         return self._read(partial(_join, setup, new, trainings), estimates)
 
-    def front(self) -> tuple[Candidate, ...]:
+    def front(self, candidates: Sequence[Candidate] | None = None) -> tuple[Candidate, ...]:
         """The non-dominated candidates, best first objective first, then in order of proposal.
 
         By estimates of the last generation; by scores before there are any.
+
+        Args:
+            candidates: all candidates, where they have been read before.
         """
         with self.snapshot():
-            objectives, estimates = self.setup.objectives, self.estimates()
-            keys = self._read(partial(self._members, objectives), estimates) if estimates else None
-            members = [candidate for candidate in self.candidates(keys) if candidate.is_ok]
+            objectives = self.setup.objectives
+            if candidates is None:
+                estimates = self.estimates()
+                read = partial(self._members, objectives)
+                candidates = self.candidates(self._read(read, estimates) if estimates else None)
+            elif estimated := [candidate for candidate in candidates if candidate.estimate]:
+                candidates = estimated
+            members = [candidate for candidate in candidates if candidate.is_ok]
         costs = [as_costs(objectives, member.objectives) for member in members]
         ranked = sorted(non_dominated(costs), key=lambda i: (costs[i], members[i].proposal.number))
         return tuple(members[i] for i in ranked)

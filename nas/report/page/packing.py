@@ -12,6 +12,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from nas.common.differences import paired
+from nas.common.objectives import Objective
 from nas.report.columns import Column
 from nas.report.front import front_columns
 from nas.report.page.code import code_of, roles
@@ -22,7 +23,7 @@ from nas.report.run_view import spread
 from nas.report.units import FRACTION, amount, duration, header, human
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from nas.evaluation.trial import Training
     from nas.report.page.encoding import Packed
@@ -87,8 +88,8 @@ def pack_page(views: Sequence[RunView], tables: Sequence[Table]) -> str:
 
 def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
     standard, trained, curves = view.standard, view.trained, _curves(view)
-    quantities, columns = _quantities(view, encoder)
     packed = {column.key: _column(column, view, encoder) for column in table}
+    quantities, columns = _quantities(view, encoder, packed)
     return {
         "name": view.name,
         "label": view.label,
@@ -154,55 +155,48 @@ def _text(value: float | None, unit: str, error: float | None) -> str:
 
 
 def _quantities(
-    view: RunView, encoder: ColumnEncoder
+    view: RunView, encoder: ColumnEncoder, table: Container[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Packed]]:
-    """What an axis can show, objectives first; the keys of its columns, and these columns."""
+    """What an axis can show, objectives first; the keys of its columns, and these columns.
+
+    Args:
+        table: the columns of the table, of which that of a cost has its name.
+    """
     objectives, rows = view.setup.objectives, view.mechanisms
     names = {objective.name for objective in objectives}
-    costs = dict.fromkeys(sorted({name for row in rows for name in row.costs} - names), False)
-    metrics = dict.fromkeys(sorted({name for row in rows for name in row.scores} - names), True)
-    quantities = [
-        {
-            "name": o.name,
-            "title": header(o.name, o.unit),
-            "about": o.about,
-            "unit": o.unit,
-            "direction": o.direction,
-            "isMetric": o.is_metric,
-            "isObjective": True,
-        }
-        for o in objectives
-    ]
-    quantities += [
-        {
-            "name": name,
-            "title": header(name),
-            "about": "",
-            "unit": "",
-            "direction": "max" if is_metric else "min",
-            "isMetric": is_metric,
-            "isObjective": False,
-        }
-        for name, is_metric in (costs | metrics).items()
-    ]
+    costs = sorted({name for row in rows for name in row.costs} - names)
+    metrics = sorted({name for row in rows for name in row.scores} - names)
+    others = [Objective(name, "min", "", "", 0.0, 0.0, is_metric=False) for name in costs]
+    others += [Objective(name, "max", "", "", 0.0, 0.0, is_metric=True) for name in metrics]
+    quantities: list[dict[str, Any]] = []
     columns: dict[str, Packed] = {}
-    for quantity in quantities:
-        name, unit = str(quantity["name"]), str(quantity["unit"])
-        key = quantity["estimate"] = quantity["score"] = f"quantity {name}"
-        if not quantity["isMetric"]:
-            columns[key] = _numbers(encoder, [row.costs.get(name) for row in rows], None, unit)
-            continue
-        scores = [row.scores.get(name) for row in rows]
-        type_ = "f8" if quantity["isObjective"] else "f4"
-        columns[key] = _numbers(encoder, scores, None, unit, type_)
-        if quantity["isObjective"]:
-            quantity["estimate"] = f"estimate {name}"
-            columns[f"estimate {name}"] = _numbers(
-                encoder,
-                [row.objectives.get(name) for row in rows],
-                [row.errors.get(name) for row in rows],
-                unit,
-            )
+    for o in (*objectives, *others):
+        is_objective = o.name in names
+        estimate = score = o.name if o.name in table and not o.is_metric else f"score {o.name}"
+        if o.is_metric:
+            scores, type_ = [row.scores.get(o.name) for row in rows], "f8" if is_objective else "f4"
+            columns[score] = _numbers(encoder, scores, None, o.unit, type_)
+        elif score not in table:
+            values = [row.costs.get(o.name) for row in rows]
+            columns[score] = _numbers(encoder, values, None, o.unit)
+        if o.is_metric and is_objective:
+            estimate = f"estimate {o.name}"
+            values = [row.objectives.get(o.name) for row in rows]
+            errors = [row.errors.get(o.name) for row in rows]
+            columns[estimate] = _numbers(encoder, values, errors, o.unit)
+        quantities.append(
+            {
+                "name": o.name,
+                "title": header(o.name, o.unit),
+                "about": o.about,
+                "unit": o.unit,
+                "direction": o.direction,
+                "isMetric": o.is_metric,
+                "isObjective": is_objective,
+                "estimate": estimate,
+                "score": score,
+            }
+        )
     return quantities, columns
 
 

@@ -443,7 +443,7 @@ def test_hostile_texts_are_shown_as_texts(
     for change in (
         "proposals SET formula = :text, operator = :text",
         "proposals SET name = :text WHERE name IS NOT NULL",
-        "trials SET error = :text, worker = :text",
+        "trainings SET error = :text, worker = :text",
         "sessions SET command = :text",
     ):
         database.execute(f"UPDATE {change}", text=HOSTILE)
