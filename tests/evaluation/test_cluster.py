@@ -1,4 +1,4 @@
-"""A real cluster of several nodes on this machine: they differ, they are killed, the head too."""
+"""A real cluster of several nodes on this machine: different nodes, killed nodes, a killed head."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ genome = Genome.from_dict({"graph_def": [
     {"op": "scaled", "inputs": [2]}]})
 task = load_task("recall", overrides={"train_examples": 64, "validation_examples": 64,
                                       "epochs": 1, "width": 16})
-asked = Execution(workers="1:2", gpus_per_worker=0, ray_address=sys.argv[1])
-evaluator = RayEvaluator(task, task.load(), asked)
+execution = Execution(workers="1:2", gpus_per_worker=0, ray_address=sys.argv[1])
+evaluator = RayEvaluator(task, task.load(), execution)
 try:
     trials = [Trial(str(n), canonicalise(genome), n) for n in range(6)]
     for trial, found in run_trials(evaluator, trials):
@@ -56,7 +56,7 @@ def site() -> Iterator[Site]:
 
 
 def drive(site: Site, folder: Path) -> tuple[list[str], list[str]]:
-    """What the driver prints, on both streams."""
+    """The lines that the driver prints, on both streams."""
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, site.address, str(folder)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -68,41 +68,40 @@ def drive(site: Site, folder: Path) -> tuple[list[str], list[str]]:
     return sorted(done.stdout.splitlines()), done.stderr.splitlines()
 
 
-def test_plugins_travel_and_a_node_that_cannot_use_them_is_named(
+def test_plugins_are_sent_and_a_node_that_cannot_import_them_is_named(
     site: Site, tmp_path: Path
 ) -> None:
-    """A node without a plug-in made its candidates fail: "there is no primitive"."""
     write_plugin(tmp_path)
     site.add(env_vars={"NO_SUCH_LIBRARY": "1"})
     (sentence,), _ = drive(site, tmp_path)
     assert sentence.startswith("the machine ")
     assert sentence.endswith(" cannot train: ImportError: no library here.")
     site.add()
-    out, said = drive(site, tmp_path)
+    out, err = drive(site, tmp_path)
     assert out == [f"{n} ok None" for n in range(6)]
-    assert said in ([], [sentence])  # once, if that node was tried at all
+    assert err in ([], [sentence])  # once, if that node was tried at all
 
 
-def test_nodes_that_are_killed_and_join_change_nothing(site: Site, tmp_path: Path) -> None:
-    """Nor does the head's end: the command ends by a sentence, and another one goes on."""
+def test_killed_and_joining_nodes_do_not_change_the_result(site: Site, tmp_path: Path) -> None:
+    """If the head is killed, the command ends with an error, and the run can be resumed."""
     expected = calm(tmp_path, 2)
     site.nodes = [site.add(), site.add()]
     kills, _ = under_fire(site, tmp_path, 2, kills=2, period=2.0)
     assert outcome(tmp_path / "runs" / "fire") == expected
     assert kills == 2
-    befell = incidents(tmp_path / "runs" / "fire")
-    assert befell["node"] > 0
-    assert set(befell) <= {"node", "waiting", "back"}
+    counts = incidents(tmp_path / "runs" / "fire")
+    assert counts["node"] > 0
+    assert set(counts) <= {"node", "waiting", "back"}
 
     driver = started(tmp_path, search(2, "beheaded"), "--ray-address", site.address)
     while driver.poll() is None and not (tmp_path / "runs" / "beheaded").exists():
         with pytest.raises(subprocess.TimeoutExpired):
             driver.wait(timeout=0.5)
     site.kill_head()
-    _, said = driver.communicate(timeout=120)
+    _, err = driver.communicate(timeout=120)
     assert driver.returncode == 2
-    assert said.splitlines()[-1].startswith("nas: the head of the Ray cluster at ")
-    assert "Traceback" not in said
+    assert err.splitlines()[-1].startswith("nas: the head of the Ray cluster at ")
+    assert "Traceback" not in err
     resumed = started(tmp_path, "resume beheaded --backend local")
     resumed.communicate(timeout=300)
     assert resumed.returncode == 0

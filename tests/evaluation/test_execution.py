@@ -1,4 +1,4 @@
-"""Cores and GPUs are allocated as asked; errors name what a machine or a backend lacks."""
+"""Cores and GPUs are allocated as requested; errors name what a machine or a backend lacks."""
 
 import math
 from contextlib import closing
@@ -15,7 +15,7 @@ def allocated(cores, gpus, workers=None, gpus_per_worker=None):
 
 
 @pytest.mark.parametrize(
-    ("offer", "asked", "expected"),
+    ("offer", "counts", "expected"),
     [
         ((8, 0), (None, None), (8, 0.0)),
         ((8, 0), (3, None), (3, 0.0)),
@@ -33,8 +33,8 @@ def allocated(cores, gpus, workers=None, gpus_per_worker=None):
         ((8, 2), (3, 0.5), (3, 0.5)),
     ],
 )
-def test_allocate_gives_workers_and_gpus(offer, asked, expected):
-    resources = allocated(*offer, *asked)
+def test_allocate_gives_workers_and_gpus(offer, counts, expected):
+    resources = allocated(*offer, *counts)
     assert resources == WorkerResources(*expected)
     assert resources.device == ("cuda" if resources.gpus else "cpu")
 
@@ -69,7 +69,7 @@ def test_impossible_counts_are_refused(workers, gpus_per_worker, words):
 
 
 @pytest.mark.parametrize(
-    ("offer", "asked", "words"),
+    ("offer", "counts", "words"),
     [
         ((4, 0), (5, None), "5 workers need 5 processor cores and this machine has 4"),
         ((0, 0), (None, None), "this machine has no processor core"),
@@ -78,9 +78,9 @@ def test_impossible_counts_are_refused(workers, gpus_per_worker, words):
         ((4, 2), (3, 1.0), "3 workers with 1 of a GPU each do not fit"),
     ],
 )
-def test_missing_hardware_is_named(offer, asked, words):
+def test_missing_hardware_is_named(offer, counts, words):
     with pytest.raises(DeviceError, match=words):
-        allocated(*offer, *asked)
+        allocated(*offer, *counts)
 
 
 def test_local_backend_has_one_worker(task, data):

@@ -42,10 +42,7 @@ FAILURES = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """One local cluster for all tests here; evaluators find this process connected and use it.
-
-    Ray believes what it is told about GPUs.
-    """
+    """The address of one local cluster for all tests, with a GPU that does not exist."""
     quiet: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
     ray.init("local", num_cpus=CORES, num_gpus=1, logging_level="ERROR", **quiet)
     yield ray.get_runtime_context().gcs_address

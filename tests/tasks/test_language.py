@@ -93,9 +93,9 @@ def test_synthetic_stories_answer_their_questions():
     text = synthetic_stories(0, 20_000).decode()
     assert text == synthetic_stories(0, 20_000).decode() != synthetic_stories(1, 20_000).decode()
     for story in text.splitlines()[:-1]:
-        told, _, asked = story.partition(" What has ")
-        who, thing = asked.split("?")[0], asked.split("A ")[1].split(".")[0]
-        assert f"{who} has a {thing}." in told
+        facts, _, question = story.partition(" What has ")
+        who, thing = question.split("?")[0], question.split("A ")[1].split(".")[0]
+        assert f"{who} has a {thing}." in facts
 
 
 @pytest.mark.parametrize("name", ["bytes", "text-classification"])

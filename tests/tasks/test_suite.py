@@ -174,19 +174,19 @@ def test_each_member_is_trained_as_on_its_own():
 
 
 @pytest.mark.parametrize(
-    ("gate", "said"),
+    ("gate", "words"),
     [
         ({"metric": "accuracy", "at_least": 1.01}, "and must be at least 1.01"),
         ({"metric": "log_loss", "at_most": 0.0}, "and must be at most 0"),
     ],
 )
-def test_a_missed_gate_stops_a_candidate(gate, said):
+def test_a_missed_gate_stops_a_candidate(gate, words):
     suite = suite_of(gate)
     trial = Trial("key", mechanism("mha").genome, 3, keeps_weights=True)
     stopped = train_candidate(trial, suite, suite.load())
     assert (stopped.status, stopped.reason, stopped.weights) == ("stopped", None, None)
     assert stopped.error.startswith("gate of recall: ")
-    assert said in stopped.error
+    assert words in stopped.error
     assert len(stopped.reports) == 1
     assert not any(name.startswith("text.") for name in stopped.metrics)
 
