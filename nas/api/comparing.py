@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nas.api.execution import check_legal, check_one_model, execution_of
 from nas.common.errors import ConfigError
 from nas.costs import costs_of
-from nas.evaluation.execution import make_evaluator
+from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import study, why_not
 from nas.genome.canonical import digest

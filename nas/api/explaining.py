@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from nas.api.execution import check_legal, check_one_model, execution_of
 from nas.common.errors import ConfigError
 from nas.costs import costs_of, default_costs
-from nas.evaluation.execution import make_evaluator
+from nas.evaluation.backends import make_evaluator
 from nas.evaluation.journal import JournaledEvaluator
 from nas.evaluation.study import why_not
 from nas.explaining import Bounds, Race, plan_explanation

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.api.execution import execution_of, task_of
-from nas.evaluation.execution import make_evaluator
+from nas.evaluation.backends import make_evaluator
 from nas.report.confirmation import make_confirmation
 from nas.report.trials import TrainingRow
 from nas.searching.confirm import confirm_run, plan_confirmation

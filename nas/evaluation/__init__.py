@@ -2,7 +2,7 @@
 
     trial.py           the types: Trial, Report, Evaluation, Evaluator; without torch
     trainer.py         trains one candidate; its faults become failed evaluations
-    execution.py       workers and their resources; chooses the backend
+    execution.py       workers and their resources; backends.py: chooses the backend
     local.py           the backend in this process
     dispatch.py        the rules for many workers; pool.py: the protocol of workers
     ray_backend.py     the backend on Ray; ray_actors.py: its workers; handshake.py: their checks

@@ -1,4 +1,4 @@
-"""Where trainings run: what a user asks for, what each worker gets, and the evaluator that does it.
+"""Where trainings run: what a user asks for, and what each worker gets.
 
 Every worker has one processor core. Allocation is arithmetic on what a cluster offers and what the
 user asks for, so that each error about missing hardware is written once. No torch.
@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nas.common.config import near
 from nas.common.errors import ConfigError, DeviceError
 
-if TYPE_CHECKING:
-    from nas.evaluation.trial import Evaluator
-    from nas.tasks import Data, Task
-
-BACKENDS: Final = ("ray", "local")
 WORKERS_PER_GPU: Final = 4
 """By default. Small models wait for Python more than for the GPU, so several workers can share one;
 each holds a CUDA context of some 0.5 GB."""
@@ -132,34 +126,3 @@ def allocate(execution: Execution, *, cores: int, gpus: int) -> WorkerResources:
             "share, or for 0 GPUs a worker to train on processor cores."
         )
     return WorkerResources(workers or min(cores, fitting), gpus_per_worker)
-
-
-def make_evaluator(execution: Execution, task: Task, data: Data) -> Evaluator:
-    """The evaluator of a backend; the caller closes it.
-
-    Raises:
-        ConfigError: there is no such backend, or it does not support an option.
-        DeviceError: the hardware or the cluster is not there.
-    """
-    if execution.backend == "ray":
-        from nas.evaluation.ray_backend import RayEvaluator
-
-        return RayEvaluator(task, data, execution)
-    if execution.backend != "local":
-        raise ConfigError(
-            f"backend: found {execution.backend!r}{near(execution.backend, BACKENDS)}, expected "
-            f"one of {', '.join(BACKENDS)}."
-        )
-    if execution.ray_address is not None:
-        raise ConfigError("ray-address is given, but the local backend has no use for it.")
-    if execution.fewest not in (None, 1):
-        raise ConfigError(
-            f"workers: found {execution.workers}, but the local backend trains one candidate after "
-            "the other: expected 1, or the backend ray."
-        )
-    import torch
-
-    from nas.evaluation.local import LocalEvaluator
-
-    resources = allocate(execution, cores=1, gpus=torch.cuda.device_count())
-    return LocalEvaluator(task, data, device=resources.device, time_limit=execution.time_limit)

@@ -6,7 +6,8 @@ from contextlib import closing
 import pytest
 
 from nas.common.errors import ConfigError, DeviceError
-from nas.evaluation.execution import Execution, WorkerResources, allocate, make_evaluator
+from nas.evaluation.backends import make_evaluator
+from nas.evaluation.execution import Execution, WorkerResources, allocate
 
 
 def allocated(cores, gpus, workers=None, gpus_per_worker=None):
