@@ -14,7 +14,7 @@ from nas.genome import STREAMS
 from nas.genome.canonical import canonicalise
 from nas.genome.primitives import Primitive, check_vocabulary, get
 from nas.genome.primitives.base import Kind, Sizes
-from nas.genome.types import MODEL, Type, Typing, infer, share_of, width_of
+from nas.genome.types import MODEL, Type, Typing, head_fraction, infer, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,7 +131,7 @@ class Plan:
         return tuple(
             f"{label} of {heads} heads is less than one head: one is used"
             for label in sorted(labels - {"all", "one"})
-            if share_of(label) * heads < 1
+            if head_fraction(label) * heads < 1
         )
 
     @property

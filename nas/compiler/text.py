@@ -17,7 +17,7 @@ def heads_text(label: str, whole: str = "heads") -> str:
     """How many heads a label means."""
     if label in ("all", "one"):
         return whole if label == "all" else "1"
-    return f'share("{label}", {whole})'
+    return f'head_count("{label}", {whole})'
 
 
 def width_text(label: str | None) -> str:

@@ -18,9 +18,9 @@ from nas.genome.genome import (
     Ref,
     Visibility,
     check_visibility,
+    head_count,
     key_width,
     layers_with_mechanism,
-    share,
 )
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "Ref",
     "Visibility",
     "check_visibility",
+    "head_count",
     "key_width",
     "layers_with_mechanism",
-    "share",
 ]

@@ -28,7 +28,7 @@ from nas.genome import PLACEMENTS, Genome, Node, Visibility, layers_with_mechani
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind
 from nas.genome.primitives.factors import Sign, Weights
-from nas.genome.types import MODEL, infer, share_of
+from nas.genome.types import MODEL, head_fraction, infer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -343,7 +343,7 @@ def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
 
 
 def _is_one_head(label: str, sizes: ModelSizes | None) -> bool:
-    return label == "one" or (sizes is not None and share_of(label) * sizes.heads <= 1)
+    return label == "one" or (sizes is not None and head_fraction(label) * sizes.heads <= 1)
 
 
 # Of a sum or an aggregation the genome that may stand in its genome's place.

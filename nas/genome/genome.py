@@ -230,7 +230,7 @@ class ModelSizes(NamedTuple):
     tokens: int
 
 
-def share(label: str, whole: int) -> int:
+def head_count(label: str, whole: int) -> int:
     """How many of ``whole`` a label means: "3/4" of 8 is 6; less than one counts as one.
 
     Raises:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nas.common.errors import GenomeError
-from nas.genome import LABELS, key_width, share
+from nas.genome import LABELS, head_count, key_width
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind
 
@@ -54,7 +54,7 @@ class Type(NamedTuple):
     def head_count(self, heads: int) -> int:
         """The number of heads in a backbone of ``heads``; GenomeError where it is no whole one."""
         try:
-            return share(self.heads, heads)
+            return head_count(self.heads, heads)
         except ValueError as error:
             raise GenomeError(f"{error}.") from None
 
@@ -108,14 +108,14 @@ def width_of(label: str, dim: int, heads: int) -> int:
     return dim if label == MODEL else key_width(label, dim // heads)
 
 
-def share_of(label: str) -> Fraction:
+def head_fraction(label: str) -> Fraction:
     """The share of the backbone's heads that a label names; 0 for one head, whatever its share."""
     return Fraction({"all": "1", "one": "0"}.get(label, label))
 
 
 def _met(a: str, b: str) -> str | None:
-    more, fewer = (a, b) if share_of(a) >= share_of(b) else (b, a)
-    is_whole = fewer == "one" or (share_of(more) / share_of(fewer)).denominator == 1
+    more, fewer = (a, b) if head_fraction(a) >= head_fraction(b) else (b, a)
+    is_whole = fewer == "one" or (head_fraction(more) / head_fraction(fewer)).denominator == 1
     return more if is_whole else None
 
 

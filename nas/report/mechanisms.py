@@ -20,11 +20,11 @@ from nas.report.units import header, human
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nas.genome.mechanisms import Mechanism
+    from nas.genome.mechanisms import NamedMechanism
     from nas.report.costs import Sizes
 
 
-def mechanisms_answer(sizes: Sizes, found: Mechanism | None = None) -> dict[str, Any]:
+def mechanisms_answer(sizes: Sizes, found: NamedMechanism | None = None) -> dict[str, Any]:
     """The JSON answer of ``nas mechanisms``: of all, or of one alone."""
     if found is not None:
         return {"sizes": asdict(sizes)} | _item(found, sizes)
@@ -64,7 +64,7 @@ def show_mechanisms(console: Console, sizes: Sizes) -> None:
     say(console, "", "next: nas mechanisms NAME · nas show NAME · nas evaluate NAME mha")
 
 
-def show_mechanism(console: Console, found: Mechanism, sizes: Sizes) -> None:
+def show_mechanism(console: Console, found: NamedMechanism, sizes: Sizes) -> None:
     """Print one mechanism: its reading, its formula, and its costs beside standard attention's."""
     name = found.name
     say(console, Text.assemble((name, "bold"), f"   {found.paper}"), "", found.reading, "")
@@ -76,7 +76,7 @@ def show_mechanism(console: Console, found: Mechanism, sizes: Sizes) -> None:
     say(console, "", f"next: {steps}")
 
 
-def _item(found: Mechanism, sizes: Sizes) -> dict[str, Any]:
+def _item(found: NamedMechanism, sizes: Sizes) -> dict[str, Any]:
     cost = price(found.genome, sizes).cost
     return {
         "name": found.name,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from nas.common.errors import GenomeError, SpaceError
 from nas.genome import Genome
 from nas.genome.canonical import canonicalise
-from nas.genome.mechanisms import Mechanism, mechanism
+from nas.genome.mechanisms import NamedMechanism, mechanism
 from nas.genome.primitives import get
 from nas.space.space import SearchSpace
 from nas.space.validation import Policy, validate
 
 
-def seeds(space: SearchSpace, policy: Policy, is_causal: bool = False) -> tuple[Mechanism, ...]:
+def seeds(
+    space: SearchSpace, policy: Policy, is_causal: bool = False
+) -> tuple[NamedMechanism, ...]:
     """The mechanisms that a space seeds, each a legal point of it.
 
     Those that see later tokens are left out where ``is_causal`` or the space is.

@@ -32,7 +32,7 @@ from nas.genome.primitives import check_params, get
 
 FOLDER: Final = "search_spaces"
 Labels = tuple[bool | str, ...]
-Sight = tuple[StrictInt | None, ...]
+MaskChoices = tuple[StrictInt | None, ...]
 Choices = dict[str, tuple[ParamValue, ...]]  # of a primitive's parameters, by name
 MAX_CONTEXT: Final = 2**30
 MAX_COMBINATIONS: Final = 20_000  # of a primitive's parameters, looked at for those that may be
@@ -68,7 +68,7 @@ class SearchSpace(Frozen):
     primitives: dict[str, Choices]
     projections: dict[str, Labels] = {}
     placement: tuple[str, ...] = ("all",)
-    visibility: dict[str, Sight] = {}
+    visibility: dict[str, MaskChoices] = {}
     causal: bool = False
     context: StrictInt | None = Field(default=None, ge=1, le=MAX_CONTEXT)
     mechanisms: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class SearchSpace(Frozen):
 
     @field_validator("visibility")
     @classmethod
-    def _visibilities_exist(cls, value: dict[str, Sight]) -> dict[str, Sight]:
+    def _visibilities_exist(cls, value: dict[str, MaskChoices]) -> dict[str, MaskChoices]:
         known = [f.name for f in fields(Visibility)]
         for name, choices in value.items():
             if name not in known:

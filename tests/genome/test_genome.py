@@ -13,7 +13,6 @@ from nas.genome import (
     Visibility,
     key_width,
     layers_with_mechanism,
-    share,
 )
 
 CHAMPION = {
@@ -102,13 +101,13 @@ def test_flags_default_to_projected() -> None:
     [("all", 8, 8), ("3/4", 8, 6), ("1/2", 4, 2), ("1/8", 4, 1), ("one", 16, 1), ("1/4", 1, 1)],
 )
 def test_a_share_of_the_heads(label: str, heads: int, count: int) -> None:
-    assert share(label, heads) == count
+    assert head_count(label, heads) == count
 
 
 @pytest.mark.parametrize(("label", "heads"), [("3/4", 6), ("1/2", 3), ("1/8", 12)])
 def test_a_share_that_is_no_whole_number_is_refused(label: str, heads: int) -> None:
     with pytest.raises(ValueError, match=label):
-        share(label, heads)
+        head_count(label, heads)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from nas.common.pareto import hypervolume, normalise
-from nas.genome import Genome, share
+from nas.genome import Genome, head_count
 from nas.searching.algorithm import TrialResult
 from nas.space import load_space
 
@@ -54,7 +54,7 @@ def costs(genome: Genome, salt: int) -> tuple[float, float]:
         (p.has_wv, p.kv_heads),
         (p.has_wo, "all"),
     ):
-        part = share(label, HEADS) / HEADS if flag else 0.0
+        part = head_count(label, HEADS) / HEADS if flag else 0.0
         macs += WIDTH**2 * part
         total += 0.6 * part
     total -= 0.05 * max(0, len(genome.nodes) - 5) ** 2

@@ -13,9 +13,9 @@ from typing import Final
 
 from nas.genome import Genome
 from nas.genome.canonical import digest
-from nas.genome.mechanisms.base import MECHANISMS, Mechanism
+from nas.genome.mechanisms.base import MECHANISMS, NamedMechanism
 
-__all__ = ["MECHANISMS", "Mechanism", "mechanism", "names_of"]
+__all__ = ["MECHANISMS", "NamedMechanism", "mechanism", "names_of"]
 
 # Whichever of them is imported first, they stand in this order.
 FAMILIES: Final = ("standard", "sqa", "qana", "neural", "patterns", "evolving", "controls")
@@ -23,7 +23,7 @@ for _family in FAMILIES:
     import_module(f"{__name__}.{_family}")
 
 
-def mechanism(name: str) -> Mechanism:
+def mechanism(name: str) -> NamedMechanism:
     """The mechanism of that name.
 
     Raises:

@@ -29,7 +29,7 @@ from nas.genome.types import infer
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class NamedMechanism:
     """A genome with a name.
 
     Attributes:
@@ -48,24 +48,24 @@ class Mechanism:
         return self.reading.split("\n", 1)[0].removesuffix(".")
 
 
-def _check(found: Mechanism) -> None:
+def _check(found: NamedMechanism) -> None:
     """Refuse a genome that is no mechanism: it would break every list of them."""
     genome = Genome.from_dict(found.genome.to_dict(), found.name)
     for problem in infer(check_vocabulary(genome, found.name)).problems:
         raise GenomeError(f"{found.name}: {problem.found}; expected {problem.expected}")
 
 
-MECHANISMS: Final[Registry[Mechanism]] = Registry(
+MECHANISMS: Final[Registry[NamedMechanism]] = Registry(
     "mechanism", "nas.mechanisms", error=GenomeError, check=_check
 )
 
 
-def named(paper: str) -> Callable[[Callable[[], Genome]], Mechanism]:
+def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
     """Register the mechanism that a function returns the genome of."""
 
-    def make(build: Callable[[], Genome]) -> Mechanism:
+    def make(build: Callable[[], Genome]) -> NamedMechanism:
         name = build.__name__
-        found = Mechanism(name, build(), paper, inspect.getdoc(build) or "")
+        found = NamedMechanism(name, build(), paper, inspect.getdoc(build) or "")
         return MECHANISMS.register(name)(found)
 
     return make

@@ -1,7 +1,7 @@
 """Variation: sampling, mutation and crossover of genomes, legal by construction.
 
-Pure functions of genomes, the space, the policy and a random generator. The validator is not
-asked: structure is grown from the policy's own automata (``grammar``), types decide the rest.
+Pure functions of genomes, the space, the policy and a random generator. Graphs grow from the
+policy's automata (``grammar``), so that no validator is needed; projections are fitted to types.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from nas.space.variation.growing import grow, pick
 from nas.space.variation.mutation import GRAPH_OPERATORS, graft
 
 TRIES: Final = 50
-PROJECT: Final = 0.3  # how often a mutation changes the projections rather than the graph
-PLACE: Final = 0.05  # how often it changes the placement, where the space has several
-SEE: Final = 0.05  # how often it changes what may be seen, where the space has choices
+PROJECT: Final = 0.3  # probability that a mutation changes projections or placement
+PLACE: Final = 0.05  # probability that it changes the placement
+MASK: Final = 0.05  # probability that it changes the mask, where the space has choices
 
 
 class Variation:
     """The operators of a space under a policy.
 
     Args:
-        is_causal: whether what they make must see no later token, as it must in a space that says
-            ``causal: true``.
+        is_causal: whether genomes must see no later token, as in a space with ``causal: true``.
 
     Raises:
         SpaceError: no genome of the space obeys the policy, or none of those is causal.
@@ -45,7 +44,7 @@ class Variation:
         self.grammar = Grammar(self.space, policy)
 
     def sample(self, rng: np.random.Generator) -> Genome:
-        """A genome of the space, from the smallest to the largest it allows."""
+        """A random genome of the space, of any size that it allows."""
         least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
         for _ in range(TRIES):
             draft, budget = Draft(self.grammar), int(rng.integers(least, most + 1))
@@ -63,9 +62,9 @@ class Variation:
     def mutate(
         self, genome: Genome, rng: np.random.Generator, strength: int = 1
     ) -> tuple[Genome, str]:
-        """A genome ``strength`` changes away, and the names of the operators that made them.
+        """A genome after ``strength`` changes, and the names of their operators.
 
-        Where no operator applies, a fresh sample.
+        A fresh sample if no operator applies.
         """
         child, names = genome, []
         for _ in range(strength):
@@ -77,7 +76,7 @@ class Variation:
         return child, "+".join(names)
 
     def crossover(self, a: Genome, b: Genome, rng: np.random.Generator) -> tuple[Genome, str]:
-        """``a`` with a subgraph of ``b`` in one place, and projections from both."""
+        """``a`` with one subgraph of ``b``, and projections from both."""
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
@@ -93,7 +92,7 @@ class Variation:
         return a, "crossover_projections"
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
-        """One change of the kind drawn, or of the graph where that kind has nothing to offer."""
+        """One change of a kind drawn at random, or of the graph if that kind does not apply."""
         for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
                 name, child = self._propose(kind, genome, rng)
@@ -103,17 +102,17 @@ class Variation:
         return None
 
     def _kind(self, mark: float) -> str:
-        """What a mutation changes, by a number drawn between 0 and 1."""
+        """The kind of a mutation, from a random number between 0 and 1."""
         if mark < PROJECT:
-            return "place" if mark < PLACE else "project"
-        return "see" if self.space.visibility and mark < PROJECT + SEE else "graph"
+            return "mutate_placement" if mark < PLACE else "project"
+        return "mutate_mask" if self.space.visibility and mark < PROJECT + MASK else "graph"
 
     def _propose(
         self, kind: str, genome: Genome, rng: np.random.Generator
     ) -> tuple[str, Genome | None]:
-        if kind == "place":
+        if kind == "mutate_placement":
             return kind, replace(genome, placement=self._placement(rng))
-        if kind == "see":
+        if kind == "mutate_mask":
             seen = projecting.draw_visibility(self.space, rng)
             return kind, replace(genome, visibility=seen)
         if kind == "project":
@@ -126,7 +125,7 @@ class Variation:
         return name, None if draft is None else draft.genome(*around)
 
     def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
-        """``a`` with one edge reading a copy of a node of ``b`` and its ancestors."""
+        """``a`` with one edge operation a copy of a node of ``b`` and its ancestors."""
         host, donor = Draft.of(a, self.grammar), Draft.of(b, self.grammar)
         goals = host.goals()
         edges = host.edges()
@@ -141,9 +140,10 @@ class Variation:
         return None
 
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
-        """The genome with projections that fit it; None where it is too large or nothing fits.
+        """The genome with projections that type-check.
 
-        What is zero for all tokens obeys a policy, and is worth no training.
+        None if it is too large, constant, or sees later tokens in a causal space, or if no
+        projections of the space fit.
         """
         is_large = len(genome.nodes) > self.space.nodes.max
         if is_large or self._sees_ahead(genome) or is_constant(genome):
@@ -151,7 +151,7 @@ class Variation:
         return projecting.fit(genome, self.space, rng)
 
     def _sees_ahead(self, genome: Genome) -> bool:
-        """Whether a node sees later tokens where none may: one that a given parent brought."""
+        """Whether a node sees later tokens in a causal space, as one of a parent may."""
         if not self.space.causal:
             return False
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)

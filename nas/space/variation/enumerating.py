@@ -61,9 +61,9 @@ def _surroundings(space: SearchSpace) -> Iterator[tuple[Projections, str, Visibi
     names = [f.name for f in fields(Visibility)]
     seen = product(*(space.visibility_choices(name) for name in names))
     flags = product(*(space.choices(name) for name in FIELDS))
-    for chosen, placement, sight in product(flags, space.placement, seen):
+    for chosen, placement, mask in product(flags, space.placement, seen):
         projections = Projections(**dict(zip(FIELDS, chosen, strict=True)))
-        yield projections, placement, Visibility(**dict(zip(names, sight, strict=True)))
+        yield projections, placement, Visibility(**dict(zip(names, mask, strict=True)))
 
 
 def _grown(draft: Draft, goal: Goal, budget: int, space: SearchSpace) -> Iterator[Partial]:
@@ -83,7 +83,7 @@ def _with_node(
     draft: Draft, production: Production, budget: int, space: SearchSpace
 ) -> Iterator[Partial]:
     before = len(draft.vertices)
-    op = production.reading.op
+    op = production.operation.op
     partials: list[tuple[tuple[Vertex, ...], tuple[Ref, ...]]] = [(tuple(draft.vertices), ())]
     for goal in production.goals:
         partials = [
@@ -96,5 +96,5 @@ def _with_node(
     for vertices, inputs in partials:
         for params in space.combinations(op):
             grown = Draft(draft.grammar, list(vertices))
-            ref = grown.add(production.reading, inputs, changed(op, params))
+            ref = grown.add(production.operation, inputs, changed(op, params))
             yield tuple(grown.vertices), ref

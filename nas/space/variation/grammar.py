@@ -1,10 +1,10 @@
 """A space and its policy as a tree grammar: what may stand at a place in a graph.
 
-A goal says what is wanted at an input: a kind of tensor, for every rule the states in which
-paths may arrive there (``allowed``), and for every rule that asks for some path the states of
-which one must arrive (``owed``). A primitive turns the goal at its result into goals at its
-operands by running the rules' automata backwards. Whatever is grown from the goal at the output
-obeys the policy; nothing is drawn first and rejected later.
+A goal is a requirement on an input: a kind of tensor, for every rule the states in which paths may
+arrive there (``allowed``), and for every rule with ``some`` the states of which one must arrive
+(``required``). A primitive turns the goal at its result into goals at its operands by running the
+rules' automata backwards. Every graph grown from the goal at the output obeys the policy, so that
+nothing is drawn and rejected.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from nas.space import SearchSpace
 from nas.space.validation import Policy, Rule
 from nas.space.validation.automaton import Letter
 
-NOT_OWED: Final = -1
+NOT_REQUIRED: Final = -1
 NEVER: Final = 10**6
-MAX_WORK: Final = 2_000_000  # productions looked at, each once for every rule and every pass
+MAX_WORK: Final = 2_000_000  # productions times rules and passes
 
 
 class Goal(NamedTuple):
-    """What is wanted at an input; see the module docstring."""
+    """A requirement on an input; see the module docstring."""
 
     kind: Kind
     allowed: tuple[int, ...]
-    owed: tuple[int, ...]
+    required: tuple[int, ...]
 
 
 class State(NamedTuple):
-    """Where paths have arrived with a stream or node: a mask for every rule."""
+    """The states in which paths arrive at a stream or node: a mask for every rule."""
 
     allowed: tuple[int, ...]
-    owed: tuple[int, ...]
+    required: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Reading:
+class OpSignature:
     """A primitive in one of its signatures, as a production of the grammar."""
 
     op: str
@@ -53,9 +53,9 @@ class Reading:
 
 
 class Production(NamedTuple):
-    """A reading with the goals at its operands, and the fewest nodes that it takes."""
+    """An operation, the goals at its operands, and the fewest nodes that it takes."""
 
-    reading: Reading
+    operation: OpSignature
     goals: tuple[Goal, ...]
     size: int
 
@@ -63,8 +63,8 @@ class Production(NamedTuple):
 class Grammar:
     """The grammar of a space under a policy.
 
-    A primitive may be read in several ways, which differ in role and kinds: each is a production
-    of its own. In a causal space, one that always sees later tokens is left out.
+    A primitive with several signatures has a production for each. A causal space leaves out
+    primitives that always see later tokens.
 
     Raises:
         SpaceError: no genome of the space within its node limit obeys the policy, or there are too
@@ -72,9 +72,9 @@ class Grammar:
     """
 
     def __init__(self, space: SearchSpace, policy: Policy) -> None:
-        self.bound = tuple(r for r in policy.rules if r.quantifier != "some")
-        self.owing = tuple(r for r in policy.rules if r.quantifier == "some")
-        self.readings = tuple(_readings(space))
+        self.path_rules = tuple(r for r in policy.rules if r.quantifier != "some")
+        self.some_rules = tuple(r for r in policy.rules if r.quantifier == "some")
+        self.op_signatures = tuple(_op_signatures(space))
         self.streams = {name: self._stream(name) for name in STREAMS}
         self._productions: dict[Goal, tuple[Production, ...]] = {}
         self._sizes: dict[Goal, int] = {}
@@ -106,80 +106,89 @@ class Grammar:
         return [name for name, state in self.streams.items() if satisfies(state, goal)]
 
     def advance(self, letter: Letter, states: Sequence[State]) -> State:
-        """Where paths arrive with a node, given where they arrive with its operands."""
-        allowed = zip(self.bound, zip(*(s.allowed for s in states), strict=True), strict=True)
-        owed = zip(self.owing, zip(*(s.owed for s in states), strict=True), strict=True)
+        """The state of a node, from those of its operands."""
+        allowed = zip(self.path_rules, zip(*(s.allowed for s in states), strict=True), strict=True)
+        required = zip(
+            self.some_rules, zip(*(s.required for s in states), strict=True), strict=True
+        )
         return State(
             tuple(_advanced(rule, letter, masks) for rule, masks in allowed),
-            tuple(_advanced(rule, letter, masks) for rule, masks in owed),
+            tuple(_advanced(rule, letter, masks) for rule, masks in required),
         )
 
-    def operand_goals(self, goal: Goal, reading: Reading) -> list[tuple[Goal, ...]]:
-        """The goals at the operands; several where different operands can carry a debt."""
-        letter = reading.letter
+    def operand_goals(self, goal: Goal, operation: OpSignature) -> list[tuple[Goal, ...]]:
+        """The goals at the operands; several if several operands can bring a required state."""
+        letter = operation.letter
         allowed = [
             rule.automaton.retreat(mask, letter)
-            for rule, mask in zip(self.bound, goal.allowed, strict=True)
+            for rule, mask in zip(self.path_rules, goal.allowed, strict=True)
         ]
-        columns = [self._debts(i, rule, goal, reading) for i, rule in enumerate(self.owing)]
+        columns = [
+            self._required_splits(i, rule, goal, operation)
+            for i, rule in enumerate(self.some_rules)
+        ]
         self._check_work(math.prod(map(len, columns)))
         found = []
-        for debts in itertools.product(*columns):
+        for splits in itertools.product(*columns):
             goals = []
-            for slot, port in enumerate(reading.signature.inputs):
+            for slot, port in enumerate(operation.signature.inputs):
                 here = tuple(
-                    mask & _place_mask(rule, reading, slot)
-                    for rule, mask in zip(self.bound, allowed, strict=True)
+                    mask & _place_mask(rule, operation, slot)
+                    for rule, mask in zip(self.path_rules, allowed, strict=True)
                 )
-                goals.append(Goal(port.kind, here, tuple(debt[slot] for debt in debts)))
+                goals.append(Goal(port.kind, here, tuple(split[slot] for split in splits)))
             found.append(tuple(goals))
         return found
 
-    def _debts(self, index: int, rule: Rule, goal: Goal, reading: Reading) -> list[tuple[int, ...]]:
-        """For one rule, the ways to share its debts among the operands."""
-        letter, ports = reading.letter, len(reading.signature.inputs)
-        place = rule.slot(letter, reading.signature)
-        own = [rule.automaton.accepting if slot == place else NOT_OWED for slot in range(ports)]
-        if goal.owed[index] == NOT_OWED:
+    def _required_splits(
+        self, index: int, rule: Rule, goal: Goal, operation: OpSignature
+    ) -> list[tuple[int, ...]]:
+        """For one rule, the operands that can bring the required states."""
+        letter, ports = operation.letter, len(operation.signature.inputs)
+        place = rule.slot(letter, operation.signature)
+        own = [rule.automaton.accepting if slot == place else NOT_REQUIRED for slot in range(ports)]
+        if goal.required[index] == NOT_REQUIRED:
             return [tuple(own)]
-        carried = rule.automaton.retreat(goal.owed[index], letter)
+        carried = rule.automaton.retreat(goal.required[index], letter)
         ways = []
         for carrier in range(ports):
-            mask = carried if own[carrier] == NOT_OWED else carried & own[carrier]
+            mask = carried if own[carrier] == NOT_REQUIRED else carried & own[carrier]
             if mask:
                 ways.append((*own[:carrier], mask, *own[carrier + 1 :]))
         return ways
 
     def _start(self) -> Goal:
         allowed = tuple(
-            _wanted(rule) if rule.word is None else rule.automaton.all_states for rule in self.bound
+            _wanted(rule) if rule.word is None else rule.automaton.all_states
+            for rule in self.path_rules
         )
-        owed = tuple(
-            rule.automaton.accepting if rule.word is None else NOT_OWED for rule in self.owing
+        required = tuple(
+            rule.automaton.accepting if rule.word is None else NOT_REQUIRED
+            for rule in self.some_rules
         )
-        return Goal(Kind.TOKENS, allowed, owed)
+        return Goal(Kind.TOKENS, allowed, required)
 
     def _stream(self, name: str) -> State:
         return State(
-            tuple(int(rule.starts(name)) for rule in self.bound),
-            tuple(int(rule.starts(name)) for rule in self.owing),
+            tuple(int(rule.starts(name)) for rule in self.path_rules),
+            tuple(int(rule.starts(name)) for rule in self.some_rules),
         )
 
     def _close(self, start: Goal) -> None:
         """Find every new goal below one, then the fewest nodes that each of them takes."""
-        found: dict[Goal, list[tuple[Reading, tuple[Goal, ...]]]] = {}
+        found: dict[Goal, list[tuple[OpSignature, tuple[Goal, ...]]]] = {}
         queue = [start]
         while queue:
             goal = queue.pop()
             if goal not in found and goal not in self._sizes:
                 found[goal] = [
-                    (reading, goals)
-                    for reading in self.readings
-                    if reading.signature.output.kind is goal.kind
-                    for goals in self.operand_goals(goal, reading)
+                    (operation, goals)
+                    for operation in self.op_signatures
+                    if operation.signature.output.kind is goal.kind
+                    for goals in self.operand_goals(goal, operation)
                 ]
                 queue += [g for _, goals in found[goal] for g in goals]
-                self._spend(len(found[goal]) * (len(self.bound) + len(self.owing)))
+                self._spend(len(found[goal]) * (len(self.path_rules) + len(self.some_rules)))
         sizes = self._sizes
         sizes |= {goal: 0 if self.leaves(goal) else NEVER for goal in found}
         has_changed = True
@@ -195,7 +204,7 @@ class Grammar:
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
 
     def _spend(self, productions: int) -> None:
-        """Count productions looked at, so that a policy of a few lines cannot take for ever."""
+        """Count productions, so that no policy takes unbounded time."""
         self._work += productions
         self._check_work(self._work)
 
@@ -208,11 +217,12 @@ class Grammar:
 
 
 def satisfies(state: State, goal: Goal) -> bool:
-    """Whether what arrives with a stream or node may stand where a goal is wanted."""
+    """Whether a stream or node in this state meets a goal."""
     return all(
         not mask & ~allowed for mask, allowed in zip(state.allowed, goal.allowed, strict=True)
     ) and all(
-        owed == NOT_OWED or mask & owed for mask, owed in zip(state.owed, goal.owed, strict=True)
+        required == NOT_REQUIRED or mask & required
+        for mask, required in zip(state.required, goal.required, strict=True)
     )
 
 
@@ -229,12 +239,12 @@ def _wanted(rule: Rule) -> int:
     return accepting if rule.quantifier == "every" else rule.automaton.all_states & ~accepting
 
 
-def _place_mask(rule: Rule, reading: Reading, slot: int) -> int:
-    is_place = rule.slot(reading.letter, reading.signature) == slot
+def _place_mask(rule: Rule, operation: OpSignature, slot: int) -> int:
+    is_place = rule.slot(operation.letter, operation.signature) == slot
     return _wanted(rule) if is_place else rule.automaton.all_states
 
 
-def _readings(space: SearchSpace) -> Iterator[Reading]:
+def _op_signatures(space: SearchSpace) -> Iterator[OpSignature]:
     for op in space.primitives:
         if next(space.combinations(op), None) is None:
             if space.causal:
@@ -244,4 +254,4 @@ def _readings(space: SearchSpace) -> Iterator[Reading]:
                 "together; expected choices that do not exclude each other."
             )
         for signature in get(op).signatures:
-            yield Reading(op, signature, Letter(op, signature.role.value))
+            yield OpSignature(op, signature, Letter(op, signature.role.value))

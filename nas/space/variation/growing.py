@@ -1,4 +1,4 @@
-"""Grow subgraphs towards a goal, and draw parameters: where all new structure comes from."""
+"""Grow subgraphs that meet a goal, and draw parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nas.space.variation.grammar import Goal, Production
 
 T = TypeVar("T")
 
-# How often a role is tried where several may stand; within a role primitives are alike.
+# Relative probabilities of roles; primitives of one role are equally likely.
 ROLE_WEIGHTS: Final = {
     Role.SCORE: 4.0,
     Role.NORMALIZE: 4.0,
@@ -26,11 +26,11 @@ ROLE_WEIGHTS: Final = {
     Role.GATE: 1.0,
     Role.POSITION: 1.0,
 }
-# A port prefers the stream of its name: "query" reads q three times as often as k or v.
+# A port reads the stream of its name three times as often as another: "query" reads q.
 PREFERENCE: Final = 3.0
-STOP: Final = 0.65  # how often a token goal ends in a stream where one may stand
-DRAWS: Final = 20  # of parameters, before all combinations are looked at
-REUSE: Final = 0.2  # how often a goal is met by a node that is there already
+STOP: Final = 0.65  # probability that a goal for tokens is met by a stream
+DRAWS: Final = 20  # random draws of parameters before all combinations are listed
+REUSE: Final = 0.2  # probability that a goal is met by an existing node
 
 
 def grow(
@@ -61,7 +61,7 @@ def _grow_node(
 ) -> int:
     slack = budget - production.size
     inputs: list[Ref] = []
-    ports = production.reading.signature.inputs
+    ports = production.operation.signature.inputs
     for number, (port, goal) in enumerate(zip(ports, production.goals, strict=True)):
         is_last = number == len(ports) - 1
         extra = slack if is_last else int(rng.integers(slack + 1))
@@ -69,16 +69,18 @@ def _grow_node(
         least = draft.grammar.size(goal)
         inputs.append(grow(draft, goal, least + extra, space, rng, port.name))
         slack -= max(0, len(draft.vertices) - before - least)
-    return draft.add(production.reading, inputs, draw_params(production.reading.op, space, rng))
+    return draft.add(production.operation, inputs, draw_params(production.operation.op, space, rng))
 
 
 def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
-    """Draw a role by its weight, then one of its primitives, then one of its readings."""
-    roles = sorted({p.reading.signature.role for p in ways})
+    """Draw a role by its weight, then one of its primitives, then one of its op_signatures."""
+    roles = sorted({p.operation.signature.role for p in ways})
     role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
-    ops = sorted({p.reading.op for p in ways if p.reading.signature.role is role})
+    ops = sorted({p.operation.op for p in ways if p.operation.signature.role is role})
     op = pick(ops, rng)
-    return pick([p for p in ways if p.reading.op == op and p.reading.signature.role is role], rng)
+    return pick(
+        [p for p in ways if p.operation.op == op and p.operation.signature.role is role], rng
+    )
 
 
 def draw_params(
@@ -101,7 +103,7 @@ def changed(op: str, params: dict[str, ParamValue]) -> tuple[tuple[str, ParamVal
 
 
 def pick(items: Sequence[T], rng: np.random.Generator) -> T:
-    """One of several that are alike."""
+    """One of several, each with the same probability."""
     return items[int(rng.integers(len(items)))]
 
 

@@ -1,7 +1,7 @@
 """Mutations: small changes that keep a genome legal, each a function of draft and generator.
 
-An operator returns True when it has changed the draft. What it puts into a place fits the goal
-of that place (``nas.space.variation.grammar``), so the result obeys the policy by construction.
+An operator returns the changed draft, or None where it does not apply. New parts meet the goals of
+their places (``nas.space.variation.grammar``), so that results obey the policy.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from nas.space.variation.draft import Draft
 from nas.space.variation.grammar import Goal
 from nas.space.variation.growing import changed, draw_params, grow, pick, pick_production
 
-LOCAL_BUDGET: Final = 3  # nodes that one regrowth may add beyond the fewest that do
+LOCAL_BUDGET: Final = 3  # nodes of a regrown subgraph beyond the fewest possible
 
 
 def regrow(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Replace what an edge reads by something newly grown."""
+    """Replace the operand at an edge by a new subgraph."""
     reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot, draft.goals())
     fresh = _before(draft, reader)
     budget = draft.grammar.size(goal) + int(rng.integers(LOCAL_BUDGET + 1))
-    port = draft.vertices[reader].reading.signature.inputs[slot]
+    port = draft.vertices[reader].operation.signature.inputs[slot]
     ref = grow(fresh, goal, budget, space, rng, port.name)
     return _with_edge(draft, fresh, reader, slot, ref)
 
@@ -45,7 +45,7 @@ def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Put a new node on an edge, or behind the output."""
+    """Insert a new node into an edge, or after the output."""
     goals = draft.goals()
     edges = [*draft.edges(), (len(draft.vertices), 0)]
     reader, slot = pick(edges, rng)
@@ -63,18 +63,18 @@ def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     production = pick_production(ways, rng)
     carriers = [i for i, operand in enumerate(production.goals) if fresh.fits(old, operand)]
     carrier = pick(carriers, rng)
-    ports = production.reading.signature.inputs
+    ports = production.operation.signature.inputs
     inputs = [
         old if i == carrier else grow(fresh, g, fresh.grammar.size(g) + 1, space, rng, p.name)
         for i, (g, p) in enumerate(zip(production.goals, ports, strict=True))
     ]
-    params = draw_params(production.reading.op, space, rng)
-    ref = fresh.add(production.reading, inputs, params)
+    params = draw_params(production.operation.op, space, rng)
+    ref = fresh.add(production.operation, inputs, params)
     return fresh if is_output else _with_edge(draft, fresh, reader, slot, ref)
 
 
 def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Take out a node: its reader reads one of its operands instead."""
+    """Remove a node: its reader reads one of its operands instead."""
     goals = draft.goals()
     ways: list[tuple[int, int, Ref]] = []
     for reader, slot in draft.edges():
@@ -101,18 +101,22 @@ def swap(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | 
     at = int(rng.integers(len(draft.vertices)))
     vertex, goal = draft.vertices[at], _full_goal(draft, at)
     ways = []
-    for reading in draft.grammar.readings:
-        signature = reading.signature
+    for operation in draft.grammar.op_signatures:
+        signature = operation.signature
         fits = signature.output.kind is goal.kind
-        if fits and reading.op != vertex.reading.op and len(signature.inputs) == len(vertex.inputs):
-            choices = draft.grammar.operand_goals(goal, reading)
+        if (
+            fits
+            and operation.op != vertex.operation.op
+            and len(signature.inputs) == len(vertex.inputs)
+        ):
+            choices = draft.grammar.operand_goals(goal, operation)
             if any(all(map(draft.fits, vertex.inputs, operands)) for operands in choices):
-                ways.append(reading)
+                ways.append(operation)
     if not ways:
         return None
-    reading = pick(ways, rng)
+    operation = pick(ways, rng)
     fresh = _before(draft, at)
-    fresh.add(reading, vertex.inputs, draw_params(reading.op, space, rng))
+    fresh.add(operation, vertex.inputs, draw_params(operation.op, space, rng))
     return _rest(draft, fresh, at + 1)
 
 
@@ -120,7 +124,7 @@ def retune(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     """Change one parameter of one node."""
     ways = []
     for at, vertex in enumerate(draft.vertices):
-        op, full = vertex.reading.op, get(vertex.reading.op).full(dict(vertex.params))
+        op, full = vertex.operation.op, get(vertex.operation.op).full(dict(vertex.params))
         if op in space.primitives:
             ways += [
                 (at, full | {name: value})
@@ -133,7 +137,7 @@ def retune(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     at, params = pick(ways, rng)
     fresh = _before(draft, len(draft.vertices))
     vertex = fresh.vertices[at]
-    fresh.vertices[at] = vertex._replace(params=changed(vertex.reading.op, params))
+    fresh.vertices[at] = vertex._replace(params=changed(vertex.operation.op, params))
     return fresh
 
 
@@ -148,47 +152,49 @@ GRAPH_OPERATORS: Final = {
 
 
 def graft(host: Draft, donor: Draft, edge: tuple[int, int], at: int) -> Draft:
-    """The host with one edge reading a copy of a donor's node and its ancestors."""
+    """The host with one edge operation a copy of a donor's node and its ancestors."""
     fresh, place = _before(host, edge[0]), dict[int, int]()
     for old in sorted(donor.ancestors(at)):
         vertex = donor.vertices[old]
         inputs = [place[r] if isinstance(r, int) else r for r in vertex.inputs]
-        place[old] = fresh.add(vertex.reading, inputs, vertex.params)
+        place[old] = fresh.add(vertex.operation, inputs, vertex.params)
     return _with_edge(host, fresh, *edge, place[at])
 
 
 def _full_goal(draft: Draft, at: int) -> Goal:
-    """The goal at a node's result with the debts that its readers cannot pay otherwise."""
+    """The goal at a node's result with the states that no other edge brings."""
     goals = draft.goals()
     goal = goals[at]
-    owed = list(goal.owed)
+    required = list(goal.required)
     for reader, slot in draft.edges():
         if draft.vertices[reader].inputs[slot] == at:
-            for i, mask in enumerate(draft.edge_goal(reader, slot, goals).owed):
-                owed[i] = mask if owed[i] < 0 else (owed[i] if mask < 0 else owed[i] & mask)
+            for i, mask in enumerate(draft.edge_goal(reader, slot, goals).required):
+                required[i] = (
+                    mask if required[i] < 0 else (required[i] if mask < 0 else required[i] & mask)
+                )
     if at == len(draft.vertices) - 1:
-        owed = list(draft.grammar.start.owed)
-    return goal._replace(owed=tuple(owed))
+        required = list(draft.grammar.start.required)
+    return goal._replace(required=tuple(required))
 
 
 def _before(draft: Draft, reader: int) -> Draft:
-    """A copy of what stands before a node."""
+    """A copy of the vertices before a node."""
     return Draft(draft.grammar, draft.vertices[:reader])
 
 
 def _with_edge(draft: Draft, fresh: Draft, reader: int, slot: int, ref: Ref) -> Draft:
-    """``fresh`` continued by the rest of ``draft``, one edge of ``reader`` reading ``ref``."""
+    """``fresh`` continued by the rest of ``draft``, one edge of ``reader`` operation ``ref``."""
     shift = len(fresh.vertices) - reader
     vertex = draft.vertices[reader]
     inputs = (*vertex.inputs[:slot], ref, *vertex.inputs[slot + 1 :])
-    fresh.add(vertex.reading, inputs, vertex.params)
+    fresh.add(vertex.operation, inputs, vertex.params)
     return _rest(draft, fresh, reader + 1, shift)
 
 
 def _rest(draft: Draft, fresh: Draft, start: int, shift: int = 0) -> Draft:
-    """Append the vertices of ``draft`` from ``start``, which nodes inserted before have moved."""
+    """Append the vertices of ``draft`` from ``start`` on, with indices moved by ``shift``."""
     first = start - 1
     for vertex in draft.vertices[start:]:
         inputs = [r + shift if isinstance(r, int) and r >= first else r for r in vertex.inputs]
-        fresh.add(vertex.reading, inputs, vertex.params)
+        fresh.add(vertex.operation, inputs, vertex.params)
     return fresh

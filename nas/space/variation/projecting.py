@@ -1,4 +1,4 @@
-"""Draw, change and fit what is around a graph: projections, and what may be seen."""
+"""Draw, change and fit projections and masks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw(space: SearchSpace, rng: np.random.Generator) -> Projections:
 
 
 def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
-    """Every field drawn from the space's choices; where it has none, nothing is drawn."""
+    """A mask drawn from the space's choices; no random number is drawn if it has none."""
     if not space.visibility:
         return Visibility()
     names = (f.name for f in fields(Visibility))
@@ -46,7 +46,7 @@ def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections
 def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome | None:
     """The genome with the fewest fields of its projections changed so that it type-checks.
 
-    One change is tried before two; None where no choice of the space within two changes will do.
+    One change is tried before two; None if no choice within two changes type-checks.
     """
     for projections in _nearest(_inside(genome.projections, space), space, rng):
         fitted = replace(genome, projections=projections)
@@ -67,9 +67,9 @@ def _nearest(
 
 
 def _inside(projections: Projections, space: SearchSpace) -> Projections:
-    """The same projections, with a choice of the space where a field has another value.
+    """The same projections, with fields outside the space set to the space's first choices.
 
-    A canonical genome has no projection for a stream that nobody read; now somebody may.
+    A normal form has no projection for an unread stream, which a mutation may make a read one.
     """
     outside = {
         n: space.choices(n) for n in FIELDS if getattr(projections, n) not in space.choices(n)

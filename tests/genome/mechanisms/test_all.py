@@ -12,7 +12,7 @@ from torch import nn
 
 from nas.compiler import build_attention, make_plan
 from nas.genome.canonical import digest
-from nas.genome.mechanisms import MECHANISMS, Mechanism
+from nas.genome.mechanisms import MECHANISMS, NamedMechanism
 from nas.genome.primitives import REGISTRY
 from nas.tasks import load_task
 from nas.tasks.images.examples import patches
@@ -30,7 +30,7 @@ STILL = {
 EVERY = pytest.mark.parametrize("found", MECHANISMS.values(), ids=list(MECHANISMS))
 
 
-def block_of(found: Mechanism) -> nn.Module:
+def block_of(found: NamedMechanism) -> nn.Module:
     """In float64 and away from its start, where zeros would hide what they multiply."""
     torch.manual_seed(0)
     block = build_attention(found.genome, DIM, HEADS).double()
@@ -40,13 +40,13 @@ def block_of(found: Mechanism) -> nn.Module:
     return block
 
 
-def length_of(found: Mechanism) -> int:
+def length_of(found: NamedMechanism) -> int:
     """A few tokens, or more than its window reaches."""
     window = found.genome.visibility.window
     return 7 if window is None else window + 8
 
 
-def is_place_blind(found: Mechanism) -> bool:
+def is_place_blind(found: NamedMechanism) -> bool:
     """Whether nothing in it knows the place of a token."""
     roles = {REGISTRY[node.op].signatures[0].role for node in found.genome.nodes}
     return "position" not in roles and found.genome.visibility.window is None
@@ -57,16 +57,18 @@ class TestNamedMechanism:
     """The contract."""
 
     @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
-    def test_keeps_what_blocks_promise(self, promise: Promise, found: Mechanism) -> None:
+    def test_keeps_what_blocks_promise(self, promise: Promise, found: NamedMechanism) -> None:
         keep(found.name, [promise], found.genome)
 
-    def test_gradients_reach_every_parameter(self, found: Mechanism) -> None:
+    def test_gradients_reach_every_parameter(self, found: NamedMechanism) -> None:
         keep(found.name, [trains_every_parameter], found.genome, STILL.get(found.name, ()))
 
-    def test_sees_nothing_ahead(self, found: Mechanism) -> None:
+    def test_sees_nothing_ahead(self, found: NamedMechanism) -> None:
         assert not make_plan(found.genome).unsafe
 
-    def test_a_model_of_it_keeps_samples_apart_and_sees_every_patch(self, found: Mechanism) -> None:
+    def test_a_model_of_it_keeps_samples_apart_and_sees_every_patch(
+        self, found: NamedMechanism
+    ) -> None:
         """E8 for a whole classifier: all images, all patches, to the logits."""
         sizes = {"image_size": 16, "patch": 8, "width": DIM, "depth": 2}
         task = load_task("vit-cifar10", data="digits", overrides=sizes)
@@ -82,14 +84,14 @@ class TestNamedMechanism:
             torch.testing.assert_close(after[1], before[1], rtol=0.0, atol=1e-12)
             assert (after[0] - before[0]).abs().max() > 1e-6
 
-    def test_order_matters_only_to_what_knows_places(self, found: Mechanism) -> None:
+    def test_order_matters_only_to_what_knows_places(self, found: NamedMechanism) -> None:
         n = length_of(found)
         block, x = block_of(found), draw(2, n, DIM)
         order = torch.arange(n).roll(n // 2)
         out, shuffled = block(x)[:, order], block(x[:, order])
         assert torch.allclose(shuffled, out, rtol=0.0, atol=1e-10) == is_place_blind(found)
 
-    def test_reading_is_written_for_a_terminal(self, found: Mechanism) -> None:
+    def test_reading_is_written_for_a_terminal(self, found: NamedMechanism) -> None:
         """A line of what it is, then equations, then shapes and readings; nothing wraps."""
         assert found.paper
         assert found.reading.startswith(f"{found.about}.\n\n    ")

@@ -13,7 +13,7 @@ from nas.common.errors import ConfigError, SpaceError
 from nas.compiler import build_attention, make_plan
 from nas.genome import Genome, Node
 from nas.genome.canonical import canonicalise, digest
-from nas.genome.mechanisms import MECHANISMS, Mechanism
+from nas.genome.mechanisms import MECHANISMS, NamedMechanism
 from nas.genome.primitives import REGISTRY, Role, get
 from nas.genome.primitives.base import parse_signature
 from nas.genome.types import infer
@@ -266,7 +266,7 @@ def test_parents_that_see_later_tokens_have_no_such_children() -> None:
 
 
 def test_a_space_can_demand_causality_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    seer = Mechanism("seer", LOOKS_AHEAD, "none", "")
+    seer = NamedMechanism("seer", LOOKS_AHEAD, "none", "")
     monkeypatch.setitem(MECHANISMS._members, "seer", seer)
     free = changed("attention_v2", mechanisms=("mha", "seer"))
     space = changed("attention_v2", mechanisms=("mha", "seer"), causal=True)
@@ -299,8 +299,8 @@ def test_readings_of_one_primitive_may_differ_in_role_and_kinds(
         parse_signature(f"{k}: {k}[h] -> {k}[h]", Role.ADJUST) for k in ("scores", "weights")
     )
     signatures = {"uniform": both, "tanh": (*get("tanh").signatures[:1], *tanh)}
-    for name, readings in signatures.items():
-        found = replace(get(name), signatures=readings)
+    for name, op_signatures in signatures.items():
+        found = replace(get(name), signatures=op_signatures)
         monkeypatch.setitem(REGISTRY._members, name, found)
     policy = own_policy(
         {"to": "output", "from": "input", "match": ".* aggregate transform*"},
@@ -327,7 +327,7 @@ def test_readings_of_one_primitive_may_differ_in_role_and_kinds(
         assert not typing.problems, genome.to_json()
         assert not validate(genome, policy), genome.to_json()
         seen |= {(n.op, s) for n, s in zip(genome.nodes, typing.signatures, strict=True)}
-    assert {(op, s) for op, readings in signatures.items() for s in readings} <= seen
+    assert {(op, s) for op, op_signatures in signatures.items() for s in op_signatures} <= seen
     direct = Genome((Node("uniform", ("v",)), Node("weighted_sum", (0, "v"))))
     assert any(variation.mutate(direct, rng)[1] != "sample" for _ in range(20))
 
