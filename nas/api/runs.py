@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from nas.report.confirmation import make_confirmation
 from nas.report.trials import TrainingRow
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
+from nas.searching.listener import SearchResult
 from nas.searching.setup import SearchConfig
 from nas.space import load_space
 from nas.store import RUNS, find_run, open_writer
@@ -23,7 +25,22 @@ if TYPE_CHECKING:
 
     from nas.api.execution import Executing
     from nas.report.confirmation import ConfirmResult
-    from nas.searching.listener import Listener, SearchResult
+    from nas.searching.listener import Listener
+
+
+class NotebookResult(SearchResult):
+    """The result of a search; a notebook shows the verdict and the front."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        from nas.report.notebook import run_html
+
+        return run_html(self)
+
+
+def _displayed(result: SearchResult) -> NotebookResult:
+    return NotebookResult(*(getattr(result, field.name) for field in fields(result)))
 
 
 def search(
@@ -75,7 +92,7 @@ def search(
         NasError: an argument cannot be used; the message names it and what was expected.
     """
     chosen = load_space(space)
-    return run_search(
+    result = run_search(
         chosen,
         task_of(chosen, task, data),
         SearchConfig(algorithm, population, generations, seed, repeats, lag),
@@ -85,6 +102,7 @@ def search(
         command=command,
         listener=listener,
     )
+    return _displayed(result)
 
 
 def resume(
@@ -120,7 +138,7 @@ def resume(
         RunError: there is no such run, another process writes it, or its data have changed.
         NasError: another argument cannot be used.
     """
-    return resume_search(
+    result = resume_search(
         find_run(run, Path(runs)),
         make_evaluator=partial(make_evaluator, execution_of(execution)),
         generations=generations,
@@ -129,6 +147,7 @@ def resume(
         listener=listener,
         command=command,
     )
+    return _displayed(result)
 
 
 def confirm(

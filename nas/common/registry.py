@@ -221,9 +221,3 @@ def _fault(call: Callable[..., object], *arguments: Any) -> str:
     if interrupts:  # whatever the plug-in made of the exception
         raise KeyboardInterrupt
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
-
-
-# What a notebook shows of a value, as HTML. Values are below what can show them, so by name.
-NOTEBOOK: Final[Registry[Callable[[Any], str]]] = Registry(
-    "value shown in notebooks", "nas.notebook", modules=("nas.report.notebook",)
-)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from nas.common.config import describe, near
 from nas.common.errors import GenomeError
-from nas.common.registry import NOTEBOOK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -173,10 +172,6 @@ class Genome:
     def to_json(self) -> str:
         """The JSON form on one line; equal genomes give equal text."""
         return json.dumps(self.to_dict(), separators=(", ", ": "), allow_nan=False)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: formula, graph and costs."""
-        return NOTEBOOK.get("genome")(self)
 
     def graph(self) -> networkx.DiGraph[Ref]:
         """The graph for ancestry, layout and drawing: streams and node indices as vertices.

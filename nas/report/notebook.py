@@ -10,32 +10,17 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from nas.common.errors import NasError
-from nas.common.registry import NOTEBOOK
-from nas.compiler import make_plan
 from nas.report.front import Front
 from nas.report.graph import graph_svg
 from nas.report.page.rendering import render
 from nas.report.run_view import RunView
-from nas.report.show import examine
 from nas.report.units import human
 from nas.report.verdict import verdict_of
 from nas.store import open_run
-from nas.store.sources import Source
 
 if TYPE_CHECKING:
-    from nas.genome import Genome
     from nas.report.show import ShowResult
     from nas.searching.listener import SearchResult
-
-
-@NOTEBOOK.register("genome")
-def genome_html(genome: Genome) -> str:
-    """Formula, graph, and the costs of one block; of one that is not legal, why."""
-    try:
-        make_plan(genome)
-    except NasError as error:
-        return render("notebook.html", content="", about=str(error))
-    return show_html(examine(Source("", genome)))
 
 
 def show_html(result: ShowResult) -> str:
@@ -51,7 +36,6 @@ def show_html(result: ShowResult) -> str:
     return render("notebook.html", formula=result.formula, content=graph, about=about)
 
 
-@NOTEBOOK.register("run")
 def run_html(ended: SearchResult) -> str:
     """The verdict, and the table of ``nas front``."""
     try:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from nas.common.registry import NOTEBOOK
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -79,10 +77,6 @@ class SearchResult:
     def to_dict(self) -> dict[str, Any]:
         """Plain data; the folder as text."""
         return {**asdict(self), "folder": str(self.folder)}
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: what holds, and the front."""
-        return NOTEBOOK.get("run")(self)
 
 
 class Listener:

@@ -63,7 +63,7 @@ def genomes() -> tuple[Genome, ...]:
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_counts_agree_with_formulas_and_torch(sizes: ModelSizes) -> None:
     for genome in (*EXAMPLES, *genomes()[:: len(genomes()) // 60]):
-        if not _is_too_short(genome, sizes):
+        if not _is_too_narrow(genome, sizes):
             check(genome, sizes)
 
 
@@ -75,11 +75,10 @@ def test_counts_agree_for_a_thousand_genomes(block: int, sizes: ModelSizes) -> N
         check(genome, sizes)
 
 
-def _is_too_short(genome: Genome, sizes: ModelSizes) -> bool:
-    """Mechanisms of a fixed length, and heads of which three quarters are no whole number."""
-    ops = {node.op for node in genome.nodes}
+def _is_too_narrow(genome: Genome, sizes: ModelSizes) -> bool:
+    """Whether an eighth of the heads is not a whole number."""
     labels = {genome.projections.q_heads, genome.projections.kv_heads}
-    return "neural_attention_per_position" in ops or ("1/8" in labels and sizes.heads % 8 > 0)
+    return "1/8" in labels and sizes.heads % 8 > 0
 
 
 def check(genome: Genome, sizes: ModelSizes) -> None:

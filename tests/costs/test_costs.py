@@ -14,7 +14,7 @@ from nas.costs import CostContext, attention_cost, costs_of
 from nas.costs.counting import count_calls
 from nas.costs.decoding.memory import kv_cache_bytes_per_token
 from nas.costs.macs import computed_pairs
-from nas.genome import ModelSizes, Node, Visibility
+from nas.genome import ModelSizes, Visibility
 from nas.genome.mechanisms import MECHANISMS
 from nas.genome.primitives import REGISTRY, Role, primitive
 from nas.store.sources import load_genome
@@ -157,12 +157,36 @@ def test_an_operation_that_nobody_listed_is_an_error_that_names_it(genome: Build
         attention_cost(found, dim=16, heads=2, tokens=4)
 
 
-def test_a_length_that_a_mechanism_refuses_is_a_users_fault() -> None:
-    score = Node("neural_attention_per_position", ("q", "k"), (("tokens", 5),))
-    genome = MECHANISMS["mha"].genome.with_node(0, score)
-    assert attention_cost(genome, dim=16, heads=2, tokens=5).macs > 0
+@pytest.fixture
+def at_most_five() -> Iterator[None]:
+    @primitive(
+        "at_most_five",
+        "tokens: tokens[h,w] -> tokens[h,w]",
+        role=Role.TRANSFORM,
+        notation="f({tokens})",
+        source="a test",
+    )
+    class AtMostFive(torch.nn.Module):
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            if tokens.shape[2] > 5:
+                raise ValueError(f"{tokens.shape[2]} tokens came; expected at most 5")
+            return tokens.relu()
+
+    yield
+    del REGISTRY._members["at_most_five"]
+
+
+@pytest.mark.usefixtures("at_most_five")
+def test_length_that_a_primitive_refuses_is_a_genome_error(genome: Build) -> None:
+    found = genome(
+        ("scaled_dot_product", "qk"),
+        ("softmax", [0]),
+        ("at_most_five", "v"),
+        ("weighted_sum", [1, 2]),
+    )
+    assert attention_cost(found, dim=16, heads=2, tokens=5).macs > 0
     with pytest.raises(GenomeError, match="6 tokens"):
-        attention_cost(genome, dim=16, heads=2, tokens=6)
+        attention_cost(found, dim=16, heads=2, tokens=6)
 
 
 def test_a_projection_that_no_score_reads_is_cut() -> None:

@@ -9,11 +9,10 @@ from html import unescape
 from pathlib import Path
 
 import nas
+from nas.api.runs import NotebookResult
 from nas.compiler import formula_of, make_plan
-from nas.genome import Genome, Node
 from nas.report.front import Front
 from nas.report.run_view import RunView
-from nas.searching.listener import SearchResult
 from nas.store import Counts
 
 HOSTILE = "</td><script>alert(1)</script>"
@@ -25,20 +24,12 @@ def harmless(text: str) -> None:
 
 
 def test_a_genome_shows_formula_graph_and_costs() -> None:
-    genome = nas.load_genome("qana")
-    text = genome._repr_html_()
+    text = nas.show("qana")._repr_html_()
     harmless(text)
-    assert formula_of(make_plan(genome)) in unescape(text)
+    assert formula_of(make_plan(nas.load_genome("qana"))) in unescape(text)
     assert text.count("<svg") == 1
     assert "One block at dim 64, 4 heads, 65 tokens: 3.97 M MACs" in text
     assert "currentColor" in text
-
-
-def test_a_genome_that_is_not_legal_says_why() -> None:
-    text = Genome((Node("softmax", ("q",)),))._repr_html_()
-    harmless(text)
-    assert "softmax" in text
-    assert "<svg" not in text
 
 
 def test_a_front_is_its_answer_and_its_table(recorded_run: Path) -> None:
@@ -62,7 +53,7 @@ def test_words_of_a_record_are_escaped(view: RunView) -> None:
 
 
 def test_a_run_shows_what_holds_and_the_front(recorded_run: Path, tmp_path: Path) -> None:
-    ended = SearchResult("example", recorded_run, "finished", 3, Counts(), 0.5, "The end.")
+    ended = NotebookResult("example", recorded_run, "finished", 3, Counts(), 0.5, "The end.")
     text = ended._repr_html_()
     harmless(text)
     assert "is the best so far, and not yet confirmed." in text

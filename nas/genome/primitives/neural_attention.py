@@ -5,7 +5,7 @@ the readings of the mechanism (nas/genome/mechanisms/neural.py):
 
 - Eq. 8 gives each pair of positions weights of its own, but table 1 has room for one network only
   (47.052, 47.055 and 47.062 million for d' of 2, 16 and 64), and no sequence could be longer than
-  those of the training. ``neural_attention_per_position`` is eq. 8 to the letter.
+  those of the training.
 - Under GELU no unit is dead. The identity is no choice: it makes scores a_i + b_j, of which softmax
   keeps b_j, and attention no longer depends on the query.
 - Additive attention is no sum of two scalars, each from one vector (section 2): Bahdanau's score is

@@ -84,19 +84,10 @@ def test_two_aggregations_in_one_stage_come_back_together(
     assert set(check_parts(both_ways, monkeypatch)) == {0, 4, 8}
 
 
-@pytest.mark.parametrize(
-    "source", ["qana:gate=warmup", "mha", "uniform", "neural_attention_per_position"]
-)
+@pytest.mark.parametrize("source", ["qana:gate=warmup", "mha", "uniform"])
 def test_what_must_be_one_call_is_one_call(source: str) -> None:
-    """A gate that counts its calls; fused calls and means, which need no parts; weights of each
-    place."""
-    if source == "neural_attention_per_position":
-        found = load_genome("mha").to_dict()
-        found["graph_def"][0] = {"op": source, "inputs": ["q", "k"], "params": {"tokens": 9}}
-        genome = type(load_genome("mha")).from_dict(found)
-    else:
-        genome = load_genome(source)
-    assert "by_rows(" not in emit(genome, 32, 8)
+    """A gate that counts its calls; fused calls and means, which need no parts."""
+    assert "by_rows(" not in emit(load_genome(source), 32, 8)
 
 
 def test_short_sequences_are_one_part() -> None:

@@ -20,7 +20,7 @@ from nas.genome.primitives.neural_attention import NeuralAttention
 from nas.tasks import Data, load_task
 from tests.tensors import count
 
-WIDTH, HIDDEN, LENGTH = 64, 8, 6
+WIDTH, HIDDEN = 64, 8
 
 
 def block_genome(op: str, **params: object) -> Genome:
@@ -46,9 +46,6 @@ def test_a_block_adds_what_the_closed_formulas_say(reduced_dim: int | None, publ
     assert added("neural_attention", reduced_dim, width=HIDDEN) == reduction + network
     per_head = added("neural_attention", reduced_dim, width=HIDDEN, per_head=True)
     assert per_head == 3 * (reduction + network)
-    per_position = {"width": HIDDEN, "tokens": LENGTH}
-    found = added("neural_attention_per_position", reduced_dim, **per_position)
-    assert found == reduction + LENGTH**2 * network
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +79,6 @@ def test_in_a_backbone_it_stands_where_its_placement_says(placement: str, digits
         ("neural_attention", {"reduced_dim": 1}, "found int 1; expected a whole number"),
         ("neural_attention", {"width": 0}, "found int 0; expected a whole number"),
         ("neural_attention_authors", {"reduced_dim": 1}, "found int 1; expected a whole number"),
-        ("neural_attention_per_position", {"tokens": 0}, "found int 0; expected a whole number"),
         ("neural_attention", {"activation": "identity"}, "expected one of gelu, relu, silu"),
     ],
 )

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from nas.genome.primitives.additive_attention_score import AdditiveAttentionScore
 from nas.genome.primitives.neural_attention import NeuralAttention
 from nas.genome.primitives.neural_attention_authors import NeuralAttentionAuthors
-from nas.genome.primitives.neural_attention_per_position import NeuralAttentionPerPosition
 from tests.tensors import ACTIVATIONS, draw
 
 
@@ -28,12 +27,10 @@ def test_additive_score_equals_its_formula_pair_by_pair() -> None:
         torch.testing.assert_close(scores[:, :, i, j], (hidden @ out.T).squeeze(-1))
 
 
-FORMS = ("shared", "per head", "per position")
+FORMS = ("shared", "per head")
 
 
 def build(form: str, **params: Any) -> Any:
-    if form == "per position":
-        return NeuralAttentionPerPosition(6, 6, tokens=5, **params).double()
     return NeuralAttention(2, 6, 6, per_head=form == "per head", **params).double()
 
 
@@ -41,11 +38,9 @@ def pair_by_pair(form: str, module: Any, query: Tensor, key: Tensor) -> Tensor:
     """Eq. 3 to 8 for one pair of one head after the other, by concatenation."""
     scores = query.new_zeros(*query.shape[:3], key.shape[2])
     for h, i, j in itertools.product(*map(range, scores.shape[1:])):
-        place = {"shared": (), "per head": (h,), "per position": (i, j)}[form]
+        place = {"shared": (), "per head": (h,)}[form]
         pair = [query[:, h, i], key[:, h, j]]
-        if form == "per position":
-            pair = [module.query_map(pair[0]), module.key_map(pair[1])]
-        elif module.is_reduced:
+        if module.is_reduced:
             weights = (module.query_weight, module.query_bias), (module.key_weight, module.key_bias)
             pair = [
                 F.linear(x, *(w[place] for w in own)) for x, own in zip(pair, weights, strict=True)
@@ -65,7 +60,6 @@ def pair_by_pair(form: str, module: Any, query: Tensor, key: Tensor) -> Tensor:
 def test_neural_attention_equals_the_slow_loop(
     form: str, reduced_dim: int | None, activation: str, scale: bool
 ) -> None:
-    """Weights of positions are those of the leading block where tokens are few."""
     module = build(form, width=4, reduced_dim=reduced_dim, activation=activation, scale=scale)
     for rows, columns in ((5, 5), (3, 4), (1, 1)):
         query, key = draw(2, 2, rows, 6), draw(2, 2, columns, 6, seed=1)
@@ -94,29 +88,11 @@ def test_authors_form_needs_two_features() -> None:
         NeuralAttentionAuthors(1)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(6, 5), (5, 6), (6, 6)])
-def test_more_tokens_than_it_has_weights_for_are_refused(rows: int, columns: int) -> None:
-    with pytest.raises(ValueError, match=r"6 tokens came; expected at most the 5 .* more tokens"):
-        build("per position")(draw(2, 2, rows, 6), draw(2, 2, columns, 6))
-
-
-def test_weights_above_the_budget_are_refused_before_they_are_made() -> None:
-    """2^20 pairs, of which each has 2d'm + m weights: 15 are allowed, 17 are not."""
-    words = "tokens 1024, .* width 1 make 17,825,792 weights; expected at most 16,777,216"
-    with torch.device("meta"):
-        built = NeuralAttentionPerPosition(7, 7, tokens=1024, width=1)
-        with pytest.raises(ValueError, match=words):
-            NeuralAttentionPerPosition(8, 8, tokens=1024, width=1)
-    assert built.hidden_weight.numel() + built.out_weight.numel() == 1024**2 * 15
-
-
 def start(form: str, activation: str, reduced_dim: int | None) -> nn.Module:
     """The smallest of a form, for heads 16 wide."""
     if form == "authors":
         return NeuralAttentionAuthors(16, reduced_dim=reduced_dim)
     params: dict[str, Any] = {"width": 1, "activation": activation, "reduced_dim": reduced_dim}
-    if form == "per position":
-        return NeuralAttentionPerPosition(16, 16, tokens=17, **params)
     return NeuralAttention(2, 16, 16, per_head=form == "per head", **params)
 
 
