@@ -78,7 +78,7 @@ def test_two_aggregations_in_one_stage_come_back_together(
         ("sparsemax", [0]),
         ("weighted_sum", [1, "v"]),
         ("weighted_sum", [1, "k"]),
-        ("add", [2, 3]),
+        ("multiply", [2, 3]),
     )
     assert "tokens_2, tokens_3 = by_rows(" in emit(both_ways, 32, 8)
     assert set(check_parts(both_ways, monkeypatch)) == {0, 4, 8}
