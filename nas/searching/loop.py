@@ -87,7 +87,7 @@ class Loop:
             raise self._nothing()
         # Not before: what is unlikely now may be likely when more is known.
         unlikely = {e.key for e in self._run.estimates() if not e.is_member and e.p < LIKELY}
-        self._weights.tidy({str(p.key) for p in self._asked} - unlikely)
+        self._weights.remove({str(p.key) for p in self._asked} & unlikely)
         return self._is_exhausted
 
     def _read(self) -> None:

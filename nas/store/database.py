@@ -9,6 +9,8 @@ SQLite has to say to a user becomes one sentence.
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 import os
 import re
 import sqlite3
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WAIT_SECONDS: Final = 10.0
+WAITS: Final = 360  # of so many seconds for another process that has locked the file
 DAMAGED: Final = "Could not decode"
 
 
@@ -94,7 +97,7 @@ class Database:
     def execute(self, sql: str, /, **values: Any) -> None:
         """Run one statement; outside a transaction it is durable on return."""
         with _explained(self._path):
-            self._connection.execute(sql, values)
+            self._patiently(sql, values)
 
     def insert(self, table: str, row: Mapping[str, Any], *, is_new: bool = True) -> None:
         """Insert one row; names of table and columns never come from a user.
@@ -111,7 +114,7 @@ class Database:
     def transaction(self) -> Iterator[None]:
         """All statements inside become durable together, or none does."""
         with _explained(self._path):
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._patiently("BEGIN IMMEDIATE", {})
             try:
                 yield
                 self._connection.execute("COMMIT")
@@ -132,6 +135,21 @@ class Database:
                 yield
             finally:
                 self._connection.execute("ROLLBACK")
+
+    def _patiently(self, sql: str, values: Mapping[str, Any]) -> None:
+        """Execute; wait for another process that has locked the file, and say so once."""
+        for attempt in range(WAITS):
+            try:
+                self._connection.execute(sql, values)
+                return
+            except sqlite3.OperationalError as error:
+                is_last = attempt == WAITS - 1
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY or is_last:
+                    raise
+                if attempt == 0:
+                    logging.getLogger("nas").warning(
+                        "%s: another process has locked it; waiting until it lets go.", self._path
+                    )
 
     def stand_alone(self) -> None:
         """Fold the write-ahead log into the file; a reader at work merely postpones it."""
@@ -159,24 +177,35 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.APPLICATION_ID:
         raise RunError(f"{path}: is no run database; expected one that `nas search` wrote.")
-    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if found != schema.VERSION:
-        whose, what = (
-            ("a later nas", "Update nas to read this run.")
-            if found > schema.VERSION
-            else ("an older nas", "Use the nas that wrote it, or start a new run.")
-        )
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version != schema.VERSION:
+        writer = _writer(connection)
+        what = "Update nas" if version > schema.VERSION else f"Use {writer}, or start a new run"
         raise RunError(
-            f"{path}: written with schema {found} of {whose}; this one reads schema "
-            f"{schema.VERSION} alone. {what}"
+            f"{path}: has schema {version}, written by {writer}; this nas reads schema "
+            f"{schema.VERSION} alone. {what}."
         )
-    # With tables that are strict as ours, the check finds every value of the wrong kind.
-    made = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
-    if not {*map(_bare, schema.TABLES)} <= {_bare(row[0]) for row in made}:
+    # In strict tables like these, the check below finds every value of a wrong type. A view or
+    # trigger in their place could run without end.
+    made = connection.execute(
+        "SELECT type, sql FROM sqlite_schema WHERE sql IS NOT NULL"
+    ).fetchall()
+    if not {*map(_bare, schema.TABLES)} <= {_bare(sql) for _, sql in made}:
         raise sqlite3.DatabaseError("its tables are not those that it was made with")
+    if added := {kind for kind, _ in made} & {"view", "trigger"}:
+        raise sqlite3.DatabaseError(f"it holds a {min(added)}, which nas never makes")
     fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if fault != "ok":
         raise sqlite3.DatabaseError(" ".join(str(fault).replace("*", "").split()))
+
+
+def _writer(connection: sqlite3.Connection) -> str:
+    """The nas that wrote a database last, by its own record."""
+    try:
+        versions = connection.execute("SELECT versions FROM sessions ORDER BY id DESC").fetchone()
+        return f"nas {json.loads(versions[0])['nas']}"
+    except (sqlite3.Error, ValueError, LookupError, TypeError):
+        return "another nas"
 
 
 def _bare(statement: str) -> str:
@@ -189,9 +218,18 @@ def _explained(path: Path) -> Iterator[None]:
     """Turn what SQLite says of the file into one sentence; misuse is ours and stays as it is."""
     try:
         yield
-    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+    except sqlite3.ProgrammingError:
         raise
+    except sqlite3.IntegrityError as error:
+        raise RunError(
+            f"{path}: refuses a record ({error}). Does another process write this run? End one of "
+            "them, then resume."
+        ) from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            raise RunError(
+                f"{path}: another process has locked it; end that process, then try again."
+            ) from error
         if isinstance(error, sqlite3.OperationalError) and DAMAGED not in str(error):
             raise RunError(
                 f"{path}: cannot be used ({error}). Check that the folder exists, that you may "

@@ -1,8 +1,8 @@
-"""The weights of front members, one file each: ``weights/<key>.safetensors`` in the run's folder.
+"""Weights of front members, one file each: ``weights/<key>.safetensors`` in the run's folder.
 
-A file is written before the evaluation that it belongs to is recorded, so that a recorded member
-does not lack its weights; files of others are removed when the run ends. The content is the
-worker's and is not read here.
+A file is written before its evaluation is recorded, so that no recorded member lacks its weights;
+files of unlikely members are removed when the run ends. The content comes from the worker and is
+not read here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import RunError
-from nas.store.files import run_argument, write_whole
+from nas.store.files import run_argument, sweep, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,10 +26,10 @@ SUFFIX: Final = ".safetensors"
 
 
 def weights_path(folder: Path, key: str) -> Path:
-    """Where a candidate's weights are, if it is in the front.
+    """The file of a candidate's weights, which exists if it is in the front.
 
     Raises:
-        RunError: the key is none, as only a damaged database holds.
+        RunError: the key is not valid, because the database is damaged.
     """
     if not re.fullmatch(r"[0-9A-Za-z_-]{1,64}", key):
         raise RunError(f"{folder}: {key!r} is no key of a candidate; the database is damaged.")
@@ -43,7 +43,7 @@ class FrontWeights:
         self._folder = folder
 
     def keep(self, key: str, evaluation: Evaluation) -> None:
-        """Write what a training brought along; to be called before it is recorded.
+        """Write the weights of a training, before it is recorded.
 
         Raises:
             RunError: it cannot be written.
@@ -63,10 +63,11 @@ class FrontWeights:
                 f"`nas resume {run_argument(self._folder)}` goes on."
             ) from error
 
-    def tidy(self, wanted: Iterable[str]) -> None:
-        """Remove the files of all keys but these."""
-        names, folder = {f"{key}{SUFFIX}" for key in wanted}, self._folder / WEIGHTS
-        for path in folder.glob("*"):
-            if path.name not in names and not folder.is_symlink():
-                with contextlib.suppress(OSError):
-                    path.unlink()
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove the files of these mechanisms, and unfinished ones; other files stay."""
+        if (self._folder / WEIGHTS).is_symlink():
+            return
+        sweep(self._folder / WEIGHTS)
+        for key in keys:
+            with contextlib.suppress(OSError):
+                weights_path(self._folder, key).unlink()

@@ -50,7 +50,8 @@ def test_a_run_that_is_well_has_no_faults(folder: Path) -> None:
     [
         ("DELETE FROM proposals WHERE number = 2", "which was never proposed"),
         ("UPDATE trainings SET metrics = '{'", "record that cannot be read"),
-        ("UPDATE confirmations SET budget = '{'", ""),
+        ("UPDATE trainings SET repeat = repeat", ""),
+        ("INSERT INTO answers VALUES ('explain', 'q', '[', 'now')", "record that cannot be read"),
         ("DELETE FROM run", "holds no run"),
         (
             "UPDATE proposals SET parents = '[\"0000000000000000\"]' WHERE number = 3",
@@ -80,6 +81,18 @@ def test_a_front_that_is_lost_or_stale_is_named(folder: Path) -> None:
     assert "front.json: is missing; `nas resume" in fault
 
 
+def test_renamed_run_and_front_of_another_nas_are_no_faults(folder: Path) -> None:
+    renamed = folder.rename(folder.with_name("renamed"))
+    path = renamed / "front.json"
+    front = json.loads(path.read_text())
+    path.write_text(json.dumps({"members": front["members"], "run": "another"}))
+    assert check_run(renamed) == []
+    front["members"][0]["objectives"]["macs"] += 1
+    path.write_text(json.dumps(front))
+    (fault,) = check_run(renamed)
+    assert "front.json: does not say what the record says" in fault
+
+
 def test_copies_and_weights_and_leftovers_are_named(folder: Path) -> None:
     (folder / "space.yaml").write_text("name: other")
     lost, spoilt, *_ = sorted((folder / "weights").iterdir())
@@ -90,7 +103,7 @@ def test_copies_and_weights_and_leftovers_are_named(folder: Path) -> None:
     os.utime(left, (0, time.time() - 7200))
     found = check_run(folder)
     for words in (
-        "space.yaml: is not the copy of what the record holds",
+        "space.yaml: differs from the record's copy",
         f"{lost.name}: holds no weights of this member of the front",
         f"{spoilt.name}: holds no weights",
         f"{left.name}: was left unfinished",

@@ -178,9 +178,43 @@ def test_open_run_of_no_run_is_one_sentence(tmp_path, samples):
 
 @pytest.mark.parametrize(
     ("version", "whose", "what"),
-    [(99, "a later nas", "Update nas"), (3, "an older nas", "Use the nas that wrote it")],
+    [(99, "nas 0.1", "Update nas."), (4, "nas 0.1", "Use nas 0.1, or start a new run.")],
 )
 def test_database_of_another_schema_is_refused(folder, samples, version, whose, what):
     change(folder, f"PRAGMA user_version = {version}")
     for message in refusals(folder, samples):
-        assert f"schema {version} of {whose}; this one reads schema 5 alone. {what}" in message
+        assert f"has schema {version}, written by {whose}; this nas reads schema 5" in message
+        assert what in message
+
+
+def test_intact_run_of_another_schema_and_other_tables_is_not_called_damaged(folder, samples):
+    change(folder, "DROP TABLE trainings", "DROP TABLE answers", "PRAGMA user_version = 4")
+    for message in refusals(folder, samples):
+        assert "damaged" not in message
+        assert "has schema 4, written by nas 0.1" in message
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIEW more AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) "
+        "SELECT * FROM n",
+        "CREATE TRIGGER slow AFTER UPDATE ON run BEGIN DELETE FROM trainings; END",
+    ],
+)
+def test_database_with_a_view_or_trigger_is_refused(folder, samples, statement):
+    change(folder, statement)
+    for message in refusals(folder, samples):
+        assert "which nas never makes" in message
+
+
+def test_locked_database_is_waited_for_and_named(writer, samples, monkeypatch, caplog):
+    monkeypatch.setattr("nas.store.database.WAITS", 2)
+    writer._database.execute("PRAGMA busy_timeout = 10")
+    path = writer.run.folder / "run.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RunError, match="another process has locked it; end that process"):
+            samples.fill(writer, [(0.5, 10.0)])
+    assert "another process has locked it; waiting" in caplog.text
+    samples.fill(writer, [(0.5, 10.0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import re
 import sqlite3  # noqa: TID251 - this is how a person without the project reads a run
 import subprocess
@@ -52,7 +53,7 @@ def test_writer_proposals_read_back_in_order(writer, samples):
 
 def test_writer_proposals_are_recorded_all_or_none(writer, samples):
     twice = samples.proposal(1, key=samples.proposal(0).key)
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(RunError, match="refuses a record"):
         writer.record_proposals([samples.proposal(0), twice])
     assert writer.run.proposals() == ()
 
@@ -92,7 +93,7 @@ def test_writer_only_a_failure_gives_way_to_another_result(writer, samples):
     writer.record_evaluation("good", 0, samples.evaluation())
     assert writer.run.counts().failed == 1
     writer.record_evaluation("failed", 0, samples.evaluation())
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(RunError, match="refuses a record"):
         writer.record_evaluation("good", 0, samples.failure("error"))
     counts = writer.run.counts()
     assert (counts.evaluated, counts.failed) == (2, 0)
@@ -180,12 +181,18 @@ def test_fold_log_makes_a_killed_writers_run_one_file(writer, samples):
 def test_weights_are_kept_and_dropped_by_key(new_run, samples):
     folder = new_run().run.folder
     weights = FrontWeights(folder)
-    weights.tidy(())
+    weights.remove(())
     for key in ("aa", "bb", "cc"):
         weights.keep(key, samples.evaluation(weights=key.encode()))
-    (folder / "weights" / ".cc.safetensors.123").write_bytes(b"left by a kill")
-    weights.tidy({"bb", "unknown"})
-    assert [path.name for path in (folder / "weights").iterdir()] == ["bb.safetensors"]
+    left = folder / "weights" / f".cc.safetensors.{'0' * 32}"
+    left.write_bytes(b"left by a kill")
+    os.utime(left, (0, 0))
+    mine = ["mine.safetensors", "notes.txt"]
+    for name in mine:
+        (folder / "weights" / name).write_text("a person's own")
+    weights.remove({"aa", "cc", "unknown"})
+    names = {path.name for path in (folder / "weights").iterdir()}
+    assert names == {"bb.safetensors", *mine}
     assert weights_path(folder, "bb").read_bytes() == b"bb"
     for key in ("../../x", "", "a/b"):
         with pytest.raises(RunError, match="is no key of a candidate"):
@@ -295,7 +302,7 @@ def test_weights_are_neither_written_nor_removed_through_a_planted_link(tmp_path
     (outside / "mine.txt").write_text("x")
     (folder / "weights").symlink_to(outside)
     kept = FrontWeights(folder)
-    kept.tidy([])
+    kept.remove(["mine"])
     with pytest.raises(RunError, match="a link leads out of the run"):
         kept.keep("a" * 16, samples.evaluation(weights=b"x"))
     assert [path.name for path in outside.iterdir()] == ["mine.txt"]
