@@ -51,7 +51,7 @@ def test_members_are_chosen_and_paired_with_fresh_seeds(folder: Any, make_table:
     assert seeds == {training_seed(4, "confirm", repeat) for repeat in range(3)}
     assert not seeds & searched
     assert len(table.trained) == len(recorded) == 3 * len(answer["members"])
-    assert {(one.part, one.task_name) for one in recorded} == {("search", "vit-cifar10")}
+    assert {(one.stage, one.task_name) for one in recorded} == {("search", "vit-cifar10")}
     *_, mha, uniform = answer["members"]
     assert mha["over_mha"] is uniform["long"] is uniform["over_mha"]["long"] is None
     for one in answer["members"]:
@@ -92,9 +92,9 @@ def test_members_by_id_and_other_parts(folder: Any, make_table: Any) -> None:
     assert answer["tasks"] == {"fresh": "vit-cifar10", "long": "comparison", "test": "comparison"}
     with open_run(folder) as run:
         found = run.trainings("confirm")
-    tasks = {one.part: one.task for one in found}
+    tasks = {one.stage: one.task for one in found}
     assert len(set(tasks.values())) == 3
-    assert {one.part for one in found} == {"search", "long", "test"}
+    assert {one.stage for one in found} == {"search", "long", "test"}
 
 
 def test_test_images_are_the_data_s_own_and_training_stays(task: Any) -> None:

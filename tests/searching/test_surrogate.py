@@ -57,8 +57,8 @@ def test_surrogate_trains_nothing_again_where_that_is_not_asked_for(kit: Any) ->
 
 
 def test_what_was_trained_often_teaches_less(kit: Any) -> None:
-    materials = kit.context()
-    surrogate, rng = Surrogate(materials), np.random.default_rng(0)
+    context = kit.context()
+    surrogate, rng = Surrogate(context), np.random.default_rng(0)
     drawn = search(kit, 20, 0.0, repeats=False)
     costs = [(-0.2 - int(str(p.key), 16) % LEVELS / 20, p.costs["macs"]) for p in drawn]
     worths = []
