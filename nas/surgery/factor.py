@@ -108,15 +108,11 @@ def _factor_patterns(
     projections = replace(old.projections, has_wk=True, kv_heads=kv_heads, qk_dim=label)
     genome = replace(old, projections=projections).with_inputs(score.index, "q", "k")
     check_readers(block, genome, score.index, "q", "k")
-    left, right = _halves(_stacked(rows, groups or len(rows)), rank)
+    # The best shared keys of a group are those of its heads stacked.
+    left, right = _halves(rows.reshape(groups or len(rows), -1, block.dim), rank)
     left = left.reshape(*rows.shape[:2], rank)
     keys = Affine(right, right.new_zeros(right.shape[:2]))
     return block.rebuilt(genome, {"q": Affine(left[:, :-1].mT, left[:, -1]), "k": keys})
-
-
-def _stacked(rows: Float[Tensor, "h e d"], groups: int) -> Float[Tensor, "g f d"]:
-    """The heads of each group stacked: the best shared keys are those of the stack."""
-    return rows.reshape(groups, -1, rows.shape[-1])
 
 
 def _key_heads(block: MatrixBlock, rows: Float[Tensor, "h e d"], eps: float) -> int | None:
@@ -131,7 +127,7 @@ def _key_heads(block: MatrixBlock, rows: Float[Tensor, "h e d"], eps: float) -> 
         return None
     if groups >= len(rows):
         return len(rows)  # repeated where the values have more heads than the patterns
-    stack = _stacked(rows, groups)
+    stack = rows.reshape(groups, -1, block.dim)
     ranks = torch.linalg.matrix_rank(stack, rtol=eps * max(stack.shape[1:]))
     return groups if int(ranks.max()) <= block.dim // block.heads else None
 

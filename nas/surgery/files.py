@@ -13,25 +13,24 @@ folder.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import pydantic
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nas.common.config import read_document, read_model
 from nas.common.errors import NasError
 from nas.genome import Genome
 from nas.surgery.core import AttentionCore
+from nas.surgery.hosts import CORE
 from nas.surgery.swap import swap_attention
 
 RECORD: Final = "nas_attention.json"
 WEIGHTS: Final = "nas_model.safetensors"
-_LIBRARY: Final = "transformers"
 
 
 class _Attention(pydantic.BaseModel, extra="forbid", frozen=True):
@@ -64,7 +63,7 @@ def save_swapped(model: nn.Module, folder: str | Path) -> None:
     }
     kind, host = type(model).__name__, _class(type(model).__name__, "save_swapped")
     if type(model) is not host:
-        raise NasError(f"save_swapped: {kind} is not the one of {_LIBRARY}.")
+        raise NasError(f"save_swapped: {kind} is not the one of transformers.")
     if not cores:
         raise NasError(
             f"save_swapped: {kind} holds no swapped attention; its save_pretrained saves it."
@@ -86,7 +85,7 @@ def save_swapped(model: nn.Module, folder: str | Path) -> None:
         if transformer.can_generate():
             transformer.generation_config.save_pretrained(folder)
         tensors = {name: t.detach().cpu().contiguous() for name, t in _tensors(model).items()}
-        import_module("safetensors.torch").save_file(tensors, folder / WEIGHTS)
+        save_file(tensors, folder / WEIGHTS)
         (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise NasError(f"{folder}: cannot be written ({error.strerror}).") from error
@@ -104,55 +103,54 @@ def load_swapped(folder: str | Path) -> nn.Module:
         raise NasError(f"{folder}: has no {RECORD}; expected a folder that nas.save_swapped wrote.")
     record = read_model(folder / RECORD, _Record)
     with torch.random.fork_rng(devices=[]):
-        model: Any = _swapped(folder, record)
-    _fill(model, folder)
-    loaded: nn.Module = model.eval()
-    return loaded
+        model = _initialised(folder, record)
+        for name, attention in record.attention.items():
+            _swap(model, name, attention, folder)
+    _load_weights(model, folder)
+    return model.eval()
 
 
-def _swapped(folder: Path, record: _Record) -> nn.Module:
-    """The model with its mechanisms and random weights."""
-    model: Any = _built(folder, record)
-    for name, attention in record.attention.items():
-        genome = Genome.from_dict(attention.genome, f"{folder / RECORD}, {name}")
-        swap_attention(model, genome, where=lambda other, _: other == name, preserve=False)  # noqa: B023
-        sizes = asdict(model.get_submodule(name).core.sizes)
-        # Folders of earlier versions lack sizes that were added since.
-        if any(sizes.get(key) != value for key, value in attention.sizes.items()):
-            raise NasError(
-                f"{folder}: found {name} with sizes {sizes}; expected {attention.sizes}."
-            )
-    swapped: nn.Module = model
-    return swapped
+def _swap(model: nn.Module, name: str, attention: _Attention, folder: Path) -> None:
+    genome = Genome.from_dict(attention.genome, f"{folder / RECORD}, {name}")
+    swap_attention(model, genome, where=lambda other, _: other == name, preserve=False)
+    core: Any = model.get_submodule(f"{name}.{CORE}")
+    sizes = asdict(core.sizes)
+    # Folders of earlier versions lack sizes that were added since.
+    if any(sizes.get(key) != value for key, value in attention.sizes.items()):
+        raise NasError(f"{folder}: found {name} with sizes {sizes}; expected {attention.sizes}.")
 
 
 def _class(name: str, where: str) -> Any:
     """The model class of transformers with this name."""
     try:
-        library = import_module(_LIBRARY)
+        import transformers
     except ImportError as error:
-        raise NasError(f"{where}: needs {_LIBRARY}, which is not installed.") from error
-    kind = getattr(library, name, None) if name.isidentifier() else None
-    is_model = isinstance(kind, type) and issubclass(kind, library.PreTrainedModel)
+        raise NasError(f"{where}: needs transformers, which is not installed.") from error
+    kind = getattr(transformers, name, None) if name.isidentifier() else None
+    is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
     if not is_model or getattr(kind, "config_class", None) is None:
-        raise NasError(f"{where}: {name!r} is no model of {_LIBRARY}; expected one of its classes.")
+        raise NasError(
+            f"{where}: {name!r} is no model of transformers; expected one of its classes."
+        )
     return kind
 
 
-def _built(folder: Path, record: _Record) -> nn.Module:
+def _initialised(folder: Path, record: _Record) -> nn.Module:
     """The model of the folder's config, with random weights."""
-    host = _class(record.model, str(folder / RECORD))
+    kind = _class(record.model, str(folder / RECORD))
     try:
+        from transformers import GenerationConfig
+
         document = read_document(folder / "config.json")
-        if "use_pretrained_backbone" in _keys(document):
+        if '"use_pretrained_backbone"' in json.dumps(document):
             raise NasError(f"{folder}: its config asks for a backbone, which would be downloaded.")
-        config = host.config_class.from_dict(document)
+        config = kind.config_class.from_dict(document)
         # An implementation from the file could name code to download.
         config._attn_implementation = record.attn_implementation
-        model: Any = host(config)
+        model: nn.Module = kind(config)
         if (folder / "generation_config.json").is_file():
-            kind = import_module(_LIBRARY).GenerationConfig
-            model.generation_config = kind.from_pretrained(folder, local_files_only=True)
+            settings: Any = GenerationConfig.from_pretrained(folder, local_files_only=True)
+            model.generation_config = settings
     except NasError:
         raise
     except Exception as error:
@@ -160,18 +158,7 @@ def _built(folder: Path, record: _Record) -> nn.Module:
             f"{folder}: its config makes no {record.model} ({type(error).__name__}); expected the "
             "files that nas.save_swapped wrote."
         ) from error
-    assert isinstance(model, nn.Module)
     return model
-
-
-def _keys(document: Any) -> Iterator[str]:
-    """All keys of nested plain data."""
-    parts = document.values() if isinstance(document, dict) else document
-    if isinstance(document, dict):
-        yield from document
-    if isinstance(document, dict | list):
-        for part in parts:
-            yield from _keys(part)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -179,11 +166,11 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
-def _fill(model: nn.Module, folder: Path) -> None:
+def _load_weights(model: nn.Module, folder: Path) -> None:
     """Load every parameter and buffer from the file."""
     path, expected = folder / WEIGHTS, _tensors(model)
     try:
-        loaded: dict[str, Tensor] = import_module("safetensors.torch").load_file(path)
+        loaded: dict[str, Tensor] = load_file(path)
     except Exception as error:
         raise NasError(
             f"{path}: cannot be read as safetensors ({type(error).__name__})."
