@@ -143,7 +143,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
     ]
     for objective in objectives:
         columns += (_metric if objective.is_metric else _cost)(view, objective)
-    columns += [_score(name) for name in metrics if name not in names]
+    columns += [_score(name, view.setup.unit(name)) for name in metrics if name not in names]
     columns += _fresh(view)
     columns.append(Column("limited_by", "limited by", _limit, is_number=False, rank=1))
     columns += [_extra(name) for name in costs if name not in names]
@@ -242,9 +242,9 @@ def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
     )
 
 
-def _score(name: str) -> Column[Candidate]:
+def _score(name: str, unit: str) -> Column[Candidate]:
     """A metric that is no objective."""
-    return Column(f"{name}_score", "", lambda one: one.scores.get(name), in_json=False)
+    return Column(f"{name}_score", "", lambda one: one.scores.get(name), unit=unit, in_json=False)
 
 
 def _extra(name: str) -> Column[Candidate]:

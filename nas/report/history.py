@@ -150,7 +150,7 @@ def _trained(history: History) -> list[tuple[str, str]]:
         if first.execution not in ("", "cpu, eager"):
             rows.append(("steps", first.execution))
         if len(first.reports) > 1 and objective.is_metric:
-            rows += _curves(first, objective)
+            rows += _curves(first, history.setup)
     if history.incidents:
         kinds = Counter(incident.kind for incident in history.incidents)
         causes = ", ".join(f"{kind} {count}" for kind, count in kinds.items())
@@ -161,14 +161,15 @@ def _trained(history: History) -> list[tuple[str, str]]:
     return rows
 
 
-def _curves(evaluation: Evaluation, objective: Objective) -> Iterator[tuple[str, str]]:
+def _curves(evaluation: Evaluation, setup: RunSetup) -> Iterator[tuple[str, str]]:
     """The objective by epoch; of several tasks, the first metric of each."""
     curves: dict[str, list[float]] = {}
+    objective = setup.objectives[0]
     for report in evaluation.reports:
         name = objective.name if objective.name in report.metrics else next(iter(report.metrics))
         curves.setdefault(name, []).append(report.metrics[name])
     for name, values in curves.items():
-        unit = objective.unit if name == objective.name else ""
+        unit = setup.unit(name)
         yield f"{header(name, unit)} by epoch", ", ".join(amount(v, unit) for v in values)
 
 

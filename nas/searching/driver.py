@@ -103,6 +103,7 @@ def run_search(
             policy=policy_copy,
             task=frozen_task(task, data),
             objectives=objectives,
+            metrics=tuple(measured.metrics(data)),
             calibration=calibration,
         )
         with create_run(root, setup, session, name=name) as writer:

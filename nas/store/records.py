@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from nas.common.objectives import Objective
+    from nas.common.objectives import Metric, Objective
     from nas.evaluation.trial import Evaluation, Training
     from nas.genome import Genome
 
@@ -54,6 +54,7 @@ class RunSetup:
         repeats: trainings of each new mechanism, each with its own seed.
         objectives: in the order of every vector of costs.
         calibration: unit times of predicted times, as JSON data; empty if no objective needs it.
+        metrics: everything that a training measures, with units.
     """
 
     seed: int
@@ -67,6 +68,13 @@ class RunSetup:
     objectives: tuple[Objective, ...]
     lag: int | None = None
     calibration: Mapping[str, Any] = field(default_factory=dict)
+    metrics: tuple[Metric, ...] = ()
+
+    def unit(self, name: str) -> str:
+        """The unit of a metric or objective; empty if it has none or is unknown."""
+        units = {metric.name: metric.unit for metric in self.metrics}
+        units |= {objective.name: objective.unit for objective in self.objectives}
+        return units.get(name, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from nas.common.objectives import Objective
+from nas.common.objectives import Metric, Objective
 from nas.evaluation.trial import Evaluation, Incident, Purpose, Stage, Training
 from nas.genome import Genome
 from nas.store.records import (
@@ -59,6 +59,7 @@ def setup_from_row(row: Row) -> RunSetup:
     for kind in DOCUMENTS:
         values[kind] = Document(*(row[f"{kind}_{field.name}"] for field in fields(Document)))
     values["objectives"] = tuple(_objective(item) for item in json.loads(row["objectives"]))
+    values["metrics"] = tuple(_metric(item) for item in json.loads(row.get("metrics") or "[]"))
     values["calibration"] = dict(json.loads(row["calibration"]))
     setup = RunSetup(**values)
     least = min(setup.population, setup.generations, setup.repeats)
@@ -174,6 +175,12 @@ def _objective(data: Row) -> Objective:
         raise ValueError(f"an objective's direction is {data['direction']!r}")
     words = {name: str(data[name]) for name in ("name", "unit", "about")}
     return Objective(**{**data, **ends, **words, "is_metric": bool(data["is_metric"])})
+
+
+def _metric(data: Row) -> Metric:
+    numbers = {name: _finite(data[name]) for name in ("chance", "ideal")}
+    words = {name: str(data[name]) for name in ("name", "unit", "about")}
+    return Metric(**{**data, **numbers, **words})
 
 
 def _finite(value: Any) -> float:

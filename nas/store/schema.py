@@ -26,6 +26,7 @@ TABLES: Final = (
     lag INTEGER CHECK (lag >= 1),   -- NULL: a generation knows all earlier ones
     repeats INTEGER NOT NULL CHECK (repeats >= 1),
     objectives TEXT NOT NULL,       -- JSON: [{"name", "direction", "unit", "ideal", ...}, ...]
+    metrics TEXT NOT NULL,          -- JSON: [{"name", "unit", "direction", ...}, ...], all measured
     calibration TEXT NOT NULL,      -- JSON: unit times measured at the start
     space_name TEXT NOT NULL, space_text TEXT NOT NULL, space_fingerprint TEXT NOT NULL,
     policy_name TEXT NOT NULL, policy_text TEXT NOT NULL, policy_fingerprint TEXT NOT NULL,
@@ -73,7 +74,7 @@ TABLES: Final = (
     seed INTEGER NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('ok', 'stopped', 'failed')),
     reason TEXT,                    -- of a failure
-    metrics TEXT NOT NULL,          -- JSON: {name: value}, units in run.objectives
+    metrics TEXT NOT NULL,          -- JSON: {name: value}, units in run.metrics
     reports TEXT NOT NULL,          -- JSON: one an epoch
     budget TEXT NOT NULL,           -- JSON: {"epochs", "examples", "precision"}
     wall_seconds REAL NOT NULL,

@@ -15,9 +15,11 @@ from typing import get_args
 import pytest
 
 from nas.common.errors import RunError
+from nas.common.objectives import Metric
 from nas.evaluation.trial import REASONS, Incident, Kind, Report
 from nas.store import (
     checkpoint_wal,
+    create_run,
     find_proposal,
     front,
     open_run,
@@ -27,6 +29,19 @@ from nas.store import (
 )
 from nas.store.records import Estimate
 from nas.store.weights import FrontWeights
+
+
+def test_setup_records_the_unit_of_every_metric(tmp_path, samples):
+    metrics = (Metric("top5", "fraction", "max", 0.5, 1.0), Metric("loss", "nat", "min", 2.3, 0.0))
+    with create_run(tmp_path, samples.setup(metrics=metrics), samples.session, name="a") as writer:
+        setup = writer.run.setup
+    assert setup.metrics == metrics
+    assert [setup.unit(name) for name in ("top5", "loss", "accuracy", "other")] == [
+        "fraction",
+        "nat",
+        "fraction",
+        "",
+    ]
 
 
 def test_writer_setup_and_session_read_back(writer, samples):

@@ -20,7 +20,7 @@ from nas.report.page.encoding import ColumnEncoder
 from nas.report.page.figures import axes_of
 from nas.report.page.rendering import gain
 from nas.report.run_view import spread
-from nas.report.units import FRACTION, amount, duration, header, human
+from nas.report.units import amount, duration, header, human
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -259,12 +259,10 @@ def _curves(view: RunView) -> dict[str, dict[str, str]]:
         shown = [metric.name] if metric else []
     else:
         shown = [*{name.partition(".")[0]: name for name in reversed(names)}.values()][::-1]
-    # A record states the units of objectives alone; accuracy is a fraction in every task.
-    units = {n: FRACTION if n.rpartition(".")[2] == "accuracy" else "" for n in shown}
-    units |= {metric.name: metric.unit} if metric else {}
+    units = {name: view.setup.unit(name) for name in shown}
     return {
-        name: {"title": header(name.replace(".", ", "), units[name]), "unit": units[name]}
-        for name in shown
+        name: {"title": header(name.replace(".", ", "), unit), "unit": unit}
+        for name, unit in units.items()
     }
 
 

@@ -255,6 +255,9 @@ def test_curves_of_a_suite_are_one_plot_a_member_over_its_own_epochs(
         values = {"key": row["key"], "repeat": row["repeat"], "text": json.dumps(reports)}
         where = "WHERE key = :key AND repeat = :repeat"
         database.execute(f"UPDATE trainings SET reports = :text {where}", **values)
+    metric = {"name": "recall.accuracy", "unit": "fraction", "direction": "max", "about": ""}
+    metrics = json.dumps([metric | {"chance": 0.0, "ideal": 1.0}])
+    database.execute("UPDATE run SET metrics = :metrics", metrics=metrics)
     database.stand_alone()
     database.close()
     opened = look(write_report(folder, tmp_path / "suite.html"))
