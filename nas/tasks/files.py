@@ -13,7 +13,7 @@ from nas.common.config import near
 from nas.common.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def checked_spec(spec: str, kinds: Mapping[str, str]) -> str:
@@ -73,6 +73,58 @@ def read_bytes(path: str | Path, ends: int | None = None) -> bytes:
     except OSError as error:
         reason = error.strerror or str(error)
         raise DataError(f"{path}: cannot be read ({reason}); expected a text file.") from None
+
+
+def list_classes(
+    root: Path, part: Sequence[str], suffixes: tuple[str, ...], noun: str, *, least: int = 1
+) -> tuple[tuple[str, ...], list[list[Path]]]:
+    """The classes of a data directory and the files of each, both sorted; without hidden ones.
+
+    Args:
+        part: names that the part's folder may have; the first that exists counts.
+        suffixes: of files, in lower case.
+        noun: what the files are, for errors.
+        least: files of a class.
+
+    Raises:
+        DataError: a folder is missing or cannot be read, a name is refused, or there are fewer than
+            two classes or ``least`` files of a class.
+    """
+    expected = f"expected {part[0]}/ with a folder of {noun} for each class"
+    if not root.is_dir():
+        raise DataError(
+            f"{root}: {'is a file' if root.exists() else 'there is no such folder'}; {expected}."
+        )
+    split = next((root / name for name in part if (root / name).is_dir()), None)
+    if split is None:
+        folders = " or ".join(f"{name}/" for name in part)
+        raise DataError(f"{root}: holds no folder {folders}; {expected}.")
+    classes = _names(split, lambda entry: entry.is_dir())
+    if len(classes) < 2:
+        count = f"one class, {classes[0]!r}" if classes else "no folders"
+        raise DataError(f"{split}: holds {count}; expected at least two folders of {noun}.")
+    files = []
+    for folder in (split / name for name in classes):
+        names = _names(folder, lambda entry: entry.name.lower().endswith(suffixes))
+        if len(names) < least:
+            raise DataError(
+                f"{folder}: holds {len(names) or 'no'} {noun}; expected at least {least}, as files "
+                f"such as *{suffixes[0]}."
+            )
+        files.append([folder / name for name in names])
+    return tuple(classes), files
+
+
+def _names(folder: Path, is_wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+    """The sorted names of some entries of a folder, without hidden ones."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if not e.name.startswith(".") and is_wanted(e))
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror}).") from None
+    for name in names:
+        check_name(folder, name)
+    return names
 
 
 def check_name(folder: Path, name: str) -> None:

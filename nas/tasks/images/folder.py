@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from nas.common.errors import DataError
-from nas.tasks.files import check_name
+from nas.tasks.files import list_classes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,6 @@ SUFFIXES: Final = (
 )  # fmt: skip
 TRAIN: Final = ("train",)
 TEST: Final = ("test", "val")
-LAYOUT: Final = "expected train/ with a folder of images for each class"
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")
 """Formats that Pillow may try on any file; not PostScript, which is a program."""
 MAX_PIXELS: Final = 2**25
@@ -49,22 +48,12 @@ def cache_folder() -> Path:
 def list_images(
     root: Path, part: Sequence[str] = TRAIN
 ) -> tuple[tuple[str, ...], list[list[Path]]]:
-    """Classes and the images of each, both sorted.
-
-    Args:
-        part: names that its folder may have; the first that exists counts.
+    """Classes and the images of each, at least one for training and one for validation.
 
     Raises:
-        DataError: the folder is missing, has fewer than two classes, or a class has fewer than two
-            images, one for training and one for validation.
+        DataError: see ``list_classes``.
     """
-    split = _part_folder(root, part)
-    classes = _names(split, folders=True)
-    if not classes:
-        raise DataError(f"{split}: holds no folders; {LAYOUT}.")
-    if len(classes) == 1:
-        raise DataError(f"{split}: holds one class, {classes[0]!r}; expected at least two.")
-    return tuple(classes), [_images(split / name) for name in classes]
+    return list_classes(root, part, SUFFIXES, "images", least=2)
 
 
 def read_images(paths: Sequence[Path], size: int) -> NDArray[np.uint8]:
@@ -128,45 +117,6 @@ def to_pixels(image: Image.Image, size: int) -> NDArray[np.uint8]:
     if image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     return np.atleast_3d(np.asarray(image)).transpose(2, 0, 1)
-
-
-def _part_folder(root: Path, part: Sequence[str]) -> Path:
-    if not root.exists():
-        raise DataError(f"{root}: there is no such folder; {LAYOUT}.")
-    if not root.is_dir():
-        raise DataError(f"{root}: is a file; {LAYOUT}.")
-    for name in part:
-        if (root / name).is_dir():
-            return root / name
-    named = " or ".join(f"{name}/" for name in part)
-    raise DataError(f"{root}: holds no folder {named}; {LAYOUT.replace('train/', named)}.")
-
-
-def _names(folder: Path, *, folders: bool) -> list[str]:
-    """Sorted names of the folders, or of the images, in a folder, without hidden ones."""
-    try:
-        with os.scandir(folder) as entries:
-            names = sorted(
-                entry.name
-                for entry in entries
-                if not entry.name.startswith(".")
-                and (entry.is_dir() if folders else entry.name.lower().endswith(SUFFIXES))
-            )
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be read ({error.strerror}).") from None
-    for name in names:
-        check_name(folder, name)
-    return names
-
-
-def _images(folder: Path) -> list[Path]:
-    names = _names(folder, folders=False)
-    if len(names) < 2:
-        raise DataError(
-            f"{folder}: holds {len(names) or 'no'} images; expected at least 2, "
-            "as files such as .jpg or .png."
-        )
-    return [folder / name for name in names]
 
 
 def _key(paths: Sequence[Path], size: int) -> str:

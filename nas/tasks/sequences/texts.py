@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 
 from nas.common.errors import DataError
 from nas.tasks.base import TASKS, Data
-from nas.tasks.files import check_name, expanded, read_bytes
+from nas.tasks.files import expanded, list_classes, read_bytes
 from nas.tasks.sequences.hugging_face import read_classes
 from nas.tasks.sequences.stories import synthetic_reviews
 from nas.tasks.sequences.task import Rows, SequenceTask, checked_text_spec
@@ -144,33 +144,18 @@ class TextsTask(SequenceTask):
 
 
 def read_folder(root: Path, part: Sequence[str]) -> tuple[tuple[str, ...], Labelled]:
-    """The classes, and all texts of a part with their class, sorted by name.
-
-    Args:
-        part: names that its folder may have; the first that exists counts.
+    """The classes, and all texts of a part with their class.
 
     Raises:
-        DataError: the folder is missing, or holds fewer than two classes of texts.
+        DataError: see ``list_classes``; or a text cannot be read.
     """
-    split = next((root / name for name in part if (root / name).is_dir()), None)
-    layout = "expected train/ and test/ with a folder of .txt files for each class"
-    if split is None:
-        raise DataError(f"{root}: holds no folder {' or '.join(part)}; {layout}.")
-    try:
-        folders = sorted(path for path in split.iterdir() if path.is_dir())
-        files = [sorted(folder.glob("*.txt")) for folder in folders]
-    except OSError as error:
-        raise DataError(f"{split}: a text cannot be read ({error.strerror}).") from None
-    for path in (*folders, *(path for paths in files for path in paths)):
-        check_name(path.parent, path.name)
-    if len(files) < 2 or not all(files):
-        raise DataError(f"{split}: expected at least two folders, each with .txt files; {layout}.")
+    classes, files = list_classes(root, part, (".txt",), "texts")
     texts = [
         (read_bytes(path, MAX_END).decode("utf-8", errors="replace"), label)
         for label, paths in enumerate(files)
         for path in paths
     ]
-    return tuple(folder.name for folder in folders), texts
+    return classes, texts
 
 
 def _words(text: str) -> list[str]:
