@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from nas.store.records import RunStatus
 
 SECONDS_BETWEEN_LINES: Final = 30.0
+SECONDS_BETWEEN_READINGS: Final = 1.0  # of the record, for the panel
 FRAMES_PER_SECOND: Final = 4
 PAUSE_SECONDS: Final = 2.0
 MAX_READING_SHARE: Final = 0.05  # of a core, by a process that watches
@@ -108,7 +109,7 @@ class Display(Listener):
         self.notice = ""
         self._preparing = "preparing ..."
         self._console, self._clock, self._is_watching = console, clock, is_watching
-        self._last_line = clock()
+        self._last_shown = clock()
 
     def read(self, run: Run) -> Progress:
         """Take over the state of a record; a line of it if another process searches."""
@@ -130,9 +131,10 @@ class Display(Listener):
         self._say(f"{headline(progress)}; {plural(progress.total, 'training')}{recorded}")
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """Show the progress; as a line if the last one is half a minute old."""
+        """Show the progress unless it was shown a moment before."""
         self.notice = ""
-        if self.is_panel or self._clock() - self._last_line >= SECONDS_BETWEEN_LINES:
+        pause = SECONDS_BETWEEN_READINGS if self.is_panel else SECONDS_BETWEEN_LINES
+        if self._clock() - self._last_shown >= pause:
             progress = self._refresh()
             done = f"{progress.done} of {plural(progress.total, 'training')} done"
             self._say(f"  {done}, {pace(progress, self._clock())}")
@@ -152,8 +154,8 @@ class Display(Listener):
             return self.read(run)
 
     def _say(self, line: str) -> None:
+        self._last_shown = self._clock()
         if not self.is_panel:
-            self._last_line = self._clock()
             say(self._console, line)
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
