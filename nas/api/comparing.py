@@ -88,14 +88,14 @@ def evaluate(
     loaded = load_task(task, data=data, overrides=overrides)
     check_one_model(loaded)
     examples = loaded.load_test() if test else loaded.load()
-    given, trainings = [*resolved.values()], []
-    where = (given, loaded, examples, chosen, seeds, seed, record)
-    run_record = _record_of(given, LOGGER.warning)
-    with closing(_train(*where, "evaluate", run_record)) as finished:
+    trainings: list[TrainingRow] = []
+    arguments = ([*resolved.values()], loaded, examples, chosen, seeds, seed, record)
+    run_record = _record_of(resolved.values(), LOGGER.warning)
+    with closing(_train(*arguments, "evaluate", run_record)) as finished:
         for training in finished:
             trainings.append(training)
             if on_training is not None:
-                on_training(training, len(trainings), seeds * len(given))
+                on_training(training, len(trainings), seeds * len(resolved))
     order = [*resolved]
     trainings.sort(key=lambda training: (order.index(training.name), training.repeat))
     return EvaluateResult(task, test, tuple(trainings))
@@ -163,7 +163,11 @@ def benchmark(
     # All data are loaded before the first training, so that missing ones are reported at once.
     examples = {n: task.load_test() if test else task.load() for n, task in loaded.items()}
     absent = {
-        name: {text: why for text, own in resolved.items() if (why := why_not(own.genome, task))}
+        name: {
+            text: reason
+            for text, source in resolved.items()
+            if (reason := why_not(source.genome, task))
+        }
         for name, task in loaded.items()
     }
     total = seeds * sum(len(resolved) - len(missing) for missing in absent.values())
@@ -173,9 +177,8 @@ def benchmark(
         present = [source for text, source in resolved.items() if text not in absent[name]]
         if not present:
             continue
-        where = (present, task, examples[name], chosen, seeds, seed, record)
-        finished = _train(*where, "benchmark", run_record)
-        with closing(finished):
+        arguments = (present, task, examples[name], chosen, seeds, seed, record)
+        with closing(_train(*arguments, "benchmark", run_record)) as finished:
             for training in finished:
                 trainings[name].append(training)
                 if on_training is not None:
@@ -183,19 +186,20 @@ def benchmark(
                     on_training(name, training, done, total)
     digests = {text: digest(source.genome) for text, source in resolved.items()}
     result = make_benchmark(digests, trainings, absent, seeds, test=test)
-    prints = (task.fingerprint() + examples[name].digest for name, task in loaded.items())
-    question = [*digests.values(), *prints]
+    fingerprints = (task.fingerprint() + examples[name].digest for name, task in loaded.items())
+    question = [*digests.values(), *fingerprints]
     run_record.add_answer("benchmark", question, result.to_dict())
     return result
 
 
 def _resolve_all(sources: Sequence[str | Path | Genome], runs: Path) -> dict[str, Source]:
     """Each source once, by its text."""
-    return {found.text: found for found in (resolve(source, runs) for source in sources)}
+    resolved = (resolve(source, runs) for source in sources)
+    return {source.text: source for source in resolved}
 
 
 def _record_of(sources: Iterable[Source], on_error: Callable[[str], None]) -> RunRecord:
-    """The runs of the sources that are members of one."""
+    """A record of the runs that sources are members of."""
     return RunRecord([source.run for source in sources if source.run is not None], on_error)
 
 
@@ -223,8 +227,7 @@ def _train(
             named, task, data, evaluator, repeats=seeds, seed=seed, purpose=purpose, known=known
         ):
             run_record.add(training)
-            name, digest = training.name, training.digest
-            what = (name, digest, training.repeat, training.evaluation)
-            yield TrainingRow(*what, costs=costs[name], metric=metric)
+            result = (training.name, training.digest, training.repeat, training.evaluation)
+            yield TrainingRow(*result, costs=costs[training.name], metric=metric)
     finally:
         evaluator.close()

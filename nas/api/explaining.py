@@ -92,9 +92,9 @@ def explain(
         ViolationError: the mechanism is not legal.
         NasError: an argument cannot be used; the message names it and what was expected.
     """
-    looks = looks_of(seeds, seeds if most_seeds is None else most_seeds)
+    stages = seed_stages(seeds, seeds if most_seeds is None else most_seeds)
     chosen, resolved = execution_of(execution), resolve(source, Path(runs))
-    model_task, loaded, rules = _where(resolved, task, data, policy)
+    model_task, loaded, rules = _task_and_policy(resolved, task, data, policy)
     check_legal(resolved, rules)
     if reason := why_not(resolved.genome, model_task):
         raise ConfigError(f"{resolved.text} cannot be trained under {model_task.name}: {reason}")
@@ -116,7 +116,7 @@ def explain(
         }
         if record is not None:
             evaluator = JournaledEvaluator(evaluator, Path(record), model_task, loaded)
-        race, names = Race(plan, metric, looks, margin), _names(resolved, plan)
+        race, names = Race(plan, metric, stages, margin), _names(resolved, plan)
         run_record = RunRecord([] if resolved.run is None else [resolved.run], on_save_error)
         known = run_record.trainings("explain")
         trainings = race.run(model_task, loaded, evaluator, seed, known)
@@ -124,17 +124,17 @@ def explain(
             run_record.add(training)
             if on_training is not None:
                 key = training.key
-                what = (names[key], training.digest, training.repeat, training.evaluation)
-                on_training(TrainingRow(*what, costs=costs[key], metric=metric), done, total)
+                result = (names[key], training.digest, training.repeat, training.evaluation)
+                on_training(TrainingRow(*result, costs=costs[key], metric=metric), done, total)
     finally:
         evaluator.close()
-    result = make_explanation(resolved.text, model_task.name, race, costs)
-    question = [result.mechanism.id, model_task.fingerprint(), loaded.digest]
-    run_record.add_answer("explain", question, result.to_dict())
-    return result
+    explanation = make_explanation(resolved.text, model_task.name, race, costs)
+    question = [explanation.mechanism.id, model_task.fingerprint(), loaded.digest]
+    run_record.add_answer("explain", question, explanation.to_dict())
+    return explanation
 
 
-def looks_of(seeds: int, most: int) -> tuple[int, ...]:
+def seed_stages(seeds: int, most: int) -> tuple[int, ...]:
     """Numbers of seeds at which verdicts are tested: doubled up to the most.
 
     Raises:
@@ -149,13 +149,13 @@ def looks_of(seeds: int, most: int) -> tuple[int, ...]:
         raise ConfigError(
             f"most-seeds: found {most}; expected a number from seeds, {seeds}, to {MAX_COUNT:,}."
         )
-    looks = [seeds]
-    while looks[-1] < most:
-        looks.append(min(most, 2 * looks[-1]))
-    return tuple(looks)
+    stages = [seeds]
+    while stages[-1] < most:
+        stages.append(min(most, 2 * stages[-1]))
+    return tuple(stages)
 
 
-def _where(
+def _task_and_policy(
     source: Source, task: str | None, data: str | None, policy: str | None
 ) -> tuple[ModelTask, Data, Policy]:
     """Task, data and policy: arguments first, then the source's run, then defaults."""
@@ -168,12 +168,12 @@ def _where(
             return chosen.main, loaded, rules or load_policy(POLICY)
     with open_run(source.run) as run:
         setup = run.setup
-    own = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
+    run_policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     if task is None:
         chosen = load_frozen_task(setup.task, data)
         check_one_model(chosen)
         loaded = load_unchanged(source.run, setup.task, chosen)
-    return chosen.main, loaded, rules or own
+    return chosen.main, loaded, rules or run_policy
 
 
 def _names(source: Source, plan: Explanation) -> dict[str, str]:

@@ -124,10 +124,10 @@ def export(
             f"dim: found {dim}; expected at most {MAX_DIM}, at which an export is still compared "
             "with the mechanism. The class in an exported file takes any."
         )
-    kept = None
+    weights_file = None
     if weights or export_format.has_weights:
-        kept = _weights_file(found, model, dim, heads, is_required=weights)
-    trained, metadata = read_weights(kept) if kept else ({}, {})
+        weights_file = _weights_file(found, model, dim, heads, is_required=weights)
+    trained, metadata = read_weights(weights_file) if weights_file else ({}, {})
     request = ExportRequest(
         *(found.genome, dim, heads, _provenance(found)),
         qkv_bias=bool(model and model.qkv_bias),
@@ -142,8 +142,9 @@ def export(
     if not export_format.tests_itself:
         difference = export_format.check_content(request, content)
     write_export(content, path)
-    target = path.with_suffix(".safetensors") if kept and not export_format.has_weights else None
-    if target:
+    target = None
+    if weights_file and not export_format.has_weights:
+        target = path.with_suffix(".safetensors")
         save_weights(request, metadata, target)
     remarks = tuple(f"{remark}." for remark in make_plan(found.genome).remarks(heads))
     is_trained = bool(trained) if export_format.has_weights else None
