@@ -116,13 +116,9 @@ def count_costs(
     """
     rows = []
     for source in sources:
-        costs = [
-            (tokens, attention_cost(source.genome, dim=dim, heads=heads, tokens=tokens))
-            for tokens in sorted({*lengths})
-        ]
-        # Costs first: they name the projection that does not exist at these heads.
         remarks = tuple(f"{remark}." for remark in make_plan(source.genome).remarks(heads))
-        for tokens, cost in costs:
+        for tokens in sorted({*lengths}):
+            cost = attention_cost(source.genome, dim=dim, heads=heads, tokens=tokens)
             rows.append(CostRow(source.text, source.name, tokens, cost, remarks))
     return CostTable(dim, heads, tuple(rows))
 
