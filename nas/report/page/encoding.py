@@ -60,12 +60,6 @@ class ColumnEncoder:
         places = self.numbers(map(indices.__getitem__, values), "i4")
         return {"type": "words", "words": self.texts(indices), "places": places}
 
-    def lists(self, values: Sequence[Sequence[float]], type_: str = "f4") -> Packed:
-        """A column of lists of numbers: the length of each list, and all numbers in a row."""
-        lengths = self.numbers(map(len, values), "i4")
-        numbers = self.numbers((number for row in values for number in row), type_)
-        return {"type": "lists", "lengths": lengths, "values": numbers}
-
     def encode(self, header: Any) -> str:
         """The header and all columns, as base64."""
         head = _json(header)

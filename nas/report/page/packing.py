@@ -209,7 +209,7 @@ def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
         "digest": encoder.texts(row.digest for row in rows),
         "genome": encoder.pieces(row.proposal.genome.to_json() for row in rows),
         "note": encoder.words([row.proposal.note for row in rows]),
-        "parents": encoder.lists(parents, "i4"),
+        "parents": encoder.pieces(map(str, parents)),
     }
 
 

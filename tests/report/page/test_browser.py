@@ -373,7 +373,7 @@ def test_what_needs_no_script_stays_where_a_view_cannot_be_made(
     browser: Any, page_file: Path
 ) -> None:
     page = browser.new_page()
-    page.add_init_script("delete window.IntersectionObserver")  # the last view's
+    page.add_init_script("delete window.OffscreenCanvas")
     with page.expect_event("pageerror"):
         page.goto(page_file.as_uri())
     assert page.locator("#table .static").is_visible()

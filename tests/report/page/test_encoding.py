@@ -29,9 +29,6 @@ class Reader:
             ends = np.cumsum(self.column(about["lengths"]))
             whole = self.column(about["texts"])
             return [whole[a:b].decode() for a, b in zip([0, *ends], ends, strict=False)]
-        if about["type"] == "lists":
-            ends = np.cumsum(self.column(about["lengths"]))
-            return np.split(self.column(about["values"]), ends[:-1])
         own = self._body[about["start"] : about["start"] + about["bytes"]]
         if about["type"] == "text":
             return json.loads(own)
@@ -57,16 +54,13 @@ def test_numbers_keep_their_digits(type_: str, digits: int) -> None:
     assert np.isnan(found[-1])
 
 
-def test_texts_words_and_lists_are_the_same() -> None:
+def test_texts_and_words_are_the_same() -> None:
     texts = ["</script>", "Σ·√d", "", "\ud800"]
     assert packed(lambda columns: columns.texts(texts)) == texts
     shown = [*texts[:3], "\\ud800"]
     assert packed(lambda columns: columns.pieces(texts)) == shown
     words = ["ok", "failed", "ok"]
     assert packed(lambda columns: columns.words(words)) == words
-    lists = [[1], [], [7, 3]]
-    found = packed(lambda columns: columns.lists(lists, "i4"))
-    assert [own.tolist() for own in found] == lists
 
 
 def test_nothing_can_be_packed() -> None:

@@ -19,14 +19,11 @@ async function decode(base64) {
         const [words, places] = [read(packed.words), read(packed.places)];
         return { words, places, at: (i) => words[places[i]] };
       }
-      case "lists":
-        return { starts: starts(read(packed.lengths)), values: read(packed.values) };
       case "pieces": {
-        const [places, whole] = [starts(read(packed.lengths)), read(packed.texts)];
+        const { start, bytes } = packed.texts;
+        const [places, whole] = [starts(read(packed.lengths)), body.subarray(start, start + bytes)];
         return { at: (i) => text.decode(whole.subarray(places[i], places[i + 1])) };
       }
-      case "bytes":
-        return own;
       case "text":
         return JSON.parse(text.decode(own));
       default:
@@ -50,14 +47,4 @@ function starts(lengths) {
   const places = new Int32Array(lengths.length + 1);
   for (let i = 0; i < lengths.length; i++) places[i + 1] = places[i] + lengths[i];
   return places;
-}
-
-/** The rows of each key from 0 on: those of key k are `rows` from `places[k]` to `places[k + 1]`. */
-function grouped(keys, size) {
-  const counts = new Int32Array(size);
-  for (const key of keys) counts[key]++;
-  const places = starts(counts);
-  const [next, rows] = [places.slice(), new Int32Array(keys.length)];
-  keys.forEach((key, row) => (rows[next[key]++] = row));
-  return { places, rows };
 }

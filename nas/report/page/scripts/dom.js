@@ -22,8 +22,7 @@ function svg(name, attributes = {}, ...children) {
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false)
-      element.setAttribute(name, value === true ? "" : printable(value));
+    else if ((value ?? false) !== false) element.setAttribute(name, value === true ? "" : printable(value));
   }
   element.append(...nodes(children));
   return element;
@@ -31,10 +30,8 @@ function filled(element, attributes, children) {
 
 /** Children as nodes: lists are flattened, null and false left out, the rest is text. */
 function nodes(children) {
-  return children
-    .flat(Infinity)
-    .filter((child) => child !== null && child !== undefined && child !== false)
-    .map((child) => (child instanceof Node ? child : document.createTextNode(printable(child))));
+  const shown = children.flat(Infinity).filter((child) => (child ?? false) !== false);
+  return shown.map((child) => (child instanceof Node ? child : document.createTextNode(printable(child))));
 }
 
 /** Download a text as a file. */

@@ -20,10 +20,7 @@ class Front {
     controls.append(...this.controls());
     new ResizeObserver(() => root.clientWidth !== this.width && this.draw()).observe(root);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
-    state.watch((changed) => {
-      if (changed.size === 1 && changed.has("id")) this.select();
-      else if (changed.size > 1 || !changed.has("sort")) this.draw();
-    });
+    state.watch((changed) => (["id", "sort"].includes([...changed].join()) ? this.select() : this.draw()));
     this.draw();
   }
 
@@ -42,9 +39,8 @@ class Front {
     const width = this.root.clientWidth;
     if (!width) return;
     const height = Math.round(Math.min(Math.max(width * 0.5, 320), 560));
-    Object.assign(this, { width, height, frame: {
-      left: MARGIN.left, top: MARGIN.top, right: width - MARGIN.right, bottom: height - MARGIN.bottom,
-    } });
+    const frame = { left: MARGIN.left, top: MARGIN.top, right: width - MARGIN.right, bottom: height - MARGIN.bottom };
+    Object.assign(this, { width, height, frame });
     this.clear.hidden = !this.state.get("box");
     this.locate();
     this.paint(sharpened(this.canvas, width, height));
@@ -236,8 +232,8 @@ class Front {
 /** Points some pixels apart along a line of straight pieces: what labels should not cover. */
 function along(places) {
   return places.slice(1).flatMap(([x, y], i) => {
-    const [fromX, fromY] = places[i];
-    const count = Math.ceil(Math.hypot(x - fromX, y - fromY) / 12);
-    return Array.from({ length: count }, (_, j) => [fromX + ((x - fromX) * j) / count, fromY + ((y - fromY) * j) / count]);
+    const [a, b] = places[i];
+    const count = Math.ceil(Math.hypot(x - a, y - b) / 12);
+    return Array.from({ length: count }, (_, j) => [a + ((x - a) * j) / count, b + ((y - b) * j) / count]);
   });
 }

@@ -44,22 +44,17 @@ function labels(wanted, ground, frame) {
 
 function labelBox(x, y, away, angle, width) {
   const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
-  const across = x + cos * away + Math.sign(Math.round(4 * cos)) * (width / 2);
+  const middle = x + cos * away + Math.sign(Math.round(4 * cos)) * (width / 2);
   const up = y - sin * away - Math.sign(Math.round(4 * sin)) * (LABEL_HEIGHT / 2);
-  const nearX = Math.min(Math.max(x, across - width / 2), across + width / 2);
-  return { x: across - width / 2, y: up - LABEL_HEIGHT / 2, width, height: LABEL_HEIGHT, away, nearX, nearY: up };
+  const nearX = Math.min(Math.max(x, middle - width / 2), middle + width / 2);
+  return { x: middle - width / 2, y: up - LABEL_HEIGHT / 2, width, height: LABEL_HEIGHT, away, nearX, nearY: up };
 }
 
-function labelCost(place, taken, ground, frame) {
-  const isOutside =
-    place.x < frame.left || place.y < frame.top ||
-    place.x + place.width > frame.right || place.y + place.height > frame.bottom;
-  const labelsUnder = taken.filter((other) => overlaps(place, other)).length;
-  return place.away + (isOutside ? OUTSIDE : OVER_LABEL * labelsUnder + ground.under(place));
-}
-
-function overlaps(a, b) {
-  return a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
+function labelCost(box, taken, ground, { left, top, right, bottom }) {
+  const isOutside = box.x < left || box.y < top || box.x + box.width > right || box.y + box.height > bottom;
+  const isOver = (other) =>
+    box.x < other.x + other.width && other.x < box.x + box.width && Math.abs(box.y - other.y) < LABEL_HEIGHT;
+  return box.away + (isOutside ? OUTSIDE : OVER_LABEL * taken.filter(isOver).length + ground.under(box));
 }
 
 /** The element with the smallest cost. */

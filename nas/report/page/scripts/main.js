@@ -5,10 +5,11 @@ async function main() {
   const { header, read } = await decode(at("data").textContent);
   const { roles, columns } = header;
   const runs = header.runs.map((about, index) => new Run(about, read, index));
-  const state = new State(
-    { ...header.defaults, as: "estimate", box: "", q: "", show: "all", off: "" },
-    known(runs),
-  );
+  const defaults = { ...header.defaults, as: "estimate", box: "", q: "", show: "all", off: "" };
+  // The address may be of an older page, or of one of other runs.
+  const quantities = runs[0].quantities.map(({ name }) => name);
+  const known = { run: runs.map(({ name }) => name), x: quantities, y: quantities, as: ["estimate", "score"], show: Object.keys(KINDS) };
+  const state = new State(defaults, known);
   const parts = { runs, state, roles, columns, filter: new Filter(runs, state), tip: new Tip(at("tip")) };
   new Front(at("chart"), at("axes"), parts);
   new Table(at("rows"), at("filter"), parts);
@@ -20,12 +21,6 @@ async function main() {
   document.documentElement.classList.add("scripted");
   document.documentElement.dataset.ready = Math.round(performance.now());
   watch();
-}
-
-/** The values that an address may have: an older page, or one of other runs, may have had more. */
-function known(runs) {
-  const quantities = runs[0].quantities.map(({ name }) => name);
-  return { run: runs.map(({ name }) => name), x: quantities, y: quantities, as: ["estimate", "score"], show: Object.keys(KINDS) };
 }
 
 /** A link to a mechanism selects it, and keeps everything else in the address. */

@@ -78,14 +78,13 @@ class Run {
   }
 
   parents(i) {
-    const { starts: places, values } = this.keep("parents", () => this.read(this.mechanisms.parents));
-    return [...values.subarray(places[i], places[i + 1])];
+    return JSON.parse(this.keep("parents", () => this.read(this.mechanisms.parents)).at(i));
   }
 
   /** The rows of a mechanism's trainings. */
   trained(i) {
-    const { places, rows } = this.keep("trained", () => grouped(this.training("mechanism"), this.size));
-    return [...rows.subarray(places[i], places[i + 1])];
+    const rows = () => Map.groupBy(this.training("mechanism").keys(), (row) => this.training("mechanism")[row]);
+    return this.keep("trained", rows).get(i) ?? [];
   }
 
   isEstimated(i) {

@@ -19,27 +19,14 @@ class Timeline {
     this.line = Math.max(2, Math.min(22, 320 / workers));
     this.height = TIMELINE.top + TIMELINE.bottom + this.line * workers;
     this.canvas.style.height = `${this.height}px`;
-    new IntersectionObserver((entries) => this.see(entries.at(-1).isIntersecting)).observe(this.canvas);
-    new ResizeObserver(() => this.due()).observe(this.canvas.parentElement);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.due());
-    state.watch((changed) => (changed.has("id") || changed.has("run")) && this.due());
-  }
-
-  /** A change is drawn when the timeline is in sight. */
-  see(isSeen) {
-    this.isSeen = isSeen;
-    if (isSeen && this.isDue) this.draw();
-  }
-
-  due() {
-    this.isDue = true;
-    if (this.isSeen) this.draw();
+    new ResizeObserver(() => this.draw()).observe(this.canvas.parentElement);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    state.watch((changed) => (changed.has("id") || changed.has("run")) && this.draw());
   }
 
   draw() {
     const width = this.canvas.parentElement.clientWidth;
     if (!width) return;
-    this.isDue = false;
     const { run, height } = this;
     const [ends, own, statuses, { places }] = ["ended", "mechanism", "status", "worker"].map((name) => run.training(name));
     const context = sharpened(this.canvas, width, height);

@@ -14,24 +14,16 @@ function watch() {
   const isBusy = () => isHeld || document.activeElement?.matches("input[type=search]") || !getSelection().isCollapsed;
 
   async function look() {
-    const answer = await ask(stamp);
-    if (answer === 200 && !isBusy()) {
+    // 304 while the run is unchanged, 200 when it has changed.
+    const question = fetch(location.pathname, { method: "HEAD", headers: { "If-None-Match": `"${stamp}"` } });
+    const { status } = await question.catch(() => ({ status: 0 }));
+    if (status === 200 && !isBusy()) {
       history.replaceState({ top: scrollY }, "");
       location.reload();
       return;
     }
-    said.textContent = { 200: "newer results appear when you stop typing or selecting", 304: "watched" }[answer] ?? "no longer watched: the server has ended";
+    said.textContent = { 200: "newer results appear when you stop typing or selecting", 304: "watched" }[status] ?? "no longer watched: the server has ended";
     setTimeout(look, 1000 * pause);
   }
   setTimeout(look, 1000 * pause);
-}
-
-/** The status of the answer: 304 while the run is unchanged, 200 when it has changed, 0 without one. */
-async function ask(stamp) {
-  const headers = { "If-None-Match": `"${stamp}"` };
-  try {
-    return (await fetch(location.pathname, { method: "HEAD", headers })).status;
-  } catch {
-    return 0;
-  }
 }
