@@ -19,8 +19,6 @@ from nas.genome.primitives.base import STREAM_OF_PORT
 from nas.genome.primitives.factors import Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from torch import nn
 
     from nas.compiler.features import Features
@@ -38,9 +36,9 @@ class FastSource(Source):
     merge = "merge_heads({x})"
     modules = (*Source.modules, runtime, means, shaped, windows)
 
-    def module(self, step: Step) -> tuple[type[nn.Module], str | None, Collection[str]]:
-        """Of the fast class."""
-        return fast_class(step.primitive.module), None, step.params
+    def module(self, step: Step) -> type[nn.Module]:
+        """The fast class."""
+        return fast_class(step.primitive.module)
 
     def input(self) -> tuple[str, list[str]]:
         """Several projections share the rounding of what they read."""

@@ -19,7 +19,7 @@ from nas.compiler.text import LINE
 from nas.genome.primitives.shapes import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 _SHAPED: Final = re.compile(r'\b(?:Float|Bool|Int|Shaped)\[Tensor, "[^"]*"\]')
 _NAMED: Final = re.compile(
@@ -31,11 +31,8 @@ _SIGNATURE: Final = re.compile(r"^( *def \w+)\(\n([^()]*?)\n *\)( -> [^\n]*:)$",
 PROVIDED: Final = frozenset({"torch", "Tensor", "nn", "F"})
 
 
-def inlined(roots: Iterable[Any], sources: Mapping[Any, str] | None = None) -> list[str]:
+def inlined(roots: Iterable[Any]) -> list[str]:
     """The sources of classes and functions and of all they use, each before its users.
-
-    Args:
-        sources: what stands in place of some of them.
 
     Raises:
         GenomeError: one of them uses something that is neither torch's nor a class, a function or
@@ -44,7 +41,7 @@ def inlined(roots: Iterable[Any], sources: Mapping[Any, str] | None = None) -> l
     known: dict[str, Any] = {}
     order: dict[str, str] = {}
     for root in roots:
-        _visit(root, known, order, sources or {})
+        _visit(root, known, order)
     return list(order.values())
 
 
@@ -58,9 +55,7 @@ def file_source(sources: list[str]) -> str:
     return "\n\n".join(["\n".join(imports) + "\n", *sources])
 
 
-def _visit(
-    item: Any, known: dict[str, Any], order: dict[str, str], sources: Mapping[Any, str]
-) -> None:
+def _visit(item: Any, known: dict[str, Any], order: dict[str, str]) -> None:
     name = item.__name__
     if name in known:
         if known[name] is not item:
@@ -68,7 +63,7 @@ def _visit(
             raise GenomeError(f"{where} both have a {name}; expected one name for one thing.")
         return
     known[name] = item
-    source = sources.get(item) or source_of(item)
+    source = source_of(item)
     scope = vars(sys.modules[item.__module__])
     package = item.__module__.split(".")[0]
     for used in globals_of(source):
@@ -77,7 +72,7 @@ def _visit(
         found = scope[used]
         is_ours = getattr(found, "__module__", "").split(".")[0] in {"nas", package}
         if is_ours and (inspect.isclass(found) or inspect.isfunction(found)):
-            _visit(found, known, order, sources)
+            _visit(found, known, order)
         elif isinstance(found, bool | int | float | str | tuple | dict) and used.isupper():
             order[used] = f"{used} = {found!r}\n"
         else:

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Final
 from nas.compiler import helpers
 from nas.compiler.lowering import lower
 from nas.compiler.source import Source
-from nas.compiler.specialising import specialised, written_out
+from nas.compiler.specialising import written_out
 from nas.compiler.text import call_lines, size_texts
 from nas.genome.primitives.factors import Factors, Weights
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from torch import nn
 
     from nas.compiler.lowering import Lowered
     from nas.compiler.plan import Plan, Step
@@ -39,6 +37,7 @@ class PlainSource(Source):
     split = "{x}.unflatten(-1, ({heads}, -1)).transpose(1, 2)"
     repeat = "{x}.repeat_interleave({heads} // {x}.shape[1], dim=1)"
     merge = "{x}.transpose(1, 2).flatten(2)"
+    is_specialised = True
     modules = (*Source.modules, helpers)
 
     def __init__(self, plan: Plan, rules: Collection[str]) -> None:
@@ -51,10 +50,7 @@ class PlainSource(Source):
         given = dict(zip(names, self.arguments(step), strict=False))
         given |= {"start": "0"} | self.extras(step)
         texts = {"filtered": "False"} | size_texts(step, self.heads[step.heads], "False")
-        texts |= {name: repr(value) for name, value in step.params.items()}
-        known = step.params | {"filtered": step.is_filtered}
-        source, _ = specialised(step.primitive.module, known)
-        found = written_out(step, source, given, texts)
+        found = written_out(step, given, texts, step.params | {"filtered": step.is_filtered})
         if found is None:
             return super().step(step)
         self.replaced.add(step.index)
@@ -64,7 +60,7 @@ class PlainSource(Source):
 
     def takes_word(self, call: Lowered) -> bool:
         """Torch's own attention does."""
-        return call.normaliser.primitive.name == "softmax"
+        return call.weights is Weights.SOFTMAX
 
     def mask_lines(self) -> list[str]:
         """The masks, written out."""
@@ -128,13 +124,6 @@ class PlainSource(Source):
             given.append(f"scale={self.scale(score)}")
         given += ["enable_gqa=True"] if is_grouped else []
         return call_lines(step.variable, "F.scaled_dot_product_attention", given)
-
-    def module(self, step: Step) -> tuple[type[nn.Module], str | None, Collection[str]]:
-        """Without what its parameters never reach, where all such steps have the same."""
-        twins = [s for s in self.plan.steps if s.primitive is step.primitive]
-        if any(twin.params != step.params for twin in twins):
-            return super().module(step)
-        return step.primitive.module, *specialised(step.primitive.module, step.params)
 
 
 def _has_function(step: Step) -> bool:

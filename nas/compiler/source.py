@@ -11,25 +11,27 @@ from __future__ import annotations
 import re
 import textwrap
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from nas import genome
 from nas.compiler.formula import formula_of
 from nas.compiler.inlining import inlined
 from nas.compiler.lowering import live, uncalled
+from nas.compiler.specialising import specialise
 from nas.compiler.text import (
     LINE,
     call_lines,
     heads_text,
     indented,
+    key_width_text,
+    share_lines,
     size_texts,
     times_text,
     width_text,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
     from types import ModuleType
 
     from torch import nn
@@ -44,12 +46,12 @@ class Written:
 
     Attributes:
         roots: functions and classes of ours.
-        sources: texts that stand in place of some of them.
+        is_specialised: whether a file leaves out options that the mechanism does not use.
     """
 
     text: str
     roots: tuple[Any, ...]
-    sources: Mapping[Any, str] = field(default_factory=dict)
+    is_specialised: bool
 
     def imported(self) -> str:
         """The class after imports under which it runs inside this package."""
@@ -59,7 +61,8 @@ class Written:
 
     def alone(self) -> list[str]:
         """The class after copies of all that it uses."""
-        return [*inlined(self.roots, self.sources), self.text]
+        sources = (*inlined(self.roots), self.text)
+        return list(specialise(sources) if self.is_specialised else sources)
 
 
 class Source(ABC):
@@ -73,6 +76,8 @@ class Source(ABC):
     split: ClassVar[str]
     repeat: ClassVar[str]
     merge: ClassVar[str]
+    # Whether a file of it leaves out unused options.
+    is_specialised: ClassVar[bool] = False
     # Where the functions are defined that its text may call.
     modules: ClassVar[tuple[ModuleType, ...]] = (genome,)
 
@@ -114,10 +119,8 @@ class Source(ABC):
         text = "\n".join(lines) + "\n"
         called = set(re.findall(r"(?<![.\w])\w+(?=\()", text))
         found = {n: f for module in self.modules for n, f in vars(module).items() if n in called}
-        modules = [self.module(step) for step in built]
-        used = (*found.values(), *(module for module, _, _ in modules), *self.used)
-        sources = {module: source for module, source, _ in modules if source is not None}
-        return Written(text, tuple(dict.fromkeys(used)), sources)
+        used = (*found.values(), *(self.module(step) for step in built), *self.used)
+        return Written(text, tuple(dict.fromkeys(used)), self.is_specialised)
 
     # What a form decides.
 
@@ -148,9 +151,9 @@ class Source(ABC):
         """What projections read, and the lines that make it."""
         return "x", []
 
-    def module(self, step: Step) -> tuple[type[nn.Module], str | None, Collection[str]]:
-        """The class of a step's module, its text if not its own, and the parameters it takes."""
-        return step.primitive.module, None, step.params
+    def module(self, step: Step) -> type[nn.Module]:
+        """The class of a step's module."""
+        return step.primitive.module
 
     # What forms ask for.
 
@@ -229,13 +232,18 @@ class Source(ABC):
 
     def _constructor(self, built: list[Step], bias: str) -> list[str]:
         plan = self.plan
-        own = {v: heads_text(k) for k, v in self.heads.items() if k != "all" and v[:5] == "self."}
+        names = {v: k for k, v in self.heads.items() if k != "all" and v[:5] == "self."}
+        shares = [line for name, label in names.items() for line in share_lines(name, label)]
+        widths = {width_text(stream.type.width) for stream in plan.streams}
+        qk_dim = plan.genome.projections.qk_dim
+        if "key_width" in widths:
+            shares.append(f"key_width = {key_width_text(qk_dim)}")
         lines = [
             "super().__init__()",
             "if dim < 1 or heads < 1 or dim % heads:",
             '    raise ValueError(f"dim {dim} and heads {heads}: heads must divide dim")',
             "self.dim, self.heads = dim, heads",
-            *(f"{name} = {text}" for name, text in own.items()),
+            *shares,
             *(f"self.{name} = {text}" for name, text in self.constants.items()),
         ]
         for stream in plan.streams:
@@ -243,13 +251,11 @@ class Source(ABC):
                 width = times_text(self._count(stream.type.heads), width_text(stream.type.width))
                 lines.append(f"self.w{stream.name} = nn.Linear(dim, {width}, bias={bias})")
         for step in built:
-            defaults, (module, _, kept) = step.primitive.defaults(), self.module(step)
+            defaults, name = step.primitive.defaults(), self.module(step).__name__
             sizes = step.bind(size_texts(step, self._count(step.heads), bias))
             given = [f"{name}={text}" for name, text in sizes.items()]
-            given += [
-                f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k] and k in kept
-            ]
-            lines += call_lines(f"self.{step.module}", module.__name__, given)
+            given += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
+            lines += call_lines(f"self.{step.module}", name, given)
         if plan.genome.projections.has_wo:
             merged = width_text(plan.output.width)
             if plan.genome.projections.merge != "sum":

@@ -1,172 +1,521 @@
-"""Write a primitive for its parameters: its class without what they never reach, or a few lines.
+"""Specialise plain source: leave out the options that a mechanism does not use.
 
-Branches on parameters that are known are taken or left out, line by line, so that comments stay;
-then the constructor's arguments that nothing reads, and what a docstring says of arguments. A
-primitive without weights whose ``forward`` is a few lines is written as these lines.
+A file holds all code of a mechanism, so that every call is known. An option (a string, a flag or
+None) that all calls give alike is replaced by its value; branches on it are taken or left out, and
+what nothing reads any more is removed. Statements that do not change keep their text and comments.
+A primitive without weights whose ``forward`` is a few lines is written as these lines.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
+import inspect
 import re
 import sys
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from nas.compiler.inlining import PROVIDED, globals_of, source_of
 from nas.compiler.text import LINE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from nas.compiler.plan import Step
-    from nas.genome import ParamValue
 
-    Texts = list[str | None]  # lines; None for one that is left out
-
-_UNKNOWN: Final = object()
 _NOT_FOR_READERS: Final = re.compile(r'\n\n    (?:Args:|Raises:|MACs ).*(?:\n(?! *""").+)*')
 _MOST_LINES: Final = 3
+_MOST_PASSES: Final = 20
+_Function: TypeAlias = ast.FunctionDef
 
 
-def specialised(module: Any, params: Mapping[str, ParamValue]) -> tuple[str, frozenset[str]]:
-    """The source of a class for these parameters, and those that its constructor still takes."""
-    # With its type, since 1 and True are one key.
-    given = tuple((name, type(value), value) for name, value in sorted(params.items()))
-    return _specialised(module, given)
+@lru_cache(maxsize=1024)  # a report writes two dozen sources, whose primitives are mostly the same
+def specialise(
+    sources: tuple[str, ...], roots: tuple[str, ...] = ("Attention",)
+) -> tuple[str, ...]:
+    """The definitions of a file without unused options; those that ``roots`` do not need go.
 
-
-# A report writes two dozen sources, whose primitives are mostly the same.
-@lru_cache(maxsize=1024)
-def _specialised(
-    module: Any, given: tuple[tuple[str, type, ParamValue], ...]
-) -> tuple[str, frozenset[str]]:
-    params = {name: value for name, _, value in given}
-    lines: Texts = [*_NOT_FOR_READERS.sub("", source_of(module)).splitlines()]
-    methods = _methods(lines)
-    unread: set[str] = set()
-    if "__init__" in methods:
-        _prune(lines, methods["__init__"].body, params)
-        own = [pair for line in _methods(lines)["__init__"].body for pair in _assigned(line)]
-        found = {name: _UNKNOWN if text is None else _value(text, params) for name, text in own}
-        known = {name: value for name, value in found.items() if value is not _UNKNOWN}
-        for name, method in methods.items():
-            if name != "__init__":
-                _prune(lines, method.body, {"self": SimpleNamespace(**known)})
-        _drop_unread(lines, set(known))
-        unread = _drop_arguments(lines, params)
-    text = "\n".join(line for line in lines if line is not None) + "\n"
-    return text, frozenset(params) - unread
-
-
-def _class(lines: Texts) -> ast.ClassDef:
-    """The class that is left; its line numbers are those of all lines."""
-    (found,) = ast.parse("\n".join(line or "" for line in lines)).body
-    assert isinstance(found, ast.ClassDef), "a primitive's module is a class"
-    return found
-
-
-def _methods(lines: Texts) -> dict[str, ast.FunctionDef]:
-    return {n.name: n for n in _class(lines).body if isinstance(n, ast.FunctionDef)}
-
-
-def _value(node: ast.expr, scope: Mapping[str, Any]) -> Any:
-    """What an expression is, or ``_UNKNOWN``."""
-    if isinstance(node, ast.BoolOp):
-        decisive = isinstance(node.op, ast.Or)
-        found = [_value(part, scope) for part in node.values]
-        if any(part is not _UNKNOWN and bool(part) == decisive for part in found):
-            return decisive
-    try:
-        names = {"__builtins__": {}, **scope}
-        return eval(compile(ast.Expression(node), "", "eval"), names)  # noqa: S307 - our own
-    except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError):
-        return _UNKNOWN
-
-
-def _prune(lines: Texts, body: list[ast.stmt], scope: Mapping[str, Any]) -> None:
-    """Take or leave the branches of a body whose tests are known."""
-    for statement in body:
-        if not isinstance(statement, ast.If):
-            continue
-        taken = _taken(statement, scope)
-        if taken is None:
-            _prune(lines, statement.body, scope)
-            _prune(lines, statement.orelse, scope)
-            continue
-        stop = statement.end_lineno or 0
-        kept = set(range(taken[0].lineno - 1, taken[-1].end_lineno or 0)) if taken else set()
-        for index in range(statement.lineno - 1, stop):
-            line = lines[index]
-            lines[index] = line[4:] if index in kept and line else None
-        _prune(lines, taken, scope)
-        if taken and isinstance(taken[-1], ast.Return | ast.Raise):
-            end = body[-1].end_lineno or 0
-            lines[stop:end] = [None] * (end - stop)
-            return
-
-
-def _taken(statement: ast.If, scope: Mapping[str, Any]) -> list[ast.stmt] | None:
-    """The branch that runs; None where nobody knows."""
-    test = _value(statement.test, scope)
-    is_elif = any(
-        isinstance(s, ast.If) and s.col_offset == statement.col_offset for s in statement.orelse
+    Args:
+        sources: one class, function or assignment each, definitions before their users.
+    """
+    sources = tuple(
+        _NOT_FOR_READERS.sub("", source) if source.startswith("class") else source
+        for source in sources
     )
-    if test is _UNKNOWN or is_elif:
+    nodes: list[ast.stmt] = [ast.parse(source).body[0] for source in sources]
+    texts = {id(node): _Text(source) for node, source in zip(nodes, sources, strict=True)}
+    file, before = ast.Module(nodes, []), ""
+    for _ in range(_MOST_PASSES):
+        if (now := ast.dump(file)) == before:
+            break
+        before = now
+        _replace_options(file)
+        for node in file.body:
+            if isinstance(node, ast.ClassDef) and node.name not in roots:
+                _replace_attributes(node, file)
+            for function in _functions(node):
+                _replace_locals(function)
+        file.body = [cast("ast.stmt", _Folder().visit(node)) for node in file.body]
+        _inline_expressions(file)
+        _remove_unused(file, roots)
+    return tuple("\n".join(texts[id(node)].render(node, 0)) + "\n" for node in file.body)
+
+
+def _functions(node: ast.AST) -> list[_Function]:
+    return [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)]
+
+
+def _loads(tree: ast.AST) -> Counter[str]:
+    """How often each variable is read."""
+    names = (n for n in ast.walk(tree) if isinstance(n, ast.Name))
+    return Counter(n.id for n in names if isinstance(n.ctx, ast.Load))
+
+
+def _attributes(tree: ast.AST, context: type[ast.expr_context]) -> Counter[str]:
+    """How often each attribute is read (``ast.Load``) or set."""
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    return Counter(n.attr for n in found if isinstance(n.ctx, context))
+
+
+def _is_option(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and (
+        node.value is None or type(node.value) in (str, bool)
+    )
+
+
+def _is_pure(node: ast.expr) -> bool:
+    return not any(isinstance(n, ast.Call) for n in ast.walk(node))
+
+
+class _Substitution(ast.NodeTransformer):
+    """Expressions in place of variables, or of attributes of ``self``."""
+
+    def __init__(self, names: Mapping[str, ast.expr], attributes: Mapping[str, ast.expr]) -> None:
+        self.names, self.attributes = names, attributes
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """A variable that is read."""
+        return self.names.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """``self.name`` that is read."""
+        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+        if is_own and isinstance(node.ctx, ast.Load) and node.attr in self.attributes:
+            return self.attributes[node.attr]
+        return self.generic_visit(node)
+
+
+# Options and arguments.
+
+
+def _replace_options(file: ast.Module) -> None:
+    """Replace arguments that are the same option in all calls; drop those that nothing reads."""
+    for function, calls, skipped in _callables(file):
+        arguments = function.args
+        names = [a.arg for a in arguments.args[skipped:]]
+        for name in [*names, *(a.arg for a in arguments.kwonlyargs)]:
+            given = [_given(call, name, function, skipped) for call in calls]
+            if not calls or any(found is _UNCLEAR for found in given):
+                continue
+            values = [cast("ast.expr | None", found) or _default(function, name) for found in given]
+            is_read = _loads(ast.Module(function.body, []))[name] > 0
+            is_set = any(isinstance(n, ast.Name) and n.id == name for n in _stored(function))
+            if all(map(_is_option, values)) and len({ast.dump(v) for v in values if v}) == 1:
+                if is_set:
+                    continue
+                _substitute(function, {name: cast("ast.expr", values[0])})
+            elif is_read or not all(value is not None and _is_pure(value) for value in values):
+                continue
+            for call in calls:
+                _drop_given(call, name, function, skipped)
+            _drop_argument(function, name)
+
+
+def _stored(function: _Function) -> Iterator[ast.AST]:
+    return (n for n in ast.walk(function) if isinstance(getattr(n, "ctx", None), ast.Store))
+
+
+def _substitute(function: _Function, names: Mapping[str, ast.expr]) -> None:
+    function.body = [_Substitution(names, {}).visit(statement) for statement in function.body]
+
+
+def _callables(file: ast.Module) -> Iterator[tuple[_Function, list[ast.Call], int]]:
+    """Functions whose calls are all known, and how many arguments calls do not give (``self``)."""
+    calls = [n for n in ast.walk(file) if isinstance(n, ast.Call)]
+    loads, attributes = _loads(file), _attributes(file, ast.Load)
+    for node in file.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            own = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == node.name]
+            methods = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
+            if len(own) == loads[node.name] and isinstance(node, ast.FunctionDef):
+                yield node, own, 0
+            elif len(own) == loads[node.name] and "__init__" in methods:
+                yield methods["__init__"], own, 1
+            for name, method in methods.items() if isinstance(node, ast.ClassDef) else ():
+                inner = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+                own = [c for c in inner if ast.unparse(c.func) == f"self.{name}"]
+                if not name.startswith("__") and own and len(own) == attributes[name]:
+                    yield method, own, 1
+
+
+_UNCLEAR: Final = object()
+
+
+def _given(call: ast.Call, name: str, function: _Function, skipped: int) -> object:
+    """The expression that a call gives for an argument; None for none, or ``_UNCLEAR``."""
+    for keyword in call.keywords:
+        if keyword.arg in (name, None):
+            return keyword.value if keyword.arg else _UNCLEAR
+    place = _place(call, name, function, skipped)
+    return place if place is None or place is _UNCLEAR else call.args[cast("int", place)]
+
+
+def _place(call: ast.Call, name: str, function: _Function, skipped: int) -> object:
+    names = [a.arg for a in function.args.args[skipped:]]
+    if name not in names:
         return None
-    return statement.body if test else statement.orelse
+    index, stars = names.index(name), [isinstance(a, ast.Starred) for a in call.args]
+    if not any(stars):
+        return index if index < len(call.args) else None
+    # Behind a starred argument, places count from the end, if all arguments must be given.
+    back, is_full = index - len(names), not function.args.defaults and not call.keywords
+    is_clear = is_full and -back <= len(stars) and not any(stars[back:])
+    return len(stars) + back if is_clear else _UNCLEAR
 
 
-def _assigned(statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
-    """The attributes that a statement sets, and to what; None where that is not one expression."""
+def _default(function: _Function, name: str) -> ast.expr | None:
+    arguments = function.args
+    pairs = dict(
+        zip(reversed([a.arg for a in arguments.args]), reversed(arguments.defaults), strict=False)
+    )
+    keywords = zip((a.arg for a in arguments.kwonlyargs), arguments.kw_defaults, strict=True)
+    return (pairs | dict(keywords)).get(name)
+
+
+def _drop_given(call: ast.Call, name: str, function: _Function, skipped: int) -> None:
+    kept = [keyword for keyword in call.keywords if keyword.arg != name]
+    place = _place(call, name, function, skipped) if len(kept) == len(call.keywords) else None
+    call.keywords = kept
+    if place is not None:
+        del call.args[cast("int", place)]
+
+
+def _drop_argument(function: _Function, name: str) -> None:
+    arguments = function.args
+    for index, argument in enumerate(arguments.args):
+        if argument.arg == name:
+            back = index - len(arguments.args)
+            if -back <= len(arguments.defaults):
+                del arguments.defaults[back]
+            del arguments.args[index]
+            return
+    index = [a.arg for a in arguments.kwonlyargs].index(name)
+    del arguments.kwonlyargs[index], arguments.kw_defaults[index]
+
+
+def _inline_expressions(file: ast.Module) -> None:
+    """Write functions of one argument that are a call of torch in place of their calls."""
+    for function in file.body:
+        if not isinstance(function, ast.FunctionDef) or len(function.args.args) != 1:
+            continue
+        (result,), name = function.body[-1:], function.args.args[0].arg
+        if isinstance(result, ast.Return) and re.fullmatch(
+            rf"(F|torch)\.\w+\({name}\)", ast.unparse(result.value or result)
+        ):
+            is_alone = len(function.body) == 1 + isinstance(function.body[0], ast.Expr)
+            for call in (n for n in ast.walk(file) if isinstance(n, ast.Call) and is_alone):
+                if isinstance(call.func, ast.Name) and call.func.id == function.name:
+                    call.func = cast("ast.Call", result.value).func
+
+
+# Attributes and variables.
+
+
+def _replace_attributes(node: ast.ClassDef, file: ast.Module) -> None:
+    """Replace attributes that are one constant; drop those that nothing reads."""
+    constructor = next((f for f in _functions(node) if f.name == "__init__"), None)
+    if constructor is None:
+        return
+    stored, read = _attributes(node, ast.Store), _attributes(file, ast.Load)
+    inside, known, body = _attributes(node, ast.Load), {}, []
+    for statement in constructor.body:
+        pairs = list(_assigned(statement))
+        kept = []
+        for target, value in pairs:
+            is_own = isinstance(target, ast.Attribute) and stored[target.attr] == 1
+            name = target.attr if isinstance(target, ast.Attribute) else ""
+            if is_own and isinstance(value, ast.Constant) and inside[name] == read[name]:
+                known[name] = value
+            elif not (is_own and not read[name] and _is_pure(value)):
+                kept.append((target, value))
+        if len(kept) == len(pairs):
+            body.append(statement)
+        elif kept:
+            body.append(_assignment(statement, kept))
+    constructor.body = body or [ast.Pass()]
+    if known:
+        node.body = [_Substitution({}, known).visit(statement) for statement in node.body]
+
+
+def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """The targets of an assignment with their values, where each has one."""
     if not isinstance(statement, ast.Assign):
-        yield from ((name, None) for name in _attributes(statement, ast.Store))
         return
     for target in statement.targets:
-        pairs: list[tuple[ast.expr, ast.expr | None]] = [(target, statement.value)]
-        if isinstance(target, ast.Tuple):
-            whole = statement.value
-            values = whole.elts if isinstance(whole, ast.Tuple) else [None] * len(target.elts)
-            pairs = list(zip(target.elts, values, strict=True))
-        yield from ((one.attr, value) for one, value in pairs if isinstance(one, ast.Attribute))
+        value = statement.value
+        if not isinstance(target, ast.Tuple):
+            yield target, value
+        elif isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
+            yield from zip(target.elts, value.elts, strict=True)
 
 
-def _attributes(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
-    """The attributes that are read (``ast.Load``) or set."""
-    found = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute))
-    return {n.attr for n in found if isinstance(n.ctx, context)}
+def _assignment(statement: ast.stmt, pairs: list[tuple[ast.expr, ast.expr]]) -> ast.Assign:
+    targets, values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    is_one = len(pairs) == 1
+    target = targets[0] if is_one else ast.Tuple(targets, ast.Store())
+    value = values[0] if is_one else ast.Tuple(values, ast.Load())
+    return ast.copy_location(ast.Assign([target], value), statement)
 
 
-def _drop_unread(lines: Texts, known: set[str]) -> None:
-    """Leave out methods that nothing calls, then known attributes that nothing reads."""
-    called = {"__init__", "forward", *_attributes(_class(lines), ast.Load)}
-    for name, method in _methods(lines).items():
-        if name not in called:
-            start, stop = method.lineno - 2, method.end_lineno or 0
-            lines[start:stop] = [None] * (stop - start)
-    spare = known - _attributes(_class(lines), ast.Load)
-    for line in _methods(lines)["__init__"].body:
-        names = {name for name, _ in _assigned(line)}
-        if isinstance(line, ast.Assign) and names and names <= spare:
-            lines[line.lineno - 1 : line.end_lineno] = [None]
+def _replace_locals(function: _Function) -> None:
+    """Replace variables that are set once, to an option or an empty tuple."""
+    stored = Counter(n.id for n in _stored(function) if isinstance(n, ast.Name))
+    known: dict[str, ast.expr] = {}
+    for statement in [*function.body]:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            name, value = statement.targets[0].id, statement.value
+            is_empty = isinstance(value, ast.Tuple) and not value.elts
+            if stored[name] == 1 and (_is_option(value) or is_empty):
+                known[name] = value
+                function.body.remove(statement)
+    if known:
+        _substitute(function, known)
 
 
-def _drop_arguments(lines: Texts, params: Mapping[str, ParamValue]) -> set[str]:
-    """Leave out the constructor's arguments that nothing reads, where each has a line."""
-    init = _methods(lines)["__init__"]
-    read = {n.id for line in init.body for n in ast.walk(line) if isinstance(n, ast.Name)}
-    unread = set()
-    for argument in init.args.kwonlyargs:
-        line = (lines[argument.lineno - 1] or "").strip()
-        if argument.arg in params and argument.arg not in read and line.startswith(argument.arg):
-            lines[argument.lineno - 1] = None
-            unread.add(argument.arg)
-    if init.args.kwonlyargs and len(unread) == len(init.args.kwonlyargs):
-        star = init.args.kwonlyargs[0].lineno - 2
-        lines[star] = None if (lines[star] or "").strip() == "*," else lines[star]
-    return unread
+# Folding and removing.
+
+_COMPARISONS: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+    ast.Is: lambda a, b: a is b,
+    ast.IsNot: lambda a, b: a is not b,
+}
+
+
+class _Folder(ast.NodeTransformer):
+    """Evaluates tests of constants, and takes the branches that they decide."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """One comparison of two constants."""
+        self.generic_visit(node)
+        compare = _COMPARISONS.get(type(node.ops[0]))
+        left, right = node.left, node.comparators[0]
+        is_known = isinstance(left, ast.Constant) and isinstance(right, ast.Constant)
+        if compare is None or len(node.ops) > 1 or not is_known:
+            return node
+        return ast.Constant(compare(left.value, right.value))  # type: ignore[attr-defined]
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """``not``."""
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Not) and isinstance(node.operand, ast.Constant):
+            return ast.Constant(not node.operand.value)
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """``and``, ``or``."""
+        self.generic_visit(node)
+        decisive, values = isinstance(node.op, ast.Or), []
+        for value in node.values:
+            if not isinstance(value, ast.Constant):
+                values.append(value)
+            elif bool(value.value) == decisive:
+                values.append(value)
+                break
+        if not values:
+            return node.values[-1]
+        if isinstance(node.op, ast.And) and isinstance(values[-1], ast.Constant):
+            return ast.Constant(False) if all(map(_is_pure, values)) else node
+        node.values = values
+        return values[0] if len(values) == 1 else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        """A product with 1.0."""
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Mult):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(one, ast.Constant) and one.value == 1.0 and type(one.value) is float:
+                    return other
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """An expression with a known test."""
+        self.generic_visit(node)
+        if isinstance(node.test, ast.Constant):
+            return node.body if node.test.value else node.orelse
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """A look-up of a known key; an empty tuple of arguments."""
+        self.generic_visit(node)
+        table = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if isinstance(table, ast.Dict) and _is_option(node.args[0]):
+            keys = [ast.dump(key) for key in table.keys if key is not None]
+            asked = ast.dump(node.args[0])
+            return table.values[keys.index(asked)] if asked in keys else ast.Constant(None)
+        node.args = [a for a in node.args if ast.unparse(a) != "*()"]
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        """A statement with a known test."""
+        self.generic_visit(node)
+        if isinstance(node.test, ast.Constant):
+            return _reached(node.body if node.test.value else node.orelse)
+        node.body = _reached(node.body) or [ast.Pass()]
+        return node
+
+    def visit_FunctionDef(self, node: _Function) -> _Function:
+        """Statements behind a return are never reached."""
+        self.generic_visit(node)
+        node.body = _reached(node.body) or [ast.Pass()]
+        return node
+
+
+def _reached(body: list[ast.stmt]) -> list[ast.stmt]:
+    ends = (i for i, s in enumerate(body) if isinstance(s, ast.Return | ast.Raise))
+    return body[: next(ends, len(body)) + 1]
+
+
+def _remove_unused(file: ast.Module, roots: tuple[str, ...]) -> None:
+    """Remove methods and attributes of classes, then definitions, that nothing reads."""
+    read = _attributes(file, ast.Load) + _attributes(file, ast.Store)
+    for node in file.body:
+        if isinstance(node, ast.ClassDef) and node.name not in roots:
+            node.body = [part for part in node.body if _is_used(part, read)] or [ast.Pass()]
+    for node in reversed([*file.body]):
+        name = _name(node)
+        others = ast.Module([other for other in file.body if other is not node], [])
+        if name not in roots and not _loads(others)[name]:
+            file.body.remove(node)
+
+
+def _is_used(part: ast.stmt, read: Counter[str]) -> bool:
+    name = _name(part)
+    return not name or name.startswith("__") or name == "forward" or read[name] > 0
+
+
+def _name(node: ast.stmt) -> str:
+    """The name that a statement defines, if it is one."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return node.name
+    target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+# Text.
+
+
+def _bare(node: ast.stmt) -> ast.stmt:
+    """A statement without the statements in it, and without decorators."""
+    if not hasattr(node, "body"):
+        return node
+    bare = copy.copy(node)
+    for name, value in (("body", [ast.Pass()]), ("orelse", []), ("decorator_list", [])):
+        if hasattr(bare, name):
+            setattr(bare, name, value)
+    return bare
+
+
+class _Text:
+    """The text of a definition, from which statements that did not change are copied."""
+
+    def __init__(self, source: str) -> None:
+        self.lines = source.splitlines()
+        nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt))
+        self.known = {self._place(node): ast.dump(_bare(node)) for node in nodes}
+
+    def render(self, node: ast.stmt, level: int, word: str = "") -> list[str]:
+        """The lines of a statement, with the comments above it; ``word`` is "el" for an elif."""
+        pad = "    " * level
+        lines = self._comments(node, pad)
+        lines += [f"{pad}@{ast.unparse(one)}" for one in getattr(node, "decorator_list", [])]
+        lines += self._head(node, pad, word)
+        previous: ast.stmt | None = None
+        for statement in getattr(node, "body", []):
+            has_gap = isinstance(statement, ast.FunctionDef) or isinstance(node, ast.ClassDef)
+            if previous is not None and has_gap:
+                lines.append("")
+            lines += self.render(statement, level + 1)
+            previous = statement
+        orelse = getattr(node, "orelse", [])
+        if len(orelse) == 1 and isinstance(orelse[0], ast.If):
+            return lines + self.render(orelse[0], level, "el")
+        if orelse:
+            lines.append(f"{pad}else:")
+        return lines + [line for part in orelse for line in self.render(part, level + 1)]
+
+    def _place(self, node: ast.stmt) -> tuple[int, int, type[ast.stmt]]:
+        return getattr(node, "lineno", 0), getattr(node, "col_offset", 0), type(node)
+
+    def _head(self, node: ast.stmt, pad: str, word: str) -> list[str]:
+        """A simple statement, or a compound one up to its colon."""
+        bare, first = _bare(node), getattr(node, "lineno", 0)
+        if self.known.get(self._place(node)) == ast.dump(bare):
+            stop = self._colon(first) if hasattr(node, "body") else node.end_lineno
+            text = textwrap.dedent("\n".join(self.lines[first - 1 : stop]))
+            return textwrap.indent(word + text.removeprefix("el"), pad).splitlines()
+        text = ast.unparse(ast.fix_missing_locations(bare)).replace("** (-0.5)", "** -0.5")
+        if '"' not in text:
+            text = text.replace("'", '"')
+        if isinstance(node, ast.FunctionDef):
+            text = re.sub(r"(: [\w\[\], .|]+)=", r"\1 = ", text)
+        elif isinstance(getattr(node, "value", None), ast.Tuple):  # without brackets
+            text = re.sub(r"^(return|.* =) \((.*,.*)\)$", r"\1 \2", text)
+        return _wrapped(word + text.removesuffix("    pass").rstrip(), pad)
+
+    def _colon(self, first: int) -> int:
+        """The last line of a compound statement's head."""
+        for stop in range(first, len(self.lines) + 1):
+            text = "\n".join(self.lines[first - 1 : stop])
+            is_whole = all(text.count(a) == text.count(b) for a, b in ("()", "[]"))
+            if is_whole and text.split("  #")[0].rstrip().endswith(":"):
+                return stop
+        raise AssertionError("a compound statement has a colon")
+
+    def _comments(self, node: ast.stmt, pad: str) -> list[str]:
+        first = getattr(node, "lineno", 1) - 1
+        start = first
+        while start > 0 and self.lines[start - 1].lstrip().startswith("#"):
+            start -= 1
+        return [pad + line.strip() for line in self.lines[start:first]]
+
+
+def _wrapped(text: str, pad: str) -> list[str]:
+    """A statement, broken at its first bracket if it is long."""
+    if len(pad + text) <= LINE + 8 or "(" not in text:
+        return [pad + text]
+    start = text.index("(") + 1
+    depth, commas, stop = 1, [], start
+    while depth:
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text[stop], 0)
+        if depth == 1 and text[stop] == ",":
+            commas.append(stop)
+        stop += 1
+    inner = f"{pad}    {text[start : stop - 1]}"
+    lines = [inner]
+    if len(inner) > LINE + 8:
+        places = [start, *(comma + 1 for comma in commas), stop]
+        lines = [f"{pad}    {text[i : j - 1].strip()}," for i, j in pairwise(places)]
+    return [pad + text[:start], *lines, pad + text[stop - 1 :]]
+
+
+# A few lines in place of a call.
 
 
 @dataclass(frozen=True)
@@ -174,9 +523,9 @@ class Lines:
     """A primitive's ``forward`` in terms of a step's operands.
 
     Attributes:
-        lines: statements; the last one's value is the call's.
+        lines: statements; the last one assigns the result.
         roots: classes and functions of ours that they use.
-        constants: attributes of the block that they read, with the texts that they are made from.
+        constants: attributes of the block that they read, with their expressions.
     """
 
     lines: list[str]
@@ -185,28 +534,34 @@ class Lines:
 
 
 def written_out(
-    step: Step, source: str, given: Mapping[str, str], texts: Mapping[str, str]
+    step: Step, given: Mapping[str, str], sizes: Mapping[str, str], params: Mapping[str, Any]
 ) -> Lines | None:
     """A call of a primitive without parameters as a few lines; None where it is more than that.
 
     Args:
-        source: of its class, for the step's parameters.
         given: texts of the operands and extras, by the names of ``forward``'s arguments.
-        texts: of the constructor's arguments, by name.
+        sizes: texts of the constructor's other arguments.
+        params: of the constructor.
     """
-    module, index = step.primitive.module, step.index
+    module: Any = step.primitive.module
+    index = step.index
     if step.primitive.is_parametric or not module.__bases__[0].__module__.startswith("torch."):
         return None
-    methods = _methods([*source.splitlines()])
-    own = _Writer({name: _parsed(text) for name, text in texts.items()}, {}, index)
+    arguments = inspect.signature(module.__init__).parameters
+    options = [f"{name}={value!r}" for name, value in params.items() if name in arguments]
+    call = f"result = {module.__name__}({', '.join(options)})"
+    (source, _) = specialise((source_of(module), call), ("result",))
+    methods = {function.name: function for function in _functions(ast.parse(source))}
+    texts = dict(sizes) | {name: repr(value) for name, value in params.items()}
+    constructor = _Writer({name: _parsed(text) for name, text in texts.items()}, {}, index)
     attributes: dict[str, ast.expr] = {}
-    for line in methods["__init__"].body[1:] if "__init__" in methods else ():
-        for name, value in _assigned(line):
-            if value is None:
-                return None
-            attributes[name] = own.visit(value)
-        if not isinstance(line, ast.Assign):
+    for statement in methods["__init__"].body[1:] if "__init__" in methods else ():
+        pairs = list(_assigned(statement))
+        if not pairs:
             return None
+        attributes |= {
+            cast("Any", target).attr: constructor.visit(value) for target, value in pairs
+        }
     writer = _Writer({name: _parsed(text) for name, text in given.items()}, attributes, index)
     lines = _statements(writer, methods["forward"].body, step.variable)
     if lines is None or writer.is_method_called or len(lines) > _MOST_LINES:

@@ -24,7 +24,28 @@ def width_text(label: str | None) -> str:
     """The width of one head that a label means."""
     if label in ("all", MODEL):
         return "dim // heads" if label == "all" else "dim"
-    return f'key_width("{label}", dim // heads)'
+    return "key_width"
+
+
+def key_width_text(label: str) -> str:
+    """The key width that a fraction of the head width means: even, and at least two."""
+    top, bottom = label.split("/")
+    whole = "dim // heads" if top == "1" else f"{top} * (dim // heads)"
+    return f"min(dim // heads, max(2, 2 * round({whole} / {2 * int(bottom)})))"
+
+
+def share_lines(name: str, label: str) -> list[str]:
+    """Statements that set ``name`` to a share of the heads, one at least."""
+    if label in ("all", "one"):
+        return [f"{name} = {heads_text(label)}"]
+    top, bottom = label.split("/")
+    whole = "heads" if top == "1" else f"{top} * heads"
+    words = f"{label} of {{heads}} heads is no whole number; expected heads that divide"
+    return [
+        f"if {whole} > {bottom} and {whole} % {bottom}:",
+        f'    raise ValueError(f"{words}")',
+        f"{name} = max(1, {whole} // {bottom})",
+    ]
 
 
 def times_text(count: str, width: str) -> str:

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from nas.common.errors import ExportError
 from nas.compiler import formula_of, make_plan, write
 from nas.compiler.inlining import inlined
+from nas.compiler.specialising import specialise
 from nas.exporting.card import card
 from nas.exporting.checking import SIZES, Case, ExpectedOutputs
 from nas.exporting.formats import EXPORTS, ExportFormat
@@ -100,7 +101,6 @@ def modeling(request: ExportRequest) -> str:
     if others:
         classes.insert(0, _written(request, request.genome_of(others[0])))
     roots = [root for written in classes for root in written.roots]
-    sources = {item: text for written in classes for item, text in written.sources.items()}
     texts = [written.text for written in classes]
     head, _, body = _TEMPLATE.read_text(encoding="utf-8").partition(_CUT)
     if others:
@@ -112,7 +112,8 @@ def modeling(request: ExportRequest) -> str:
         )
     imports = head.partition('"""\n\n')[2].replace(_PLACEHOLDERS, "").rstrip()
     docstring = f'"""{formula_of(request.plan)}, in a small transformer."""'
-    text = "\n\n".join([f"{docstring}\n\n{imports}\n", *inlined(roots, sources), *texts, body])
+    sources = specialise((*inlined(roots), *texts), ("Attention", "StandardAttention"))
+    text = "\n\n".join([f"{docstring}\n\n{imports}\n", *sources, body])
     ast.parse(text)
     return text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,8 @@ from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nas.compiler import build_attention, make_plan, plain_source
-from nas.compiler.inlining import source_of
-from nas.compiler.specialising import specialised
 from nas.genome import Visibility
 from nas.genome.mechanisms import MECHANISMS
-from nas.genome.primitives import get
 from tests.compiler.test_compiler import masks, random_genomes, values_and_gradients
 from tests.compiler.test_lowering import CASES
 from tests.tensors import check_same
@@ -160,15 +158,48 @@ def test_mechanisms_run_without_data_and_forward_mode(name: str) -> None:
     assert block.to("meta")(x.to("meta")).shape == out.shape
 
 
-def test_a_class_is_copied_without_what_its_parameters_never_reach() -> None:
-    qana = get("qana")
-    source, kept = specialised(qana.module, qana.full({}))
-    whole, every = specialised(qana.module, qana.full({"rope": True, "basis": 2, "gate": "warmup"}))
-    assert "rotate(" not in source
-    assert "rope" not in kept
-    assert "rotate(" in whole
-    assert {"basis", "warmup"} <= every
-    assert len(source) < len(whole) < len(source_of(qana.module))
+UNUSED = {
+    "qana": ("rotate", "basis", "warmup", "activation", "mlp_scale", "activate"),
+    "neural_attention": ("per_head", "reduced_dim", "scale:", "filtered", "tanh", "relu", "rank"),
+    "additive": ("gelu", "relu", "silu", "activation", "filtered"),
+    "sqa": ("share(", '1/2", '),
+    "sw_sqa": ("share(",),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_unused_options_are_not_exported(name: str) -> None:
+    source = plain_source(MECHANISMS[name].genome, 64, 4).partition("class Attention")
+    code = "".join(re.split(r'"""(?:.|\n)*?"""', source[0]))  # docstrings name all symbols
+    assert not [word for word in UNUSED[name] if word in code + source[2]]
+
+
+def test_class_attributes_and_labels_are_not_exported(genome: Build) -> None:
+    alibi = genome(
+        ("scaled_dot_product", "qk"), ("alibi", [0]), ("softmax", [1]), ("weighted_sum", [2, "v"])
+    )
+    assert "has_parameters" not in plain_source(alibi, 64, 4)
+    narrow = genome(
+        ("scaled_dot_product", "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), qk_dim="1/2"
+    )
+    assert "def key_width" not in plain_source(narrow, 64, 4)
+
+
+def test_options_that_differ_between_calls_stay(genome: Build) -> None:
+    found = genome(
+        ("qana", "qk"),
+        ("qana", "qk", {"rope": True}),
+        ("add", [0, 1]),
+        ("softmax", [2]),
+        ("weighted_sum", [3, "v"]),
+    )
+    assert "rope: bool" in plain_source(found, 64, 4)
+    check_equal(found)
+
+
+def test_comments_and_layout_of_unchanged_statements_are_kept() -> None:
+    source = plain_source(MECHANISMS["qana"].genome, 64, 4)
+    assert "# One product for all hidden units" in source
 
 
 def test_biases_of_projections_are_the_callers(genome: Build) -> None:
