@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks.enumerating import enumerate_space
 from nas.api.execution import check_one_model, execution_of, task_of
 from nas.common.errors import NasError, TableError
 from nas.costs import costs_of
@@ -29,7 +30,6 @@ from nas.searching.setup import check_count, cost_context
 from nas.searching.tabular.table import SUFFIX, Origin, Table
 from nas.space import load_space
 from nas.space.validation import load_policy
-from nas.space.variation.enumerating import enumerate_space
 from nas.store import this_session
 from nas.store.frozen import frozen_space, frozen_task
 from nas.store.sources import resolve

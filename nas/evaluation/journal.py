@@ -1,8 +1,7 @@
-"""A file of finished trainings, so that a long comparison can be stopped and gone on with.
+"""A file of finished trainings, ``--record FILE``, from which a long comparison can be resumed.
 
-One JSON line a training, written as it finishes. A training is known by mechanism (its digest at
-the task's sizes), seed, task and data; failures are kept for people to read, and tried again.
-No torch: what trains is handed in.
+One JSON line a training, written as it finishes. A training is identified by mechanism (its digest
+at the task's sizes), seed, task and data. Failures are recorded and tried again. No torch.
 """
 
 from __future__ import annotations
@@ -23,21 +22,20 @@ if TYPE_CHECKING:
     from nas.evaluation.trial import Evaluator, Incident, Trial
     from nas.tasks import Data, Task
 
-# How a line begins: what a killed process leaves of one can be told from somebody's own text.
+# The beginning of a line distinguishes an incomplete line of a killed process from other text.
 _BEGINNING: Final = '{"mechanism": "'
 
 
 class JournaledEvaluator:
-    """An `Evaluator` that answers from a file what the file holds, and adds what it does not.
+    """An `Evaluator` that returns recorded evaluations from a file, and records new ones in it.
 
     Args:
-        evaluator: trains what is not in the file.
-        path: the file; it and its folder are made where they are not there. It belongs to one
-            process at a time.
+        evaluator: trains what the file lacks.
+        path: the file, for one process at a time; it and its parent folders are created.
 
     Raises:
-        RunError: the file holds something else, another process is writing it, or it cannot be
-            written. A file that holds something else is left as it is.
+        RunError: the file is not such a record (it is left unchanged), another process writes it,
+            or it cannot be written.
     """
 
     def __init__(self, evaluator: Evaluator, path: Path, task: Task, data: Data) -> None:
@@ -72,11 +70,11 @@ class JournaledEvaluator:
         self._evaluator.on_incident = on_incident
 
     def calibrate(self) -> Mapping[str, Any]:
-        """As the evaluator within does."""
+        """See `Evaluator`."""
         return self._evaluator.calibrate()
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Answer what is known, and have the rest trained."""
+        """Queue the trials that the file lacks."""
         rest = []
         for trial in trials:
             known = None if trial.keeps_weights else self._known.get(_key(trial))
@@ -87,7 +85,7 @@ class JournaledEvaluator:
         self._evaluator.submit(rest)
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """What is known, then the rest as it finishes, each one durable first.
+        """Recorded evaluations, then new ones; each is fsynced before it is returned.
 
         Raises:
             RunError: the file can no longer be written.
@@ -101,8 +99,8 @@ class JournaledEvaluator:
         return answers
 
     def close(self) -> None:
-        """Let go of the workers and of the file."""
-        with suppress(OSError):  # of what could not be written, and was said when it was tried
+        """Close workers and file."""
+        with suppress(OSError):  # it was reported when the line was written
             self._file.close()
         self._evaluator.close()
 
@@ -119,12 +117,12 @@ class JournaledEvaluator:
             self._known[_key(trial)] = evaluation
 
     def _read(self) -> dict[tuple[str, int], Evaluation]:
-        """What trainings gave under this task, on these data; failures are tried again."""
+        """Recorded evaluations of this task and data, without failures."""
         known = {}
         self._file.seek(0)
         text = self._file.read()
         lines = text.splitlines()
-        # A process that was killed in the middle of a line: that training is lost, the rest is not.
+        # A process that is killed while it writes a line loses that training alone.
         is_torn = bool(lines) and not text.endswith("\n") and _is_beginning(lines[-1])
         for number, line in enumerate(lines[:-1] if is_torn else lines, 1):
             entry, evaluation = self._entry(line, number)

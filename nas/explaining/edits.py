@@ -1,9 +1,9 @@
-"""Single edits of a mechanism, each in words: what an ablation and a path are made of.
+"""Single edits of a mechanism with their descriptions, for ablations and paths.
 
-An edit takes out one thing, or puts a plainer one in its place: a node is bypassed, a normaliser
-becomes ``uniform`` or softmax, a score the dot product, a parameter or label its default; a
-projection is switched, a window opened. What comes of it need be neither legal nor another
-mechanism; nas.explaining.bounds says so.
+An edit removes one part or replaces it by a plainer one: a node is bypassed, a normaliser becomes
+``uniform`` or softmax, a score the dot product, a parameter or label its default; a projection is
+switched, a window removed. The result may be illegal or the same mechanism; nas.explaining.bounds
+filters it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from nas.genome import Ref
 
-# By role, what may stand in a node's place: the plain form, and of weights the control.
+# Plainer operations by role: the standard one, and the control of normalisers.
 PLAIN: Final = {Role.SCORE: ("scaled_dot_product",), Role.NORMALIZE: ("uniform", "softmax")}
 
 
@@ -31,32 +31,32 @@ class Edit:
     """One change of a genome.
 
     Attributes:
-        gone, put: what was there, and what is there now; empty for nothing.
+        removed, added: the part before and after; empty for none.
         genome: after it.
-        is_repaired: whether something else had to change for it to be legal.
+        is_repaired: whether another change was needed to make it legal.
     """
 
-    gone: str
-    put: str
+    removed: str
+    added: str
     genome: Genome
     is_repaired: bool = False
 
     @property
     def words(self) -> str:
         """The edit as a phrase."""
-        if self.gone and self.put:
-            words = f"{self.put} in place of {self.gone}"
+        if self.removed and self.added:
+            words = f"{self.added} in place of {self.removed}"
         else:
-            words = f"without {self.gone}" if self.gone else f"with {self.put}"
+            words = f"without {self.removed}" if self.removed else f"with {self.added}"
         return f"{words}, repaired" if self.is_repaired else words
 
     def undone(self, genome: Genome) -> Edit:
-        """The edit that leads back to the genome from which this one came."""
-        return replace(self, gone=self.put, put=self.gone, genome=genome)
+        """The reverse edit, which gives ``genome``."""
+        return replace(self, removed=self.added, added=self.removed, genome=genome)
 
 
 def ablations(genome: Genome) -> Iterator[Edit]:
-    """The edits that say what each part of a mechanism is worth; of its normal form."""
+    """The ablations of a mechanism in normal form."""
     return chain(
         _bypassed(genome),
         _plainer(genome),
@@ -69,25 +69,25 @@ def ablations(genome: Genome) -> Iterator[Edit]:
 
 
 def steps(genome: Genome) -> Iterator[Edit]:
-    """The edits of a path: ablations, and what a node reads."""
+    """The edits of a path: ablations, and changes of what a node reads."""
     return chain(ablations(genome), _reread(genome), _attending(genome))
 
 
 def _bypassed(genome: Genome) -> Iterator[Edit]:
-    """Who reads a node reads one of its operands of the same kind instead."""
+    """Replace each node by one of its operands of the same kind."""
     typing, last = infer(genome), len(genome.nodes) - 1
     for index, node in enumerate(genome.nodes):
         kind, role = typing.of(index).kind, typing.role(index)
         if role is Role.AGGREGATE and all(typing.role(i) is not role for i in range(index)):
-            continue  # without it there is no mechanism
+            continue  # the only aggregation cannot be removed
         refs = [ref for ref in dict.fromkeys(node.inputs) if typing.of(ref).kind is kind]
         for ref in refs:
-            put = f"{_name(genome, ref)} alone" if len(node.inputs) > 1 else ""
+            added = f"{_name(genome, ref)} alone" if len(node.inputs) > 1 else ""
             if index < last:
-                yield Edit(_name(genome, index), put, genome.bypassing(index, ref))
+                yield Edit(_name(genome, index), added, genome.bypassing(index, ref))
             elif isinstance(ref, int):
                 ended = replace(genome, nodes=genome.nodes[: ref + 1])
-                yield Edit(_name(genome, index), put, ended)
+                yield Edit(_name(genome, index), added, ended)
 
 
 def _plainer(genome: Genome) -> Iterator[Edit]:
@@ -100,7 +100,7 @@ def _plainer(genome: Genome) -> Iterator[Edit]:
 
 
 def _reset(genome: Genome) -> Iterator[Edit]:
-    """Each parameter at its default."""
+    """Set each parameter to its default."""
     for index, node in enumerate(genome.nodes):
         primitive, params = get(node.op), node.param_dict()
         for name in params.keys() - {*primitive.derived}:
@@ -112,7 +112,7 @@ def _reset(genome: Genome) -> Iterator[Edit]:
 
 
 def _switched(genome: Genome) -> Iterator[Edit]:
-    """Each projection on or off."""
+    """Switch each projection on or off."""
     for flag in FLAGS:
         is_on, said = getattr(genome.projections, flag), f"W_{flag[-1].upper()}"
         edited = _projecting(genome, **{flag: not is_on})
@@ -120,7 +120,7 @@ def _switched(genome: Genome) -> Iterator[Edit]:
 
 
 def _projected(genome: Genome) -> Iterator[Edit]:
-    """A projection of its own for an operand that shares the unprojected input with others."""
+    """Project operands that share the unprojected input with others."""
     typing, used = infer(genome), {ref for node in genome.nodes for ref in node.inputs}
     for index, node in enumerate(genome.nodes):
         ports = typing.signatures[index].inputs
@@ -134,7 +134,7 @@ def _projected(genome: Genome) -> Iterator[Edit]:
 
 
 def _relabelled(genome: Genome) -> Iterator[Edit]:
-    """Each label of the projections at its default."""
+    """Set each label of the projections to its default."""
     plain = Projections()
     for name in LABELS:
         now, default = getattr(genome.projections, name), getattr(plain, name)
@@ -144,7 +144,7 @@ def _relabelled(genome: Genome) -> Iterator[Edit]:
 
 
 def _opened(genome: Genome) -> Iterator[Edit]:
-    """Every key seen, no global tokens, all layers."""
+    """Remove the window, the global tokens and the placement."""
     seen = genome.visibility
     if seen.window is not None:
         edited = replace(genome, visibility=Visibility())
@@ -158,7 +158,7 @@ def _opened(genome: Genome) -> Iterator[Edit]:
 
 
 def _reread(genome: Genome) -> Iterator[Edit]:
-    """A stream read at a port becomes the one that is usual there."""
+    """Read the usual stream at each port."""
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         ports = typing.signatures[index].inputs
@@ -171,7 +171,7 @@ def _reread(genome: Genome) -> Iterator[Edit]:
 
 
 def _attending(genome: Genome) -> Iterator[Edit]:
-    """Weights that read no scores become those of standard attention."""
+    """Replace weights that read no scores by those of standard attention."""
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         is_mean = typing.role(index) is Role.NORMALIZE and all(
@@ -193,7 +193,7 @@ def _projecting(genome: Genome, **changed: bool | str) -> Genome:
 
 
 def _name(genome: Genome, ref: Ref) -> str:
-    """A stream as formulas have it; an operation, with its number where there are several."""
+    """The name of a stream or operation; with the node's number if the operation is not unique."""
     if isinstance(ref, str):
         return ref.upper() if genome.projections.has_projection(ref) else "x"
     op = genome.nodes[ref].op

@@ -1,7 +1,7 @@
-"""From standard attention to a mechanism, one edit at a time, each step legal.
+"""A path from standard attention to a mechanism by single legal edits.
 
-The path is found backwards: from the mechanism, edits that bring it nearer to standard attention
-are taken, the nearest few after each step, until one arrives.
+A beam search runs backwards: it edits the mechanism towards standard attention and keeps the few
+nearest genomes after each step.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     Steps = list[tuple[str, Edit]]
 
 STANDARD: Final = "mha"
-BEAM: Final = 4  # genomes that are gone on with after each step
+BEAM: Final = 4  # genomes that are kept after each step
 MOST_STEPS: Final = 40
 
 
 def path(goal: Genome, bounds: Bounds) -> Steps | None:
-    """The steps from standard attention, by key; the last one arrives at the goal.
+    """The steps from standard attention to the goal, by key; None if no path was found.
 
-    Empty for standard attention itself; None where no path was found.
+    Empty for standard attention itself.
 
     Args:
         goal: in normal form.
@@ -54,7 +54,7 @@ def path(goal: Genome, bounds: Bounds) -> Steps | None:
 
 
 def distance(genome: Genome) -> int:
-    """How far a genome in normal form is from standard attention, about, in edits."""
+    """Approximate number of edits from a genome in normal form to standard attention."""
     plain, own, typing = Projections(), genome.projections, infer(genome)
     far: int = sum(getattr(own, name) != getattr(plain, name) for name in (*FLAGS, *LABELS))
     far += (genome.placement != "all") + (genome.visibility != Visibility())

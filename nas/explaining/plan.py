@@ -1,7 +1,7 @@
-"""All comparisons of one explanation: edits, the path from standard attention, and controls.
+"""Plan the comparisons of an explanation: edits, a path from standard attention, and controls.
 
-A control is standard attention with fewer heads or narrower keys, the nearest in multiply-adds and
-the nearest in parameters, so that a lead cannot be one of cost.
+Controls are standard attention with fewer heads or narrower keys: the one of most similar
+multiply-adds and the one of most similar parameters, to separate merit from cost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Comparison:
     """Two mechanisms that are trained with the same seeds, by key.
 
     Attributes:
-        words: what leads from ``before`` to ``after``.
+        words: the edit from ``before`` to ``after``.
     """
 
     part: Part
@@ -42,19 +42,19 @@ class Comparison:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """The two, whichever is called the first: a question that is asked once."""
+        """The two keys in order, so that each pair is compared once."""
         return (self.before, self.after) if self.before < self.after else (self.after, self.before)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is to be trained, and which of it compared.
+    """The mechanisms to train and their comparisons.
 
     Attributes:
-        source: the mechanism that is explained, by key.
+        source: key of the explained mechanism.
         mechanisms: all of them in normal form, by key.
         comparisons: part by part.
-        has_path: whether one from standard attention was found.
+        has_path: whether a path from standard attention was found.
     """
 
     source: str
@@ -86,16 +86,16 @@ def plan_explanation(genome: Genome, bounds: Bounds, setting: CostContext) -> Ex
             before = key
         for key, edit in _controls(own, source, bounds, setting):
             mechanisms.setdefault(key, edit.genome)
-            comparisons.append(Comparison("controls", edit.put, source, key))
+            comparisons.append(Comparison("controls", edit.added, source, key))
     return Explanation(source, mechanisms, tuple(comparisons), found is not None)
 
 
 def _controls(
     own: Genome, source: str, bounds: Bounds, setting: CostContext
 ) -> Iterator[tuple[str, Edit]]:
-    """Standard attention, and the forms of it that cost most nearly the same; of itself none."""
+    """Standard attention and its forms of most similar costs; none for standard attention."""
     forms = list(bounds.distinct(_narrowed(), [source]))
-    if not forms or forms[0][1].put != STANDARD:
+    if not forms or forms[0][1].added != STANDARD:
         return
     chosen, costs = (
         {forms[0][0]: forms[0][1]},
@@ -111,7 +111,7 @@ def _controls(
 
 
 def _narrowed() -> Iterator[Edit]:
-    """Standard attention first, then it with fewer heads or narrower keys, as SOURCE strings."""
+    """Standard attention, then its forms with fewer heads or narrower keys."""
     genome, plain = mechanism(STANDARD).genome, Projections()
     for labels in product(*(LABELS[name] for name in _LABELS)):
         chosen: dict[str, Any] = dict(zip(_LABELS, labels, strict=True))

@@ -1,8 +1,8 @@
-"""Train what an explanation compares; what is unresolved after a look gets further seeds.
+"""Train the mechanisms of an explanation; unresolved comparisons get further seeds.
 
-All mechanisms share each seed, and no other command derives seeds for this purpose. How verdicts
-allow for several looks: see nas.common.differences. Nothing is said of a pair of which a training
-failed: what is left is chosen by luck.
+All mechanisms share each seed, and no other command uses these seeds. nas.common.differences
+corrects verdicts for several looks. A pair with a failed training gets no verdict, because the
+remaining trainings are a biased selection.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Race:
-    """An explanation's trainings so far, and who is trained further.
+    """The trainings of an explanation so far, and what to train next.
 
     Attributes:
-        looks: numbers of seeds after which verdicts are looked at.
+        looks: numbers of seeds after which verdicts are computed.
         evaluations: by key and repeat.
     """
 
@@ -40,7 +40,7 @@ class Race:
     evaluations: dict[str, dict[int, Evaluation]] = field(default_factory=lambda: defaultdict(dict))
 
     def values(self, key: str) -> dict[int, float]:
-        """The metric by repeat; of trainings that ended well."""
+        """The metric by repeat, of trainings that ended well."""
         own = sorted(self.evaluations[key].items())
         return {repeat: e.metrics[self.metric.name] for repeat, e in own if e.is_ok}
 
@@ -49,7 +49,7 @@ class Race:
         return not all(e.is_ok for key in pair for e in self.evaluations[key].values())
 
     def findings(self) -> dict[tuple[str, str], Finding | None]:
-        """What is known of each pair: of the second one less the first one."""
+        """The finding of each pair: second less first; None without one."""
         pairs = list(dict.fromkeys(one.pair for one in self.plan.comparisons))
         gains = [
             [] if self.has_failed(pair) else paired(self.values(pair[1]), self.values(pair[0]))
@@ -59,7 +59,7 @@ class Race:
         return dict(zip(pairs, judged, strict=True))
 
     def undecided(self) -> list[str]:
-        """Whom to train with further seeds: all at first, then the pairs that are unresolved."""
+        """Keys to train with further seeds: all at first, then those of unresolved pairs."""
         found = self.findings()
         wanted = [
             pair

@@ -1,7 +1,7 @@
-"""What a run tells whoever watches it: plain frozen events, each sent after it is on the disk.
+"""Events of a run: frozen values, each sent after it is on the disk.
 
-A display, a log or a test is a listener. It sees nothing that a ``kill -9`` could take back. What
-it raises ends the command; the run can be gone on with.
+A display, a log or a test is a listener. It sees nothing that ``kill -9`` could take back. An
+exception in a listener ends the command; the run can be resumed.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class GenerationDone:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The process leaves the run.
+    """How a search ended.
 
     Attributes:
-        message: what happened and how to go on, in a sentence or two.
+        message: what happened and how to resume, in a sentence or two.
     """
 
     run: str
@@ -80,22 +80,22 @@ class SearchResult:
 
 
 class Listener:
-    """Watches a run, and here does nothing: subclass it to hear some events.
+    """Receives the events of a run; every method does nothing by default.
 
-    Called from the process that writes the run, one call at a time.
+    Called by the process that writes the run, one call at a time.
     """
 
     def on_reference(self, done: int, total: int) -> None:
-        """One of so many trainings that regrets will be relative to has ended."""
+        """A reference training of a suite has ended."""
 
     def on_start(self, event: Started) -> None:
         """The run is open."""
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """A training ended."""
+        """A training has ended."""
 
     def on_incident(self, event: Incident) -> None:
-        """Something befell a machine."""
+        """A worker has failed."""
 
     def on_generation(self, event: GenerationDone) -> None:
         """A generation is complete."""
@@ -105,37 +105,37 @@ class Listener:
 
 
 class CompositeListener(Listener):
-    """Several listeners, told in order."""
+    """Passes every event to several listeners, in order."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners = listeners
 
     def on_reference(self, done: int, total: int) -> None:
-        """Tell all."""
-        for one in self._listeners:
-            one.on_reference(done, total)
+        """Pass on."""
+        for listener in self._listeners:
+            listener.on_reference(done, total)
 
     def on_start(self, event: Started) -> None:
-        """Tell all."""
-        for one in self._listeners:
-            one.on_start(event)
+        """Pass on."""
+        for listener in self._listeners:
+            listener.on_start(event)
 
     def on_evaluation(self, event: Evaluated) -> None:
-        """Tell all."""
-        for one in self._listeners:
-            one.on_evaluation(event)
+        """Pass on."""
+        for listener in self._listeners:
+            listener.on_evaluation(event)
 
     def on_incident(self, event: Incident) -> None:
-        """Tell all."""
-        for one in self._listeners:
-            one.on_incident(event)
+        """Pass on."""
+        for listener in self._listeners:
+            listener.on_incident(event)
 
     def on_generation(self, event: GenerationDone) -> None:
-        """Tell all."""
-        for one in self._listeners:
-            one.on_generation(event)
+        """Pass on."""
+        for listener in self._listeners:
+            listener.on_generation(event)
 
     def on_end(self, event: SearchResult) -> None:
-        """Tell all."""
-        for one in self._listeners:
-            one.on_end(event)
+        """Pass on."""
+        for listener in self._listeners:
+            listener.on_end(event)

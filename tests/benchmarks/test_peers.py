@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.enumerating import enumerate_space
 from benchmarks.peers.comparing import (
     OURS,
     PEERS,
@@ -29,7 +30,6 @@ from nas.costs import CostContext
 from nas.genome import FLAGS
 from nas.space import load_space
 from nas.space.variation import Variation
-from nas.space.variation.enumerating import enumerate_space
 from nas.tasks import load_task
 
 MHA = {

@@ -68,5 +68,5 @@ def test_what_was_trained_often_teaches_less(kit: Any) -> None:
             told = [(q + n, macs) for (q, macs), n in zip(costs, noise, strict=True)]
             pairs = zip(drawn, told, strict=True)
             context.archive.tell([TrialResult.of(p, [row]) for p, row in pairs])
-        worths.append(surrogate._most_taught(surrogate._expected())[0])
+        worths.append(surrogate._best_reevaluation(surrogate._expected())[0])
     assert worths[0] > 10 * worths[1]

@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from benchmarks.enumerating import enumerate_space
 from nas.compiler import resolve
 from nas.genome import Genome, ModelSizes
 from nas.genome.canonical import canonicalise
@@ -16,7 +17,6 @@ from nas.genome.primitives import get
 from nas.space import SearchSpace, load_space
 from nas.space.validation import load_policy, validate
 from nas.space.variation import Variation
-from nas.space.variation.enumerating import enumerate_space
 
 SIZES = ModelSizes(64, 4, 2, 65)
 POLICY = load_policy("score_normalize_aggregate")
