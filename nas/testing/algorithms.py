@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from nas.common.objectives import Objective
@@ -49,6 +50,7 @@ SPACE: Final = SearchSpace.model_validate(
         "objectives": ["quality", "macs"],
     }
 )
+COUNT: Final = 40  # proposals of a search, four generations
 LAGS: Final = (None, 4)  # a generation, and a lag that suits a few workers
 
 
@@ -123,23 +125,30 @@ def new_ones(drawn: Sequence[Sequence[Proposal]]) -> list[Proposal]:
     return [p for attempts in drawn for p in attempts if p.is_new]
 
 
+def driven(name: str, lag: int | None = None) -> list[list[Proposal]]:
+    """``COUNT`` proposals by an algorithm with seed 0, computed once for all promises."""
+    return _driven(name, ALGORITHMS.get(name), lag)
+
+
+@lru_cache(maxsize=32)
+def _driven(name: str, factory: object, lag: int | None) -> list[list[Proposal]]:
+    return drive(proposer_of(name, lag), COUNT)
+
+
 def goes_on_to_new_mechanisms(name: str) -> None:
     """Every proposal ends with a new mechanism."""
     for lag in LAGS:
-        drawn = drive(proposer_of(name, lag), 60)
-        require(
-            all(attempts[-1].is_new for attempts in drawn), f"a proposal is not new with lag {lag}"
-        )
-        require(
-            len({p.key for p in new_ones(drawn)}) == 60,
-            f"a mechanism is proposed twice with lag {lag}",
-        )
+        drawn = driven(name, lag)
+        are_new = all(attempts[-1].is_new for attempts in drawn)
+        require(are_new, f"a proposal is not new with lag {lag}")
+        keys = {p.key for p in new_ones(drawn)}
+        require(len(keys) == COUNT, f"a mechanism is proposed twice with lag {lag}")
 
 
 def proposes_what_is_legal(name: str) -> None:
     """Its proposals are legal, and in the space."""
     policy = load_policy(SPACE.policy)
-    for proposal in new_ones(drive(proposer_of(name), 40)):
+    for proposal in new_ones(driven(name)):
         for violation in validate(proposal.genome, policy):
             raise AssertionError(f"{proposal.formula}: {violation.message}")
         outside = proposal.operator != "mechanism" and SPACE.excludes(proposal.genome)
@@ -149,42 +158,45 @@ def proposes_what_is_legal(name: str) -> None:
 def follows_its_seed(name: str) -> None:
     """Equal seeds and results give equal proposals; another seed gives others."""
     for lag in LAGS:
-        one, two, other = (drive(proposer_of(name, lag, seed=s), 40) for s in (5, 5, 6))
-        require(one == two, f"two searches of one seed differ with lag {lag}")
-        require(one != other, f"two seeds give equal searches with lag {lag}")
+        first, (again, other) = (
+            driven(name, lag)[:25],
+            (drive(proposer_of(name, lag, seed=seed), 25) for seed in (0, 6)),
+        )
+        require(first == again, f"two searches of one seed differ with lag {lag}")
+        require(first != other, f"two seeds give equal searches with lag {lag}")
 
 
 def resumes_from_any_point(name: str) -> None:
     """Resumed from a record of any length it makes identical proposals."""
     for lag in LAGS:
-        drawn = drive(proposer_of(name, lag), 45)
+        drawn = driven(name, lag)
         told = [result_of(attempts[-1]) for attempts in drawn]
-        for begin in (1, 10, 27, 44):
+        for begin in (1, 10, 27, COUNT - 1):
+            end = min(begin + 12, COUNT)  # more than a generation
             again = proposer_of(name, lag)
             again.follow(p for attempts in drawn[:begin] for p in attempts)
-            found = [again.propose(number, told) for number in range(begin, 45)]
-            require(
-                found == drawn[begin:], f"proposals differ from number {begin} on with lag {lag}"
-            )
+            found = [again.propose(number, told) for number in range(begin, end)]
+            same = found == drawn[begin:end]
+            require(same, f"proposals differ from number {begin} on with lag {lag}")
 
 
 def proposes_without_changing(name: str) -> None:
     """Proposing changes no state: equal generators give equal attempts."""
-    found = make_context()
-    algorithm = ALGORITHMS.get(name)(found)
-    told = [result_of(p) for p in new_ones(drive(proposer_of(name), 20))]
-    found.archive.tell(told)
+    context = make_context()
+    algorithm = ALGORITHMS.get(name)(context)
+    told = [result_of(p) for p in new_ones(driven(name)[:20])]
+    context.archive.tell(told)
     algorithm.tell(told)
-    attempts = [algorithm.propose(found.generator(20), 0) for _ in range(3)]
+    attempts = [algorithm.propose(context.generator(20), 0) for _ in range(3)]
     require(attempts[0] == attempts[1] == attempts[2], "the attempts differ")
 
 
 def survives_failures(name: str) -> None:
     """It continues when all trainings fail."""
-    found = proposer_of(name)
+    proposer = proposer_of(name)
     told: list[TrialResult] = []
-    for number in range(40):
-        last = found.propose(number, told[: number - number % 10])[-1]
+    for number in range(25):
+        last = proposer.propose(number, told[: number - number % 10])[-1]
         require(last.is_new, f"proposal {number} is not new")
         told.append(TrialResult.of(last, None))
 
@@ -192,17 +204,15 @@ def survives_failures(name: str) -> None:
 def takes_any_number_of_objectives(name: str) -> None:
     """It searches with one objective, and with four."""
     for width in (1, 4):
-        found = proposer_of(name, objectives=OBJECTIVES[:width])
-        require(
-            len(new_ones(drive(found, 40, width))) == 40,
-            f"not 40 new mechanisms with {width} objectives",
-        )
+        proposer = proposer_of(name, objectives=OBJECTIVES[:width])
+        count = len(new_ones(drive(proposer, 25, width)))
+        require(count == 25, f"{count} of 25 mechanisms are new with {width} objectives")
 
 
 def names_parents_with_results(name: str) -> None:
     """Parents are mechanisms whose results it has."""
     for lag in LAGS:
-        drawn = drive(proposer_of(name, lag), 60)
+        drawn = driven(name, lag)
         digests = [attempts[-1].digest for attempts in drawn]
         for number, attempts in enumerate(drawn):
             known = digests[: number - number % 10 if lag is None else max(0, number - lag + 1)]
