@@ -1,19 +1,20 @@
 from __future__ import annotations
 
+import contextlib
 import doctest
 import inspect
+import json
 import pkgutil
 import re
-from typing import TYPE_CHECKING, Any
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import nas
 from nas.common.errors import ConfigError, NasError, ViolationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TINY = {
     "width": 16,
@@ -40,6 +41,7 @@ epochs: 1
 train_images: 32
 validation_images: 20
 """
+TABLES = ("front", "confirm", "evaluate", "benchmark", "explain", "cost")
 # In this order: later examples read the run of the first.
 EXAMPLES = (
     *("search", "resume", "front", "confirm", "evaluate", "benchmark", "explain"),
@@ -47,14 +49,49 @@ EXAMPLES = (
 )
 
 
-def test_examples_in_docstrings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(TASK)
-    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
-    for name in EXAMPLES:
-        (example,) = finder.find(getattr(nas, name), name, globs={"nas": nas, "torch": torch})
-        assert example.examples, name
-        assert runner.run(example).failed == 0, name
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the examples in the docstrings of public functions returned, by function."""
+    with contextlib.chdir(tmp_path_factory.mktemp("examples")):
+        Path("tiny.yaml").write_text(TASK)
+        found = {}
+        finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+        for name in EXAMPLES:
+            (example,) = finder.find(getattr(nas, name), name, globs={"nas": nas, "torch": torch})
+            assert example.examples, name
+            names = example.globs
+            assert runner.run(example, clear_globs=False).failed == 0, name
+            found[name] = names.get("result", names.get("table", names.get("front")))
+    return found
+
+
+def test_results_are_json_and_tables_are_data_frames(results: dict[str, Any]) -> None:
+    for name in ("search", "front", "confirm", "evaluate", "benchmark", "explain", "cost"):
+        json.dumps(results[name].to_dict(), allow_nan=False)
+    rows = {name: len(results[name].to_pandas()) for name in TABLES}
+    assert rows["evaluate"] == len(results["evaluate"].trainings) == 2
+    assert rows["benchmark"] == 2
+    assert rows["confirm"] == len(results["confirm"].members)
+    assert rows["cost"] == 4
+    explained = results["explain"]
+    assert rows["explain"] == len(explained.edits + explained.path + explained.controls)
+    frame = results["benchmark"].to_pandas().set_index("source")
+    cell = results["benchmark"].mechanisms[1].tasks["tiny"]
+    assert frame.loc["uniform", "mean"] == cell.mean
+    assert frame.loc["uniform", "difference_mean"] == cell.difference["mean"]
+
+
+@pytest.mark.parametrize("name", ["front", "cost"])
+def test_missing_pandas_is_one_sentence(
+    results: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        results[name].to_pandas()
+
+
+def test_shown_genome_is_html_in_a_notebook() -> None:
+    assert "<svg" in nas.show("qana")._repr_html_()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
