@@ -1,8 +1,4 @@
-"""The front of a run: its columns, the answer of ``nas front``, and what a terminal shows of it.
-
-``front_columns`` is the only list of what is shown of a mechanism: table, CSV, JSON, notebook and
-data frame render it.
-"""
+"""The front of a run: the result of ``nas.front``, and what a terminal shows of it."""
 
 from __future__ import annotations
 
@@ -11,10 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from nas.common.objectives import REGRET
-from nas.costs import default_costs
 from nas.report.columns import (
     Column,
     csv_text,
@@ -24,6 +18,7 @@ from nas.report.columns import (
     rows_of,
     text_columns,
 )
+from nas.report.front_columns import SURE, front_columns, is_estimated, mark
 from nas.report.result import TableResult, data_frame
 from nas.report.run_view import RunView, task_and_data
 from nas.report.table import Column as TextColumn
@@ -34,17 +29,9 @@ from nas.searching.front_file import front_answer
 from nas.store import RUNS, find_run, open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
-    from nas.common.objectives import Objective
     from nas.store import Candidate, RunSetup
-
-# Costs that a terminal shows beside the objectives.
-MAX_NAMES: Final = 2
-SURE: Final = 0.8  # probability from which on a published mechanism counts as dominated
-MIN_FORMULA: Final = 20
 
 
 @dataclass(frozen=True)
@@ -122,210 +109,17 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
         return Front(RunView.read(opened, run))
 
 
-def front_columns(view: RunView) -> list[Column[Candidate]]:
-    """Everything that is shown of a mechanism of a run, in order."""
-    objectives = view.setup.objectives
-    members = {member.digest for member in view.members}
-    names = {objective.name for objective in objectives}
-    costs = dict.fromkeys(name for one in view.candidates for name in one.costs)
-    metrics = dict.fromkeys(name for one in view.candidates for name in one.scores)
-    columns: list[Column[Candidate]] = [
-        Column(
-            "id",
-            "id",
-            lambda one: one.digest,
-            text=view.short,
-            in_json=False,
-            is_number=False,
-            style="cyan",
-        ),
-        Column("in_front", "", lambda one: int(one.digest in members), in_json=False),
-    ]
-    for objective in objectives:
-        columns += (_metric if objective.is_metric else _cost)(view, objective)
-    columns += [_score(name, view.setup.unit(name)) for name in metrics if name not in names]
-    columns += _fresh(view)
-    columns.append(Column("limited_by", "limited by", _limit, is_number=False, rank=1))
-    columns += [_extra(name) for name in costs if name not in names]
-    is_estimated = any(one.is_estimated for one in view.members)
-    return [
-        *columns,
-        Column(
-            "seeds",
-            "seeds" if is_estimated else "",
-            lambda one: len(one.trainings),
-            in_json=False,
-            rank=4,
-        ),
-        Column(
-            "p_non_dominated",
-            "p(front)",
-            lambda one: one.p,
-            better="max",
-            text=p_cell,
-            about="p(front): probability that no trained mechanism dominates the member.",
-            in_json=False,
-            rank=4,
-        ),
-        Column(
-            "name",
-            "named",
-            lambda one: " = ".join(view.names_of(one)),
-            text=lambda one: _mark(view, one),
-            is_number=False,
-            rank=1,
-            style="green",
-        ),
-        Column(
-            "formula",
-            "formula",
-            lambda one: one.proposal.formula,
-            in_json=False,
-            is_number=False,
-            rank=1,
-            least=MIN_FORMULA,
-        ),
-        Column("proposed", "", lambda one: one.proposal.number),
-        Column("operator", "", lambda one: one.proposal.operator, is_number=False),
-        Column("parents", "", lambda one: " ".join(one.proposal.parents), is_number=False),
-    ]
-
-
-def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
-    """Estimate and score; before the first estimate the score stands in its place."""
-    name, unit = objective.name, objective.unit
-    title, is_estimated = header(name, unit), any(one.is_estimated for one in view.members)
-    yield Column(
-        _key(name, "estimate", unit),
-        title if is_estimated else "",
-        lambda one: None if one.p is None else one.objectives.get(name),
-        unit=unit,
-        error=lambda one: one.errors.get(name),
-        error_key=_key(name, "error", unit),
-        better=objective.direction,
-        about="±: standard error of an estimate from all trainings of the run.",
-        in_json=False,
-    )
-    score: Column[Candidate] = Column(
-        _key(name, "score", unit),
-        "score" if is_estimated else title,
-        lambda one: one.scores.get(name),
-        unit=unit,
-        error=None if is_estimated else lambda one: one.errors.get(name),
-        better=objective.direction,
-        about="score: mean of the member's own trainings, each with another seed."
-        if is_estimated
-        else "",
-        in_json=False,
-        rank=2 if is_estimated else 0,
-    )
-    yield score
-
-
-def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
-    name = objective.name
-    yield Column(
-        name,
-        header(name, objective.unit),
-        lambda one: one.costs.get(name),
-        unit=objective.unit,
-        better=objective.direction,
-        in_json=False,
-    )
-    yield Column(
-        f"{name}_times_mha",
-        "× mha",
-        lambda one: view.shares(one).get(name),
-        better=objective.direction,
-        text=lambda one: f"{share:.2f}" if (share := view.shares(one).get(name)) else "",
-        rank=2,
-    )
-
-
-def _score(name: str, unit: str) -> Column[Candidate]:
-    """A metric that is no objective."""
-    return Column(f"{name}_score", "", lambda one: one.scores.get(name), unit=unit, in_json=False)
-
-
-def _extra(name: str) -> Column[Candidate]:
-    """A cost that is no objective."""
-    title = header(name) if name in default_costs() else ""
-    return Column(name, title, lambda one: one.costs.get(name), better="min", rank=3)
-
-
-def _fresh(view: RunView) -> Iterator[Column[Candidate]]:
-    """The metric in trainings with fresh seeds, by title, and the number of these."""
-    metric = view.metric
-    if metric is None:
-        return
-    for title in view.fresh:
-        name = f"{title} {metric.name}".replace(" ", "_")
-
-        def mean(one: Candidate, title: str = title) -> float | None:
-            found = view.spread(title, one.key)
-            return found.mean if found else None
-
-        def error(one: Candidate, title: str = title) -> float | None:
-            found = view.spread(title, one.key)
-            return found.error if found else None
-
-        def count(one: Candidate, title: str = title) -> int | None:
-            found = view.spread(title, one.key)
-            return found.seeds if found else None
-
-        yield Column(
-            _key(name, "mean", metric.unit),
-            title,
-            mean,
-            unit=metric.unit,
-            error=error,
-            error_key=_key(name, "error", metric.unit),
-            better=metric.direction,
-            about=f"{', '.join(view.fresh)}: means of trainings with fresh seeds, by "
-            "`nas confirm`.",
-            in_json=False,
-            rank=1,
-        )
-        yield Column(f"{title.replace(' ', '_')}_seeds", "", count, in_json=False)
-
-
-def _key(name: str, what: str, unit: str) -> str:
-    """The name of a column; the unit is added unless the metric's name contains it."""
-    return "_".join([name, what, *([unit] if unit and unit.lower() not in name.lower() else [])])
-
-
-def p_cell(one: Candidate) -> str:
-    """p(front); empty before the first estimate."""
-    return f"{one.p:.2f}" if one.p is not None and one.errors else ""
-
-
-def _limit(one: Candidate) -> str | None:
-    """Of several tasks, the one with the largest regret."""
-    regrets = {name: value for name, value in one.scores.items() if name.endswith(REGRET)}
-    return max(regrets, key=regrets.__getitem__).removesuffix(REGRET) if len(regrets) > 1 else None
-
-
-def _mark(view: RunView, one: Candidate) -> str:
-    """Its names; else the published mechanisms that it most likely dominates."""
-    if names := view.names_of(one):
-        return " = ".join(names)
-    beaten = [name for name, p in view.dominated_by(one).items() if p >= SURE]
-    more = f" +{len(beaten) - MAX_NAMES}" if len(beaten) > MAX_NAMES else ""
-    return f"> {', '.join(beaten[:MAX_NAMES])}{more}" if beaten else ""
-
-
 def notes_of(view: RunView) -> list[str]:
     """The legend of the table, and what limits its numbers."""
     lines = legend(front_columns(view), view.members)
-    is_estimated = any(one.is_estimated for one in view.members)
-    if is_estimated and max(len(one.trainings) for one in view.candidates) == 1:
+    if is_estimated(view) and max(len(one.trainings) for one in view.candidates) == 1:
         lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")
-    elif not is_estimated and view.setup.repeats > 1:
+    elif not is_estimated(view) and view.setup.repeats > 1:
         repeats = plural(view.setup.repeats, "training")
         lines.append(f"±: standard error of the mean over {repeats} with different seeds.")
-    elif not is_estimated and view.metric is not None:
+    elif not is_estimated(view) and view.metric is not None:
         lines.append("One training each and no estimate yet: the best of many scores is too high.")
-    if any(_mark(view, member).startswith(">") for member in view.members):
+    if any(mark(view, member).startswith(">") for member in view.members):
         lines.append(f"> name: dominates that published mechanism with a probability of {SURE}.")
     if len(view.hardware) > 1:
         kinds = ", ".join(view.hardware)

@@ -18,13 +18,13 @@ from nas.genome import Genome
 from nas.report.columns import text_columns
 from nas.report.front import (
     Front,
-    front_columns,
     headline,
     next_commands,
     no_front,
     show_front,
     tally,
 )
+from nas.report.front_columns import front_columns
 from nas.report.run_view import RunView, task_and_data
 from nas.report.units import duration
 from nas.store import Candidate, Document

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from nas.common.differences import paired
 from nas.common.objectives import Objective
 from nas.report.columns import Column
-from nas.report.front import front_columns
+from nas.report.front_columns import front_columns
 from nas.report.page.code import code_of, roles
 from nas.report.page.encoding import ColumnEncoder
 from nas.report.page.figures import axes_of
