@@ -79,7 +79,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
     from nas.cli import completion
     from nas.cli.app import app
-    from nas.report.text import printable
+    from nas.common.text import printable
 
     if completion.REQUEST in os.environ:
         completion.typer_completion().completion_init()

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from nas.report.text import message, printable
+from nas.common.text import message, printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -29,8 +29,8 @@ from nas.cli.progress import (
     value_of,
     workers_text,
 )
-from nas.report.table import Column, cut, named_values, say, table_lines
-from nas.report.text import message, plural, printable
+from nas.common.text import message, plural, printable
+from nas.report.table import TextColumn, cut, named_values, say, table_lines
 from nas.report.units import duration, quantity
 from nas.searching.listener import CompositeListener, Listener
 from nas.store import change_token, open_run
@@ -209,7 +209,7 @@ def sparkline(values: tuple[float, ...]) -> str:
     return "".join(BARS[round((value - low) * scale)] for value in shown)
 
 
-def _results(progress: Progress) -> list[Column]:
+def _results(progress: Progress) -> list[TextColumn]:
     """The last trainings, newest last."""
     proposals = [proposal for proposal, _ in progress.last]
     evaluations = [training.evaluation for _, training in progress.last]
@@ -222,11 +222,11 @@ def _results(progress: Progress) -> list[Column]:
 
     outcomes = [outcome(*pair) for pair in zip(proposals, evaluations, strict=True)]
     return [
-        Column("", [proposal.digest[:8] for proposal in proposals], style="cyan"),
-        Column("", outcomes, "right"),
-        Column("", [duration(evaluation.wall_seconds) for evaluation in evaluations], "right"),
-        Column("", [proposal.operator for proposal in proposals], style="dim", rank=2),
-        Column("", [proposal.formula for proposal in proposals], rank=1, least=20),
+        TextColumn("", [proposal.digest[:8] for proposal in proposals], style="cyan"),
+        TextColumn("", outcomes, "right"),
+        TextColumn("", [duration(evaluation.wall_seconds) for evaluation in evaluations], "right"),
+        TextColumn("", [proposal.operator for proposal in proposals], style="dim", rank=2),
+        TextColumn("", [proposal.formula for proposal in proposals], rank=1, least=20),
     ]
 
 

@@ -15,7 +15,7 @@ from nas.cli.console import output, print_json
 def plugins(as_json: options.AsJson = False) -> None:
     """List the plug-ins of other packages, a group at a time; exit status 1 if one is broken."""
     from nas.api.genomes import list_plugins
-    from nas.report.table import Column, say_table
+    from nas.report.table import TextColumn, say_table
 
     answer = list_plugins()
     rows = []
@@ -31,7 +31,7 @@ def plugins(as_json: options.AsJson = False) -> None:
         print_json(answer)
     else:
         titles, cells = ("group", "plug-in", "package", "names"), zip(*rows, strict=True)
-        say_table(output(), [Column(*column) for column in zip(titles, cells, strict=True)])
+        say_table(output(), [TextColumn(*column) for column in zip(titles, cells, strict=True)])
     if any(plugin["fault"] for group in answer["groups"] for plugin in group["plugins"]):
         raise typer.Exit(1)
 

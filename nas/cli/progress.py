@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from nas.common.text import plural
 from nas.report.front import run_line
-from nas.report.text import plural
 from nas.report.units import duration, percent, quantity
 from nas.searching.algorithm import REPEAT
 from nas.store import front, named_members

@@ -31,3 +31,14 @@ def message(text: str) -> str:
     if max(len(text), len(shown)) <= MAX_MESSAGE:
         return shown
     return f"{shown[: MAX_MESSAGE - 50]} ... ({len(text):,} characters in all)"
+
+
+def last_line(text: str | None) -> str:
+    """The last line of an error's text, made safe to show; empty without text."""
+    lines = (text or "").strip().splitlines()
+    return message(lines[-1]) if lines else ""
+
+
+def plural(number: int, noun: str) -> str:
+    """A count and its noun: "1 repeat", "3 repeats"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,14 +1,13 @@
-"""Reports: what a person sees of runs and genomes.
+"""Reports: what a person sees of runs and genomes, and the results of the API.
 
-    facts.py     a run as its table and its picture need it, read at one moment
-    front.py     the front as a table and as JSON          plot.py        the front as a picture
-    runs.py      the list of runs                          mechanisms.py  the named mechanisms
-    show.py      one genome: formula, graph, costs         drawing.py     its graph as text
-    history.py   results and lineage of a run's genome     trials.py      trainings without a search
-    costs.py     costs at several lengths                  cost_plot.py   those as a picture
-    table.py     columns that fit a terminal               figure.py      what pictures share
-    text.py      what others wrote, made fit to print      units.py       numbers for people
-    page/        runs as one HTML file
+    run_view.py       everything that is shown of a run    verdict.py    a run in words
+    columns.py        a column, in every output            table.py      tables that fit a terminal
+    front_columns.py  the columns of a front               front.py      the front of a run
+    charts.py         pictures: costs, benchmarks          plot.py       pictures: a front
+    graph.py          a genome's graph                     drawing.py    the graph as text
+    result.py         bases of results                     units.py      numbers for people
+    page/             runs as one HTML file                events.py     TensorBoard
 
-Import from the module you need: facts, front, runs and plot load no torch.
+The other modules have the names of their commands. Import from the module you need: run_view,
+front, runs and plot load no torch.
 """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nas.common.differences import LEVEL, difference, holm, mean_and_error, paired
 from nas.report.ranks import rank_correlations
 from nas.report.result import MetricInfo, Result, TableResult
-from nas.report.table import Column, say, say_table
+from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import ON_TEST, why
 from nas.report.units import amount, header
 
@@ -191,10 +191,10 @@ def make_benchmark(
 
 def benchmark_table(console: Console, result: BenchmarkResult) -> None:
     """Print a row a mechanism, a column a task: mean, error, and a verdict."""
-    columns = [Column("mechanism", [row.source for row in result.mechanisms])]
+    columns = [TextColumn("mechanism", [row.source for row in result.mechanisms])]
     for task, metric in result.tasks.items():
         shown = [_shown(row.tasks.get(task), metric.unit) for row in result.mechanisms]
-        columns.append(Column(task, shown, "right"))
+        columns.append(TextColumn(task, shown, "right"))
     say_table(console, columns)
     units = [
         f"{task}: {header(metric.name, metric.unit)}, {SENSE[metric.direction]}"

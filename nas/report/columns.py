@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
-from nas.report.table import Column as TextColumn
-from nas.report.text import printable
+from nas.common.text import printable
+from nas.report.table import TextColumn
 from nas.report.units import amount
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from nas.common.differences import difference, paired
 from nas.report.benchmark import SENSE
 from nas.report.result import MetricInfo, Result, TableResult
 from nas.report.run_view import FRESH, ID_LENGTH, spread_answer
-from nas.report.table import Column, say, say_table
+from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import points, why
 from nas.report.units import FRACTION, amount, header
 from nas.searching.confirm import STANDARD
@@ -183,18 +183,18 @@ def confirmation_table(console: Console, result: ConfirmResult) -> None:
     unit, members, tasks = result.metric.unit, result.members, result.tasks
     name = header(result.metric.name, unit)
     columns = [
-        Column("mechanism", [_label(row) for row in members]),
-        Column("score", [_value(row.score, None, unit) for row in members], "right"),
-        Column("estimate", [_value(row.estimate, row.error, unit) for row in members], "right"),
+        TextColumn("mechanism", [_label(row) for row in members]),
+        TextColumn("score", [_value(row.score, None, unit) for row in members], "right"),
+        TextColumn("estimate", [_value(row.estimate, row.error, unit) for row in members], "right"),
     ]
     for part in tasks:
         cells = [_counted(getattr(row, part), unit) for row in members]
         over = [_difference(row.over_mha, part, unit) for row in members]
-        columns.append(Column(part, cells, "right"))
-        columns.append(Column(f"over {STANDARD}", over, "right", rank=1))
+        columns.append(TextColumn(part, cells, "right"))
+        columns.append(TextColumn(f"over {STANDARD}", over, "right", rank=1))
     for cost in members[0].costs:
         shown = [amount(row.costs[cost]) for row in members]
-        columns.append(Column(header(cost), shown, "right", rank=2))
+        columns.append(TextColumn(header(cost), shown, "right", rank=2))
     under = ", ".join(f"{part}: task {task}" for part, task in tasks.items())
     say(console, f"{name} in run {result.run}; {under}", "")
     say_table(console, columns)
@@ -227,10 +227,10 @@ def _each_task(
 ) -> None:
     """A column a task of a suite: differences to standard attention, with their intervals."""
     compared = [(row, row.over_mha_in[part]) for row in members if row.over_mha_in is not None]
-    columns = [Column("mechanism", [_label(row) for row, _ in compared])]
+    columns = [TextColumn("mechanism", [_label(row) for row, _ in compared])]
     for name, metric in judged.items():
         cells = [_interval(over[name], metric["unit"]) for _, over in compared]
-        columns.append(Column(f"{name} over {STANDARD}", cells, "right"))
+        columns.append(TextColumn(f"{name} over {STANDARD}", cells, "right"))
     say(console, "", f"{part}, each task, with the interval that holds in 95 of 100 cases", "")
     say_table(console, columns)
     senses = [

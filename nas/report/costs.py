@@ -11,7 +11,7 @@ from nas.costs import attention_cost, default_costs
 from nas.genome.mechanisms import mechanism
 from nas.report.result import TableResult
 from nas.report.run_view import STANDARD
-from nas.report.table import Column, say, say_table
+from nas.report.table import TextColumn, say, say_table
 from nas.report.units import header, human
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") 
     standard = attention_cost(mechanism(STANDARD).genome, **asdict(sizes)).to_dict()
     ratios = [f"{own[n] / standard[n]:.2f} × {STANDARD}" if standard[n] else "" for n in own]
     columns = [
-        Column("", [header(name) for name in own]),
-        Column(title, [human(value) for value in own.values()], "right"),
-        Column("", ratios, style="dim", rank=1),
+        TextColumn("", [header(name) for name in own]),
+        TextColumn(title, [human(value) for value in own.values()], "right"),
+        TextColumn("", ratios, style="dim", rank=1),
     ]
     say_table(console, columns)
 
@@ -150,12 +150,12 @@ def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") 
 def show_costs(console: Console, table: CostTable) -> None:
     """Print a table of costs."""
     sizes, lengths = f"dim {table.dim}, heads {table.heads}", table.lengths
-    names = Column("mechanism", [first.name for first, *_ in table.by_source])
+    names = TextColumn("mechanism", [first.name for first, *_ in table.by_source])
     if len(lengths) == 1:
         say(console, f"{sizes}, {lengths[0]:,} tokens, batch 1:", "")
         numbers = [row.cost.to_dict() for row in table.rows]
         columns = [
-            Column(name.replace("_", " "), [f"{n[name]:,}" for n in numbers], "right")
+            TextColumn(name.replace("_", " "), [f"{n[name]:,}" for n in numbers], "right")
             for name in numbers[0]
         ]
         say_table(console, [names, *columns])
@@ -163,14 +163,14 @@ def show_costs(console: Console, table: CostTable) -> None:
         say(console, f"Multiply-adds by sequence length ({sizes}, batch 1):", "")
         by_length = zip(*table.by_source, strict=True)
         macs = [
-            Column(f"{rows[0].tokens:,}", [human(row.cost.macs) for row in rows], "right")
+            TextColumn(f"{rows[0].tokens:,}", [human(row.cost.macs) for row in rows], "right")
             for rows in by_length
         ]
         say_table(console, [names, *macs])
         say(console, "", "At every length:", "")
         # A mechanism with weights for each position has other parameters at another length.
         constant = [
-            Column(header(name), [_range(rows, name) for rows in table.by_source], "right")
+            TextColumn(header(name), [_range(rows, name) for rows in table.by_source], "right")
             for name in default_costs()
             if name != "macs"
         ]

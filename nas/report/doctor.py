@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from nas.common.errors import NasError
 from nas.common.processor import multiplies_in_bfloat16, processor_name, wide_instructions
+from nas.common.text import last_line, plural
 from nas.evaluation.execution import Execution, allocate
-from nas.report.table import Column, line_width, say_table
-from nas.report.text import last_line, plural
+from nas.report.table import TextColumn, line_width, say_table
 from nas.report.units import human
 from nas.store import RUNS, this_session
 from nas.tasks.images.folder import cache_folder
@@ -99,8 +99,8 @@ def show_doctor(console: Console, findings: Sequence[Finding]) -> None:
         rows.append((one.about, "" if one.state == "ok" else one.state, lines[0]))
         rows += [("", "", line) for line in lines[1:]]
     about, states, texts = zip(*rows, strict=True)
-    named = [Column("", about, style="dim"), Column("", states, style="bold")]
-    say_table(console, [*named, Column("", texts)])
+    named = [TextColumn("", about, style="dim"), TextColumn("", states, style="bold")]
+    say_table(console, [*named, TextColumn("", texts)])
 
 
 def _packages() -> Finding:

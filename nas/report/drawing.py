@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from nas.genome import STREAMS
 from nas.genome.primitives import get
 from nas.genome.types import infer
-from nas.report.table import Column
+from nas.report.table import TextColumn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,12 +70,12 @@ def drawing(genome: Genome) -> list[Drawn]:
     return lines
 
 
-def drawing_columns(lines: Sequence[Drawn]) -> list[Column]:
+def drawing_columns(lines: Sequence[Drawn]) -> list[TextColumn]:
     """The drawing as a table without header, which fits any terminal."""
     return [
-        Column("", [line.rails for line in lines], style="cyan"),
-        Column("", [f"{line.value} = {line.expression}" for line in lines], least=20),
-        Column("", [line.type for line in lines], style="dim", rank=1),
+        TextColumn("", [line.rails for line in lines], style="cyan"),
+        TextColumn("", [f"{line.value} = {line.expression}" for line in lines], least=20),
+        TextColumn("", [line.type for line in lines], style="dim", rank=1),
     ]
 
 

@@ -16,7 +16,7 @@ from nas.common.differences import LEVEL, mean_and_error
 from nas.compiler import formula_of, make_plan
 from nas.genome.canonical import digest
 from nas.report.result import MetricInfo, Result, TableResult
-from nas.report.table import Column, say, say_table
+from nas.report.table import TextColumn, say, say_table
 from nas.report.trials import points, why
 from nas.report.units import FRACTION, amount, header
 
@@ -234,7 +234,7 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
             say(console, f"{words}: {count} of {len(mechanism.values)} failed, {reason}")
 
 
-def _columns(part: str, rows: Sequence[ExplainRow], unit: str) -> list[Column]:
+def _columns(part: str, rows: Sequence[ExplainRow], unit: str) -> list[TextColumn]:
     found = [row.difference for row in rows]
 
     def end(name: str) -> list[str]:
@@ -242,17 +242,17 @@ def _columns(part: str, rows: Sequence[ExplainRow], unit: str) -> list[Column]:
 
     over = [points(one.mean, one.error, unit) if one else "-" for one in found]
     columns = [
-        Column(ROWS[part], [row.words for row in rows]),
-        Column("difference", over, "right"),
-        Column("low", end("low"), "right", rank=1),
-        Column("high", end("high"), "right", rank=1),
-        Column("seeds", [str(one.pairs) if one else "-" for one in found], "right", rank=2),
-        Column("verdict", [row.verdict for row in rows]),
+        TextColumn(ROWS[part], [row.words for row in rows]),
+        TextColumn("difference", over, "right"),
+        TextColumn("low", end("low"), "right", rank=1),
+        TextColumn("high", end("high"), "right", rank=1),
+        TextColumn("seeds", [str(one.pairs) if one else "-" for one in found], "right", rank=2),
+        TextColumn("verdict", [row.verdict for row in rows]),
     ]
     for cost in rows[0].added_costs:
         added = [signed(row.added_costs[cost]) for row in rows]
-        columns.append(Column(header(cost), added, "right", rank=2))
-    return [*columns, Column("formula", [row.mechanism.formula for row in rows], rank=3)]
+        columns.append(TextColumn(header(cost), added, "right", rank=2))
+    return [*columns, TextColumn("formula", [row.mechanism.formula for row in rows], rank=3)]
 
 
 def signed(value: float) -> str:

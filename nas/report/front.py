@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nas.common.text import plural
 from nas.report.columns import (
     Column,
     csv_text,
@@ -21,9 +22,7 @@ from nas.report.columns import (
 from nas.report.front_columns import SURE, front_columns, is_estimated, mark
 from nas.report.result import TableResult, data_frame
 from nas.report.run_view import RunView, task_and_data
-from nas.report.table import Column as TextColumn
-from nas.report.table import named_values, say, say_table
-from nas.report.text import plural
+from nas.report.table import TextColumn, named_values, say, say_table
 from nas.report.units import FRACTION, amount, duration, header, percent
 from nas.searching.front_file import front_answer
 from nas.store import RUNS, find_run, open_run

@@ -14,10 +14,10 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
+from nas.common.text import printable
 from nas.genome import STREAMS
 from nas.genome.primitives import get
 from nas.report.page.rendering import render
-from nas.report.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.common.text import last_line, plural
 from nas.report.run_view import id_length
-from nas.report.table import Column, named_values
-from nas.report.text import last_line, plural
+from nas.report.table import TextColumn, named_values
 from nas.report.units import amount, duration, header, human
 from nas.store import candidates, lineage, open_run
 
@@ -98,7 +98,7 @@ def history_of(folder: Path, digest: str) -> History:
         )
 
 
-def results(history: History) -> list[Column]:
+def results(history: History) -> list[TextColumn]:
     """How the genome came about and what its training gave, as names and values."""
     (proposal, found), objectives = history.ancestors[0], history.setup.objectives
     # People count generations from 1, and so does whatever shows a search under way.
@@ -122,19 +122,19 @@ def results(history: History) -> list[Column]:
     return named_values(rows)
 
 
-def lineage_columns(history: History) -> list[Column]:
+def lineage_columns(history: History) -> list[TextColumn]:
     """The lineage, one row an ancestor."""
     shown, short = history.ancestors[:MAX_ANCESTORS], history.id_length
     proposals, first = [proposal for proposal, _ in shown], history.setup.objectives[0]
     parents = [" + ".join(digest[:short] for digest in p.parents) for p in proposals]
     values = [_value(found, first.name, first.unit) if found else "" for _, found in shown]
     return [
-        Column("id", [p.digest[:short] for p in proposals], style="cyan"),
-        Column("gen", [str(history.generation(p) + 1) for p in proposals], "right"),
-        Column("made by", [_maker(p) for p in proposals]),
-        Column("from", parents, rank=1),
-        Column(header(first.name, first.unit), values, "right", rank=1),
-        Column("formula", [p.formula for p in proposals], rank=2, least=MIN_FORMULA),
+        TextColumn("id", [p.digest[:short] for p in proposals], style="cyan"),
+        TextColumn("gen", [str(history.generation(p) + 1) for p in proposals], "right"),
+        TextColumn("made by", [_maker(p) for p in proposals]),
+        TextColumn("from", parents, rank=1),
+        TextColumn(header(first.name, first.unit), values, "right", rank=1),
+        TextColumn("formula", [p.formula for p in proposals], rank=2, least=MIN_FORMULA),
     ]
 
 

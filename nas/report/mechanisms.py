@@ -14,7 +14,7 @@ from nas.genome.canonical import digest
 from nas.genome.mechanisms import MECHANISMS
 from nas.report.costs import price, show_price
 from nas.report.run_view import STANDARD
-from nas.report.table import GAP, Column, line_width, say, say_lines, table_lines
+from nas.report.table import GAP, TextColumn, line_width, say, say_lines, table_lines
 from nas.report.units import header, human
 
 if TYPE_CHECKING:
@@ -38,15 +38,17 @@ def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
     formulas = [formula(m.genome) for m in found]
     costs = [price(m.genome, sizes).cost for m in found]
     numbers = [
-        Column(header(n), [human(getattr(c, n)) if c else "-" for c in costs], "right", rank=rank)
+        TextColumn(
+            header(n), [human(getattr(c, n)) if c else "-" for c in costs], "right", rank=rank
+        )
         for rank, n in enumerate(default_costs())
     ]
     columns = [
-        Column("name", [m.name for m in found], style="cyan"),
+        TextColumn("name", [m.name for m in found], style="cyan"),
         *numbers,
-        Column("paper", [m.paper for m in found], rank=2),
+        TextColumn("paper", [m.paper for m in found], rank=2),
     ]
-    lines = table_lines([*columns, Column("formula", formulas)])
+    lines = table_lines([*columns, TextColumn("formula", formulas)])
     if width is None or max(line.cell_len for line in lines) <= width:
         return lines
     head, *rows = table_lines(columns, width)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import RunError
 from nas.common.pareto import non_dominated
+from nas.common.text import plural
 from nas.report.charts import DIM, DPI, FONT, new_axes
 from nas.report.run_view import FRESH, task_and_data
-from nas.report.text import plural
 from nas.report.units import FRACTION, header
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-LEAST: Final = 10  # mechanisms, so that a rank correlation says anything
+LEAST: Final = 10  # mechanisms, below which a rank correlation has no meaning
 NUM_DRAWS: Final = 1000
 
 
 def rank_correlations(
     scores: Mapping[str, Mapping[str, float]],
 ) -> Iterator[dict[str, Any]]:
-    """Of each two tasks that share ten mechanisms or more, with a 95 % bootstrap interval.
+    """For each pair of tasks with ten common mechanisms or more, with a 95 % bootstrap interval.
 
     Args:
-        scores: mean scores by task and mechanism, more being better.
+        scores: mean scores by task and mechanism; higher is better.
     """
     for one, other in combinations(scores, 2):
         shared = [name for name in scores[one] if name in scores[other]]
@@ -36,7 +36,7 @@ def rank_correlations(
 
 
 def _rho(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
-    """The correlation, and its interval over mechanisms that are drawn anew."""
+    """Correlation and bootstrap interval over mechanisms."""
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
     pairs, rng = np.array([a, b]), np.random.default_rng(0)

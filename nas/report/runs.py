@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from nas.report.table import Column
+from nas.report.table import TextColumn
 from nas.report.units import quantity
 
 if TYPE_CHECKING:
@@ -19,22 +19,23 @@ def runs_answer(runs: Sequence[RunSummary], problems: Sequence[Exception]) -> di
     return {"runs": [_answer(run) for run in runs], "problems": [str(p) for p in problems]}
 
 
-def runs_columns(runs: Sequence[RunSummary]) -> list[Column]:
+def runs_columns(runs: Sequence[RunSummary]) -> list[TextColumn]:
     """The table's columns, one row a run."""
     best = ["" if r.best is None else quantity(r.best, r.objective.unit) for r in runs]
+    active = [f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs]
     volumes = ["" if r.hypervolume is None else f"{r.hypervolume:.4f}" for r in runs]
     return [
-        Column("run", [r.name for r in runs], style="cyan"),
-        Column("status", [r.status for r in runs]),
-        Column("space", [r.space for r in runs], rank=3),
-        Column("task", [r.task for r in runs], rank=4),
-        Column("algorithm", [r.algorithm for r in runs], rank=4),
-        Column("generations", [f"{r.generations_done}/{r.generations}" for r in runs], "right"),
-        Column("evaluated", [str(r.counts.evaluated) for r in runs], "right", rank=1),
-        Column("failed", [str(r.counts.failed) for r in runs], "right", rank=2),
-        Column("best", best, "right", rank=1),
-        Column("hypervolume", volumes, "right", rank=1),
-        Column("last active", [f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs], rank=2),
+        TextColumn("run", [r.name for r in runs], style="cyan"),
+        TextColumn("status", [r.status for r in runs]),
+        TextColumn("space", [r.space for r in runs], rank=3),
+        TextColumn("task", [r.task for r in runs], rank=4),
+        TextColumn("algorithm", [r.algorithm for r in runs], rank=4),
+        TextColumn("generations", [f"{r.generations_done}/{r.generations}" for r in runs], "right"),
+        TextColumn("evaluated", [str(r.counts.evaluated) for r in runs], "right", rank=1),
+        TextColumn("failed", [str(r.counts.failed) for r in runs], "right", rank=2),
+        TextColumn("best", best, "right", rank=1),
+        TextColumn("hypervolume", volumes, "right", rank=1),
+        TextColumn("last active", active, rank=2),
     ]
 
 

@@ -1,7 +1,8 @@
-"""Tables that fit: columns are left out, the last one cut, until a row is one line.
+"""Tables whose rows fit on one line of the terminal.
 
-On a terminal a row never wraps. In a pipe or a file nothing is left out or cut, so that `grep` and
-`less -S` see all of it, and there are no escape codes.
+Columns are left out by rank and the last one is cut until a row fits. In a pipe or a file a table
+is complete, without escape codes, so that `grep` and `less -S` see all of it. (``rich.table`` has
+no ranks, and cuts in a pipe as on a terminal.)
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from nas.report.text import printable
+from nas.common.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,12 +27,12 @@ ELLIPSIS: Final = "…"
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table; its cells are one printable line each.
+class TextColumn:
+    """A column of cells, each one printable line.
 
     Args:
         rank: columns of the highest rank are left out first, those of rank 0 never.
-        least: a column that may be cut keeps at least so many characters; 0 is never cut.
+        least: the width down to which it may be cut; 0: it is never cut.
     """
 
     header: str
@@ -52,12 +53,12 @@ class Column:
 
 
 def line_width(console: Console) -> int | None:
-    """Characters a line may have: the terminal's width; None where nobody looks at edges."""
+    """The width of the terminal; None in a pipe."""
     return console.width if console.is_terminal else None
 
 
 def say(console: Console, *lines: Line) -> None:
-    """Print lines; on a terminal they wrap between words, in a pipe not at all."""
+    """Print lines; a terminal wraps them between words, a pipe does not."""
     for line in lines:
         shown = printable(line) if isinstance(line, str) else line
         console.print(
@@ -65,7 +66,7 @@ def say(console: Console, *lines: Line) -> None:
         )
 
 
-def say_table(console: Console, columns: Sequence[Column]) -> None:
+def say_table(console: Console, columns: Sequence[TextColumn]) -> None:
     """Print a table; see ``table_lines``."""
     say_lines(console, table_lines(columns, line_width(console)))
 
@@ -76,10 +77,10 @@ def say_lines(console: Console, lines: Sequence[Text]) -> None:
         console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-def table_lines(columns: Sequence[Column], width: int | None = None) -> list[Text]:
-    """Header and rows, each a line of at most ``width`` characters as far as rank 0 allows.
+def table_lines(columns: Sequence[TextColumn], width: int | None = None) -> list[Text]:
+    """Header and rows as lines of at most ``width`` characters, unless rank 0 alone is wider.
 
-    A column of empty cells is left out; so is the header if there is none.
+    Columns without any text are left out, and the header if it is empty.
     """
     fitted = fit([column for column in columns if any(column.cells)], width)
     headers = [column.header for column, _ in fitted]
@@ -88,13 +89,13 @@ def table_lines(columns: Sequence[Column], width: int | None = None) -> list[Tex
     return lines + [_line(fitted, row, is_header=False) for row in rows]
 
 
-def named_values(rows: Sequence[tuple[str, str]]) -> list[Column]:
+def named_values(rows: Sequence[tuple[str, str]]) -> list[TextColumn]:
     """A table of two columns without headers: a name, and its value."""
     words, values = zip(*rows, strict=True)
-    return [Column("", words, style="dim"), Column("", values, least=16)]
+    return [TextColumn("", words, style="dim"), TextColumn("", values, least=16)]
 
 
-def fit(columns: Sequence[Column], width: int | None) -> list[tuple[Column, int]]:
+def fit(columns: Sequence[TextColumn], width: int | None) -> list[tuple[TextColumn, int]]:
     """The columns that stay, each with its width."""
     kept = list(columns)
     while width is not None and _least_width(kept) > width:
@@ -119,15 +120,17 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, max(0, width - 1)).rstrip() + ELLIPSIS
 
 
-def _least(column: Column) -> int:
+def _least(column: TextColumn) -> int:
     return min(column.width, column.least) if column.least else column.width
 
 
-def _least_width(columns: Sequence[Column]) -> int:
+def _least_width(columns: Sequence[TextColumn]) -> int:
     return sum(map(_least, columns)) + len(GAP) * (len(columns) - 1)
 
 
-def _line(fitted: Sequence[tuple[Column, int]], cells: Sequence[str], *, is_header: bool) -> Text:
+def _line(
+    fitted: Sequence[tuple[TextColumn, int]], cells: Sequence[str], *, is_header: bool
+) -> Text:
     line = Text(no_wrap=True)
     for i, ((column, width), cell) in enumerate(zip(fitted, cells, strict=True)):
         text = cut(cell, width)

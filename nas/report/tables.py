@@ -13,7 +13,7 @@ from nas.common.pareto import non_dominated
 from nas.compiler import formula
 from nas.costs import costs_of, size_costs
 from nas.genome.mechanisms import MECHANISMS
-from nas.report.table import Column, named_values, say, say_table
+from nas.report.table import TextColumn, named_values, say, say_table
 from nas.report.units import amount, digits, header, human, percent
 from nas.searching.tabular.ranking import agreements
 from nas.searching.tabular.table import load_table, tables
@@ -68,13 +68,13 @@ def show_tables(console: Console, answer: Sequence[dict[str, Any]]) -> None:
     say_table(
         console,
         [
-            Column("table", [one["table"] for one in answer], style="cyan"),
-            Column("space", [one["space"] for one in answer]),
-            Column("task", [one["task"] for one in answer]),
-            Column("mechanisms", [str(one["mechanisms"]) for one in answer], "right"),
-            Column("trainings of each", [str(one["repeats"]) for one in answer], "right"),
-            Column("core hours", [f"{one['core_hours']:.1f}" for one in answer], "right"),
-            Column("date", [one["origin"]["date"] for one in answer], rank=1),
+            TextColumn("table", [one["table"] for one in answer], style="cyan"),
+            TextColumn("space", [one["space"] for one in answer]),
+            TextColumn("task", [one["task"] for one in answer]),
+            TextColumn("mechanisms", [str(one["mechanisms"]) for one in answer], "right"),
+            TextColumn("trainings of each", [str(one["repeats"]) for one in answer], "right"),
+            TextColumn("core hours", [f"{one['core_hours']:.1f}" for one in answer], "right"),
+            TextColumn("date", [one["origin"]["date"] for one in answer], rank=1),
         ],
     )
     say(console, "", "next: nas table NAME · nas table NAME SOURCE")
@@ -183,15 +183,15 @@ def _show_rows(console: Console, answer: dict[str, Any]) -> None:
     say_table(
         console,
         [
-            Column("key", [row["key"][:8] for row in rows], style="cyan"),
-            *(Column(header(n, _unit(n)), cells, "right") for n, cells in told.items()),
+            TextColumn("key", [row["key"][:8] for row in rows], style="cyan"),
+            *(TextColumn(header(n, _unit(n)), cells, "right") for n, cells in told.items()),
             *(
-                Column(header(n), [human(row["costs"][n]) for row in rows], "right")
+                TextColumn(header(n), [human(row["costs"][n]) for row in rows], "right")
                 for n in size_costs()
             ),
-            Column("core s", [_seconds(row) for row in rows], "right"),
-            Column("named", [", ".join(row["names"]) for row in rows]),
-            Column("formula", [row["formula"] for row in rows], least=16),
+            TextColumn("core s", [_seconds(row) for row in rows], "right"),
+            TextColumn("named", [", ".join(row["names"]) for row in rows]),
+            TextColumn("formula", [row["formula"] for row in rows], least=16),
         ],
     )
     say(console, "", "±: deviation of one training.")
@@ -214,10 +214,10 @@ def _show_agreements(console: Console, answer: dict[str, Any]) -> None:
     say_table(
         console,
         [
-            Column("score of one training", [header(row["score"]) for row in rows]),
-            Column("tau of all", [_interval(row["tau"]) for row in rows], "right"),
-            Column("tau of the upper half", [_interval(row["upper"]) for row in rows], "right"),
-            Column("regret", [_shown(metric, row["regret"]) for row in rows], "right"),
+            TextColumn("score of one training", [header(row["score"]) for row in rows]),
+            TextColumn("tau of all", [_interval(row["tau"]) for row in rows], "right"),
+            TextColumn("tau of the upper half", [_interval(row["upper"]) for row in rows], "right"),
+            TextColumn("regret", [_shown(metric, row["regret"]) for row in rows], "right"),
         ],
     )
 

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import mean_and_error, paired
+from nas.common.text import last_line
 from nas.costs import default_costs
 from nas.report.result import TableResult
-from nas.report.table import Column, say, say_table
-from nas.report.text import last_line
+from nas.report.table import TextColumn, say, say_table
 from nas.report.units import FRACTION, amount, header, quantity
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def trial_table(console: Console, result: EvaluateResult) -> None:
         "trained": [str(len(own)) for own in values.values()],
         "failed": [str(len(own) - len(values[name])) for name, own in of.items()],
     }
-    numbers = [Column(title, column, "right") for title, column in cells.items()]
-    say_table(console, [Column("mechanism", [*of]), *numbers])
+    numbers = [TextColumn(title, column, "right") for title, column in cells.items()]
+    say_table(console, [TextColumn("mechanism", [*of]), *numbers])
     if result.test:
         say(console, "", ON_TEST)
     if any(len(own) > 1 for own in of.values()):

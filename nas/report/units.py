@@ -1,7 +1,6 @@
 """Numbers as people read them: three significant digits, a prefix, a unit.
 
-A metric, cost or objective is known here by its name and unit alone: what is a fraction is shown
-in per cent, a large number with a prefix of 1000.
+Fractions are shown in per cent, large numbers with a prefix of 1000.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ FRACTION: Final = "fraction"
 
 
 def header(name: str, unit: str = "") -> str:
-    """What stands above a column of values: "accuracy %", "MACs"."""
+    """The title of a column of values: "accuracy %", "MACs"."""
     words = cost_title(name)
     return f"{words} %" if unit == FRACTION else words
 

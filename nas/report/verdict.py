@@ -24,9 +24,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from nas.common.differences import LEVEL, difference, mean_and_error
+from nas.common.text import plural
 from nas.costs import cost_noun
 from nas.report.run_view import FRESH, STANDARD
-from nas.report.text import plural
 from nas.report.trials import points
 from nas.report.units import FRACTION, duration, percent, quantity
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from nas.report.table import Column, cut, say, say_table, table_lines
+from nas.report.table import TextColumn, cut, say, say_table, table_lines
 
 from .conftest import Printed
 
 COLUMNS = [
-    Column("id", ("ab12", "cd34")),
-    Column("macs", ("1.2 M", "900 k"), "right"),
-    Column("note", ("x" * 10, ""), rank=2),
-    Column("formula", ("Σ_heads softmax(Q·Kᵀ)·V", "x"), rank=1, least=8),
+    TextColumn("id", ("ab12", "cd34")),
+    TextColumn("macs", ("1.2 M", "900 k"), "right"),
+    TextColumn("note", ("x" * 10, ""), rank=2),
+    TextColumn("formula", ("Σ_heads softmax(Q·Kᵀ)·V", "x"), rank=1, least=8),
 ]
 
 
@@ -38,7 +38,7 @@ def test_no_line_is_wider_than_the_terminal() -> None:
 
 
 def test_empty_columns_and_headers_are_left_out() -> None:
-    columns = [Column("", ("a", "b")), Column("empty", ("", ""))]
+    columns = [TextColumn("", ("a", "b")), TextColumn("empty", ("", ""))]
     assert [line.plain for line in table_lines(columns)] == ["a", "b"]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from nas.common.text import plural
 from nas.report.benchmark import SENSE
 from nas.report.explanation import ROWS, TITLES, signed
 from nas.report.page.rendering import gain
 from nas.report.page.scale import Scale
 from nas.report.run_view import damaged
-from nas.report.text import plural
 from nas.report.trials import points
 from nas.report.units import FRACTION, amount, header, quantity
 

@@ -13,9 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from nas.common.differences import LEVEL
+from nas.common.text import last_line, plural, printable
 from nas.report.page.scale import tick_label
 from nas.report.run_view import STANDARD
-from nas.report.text import last_line, plural, printable
 from nas.report.trials import points
 from nas.report.units import amount, duration, header, quantity
 

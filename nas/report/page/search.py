@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.differences import mean_and_error
-from nas.report.text import last_line
+from nas.common.text import last_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,9 +19,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from nas.common.errors import NasError, RunError
+from nas.common.text import message
 from nas.report.page.writer import Watched, collection_paused, page
 from nas.report.run_view import RunView
-from nas.report.text import message
 from nas.store import change_token, open_run
 
 if TYPE_CHECKING:

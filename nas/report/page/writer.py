@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 from markupsafe import Markup
 
 from nas.common.errors import RunError
+from nas.common.text import plural
 from nas.report.page.answers import benchmarks, explanations
 from nas.report.page.figures import confirmed_figure, course_figure, front_figure
 from nas.report.page.packing import pack_page, page_columns, shared_columns
 from nas.report.page.rendering import render
 from nas.report.page.search import failures_of, incidents_of, operators_of
 from nas.report.run_view import RunView, task_and_data
-from nas.report.text import plural
 from nas.report.verdict import verdict_of
 from nas.store import RUNS, find_run, open_run
 from nas.store.files import write_file

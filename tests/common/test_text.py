@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from nas.report.text import MAX_MESSAGE, last_line, message, plural, printable
+from nas.common.text import MAX_MESSAGE, last_line, message, plural, printable
 
 HOSTILE = "a\x1b[31mred\x9b2J\x07\r\x00\x7f\u202egnp.exe\ud800"
 
