@@ -1,7 +1,7 @@
-"""Begin a search, or go on with one: what ``nas search``, ``nas resume`` and ``nas.search`` call.
+"""Begin or resume a search, for ``nas search``, ``nas resume`` and their functions.
 
-The caller brings space, task and the way to make an evaluator, and listens. Whatever happens, the
-record is whole: Ctrl-C, SIGTERM, an error or ``kill -9`` lose only the trainings under way.
+The caller supplies space, task, a factory of evaluators and a listener. Ctrl-C, SIGTERM, an error
+or ``kill -9`` lose only the trainings that run at that moment.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def run_search(
     command: str = "nas.search",
     listener: Listener | None = None,
 ) -> SearchResult:
-    """Begin a run and do it to its end, or until Ctrl-C or SIGTERM.
+    """Begin a run, and work on it until it ends or until Ctrl-C or SIGTERM.
 
     Args:
         make_evaluator: called with a task and its data, and again where a suite's references are
             to be trained. Evaluators are closed here.
         root, name: where the run's folder goes, and how it is called; see ``create_run``.
-        command: what a person typed, for the record.
+        command: the command line, for the record.
 
     Raises:
         NasError: space, task or data cannot be used, or the folder cannot be written.
@@ -122,15 +122,15 @@ def resume_search(
     command: str = "nas resume",
     listener: Listener | None = None,
 ) -> SearchResult:
-    """Go on with a run from its folder alone; trainings that lost workers took along come again.
+    """Resume a run from its folder; trainings of lost workers are repeated.
 
     Args:
-        generations: how many the run shall have in all; by default what it was begun with.
-        data: where the data are now; they must be the same.
-        retry_failed: try all failed trainings again, not those of lost workers alone.
+        generations: number of generations in all; by default unchanged.
+        data: where the data are now; their content must be the same.
+        retry_failed: repeat all failed trainings, not those of lost workers alone.
 
     Returns:
-        How it ended; at once if nothing is left to do, with the log folded and front.json right.
+        How it ended; at once if nothing is left to do, with log and front.json brought up to date.
 
     Warns:
         NasWarning: libraries or plug-ins are of other versions than before.
@@ -146,12 +146,12 @@ def resume_search(
     if done is not None:
         if data is not None:
             load_unchanged(folder, setup.task, load_frozen_task(setup.task, data))
-        checkpoint_wal(folder)  # a process that was killed at the very end may not have
+        checkpoint_wal(folder)  # a process that was killed at the end may not have done it
         sweep(folder)
         with open_run(folder) as run:
             write_front(run)
         return done
-    acquire(folder).release()  # a second process is refused before it loads anything
+    acquire(folder).release()  # refuse a second process before it loads anything
     task = load_frozen_task(setup.task, data)
     loaded = load_unchanged(folder, setup.task, task)
     evaluator = make_evaluator(task, loaded)
@@ -168,7 +168,7 @@ def resume_search(
 
 
 def _warn_of_changes(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Say which libraries and plug-ins are of other versions than in the run's last session."""
+    """Warn of libraries and plug-ins whose versions differ from the run's last session."""
     changed = [
         f"{name} was {before.get(name, 'absent')} and is {now.get(name, 'absent')}"
         for name in sorted({*before, *now})
@@ -208,7 +208,7 @@ def _work(
     listener.on_start(Started(run.name, run.folder, setup, evaluator.workers, done))
     try:
         is_exhausted = Loop(writer, proposer, evaluator, listener, retried=retried).run()
-    except (KeyboardInterrupt, SystemExit):  # where the caller's Ray hears SIGTERM
+    except (KeyboardInterrupt, SystemExit):  # Ray turns SIGTERM into SystemExit
         event = _interrupted(run)
     else:
         event = _done(run, is_exhausted)

@@ -1,9 +1,9 @@
-"""The loop: propose what may be proposed, train it, record each training as it ends, go on.
+"""The search loop: propose, train, record each training as it ends.
 
-The state is a function of the record: a resumed run reads it, trains what was proposed and has no
-result, and goes on as if nothing had been. In the generational form a generation is proposed when
-the one before has ended; with a lag, each proposal as soon as the results that it is computed from
-are known. What is proposed never depends on the number of workers, nor on who finished first.
+The state is a function of the record: a resumed run reads it, trains proposals without results, and
+continues as if it had not been interrupted. Without a lag a generation is proposed when the one
+before has ended; with a lag, each proposal as soon as the results that it is computed from are
+known. Proposals never depend on the number of workers or on the order in which trainings finish.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from nas.store import Proposal, RunWriter
 
 LOST: Final[Reason] = "worker_lost"
-LIKELY: Final = 0.01  # probability of membership from which on weights are kept at the end
+LIKELY: Final = 0.01  # probability of membership from which on weights are kept
 
 
 class Loop:
-    """One process's work on a run; the caller closes writer and evaluator.
+    """The work of one process on a run; the caller closes writer and evaluator.
 
     Args:
-        retried: reasons of recorded failures that are tried again.
+        retried: reasons of recorded failures that are repeated.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Loop:
         evaluator.on_incident = self._hear
 
     def run(self) -> bool:
-        """Do all that the setup asks for and the record lacks.
+        """Train everything that the setup asks for and the record lacks.
 
         Returns:
-            Whether it ended early because the space is exhausted.
+            Whether the run ended early because the space is exhausted.
 
         Raises:
             RunError: the record is damaged.
@@ -85,13 +85,13 @@ class Loop:
             self._wait()
         if not self._asked:
             raise self._nothing()
-        # Not before: what is unlikely now may be likely when more is known.
+        # Only at the end, because estimates change with further results.
         unlikely = {e.key for e in self._run.estimates() if not e.is_member and e.p < LIKELY}
         self._weights.remove({str(p.key) for p in self._asked} & unlikely)
         return self._is_exhausted
 
     def _read(self) -> None:
-        """Take over the record; what is tried again counts as not yet trained."""
+        """Take over the record; failures that are repeated count as not trained."""
         recorded = self._run.proposals()
         self._proposer.follow(recorded)
         for number, group in groupby(recorded, key=lambda proposal: proposal.number):
@@ -109,7 +109,7 @@ class Loop:
                     self._learn(number, repeat, evaluation)
 
     def _propose(self) -> bool:
-        """Record and submit all proposals whose time has come; whether there were any."""
+        """Record and submit all proposals that may be computed now; whether there were any."""
         attempts: list[Proposal] = []
         first = len(self._asked)
         total = self._setup.generations * self._setup.population
@@ -127,7 +127,7 @@ class Loop:
         return len(self._asked) > first
 
     def _add(self, last: Proposal) -> None:
-        """Take the last attempt for a number: it is to be trained, or the space is exhausted."""
+        """Add the last attempt for a number: it is to be trained, or the space is exhausted."""
         self._is_exhausted = not last.is_trained
         if last.is_trained:
             first = self._trainings[str(last.key)]
@@ -138,7 +138,7 @@ class Loop:
             self._ended.append({})
 
     def _submit(self, numbers: range) -> None:
-        """Begin the trainings that these proposals lack."""
+        """Submit the trials that these proposals lack."""
         trials = []
         for number in numbers:
             for repeat in self._repeats[number]:
@@ -163,7 +163,7 @@ class Loop:
         self._take(found)
 
     def _take(self, found: Sequence[tuple[Trial, Evaluation]]) -> None:
-        """Record all trainings that ended, before anything else is done with them."""
+        """Record all finished trainings before their results are used."""
         numbers = [self._record(*one) for one in found]
         for number, (trial, evaluation) in zip(numbers, found, strict=True):
             self._learn(number, trial.repeat, evaluation)
@@ -172,7 +172,7 @@ class Loop:
             self._end_generations()
 
     def _record(self, trial: Trial, evaluation: Evaluation) -> int:
-        """Record a training that ended; returns the number of the proposal that asked for it."""
+        """Record a finished training; returns the number of its proposal."""
         number = self._under_way.pop((trial.key, trial.repeat))
         proposal = self._asked[number]
         names = {objective.name for objective in self._setup.objectives}
@@ -188,12 +188,12 @@ class Loop:
         return number
 
     def _hear(self, incident: Incident) -> None:
-        """Record what befell a machine."""
+        """Record a failure of a worker."""
         self._writer.record_incident(incident)
         self._listener.on_incident(incident)
 
     def _learn(self, number: int, repeat: int, evaluation: Evaluation) -> None:
-        """Know a training's end; with a proposal's last one its result, with that maybe more."""
+        """Add an evaluation; the last one of a proposal completes its result."""
         ended, proposal = self._ended[number], self._asked[number]
         ended[repeat] = evaluation
         if len(ended) < len(self._repeats[number]):
@@ -210,13 +210,13 @@ class Loop:
             self._told.append(self._results[len(self._told)])
 
     def _end_generations(self, *, is_replayed: bool = False) -> None:
-        """Record what is believed after generations that are complete, and tell the listener."""
+        """Record estimates after each complete generation, and notify the listener."""
         size, known = self._setup.population, len(self._told)
         is_over = self._is_exhausted and known == len(self._asked)
         done = -(-known // size) if is_over else known // size
         if done == self._num_generations:
             return
-        # What was trained in this process may belong to a generation that was recorded without it.
+        # A training of this process may belong to a generation that was recorded without it.
         num_kept = len(self._run.generations()) if is_replayed else 0
         for number in range(max(self._num_generations, num_kept), done):
             self._record_generation(number)
@@ -262,7 +262,7 @@ class Loop:
 
 
 def _untrained(trial: Trial) -> Evaluation:
-    """Where no objective is a metric nothing is trained: all is known beforehand."""
+    """The evaluation of a mechanism where no objective is measured: nothing is trained."""
     return Evaluation(
         status="ok",
         reason=None,

@@ -1,7 +1,4 @@
-"""What a run is begun with, and how the frozen copies in its folder become objects again.
-
-A new run works from its frozen copies too, so that one that is resumed cannot differ.
-"""
+"""Settings of a search, its objectives, and the proposer of a run."""
 
 from __future__ import annotations
 
@@ -82,7 +79,7 @@ def check_count(name: str, number: int) -> None:
 
 
 def check_space(space: SearchSpace, *, is_causal: bool = False) -> None:
-    """Find out early what is wrong with a space.
+    """Check a space before anything is loaded.
 
     Raises:
         ConfigError: it contradicts its policy or mechanisms.

@@ -1,4 +1,4 @@
-"""Whether a run has changed, told from sizes and times of its files: no database is opened."""
+"""Detect changes of a run by sizes and times of its files, without opening its database."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from nas.store.run import DATABASE_FILE
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A record goes to the log first, and from there to the file.
+# A record is written to the log first, and later to the file.
 FILES: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal")
 
 
 def change_token(folder: Path) -> str:
-    """A short text that is another one after each record, and when the writer comes or goes.
+    """A short text that changes with each record, and when a writer starts or ends.
 
-    Take it before reading: what is recorded in between is then read, and looked for once more.
+    Take it before reading, so that later records change it again.
     """
-    found: list[object] = [lock.is_held(folder)]
+    state: list[object] = [lock.is_held(folder)]
     for name in FILES:
         try:
             about = (folder / name).stat()
         except FileNotFoundError:
-            found.append(None)
+            state.append(None)
         else:
-            found.append((about.st_ino, about.st_size, about.st_mtime_ns))
-    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+            state.append((about.st_ino, about.st_size, about.st_mtime_ns))
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]

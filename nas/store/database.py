@@ -1,9 +1,9 @@
 """One SQLite file, opened to write or to read; the only module that knows sqlite3.
 
-Writing uses a write-ahead log with ``synchronous = FULL``: a statement that has returned outside a
-transaction is on the disk, and readers are never blocked. A finished file goes back to a rollback
-journal, so that it stands alone and can be read from a place that nobody may write to. Whatever
-SQLite has to say to a user becomes one sentence.
+Writing uses a write-ahead log with ``synchronous = FULL``: a statement outside a transaction is on
+the disk when it returns, and readers are never blocked. A finished file returns to a rollback
+journal, so that it is complete alone and can be read in a read-only folder. Errors of SQLite become
+one sentence.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Database:
     def open_to_read(cls, path: Path) -> Database:
         """Open without changing anything, also while another process writes.
 
-        What a killed process left half done, as it changed the kind of journal, is undone first.
+        A change of the journal's mode that a killed process left incomplete is undone first.
         """
         with _opened(path, "ro") as connection:
             try:
                 _check(connection, path)
             except sqlite3.OperationalError as error:
-                # What Python says by itself, of text that is none, has no such code.
+                # Errors that Python raises itself, about text, have no such code.
                 code = getattr(error, "sqlite_errorcode", None)
                 if code != sqlite3.SQLITE_READONLY_ROLLBACK:
                     raise
@@ -112,7 +112,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All statements inside become durable together, or none does."""
+        """All statements inside become durable together, or none."""
         with _explained(self._path):
             self._patiently("BEGIN IMMEDIATE", {})
             try:
@@ -125,7 +125,7 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All queries inside see one moment, whatever another process writes meanwhile."""
+        """All queries inside see one state, whatever another process writes meanwhile."""
         with _explained(self._path):
             if self._connection.in_transaction:
                 yield
@@ -152,22 +152,22 @@ class Database:
                     )
 
     def stand_alone(self) -> None:
-        """Fold the write-ahead log into the file; a reader at work merely postpones it."""
+        """Write the log into the file and remove it; an active reader postpones that."""
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
 
     def close(self) -> None:
-        """Let go of the file; calling it again does nothing."""
+        """Close the file; idempotent."""
         self._connection.close()
 
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """A connection that is closed again where what is done first with it fails."""
+    """A connection that is closed if its first use fails."""
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     with _explained(path), contextlib.ExitStack() as on_error:
-        # isolation_level None: Python begins no transactions of its own, ours are written out.
+        # isolation_level None: Python starts no transactions; all are explicit here.
         connection = sqlite3.connect(uri, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
         on_error.callback(connection.close)
         yield connection
@@ -215,7 +215,7 @@ def _bare(statement: str) -> str:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite says of the file into one sentence; misuse is ours and stays as it is."""
+    """Turn errors of SQLite into RunErrors; programming errors stay as they are."""
     try:
         yield
     except sqlite3.ProgrammingError:

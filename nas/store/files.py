@@ -1,8 +1,8 @@
-"""Files that are there whole or not at all, and what a person types for a run's folder.
+"""Atomic files, and the command-line argument for a run's folder.
 
-What is to be whole is made under a name of its own, and renamed. A process that was killed before
-leaves that behind: ``leftovers`` finds it, ``sweep`` removes it; and where a person chose the
-folder, whoever makes the same file again does.
+A file is written under a temporary name and renamed, so that it is complete or absent. Temporary
+files of killed processes are found by ``leftovers`` and removed by ``sweep``, or by the next write
+of the same file.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from nas.common.errors import RunError
 
 RUNS: Final = Path("runs")
 STAGING: Final = ".new-"
-LEFT_SECONDS: Final = 3600.0  # after which nobody is still at work on it
+LEFT_SECONDS: Final = 3600.0  # age from which on a temporary file counts as left behind
 _LEFT: Final = re.compile(rf"({re.escape(STAGING)}|\..+\.)[0-9a-f]{{32}}")
 
 
 def staging_for(path: Path) -> Path:
-    """Another name to make a file or folder under; what was left unfinished of it is removed."""
+    """A temporary name for a file or folder; earlier leftovers of it are removed."""
     beginning = f".{path.name[:100]}."
     for left in leftovers(path.parent, beginning):
         _remove(left)
@@ -34,7 +34,7 @@ def staging_for(path: Path) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name, on the disk, and rename it; made new, it follows no link.
+    """Write a file atomically; a link of its name is replaced, not followed.
 
     Raises:
         OSError: it cannot be written; nothing is left behind.
@@ -66,17 +66,17 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def leftovers(folder: Path, beginning: str = "") -> list[Path]:
-    """What killed processes left unfinished in a folder, an hour ago or earlier.
+    """Temporary files of killed processes in a folder, an hour old or older.
 
     Args:
-        beginning: of its name, up to what makes it unlike all others; by default any of ours.
+        beginning: of the name, up to its random part; by default any that nas uses.
     """
     before, name = time.time() - LEFT_SECONDS, re.compile(f"{re.escape(beginning)}[0-9a-f]{{32}}")
     known = name if beginning else _LEFT
     try:
         left = [path for path in sorted(folder.iterdir()) if known.fullmatch(path.name)]
         return [path for path in left if path.lstat().st_mtime < before]
-    except OSError:  # another process sweeps it as well
+    except OSError:  # another process removes them too
         return []
 
 
@@ -95,6 +95,6 @@ def _remove(path: Path) -> None:
 
 
 def run_argument(folder: Path) -> str:
-    """What a person types for a run: its name where it lies in ``runs``, else its path."""
+    """The argument that names a run on the command line: its name in ``runs``, else its path."""
     whole = folder.resolve()
     return shlex.quote(whole.name if whole.parent == RUNS.resolve() else str(folder))

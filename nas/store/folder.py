@@ -1,8 +1,8 @@
-"""Run folders: making, listing and finding them.
+"""Make, list and find run folders.
 
-``runs/<date>_<space>_s<seed>/`` holds run.sqlite, the only truth, and for people copies of space,
-policy and task as they were, and what was drawn or exported. A new folder is made under another
-name and renamed when it is complete: a run is there whole or not at all.
+``runs/<date>_<space>_s<seed>/`` holds run.sqlite, the only source of truth, and copies of
+space, policy and task for people. A new folder is made under a temporary name and renamed
+when it is complete.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def split_member(source: str) -> tuple[str, str]:
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
     root.mkdir(parents=True, exist_ok=True)
-    sweep(root, STAGING)  # a person chose this folder: all else in it is none of ours
+    sweep(root, STAGING)  # other files in this folder belong to its user
     staging = root / f"{STAGING}{uuid.uuid4().hex}"
     staging.mkdir()
     try:

@@ -43,7 +43,7 @@ def front(run: Run) -> tuple[Candidate, ...]:
 
 
 def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:
-    """Share of the box between the objectives' ends that the members dominate, 0 to 1."""
+    """Share of the box between ideals and references that the members dominate, 0 to 1."""
     return scaled_hypervolume(run.setup.objectives, [member.objectives for member in members])
 
 

@@ -1,6 +1,6 @@
-"""Copies of space, policy and task in a run's folder, and how they become objects again.
+"""Frozen copies of space, policy and task in a run, and their conversion back to objects.
 
-A new run works from its frozen copies too, so that one that is resumed cannot differ.
+A new run works from its frozen copies too, so that a resumed one cannot differ.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 def frozen(name: str, model: pydantic.BaseModel) -> Document:
-    """A space or policy as a run keeps it, defaults written out: they may change one day."""
+    """A frozen space or policy, with defaults written out, since they may change."""
     return Document.of(name, dump_yaml(model.model_dump(mode="json", by_alias=True)))
 
 
 def frozen_space(space: SearchSpace) -> tuple[Document, Document]:
-    """Space and policy as a run keeps them."""
+    """Frozen space and policy."""
     policy = load_policy(space.policy)
     return frozen(space.name, space), frozen(policy.name, policy.file)
 
 
 def from_text(document: Document, model: type[M]) -> M:
-    """What ``frozen`` wrote.
+    """The object that ``frozen`` wrote.
 
     Raises:
         ConfigError: this version of nas reads it differently; names the place.
@@ -44,12 +44,12 @@ def from_text(document: Document, model: type[M]) -> M:
 
 
 def frozen_task(task: Task, data: Data) -> Document:
-    """A task as a run keeps it, with a fingerprint of recipe and data, these by content."""
+    """A frozen task, with a fingerprint of recipe and data, the data by content."""
     return Document(task.name, dump_yaml(task.to_dict()), task_fingerprint(task, data))
 
 
 def load_frozen_task(document: Document, data: str | None = None) -> Task:
-    """What ``frozen_task`` wrote; with ``data``, its data come from there.
+    """The task that ``frozen_task`` wrote, optionally with another place of its data.
 
     Raises:
         ConfigError: this version of nas reads it differently; names the place.
@@ -62,7 +62,7 @@ def load_frozen_task(document: Document, data: str | None = None) -> Task:
 
 
 def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
-    """The data of a run's thawed task, which must be those that the run was begun with.
+    """Load the data of a run's task, which must equal those that the run was begun with.
 
     Raises:
         RunError: data or recipe have changed.

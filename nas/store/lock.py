@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK_FILE: Final = "lock"
-# Whoever asks `is_held` has the lock for an instant: a writer asks a few times before it gives up.
+# `is_held` takes the lock for an instant, so that a writer must try a few times.
 ATTEMPTS: Final = 5
 PAUSE_SECONDS: Final = 0.05
 FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -31,7 +31,7 @@ _held: set[Path] = set()
 
 
 class Lock:
-    """A held lock; release it with ``release`` or by ending the process."""
+    """A held lock, until ``release`` or the end of the process."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self._path = path
@@ -39,7 +39,7 @@ class Lock:
         _held.add(path)
 
     def release(self) -> None:
-        """Let go; calling it again does nothing."""
+        """Release the lock; idempotent."""
         if self._path not in _held:
             return
         with contextlib.suppress(OSError):
@@ -49,7 +49,7 @@ class Lock:
 
 
 def acquire(folder: Path) -> Lock:
-    """Take the run's lock and write down who has it.
+    """Take the run's lock and record its holder.
 
     Raises:
         RunError: another process (or this one) writes the run, or the folder is not writable.
@@ -60,7 +60,7 @@ def acquire(folder: Path) -> Lock:
         raise _refusal(folder, holder)
     try:
         with contextlib.ExitStack() as on_error:
-            # Through a link that lies there somebody else's file would be written.
+            # A link must not lead to a file outside the run.
             handle = os.open(path, os.O_RDWR | os.O_CREAT | FLAGS, 0o644)
             on_error.callback(os.close, handle)
             if not _try(handle):

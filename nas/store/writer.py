@@ -1,4 +1,4 @@
-"""A run, opened to write: by one process at a time, each record on the disk before a call returns.
+"""Write a run: one process at a time, each record on the disk before a call returns.
 
 Proposals are recorded before they are trained, all attempts for a number together; trainings as
 they end. What is recorded is never changed, but for a failed training that is tried again.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Clock = Callable[[], datetime]
 
-# What can change a front: the rest of the environment cannot.
+# Libraries whose version can change a front.
 LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", "ray")
 
 
@@ -98,15 +98,15 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._database.execute(f"UPDATE run SET {columns}", **{name: row[name] for name in names})  # noqa: S608
 
     def record_incident(self, incident: Incident) -> None:
-        """Record what befell a machine."""
+        """Record a failure of a worker."""
         self._database.insert("incidents", rows.to_row(incident) | {"recorded": self._now()})
 
     def record_generation(
         self, number: int, estimates: Iterable[Estimate], hypervolume: float, best: float | None
     ) -> None:
-        """Record how the run stands after a generation: all or none.
+        """Record the state of the run after a generation: all or none.
 
-        Of the generations before, what was believed of the front alone is kept.
+        Of earlier generations, only estimates of front members are kept.
         """
         now = rows.from_datetime(self._clock())
         row = {"number": number, "hypervolume": hypervolume, "best": best, "finished": now}
@@ -121,18 +121,18 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 self._database.insert("estimates", found)
 
     def raise_generations(self, generations: int) -> None:
-        """Ask for more generations than the run was begun with; fewer changes nothing."""
+        """Raise the number of generations; a smaller one changes nothing."""
         self._database.execute(
             "UPDATE run SET generations = max(generations, :generations)", generations=generations
         )
 
     def finish(self, note: str = "") -> None:
-        """Mark the run as done; ``note`` says why where it is not by its last generation."""
+        """Mark the run as finished; ``note`` gives the reason if it ended early."""
         self._set_status("finished", note, self._now())
         self._is_finished = True
 
     def close(self) -> None:
-        """Let go of the run; one that is not finished can be resumed. Again does nothing."""
+        """Close the run; an unfinished one can be resumed. Idempotent."""
         if not self._is_open:
             return
         self._is_open = False
@@ -150,7 +150,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self.close()
 
     def begin_session(self, session: Session) -> None:
-        """Write down which process writes from now on."""
+        """Record this process as the one that writes from now on."""
         who = {"pid": os.getpid(), "host": socket.gethostname()}
         row = rows.to_row(session) | who | {"started": self._now()}
         with self._database.transaction():
@@ -159,7 +159,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._has_session = True
 
     def end_killed_session(self) -> None:
-        """Write down that a search is not under way any more whose process could not say so."""
+        """Mark a search as stopped whose process was killed."""
         self._database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
 
     def _now(self) -> str:
@@ -184,7 +184,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
 
 def this_session(command: str, *, workers: int = 1) -> Session:
-    """Describe this process, without an import; what a training ran on is in its evaluation."""
+    """Describe this process; importing no library."""
     versions = {"python": platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -194,10 +194,10 @@ def this_session(command: str, *, workers: int = 1) -> Session:
 
 
 def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now) -> RunWriter:
-    """Open an existing run to go on with it, or without a session to confirm its members.
+    """Open an existing run to resume it, or without a session to confirm its members.
 
     Args:
-        session: of a search; without one, what the run says of its search stays as it is.
+        session: of a search; without one, the state of the search is left unchanged.
 
     Raises:
         RunError: there is no run, another process writes it, the folder is not writable, or the
@@ -268,7 +268,7 @@ def _delete_failure(database: Database, row: rows.Row) -> bool:
 
 
 def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
-    """Make the database of a new run and close it; nobody else may know its folder yet."""
+    """Make the database of a new run in a folder that no other process knows yet."""
     row = rows.to_row(setup) | {"id": 1, "status": "stopped", "started": rows.from_datetime(now)}
     database = Database.create(path)
     try:
@@ -278,7 +278,7 @@ def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
 
 
 def checkpoint_wal(folder: Path) -> None:
-    """Make a finished run's database one file again, where its writer was killed before it did.
+    """Write a finished run's log into its database, if its writer was killed before it did.
 
     Raises:
         RunError: another process writes the run, or the folder is not writable.
@@ -295,7 +295,7 @@ def checkpoint_wal(folder: Path) -> None:
 
 
 def is_checkpointed(folder: Path) -> bool:
-    """Whether a run's database is one file, that may be copied alone."""
+    """Whether a run's database has no separate log, so that it may be copied alone."""
     path = folder / DATABASE_FILE
     with path.open("rb") as file:  # its header tells (https://sqlite.org/fileformat.html, 1.3.3)
         is_in_log_mode = file.read(20)[18:20] == b"\x02\x02"
