@@ -1,12 +1,13 @@
 """Differences between trainings that share their seed: means, intervals, tests, verdicts.
 
-A difference is the mean over pairs, judged by Student's t. Many are judged at once, so p-values are
-corrected by Holm's method (1979, "A simple sequentially rejective multiple test procedure").
+A difference is a mean over pairs with Student's t test. Several differences are tested at once, so
+that p-values are corrected by Holm's method (1979, "A simple sequentially rejective multiple test
+procedure").
 
-Trainings may be added where they decide nothing yet (``findings``). The numbers of pairs at which
-one looks are said beforehand, K of them, and what a test says is the least of its p-values so far,
-times K: by Bonferroni that is a p-value whenever one stops, whatever made one stop. So over these
-Holm's method keeps its rate of error, and intervals hold at the level 1 - .05 / K each.
+Pairs may be added to differences that are unresolved (``findings``). The K numbers of pairs at which
+verdicts are computed are fixed beforehand. A test's p-value is K times the least of its p-values so
+far (Bonferroni), which holds under every stopping rule; Holm's method is applied to these p-values,
+and each interval has the level 1 - .05 / K.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 LEVEL: Final = 0.05
 Verdict: TypeAlias = Literal["better", "worse", "same", "unresolved"]
-# Of a difference at most two of these are wrong: it is on one side of zero and of the margin.
+# At most two of the three null hypotheses of a difference can be true together.
 CLAIMS: Final[tuple[Verdict, ...]] = ("same", "worse", "better")
 MOST_WRONG: Final = 2
 _NO_SPREAD: Final = 1e-12
@@ -31,12 +32,12 @@ _NO_SPREAD: Final = 1e-12
 
 @dataclass(frozen=True)
 class Finding:
-    """What pairs of trainings say of a difference.
+    """The estimate of a difference and its tests.
 
     Attributes:
-        low, high: the interval that holds in 95 of 100 cases.
-        p_holm: of each claim, after correction.
-        pairs: how many there were.
+        low, high: 95 % confidence interval.
+        p_holm: corrected p-value of each claim.
+        pairs: number of pairs.
     """
 
     mean: float
@@ -48,11 +49,11 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """What is established; "same", smaller than the margin either way, before all else."""
+        """The first significant claim; "same" means smaller than the margin in either direction."""
         return next((claim for claim in CLAIMS if self.p_holm[claim] < LEVEL), "unresolved")
 
     def reversed(self) -> Finding:
-        """The same of the difference taken the other way round."""
+        """The finding for the difference with the opposite sign."""
         p = {**self.p_holm, "worse": self.p_holm["better"], "better": self.p_holm["worse"]}
         return replace(self, mean=-self.mean, low=-self.high, high=-self.low, p_holm=p)
 
@@ -63,13 +64,13 @@ def paired(own: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and standard error (the sample's deviation, n - 1, over the root of n), if n > 1."""
+    """Mean and standard error of the mean; the error is None for one value."""
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return fmean(values), error
 
 
 def difference(gains: Sequence[float]) -> dict[str, float] | None:
-    """Mean, 95 % interval and two-sided p of the differences of pairs; None for less than two."""
+    """Mean, 95 % interval and two-sided p-value of paired differences; None below two pairs."""
     if len(gains) < 2:
         return None
     low, high = interval(gains)
@@ -80,16 +81,15 @@ def difference(gains: Sequence[float]) -> dict[str, float] | None:
 def findings(
     rows: Sequence[Sequence[float]], looks: Sequence[int], margin: float, direction: Direction
 ) -> list[Finding | None]:
-    """Judge many differences at once, each by as many pairs as there are so far.
+    """Test several differences at once; the family-wise error rate of all verdicts is 5 %.
 
-    All verdicts together are right in 95 of 100 cases. Of a row three things may be claimed:
-    better, worse, or smaller than the margin either way; at most two of them are wrong, which is
-    all that Holm's method has to allow for.
+    Each row has three claims: better, worse, or smaller than the margin in either direction. At
+    most two of their null hypotheses are true together, which Holm's correction uses.
 
     Args:
-        rows: of each difference the pairs' so far, in the order of the seeds; less than two say
-            nothing (None), but count as a question that was asked.
-        looks: all numbers of pairs at which verdicts are looked at, ascending.
+        rows: for each difference the gains of its pairs so far, in the order of the seeds. Rows
+            with less than two pairs give None, and count in the correction.
+        looks: all numbers of pairs at which verdicts are computed, ascending.
     """
     raw = [_claimed(gains, looks, margin, direction) for gains in rows]
     flat = holm([p for own in raw for p in own], most_true=MOST_WRONG * len(rows))
@@ -121,7 +121,7 @@ def holm(values: Sequence[float], most_true: int | None = None) -> list[float]:
 
 
 def interval(gains: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Student's interval of the mean, which misses it with the probability ``level``."""
+    """Student's confidence interval of the mean at the level 1 - ``level``."""
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
     mean, error = mean_and_error(gains)
@@ -130,22 +130,22 @@ def interval(gains: Sequence[float], level: float = LEVEL) -> tuple[float, float
 
 
 def p_below(gains: Sequence[float], bound: float) -> float:
-    """Student's one-sided p of "the mean is below the bound"."""
+    """Student's one-sided p-value for the claim that the mean is below the bound."""
     from scipy.special import stdtr
 
     mean, error = mean_and_error(gains)
-    if not _spread(gains, error):  # then there is nothing that a test could go by
+    if not _spread(gains, error):  # a test is not defined
         return 1.0
     return float(stdtr(len(gains) - 1, (mean - bound) / _spread(gains, error)))
 
 
 def p_above(gains: Sequence[float], bound: float) -> float:
-    """Student's one-sided p of "the mean is above the bound"."""
+    """Student's one-sided p-value for the claim that the mean is above the bound."""
     return p_below([-gain for gain in gains], -bound)
 
 
 def _spread(gains: Sequence[float], error: float | None) -> float:
-    """The standard error, or 0 where differences are equal but for their rounding."""
+    """The standard error, or 0 if the differences are equal up to rounding."""
     least = _NO_SPREAD * max(map(abs, gains))
     return error if error is not None and error > least else 0.0
 
@@ -153,7 +153,7 @@ def _spread(gains: Sequence[float], error: float | None) -> float:
 def _claimed(
     gains: Sequence[float], looks: Sequence[int], margin: float, direction: Direction
 ) -> tuple[float, ...]:
-    """For each of ``CLAIMS`` its p so far."""
+    """The p-value of each of ``CLAIMS`` so far."""
     least = [1.0] * len(CLAIMS)
     for look in looks:
         if 2 <= look <= len(gains):

@@ -1,8 +1,7 @@
-"""Everything that can go wrong because of what a user gave us, as one sentence each.
+"""Errors that a user's input can cause.
 
-A message says where, what was found, what was expected and what to do. It may repeat what others
-wrote, so it is printable and of bounded length. What only we can cause is an ``assert`` and never
-one of these.
+A message names the place, what was found, what was expected and what to do. It may quote untrusted
+text, so it is printable and of bounded length. Faults of this package are assertions.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class NasError(Exception):
 
 
 class NasWarning(UserWarning):
-    """Something that a user should know of, in a sentence; the command line prints it."""
+    """Base of all warnings; the command line prints them."""
 
 
 class ConfigError(NasError):
@@ -30,7 +29,7 @@ class ConfigError(NasError):
 
 
 class GenomeError(ConfigError):
-    """A genome cannot be read, or cannot exist at the sizes asked for."""
+    """A genome cannot be read, or does not exist at the requested sizes."""
 
 
 class SpaceError(ConfigError):
@@ -46,7 +45,7 @@ class TaskError(ConfigError):
 
 
 class DataError(NasError):
-    """Data is missing, empty, damaged or cannot be had."""
+    """Data are missing, empty, damaged or cannot be downloaded."""
 
 
 class RunError(NasError):
@@ -54,23 +53,23 @@ class RunError(NasError):
 
 
 class TableError(NasError):
-    """A table of trainings cannot be read, or does not hold what was asked for."""
+    """A table of trainings cannot be read, or lacks the requested mechanism."""
 
 
 class DeviceError(NasError):
-    """The hardware that was asked for is not there."""
+    """The requested device does not exist."""
 
 
 class ExportError(NasError):
-    """A mechanism cannot be written in the form asked for."""
+    """A mechanism cannot be exported in the requested format."""
 
 
 class SpaceExhausted(NasError):  # noqa: N818 - an end, not a fault
-    """The space holds no further mechanism that was not seen before."""
+    """The space holds no further new mechanism."""
 
 
 class ViolationError(NasError):
-    """A genome that can be read but is not legal; carries the violations."""
+    """A genome that violates its types or policy; ``violations`` lists how."""
 
     exit_status = 1
 

@@ -1,4 +1,4 @@
-"""Interrupts of a person or a scheduler, told apart from exceptions that other code raises."""
+"""Interrupts by a user or scheduler, distinguished from exceptions that other code raises."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def heard_interrupts() -> Iterator[list[int]]:
-    """The signals that ask this process to stop, as they come; each does what it did before.
+def record_interrupts() -> Iterator[list[int]]:
+    """Record SIGINT and SIGTERM while the block runs; their handlers are called as before.
 
-    An exception does not tell who raised it, and what runs meanwhile may swallow it.
+    An exception does not tell who raised it, and plug-ins may catch KeyboardInterrupt.
     """
-    asked: list[int] = []
+    signals: list[int] = []
 
-    def hear(number: int, frame: object) -> None:
-        asked.append(number)
-        kept[number](number, frame)
+    def record(number: int, frame: object) -> None:
+        signals.append(number)
+        handlers[number](number, frame)
 
-    if threading.current_thread() is not threading.main_thread():  # nor will any come here
-        yield asked
+    if threading.current_thread() is not threading.main_thread():  # which receives no signals
+        yield signals
         return
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n))]
-    kept: dict[int, Any] = {number: signal.signal(number, hear) for number in numbers}
+    handlers: dict[int, Any] = {number: signal.signal(number, record) for number in numbers}
     try:
-        yield asked
+        yield signals
     finally:
-        for number, handler in kept.items():
-            if signal.getsignal(number) is hear:  # one may be deaf to the next, once it was heard
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is record:  # a handler may have replaced itself
                 signal.signal(number, handler)

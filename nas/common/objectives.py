@@ -1,8 +1,8 @@
-"""What a search weighs: metrics that a training measures, costs that are counted or predicted.
+"""Objectives of a search: metrics measured by training, and costs that are counted or predicted.
 
-A task declares its metrics, `nas.costs` the costs. A space names some of both; what it named is
-frozen into the run as objectives, each with the two ends between which its hypervolume is taken.
-No torch: a run is read without it.
+A task declares metrics, `nas.costs` the costs. A space lists objectives; a run stores them with
+their ideal and reference values, between which hypervolume is computed. This module imports no
+torch.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 Direction: TypeAlias = Literal["max", "min"]
 
 QUALITY: Final = "quality"
-"""In a space's list of objectives: the first metric of whatever task it is searched on."""
+"""In a space's list of objectives: the first metric of the task."""
 REGRET: Final = ".regret"
-"""Behind the name of one of several tasks: how far a score is from mha's towards ``uniform``'s."""
+"""Suffix of a task's name in a suite: (mha's score - score) / (mha's score - uniform's score)."""
 COST_REFERENCE: Final = 2.0
-"""The reference of a cost is this many times what standard attention costs."""
+"""Reference value of a cost, in multiples of standard attention's cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number that judges a trained model on held-out data.
+    """A score of a trained model on held-out data.
 
     Attributes:
-        unit: "fraction", "bit", "nat"; a fraction is shown in per cent.
-        chance: what a model scores that has learned nothing.
-        ideal: what none can exceed.
+        unit: "fraction", "bit", "nat"; fractions are displayed in per cent.
+        chance: the score of an untrained model.
+        ideal: the best possible score.
     """
 
     name: str
@@ -46,9 +46,9 @@ class Objective:
     """A metric or cost that a run optimises.
 
     Attributes:
-        ideal, reference: the ends of the box that hypervolume is a share of, in its unit: a
-            metric's ideal and chance; nothing and twice standard attention's for a cost.
-        is_metric: measured by training; else known before.
+        ideal, reference: bounds of the hypervolume in this objective's unit: a metric's ideal and
+            chance; for a cost zero and twice that of standard attention.
+        is_metric: whether training measures it; costs are known before.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Objective:
     is_metric: bool
 
     def as_cost(self, value: float) -> float:
-        """The value, negated where more is better: lower is better."""
+        """The value with lower being better: negated if it is maximised."""
         return -value if self.direction == "max" else value
 
 
@@ -78,5 +78,5 @@ def of_metric(metric: Metric) -> Objective:
 
 
 def as_costs(objectives: Sequence[Objective], values: Mapping[str, float]) -> tuple[float, ...]:
-    """The values in the objectives' order, lower is better."""
+    """The values in the objectives' order, with lower being better."""
     return tuple(objective.as_cost(values[objective.name]) for objective in objectives)

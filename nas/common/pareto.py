@@ -1,8 +1,8 @@
-"""Pareto dominance over plain numbers: who is beaten by nobody, where the knee is, how much is won.
+"""Pareto dominance: fronts, knees and hypervolumes.
 
-Everything here takes costs: one row per candidate, one column per objective, lower is better; the
-caller negates what is maximised. Pure functions, without torch. A row that holds NaN or an infinity
-dominates nothing and is never in a front.
+All functions take costs: one row per candidate, one column per objective, lower is better; the
+caller negates what is maximised. A row with NaN or an infinity dominates nothing and is in no
+front.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def dominates(a: Costs, b: Costs) -> bool:
-    """Whether ``a`` is nowhere worse than ``b`` and somewhere better; NaN is never either."""
+    """Whether ``a`` is no worse than ``b`` in any column and better in one; False for NaN."""
     return all(x <= y for x, y in zip(a, b, strict=True)) and any(
         x < y for x, y in zip(a, b, strict=True)
     )
@@ -42,7 +42,7 @@ def non_dominated(rows: Sequence[Costs]) -> list[int]:
 def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tuple[float, ...]]:
     """Rescale each column so that ``ideal`` becomes 0 and ``reference`` 1.
 
-    A column in which both are equal becomes 0: it tells nothing apart.
+    A column in which both are equal becomes 0.
     """
     spans = [worst - best for best, worst in zip(ideal, reference, strict=True)]
     return [
@@ -74,8 +74,8 @@ def hypervolume(rows: Sequence[Costs], reference: Costs) -> float:
     """Volume that ``rows`` dominate up to ``reference``, in the product of the columns' units.
 
     By moocore (Fonseca et al. 2006, "An improved dimension-sweep algorithm for the hypervolume
-    indicator"), told the front in one order, so that rounding does not depend on the rows' own.
-    Rows that do not beat the reference in every column add nothing.
+    indicator"), with the front sorted, so that rounding does not depend on the order of rows. Rows
+    that are not below the reference in every column add nothing.
     """
     inside = [row for row in rows if all(x < r for x, r in zip(row, reference, strict=True))]
     front = sorted({tuple(inside[i]) for i in non_dominated(inside)})

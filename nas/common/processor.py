@@ -1,4 +1,4 @@
-"""What this machine says of its processor; asked of Linux alone, without torch."""
+"""The processor's name and instruction sets, from Linux's /proc/cpuinfo, without torch."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 
 
 def processor_name() -> str:
-    """The model as the maker calls it, and the number of cores."""
+    """The model name and the number of cores."""
     model = _entry("model name") or platform.processor() or platform.machine() or "unknown"
     return f"{model} ({os.cpu_count()} cores)"
 
 
 def multiplies_in_bfloat16() -> bool:
-    """Whether it has instructions for that; elsewhere than on Linux nobody knows."""
+    """Whether the processor has bfloat16 instructions; False if that is unknown."""
     return not BFLOAT16_FLAGS.isdisjoint(_flags())
 
 
 def wide_instructions() -> list[str]:
-    """The wide and the matrix instructions that it says it has, sorted."""
+    """The processor's wide vector and matrix instruction sets, sorted."""
     return sorted(flag for flag in {*_flags()} if flag in WIDE or flag.startswith("amx_"))
 
 
@@ -33,7 +33,7 @@ def _flags() -> list[str]:
 
 
 def _entry(name: str) -> str:
-    """What the system says about the first core; nothing if it does not say."""
+    """An entry for the first core; empty if there is none."""
     try:
         lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:

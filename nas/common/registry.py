@@ -1,14 +1,13 @@
-"""A registry: members of a family by name, our own and those of other packages.
+"""A registry: members of a family by name, built in or from other packages.
 
     TASKS: Registry[type[Task]] = Registry("task family", "nas.tasks", error=TaskError)
 
     @TASKS.register("images")
     class ImageTask(Task): ...
 
-A package offers more under the entry point group that the registry names; its plug-ins are imported
-when a name is first looked up. One that fails there is broken: what it registered here is
-withdrawn, a ``NasWarning`` names it, errors about names that nobody has mention it, and all else
-works.
+Other packages add members under the registry's entry point group. Plug-ins are imported at the
+first look-up. If the import of one fails, its members are removed, a ``NasWarning`` and errors about
+unknown names mention it, and all other members work.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from typing import Any, Final, TypeVar
 
 from nas.common.config import near
 from nas.common.errors import ConfigError, NasWarning
-from nas.common.interrupts import heard_interrupts
+from nas.common.interrupts import record_interrupts
 
 M = TypeVar("M")
-GROUPS: Final = "nas."  # how the name of each entry point group of ours begins
+GROUPS: Final = "nas."  # prefix of all entry point groups
 _MOST_TEXT: Final = 300
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """An entry point of another package, once it was imported.
+    """An imported entry point of another package.
 
     Attributes:
         group, name, value: as the package declares them.
         package, version: of the package.
         members: the names that it registered.
-        fault: why it is broken, or nothing.
+        fault: why its import failed; empty if it did not.
     """
 
     group: str
@@ -51,7 +50,7 @@ class Plugin:
 
     @property
     def complaint(self) -> str:
-        """The sentence that names a broken one."""
+        """The warning about a broken plug-in."""
         return (
             f"The plug-in {self.name!r} of {self.package} {self.version}, which offers names of "
             f"{self.group} here, is broken: {self.fault}."
@@ -64,9 +63,9 @@ class Registry(Mapping[str, M]):
     Args:
         noun: what a member is called in an error, such as "algorithm".
         group: the entry point group of other packages' members.
-        modules: our own, by full name; imported when a name is first looked up.
-        error: raised for a name that nobody has, and for one that is taken.
-        check: raises whatever is wrong with a member of another package.
+        modules: modules with the built-in members; imported at the first look-up.
+        error: the error for unknown and for duplicate names.
+        check: raises an error for an invalid member of another package.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class Registry(Mapping[str, M]):
         """Decorate a member with its name.
 
         Raises:
-            ConfigError, or what the registry was made with: the name is taken by another one.
+            ConfigError, or the registry's own error: the name is taken.
         """
         origin = _running_module()
 
@@ -109,8 +108,8 @@ class Registry(Mapping[str, M]):
         """The member of that name; unlike a dict's, never None.
 
         Raises:
-            ConfigError, or what the registry was made with: there is none; the nearest name is
-                suggested, and broken plug-ins are named.
+            ConfigError, or the registry's own error: unknown name; the message suggests the
+                nearest name and mentions broken plug-ins.
         """
         self._load()
         if name not in self._members:
@@ -134,7 +133,7 @@ class Registry(Mapping[str, M]):
 
     @property
     def registered(self) -> Mapping[str, M]:
-        """The members so far; nothing is imported."""
+        """The members registered so far, without any import."""
         return self._members
 
     def names(self) -> tuple[str, ...]:
@@ -143,18 +142,18 @@ class Registry(Mapping[str, M]):
         return tuple(self._members)
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """What other packages offer here, the broken ones included."""
+        """Plug-ins of other packages, the broken ones included."""
         self._load()
         return tuple(self._plugins)
 
     def complaints(self) -> str:
-        """What to say of broken plug-ins after an error about a name; nothing if there are none."""
+        """The warnings about all broken plug-ins, to append to an error; may be empty."""
         return "".join(f" {found.complaint}" for found in self.plugins() if found.fault)
 
     def _load(self) -> None:
         if self._is_loaded:
             return
-        self._is_loaded = True  # first: what is imported may look up another member
+        self._is_loaded = True  # first, since imported modules may look up members
         try:
             for module in self._modules:
                 import_module(module)
@@ -168,7 +167,7 @@ class Registry(Mapping[str, M]):
                 warnings.warn(found.complaint, NasWarning, stacklevel=3)
 
     def _joined(self, point: EntryPoint, points: tuple[EntryPoint, ...]) -> Plugin:
-        """Import a plug-in; if it is broken, what it registered goes."""
+        """Import a plug-in; the members of a broken one are removed."""
         before = set(self._members)
         fault = _fault(point.load)
         offered = [name for name in self._members if self._offers(point, points, name, before)]
@@ -185,21 +184,21 @@ class Registry(Mapping[str, M]):
     def _offers(
         self, point: EntryPoint, points: tuple[EntryPoint, ...], name: str, before: set[str]
     ) -> bool:
-        """Whether a name is this plug-in's; it may have imported what another one offers."""
+        """Whether this plug-in registered a name, and not another plug-in that it imported."""
         within = f"{self._origins.get(name)}."
         owners = [p.module for p in points if within.startswith(f"{p.module}.")]
         return max(owners, key=len) == point.module if owners else name not in before
 
 
 def plugin_versions() -> dict[str, str]:
-    """Versions of the packages that offer plug-ins, by name; none of them is imported."""
+    """Versions of the packages with plug-ins, by name, without importing them."""
     found = entry_points()
     points = (p for group in sorted(found.groups) for p in found.select(group=group))
     return {p.dist.name: p.dist.version for p in points if p.group.startswith(GROUPS) and p.dist}
 
 
 def _running_module() -> str:
-    """The module whose body is being run, and registers."""
+    """The name of the module whose body registers a member."""
     frame = sys._getframe(2)
     while frame.f_code.co_name != "<module>" and frame.f_back:
         frame = frame.f_back
@@ -207,17 +206,17 @@ def _running_module() -> str:
 
 
 def _fault(call: Callable[..., object], *arguments: Any) -> str:
-    """What a call raises, in a line; nothing if it raises nothing. A plug-in may even try to exit.
+    """The exception of a call on one line, SystemExit included; empty if it raises none.
 
     Raises:
-        KeyboardInterrupt: a person asked for it meanwhile.
+        KeyboardInterrupt: the process was interrupted during the call.
     """
     text = ""
-    with heard_interrupts() as interrupts:
+    with record_interrupts() as interrupts:
         try:
             call(*arguments)
         except BaseException as error:
             text = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
-    if interrupts:  # whatever the plug-in made of the exception
+    if interrupts:  # even if the plug-in caught the exception
         raise KeyboardInterrupt
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."

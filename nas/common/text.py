@@ -1,8 +1,7 @@
-"""Text that others wrote, made fit to be shown: where it loses its control codes, and its length.
+"""Untrusted text for display: control characters are escaped, messages are shortened.
 
-A run's name, a file's path, a key in a file or a failed training's message may hold terminal
-escapes, or run to megabytes. All that is printed passes through here, and the messages of all
-errors; what a terminal would obey is shown instead.
+Names of runs, paths, keys of files and messages of failed trainings may hold terminal escapes or
+megabytes of text. All output and all error messages pass through this module.
 """
 
 from __future__ import annotations
@@ -11,22 +10,19 @@ import re
 from typing import Final
 
 MAX_MESSAGE: Final = 2000
-# Control characters but for line ends and tabs, marks that turn the direction of text, surrogates.
+# Control characters except line feeds and tabs, bidirectional marks, surrogates.
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def printable(text: str) -> str:
-    """The text with every character that a terminal would obey written out, as ``\\u001b``.
-
-    JSON stays the same JSON.
-    """
+    """The text with control characters escaped, as in ``\\u001b``; JSON keeps its meaning."""
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def message(text: str) -> str:
-    """A message, printable and of at most ``MAX_MESSAGE`` characters; one that is so is kept."""
+    """The message, printable and shortened to ``MAX_MESSAGE`` characters."""
     shown = printable(text[:MAX_MESSAGE])
     if max(len(text), len(shown)) <= MAX_MESSAGE:
         return shown

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from nas.common.interrupts import heard_interrupts
+from nas.common.interrupts import record_interrupts
 from nas.evaluation.trainer import calibrate_for, train_candidate, train_guarded
 from nas.evaluation.trial import log
 
@@ -64,7 +64,7 @@ class LocalEvaluator:
         if not self._pending:
             return []
         trial = self._pending.popleft()
-        with heard_interrupts() as interrupts:
+        with record_interrupts() as interrupts:
             evaluation = train_guarded(
                 self._train, trial, self._task, self._data, self._device, self._time_limit
             )

@@ -87,7 +87,7 @@ class Rule:
         return self.source == "input" or (ref is not None and self.source == f"input.{ref}")
 
     def slot(self, letter: Letter, signature: Signature) -> int | None:
-        """The input position of a node, read so, that is the rule's place; None if none is."""
+        """The position of the rule's place among the inputs of a node; None if it has none."""
         if self.word not in letter:
             return None
         ports = [port.name for port in signature.inputs]
@@ -103,7 +103,7 @@ class Policy:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The policy's name."""
         return self.file.name
 
 

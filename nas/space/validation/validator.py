@@ -1,6 +1,6 @@
-"""Judge a genome: types first, then a policy's path rules, in one pass over the DAG.
+"""Validate a genome: types first, then a policy's path rules, in one pass over the DAG.
 
-Cost: nodes times rules; a path is followed backwards only once a rule is broken.
+Time is proportional to nodes times rules; a path is followed backwards only for a broken rule.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nas.genome.types import Problem, Typing, infer
 from nas.space.validation.automaton import Letter
 from nas.space.validation.policy import Policy, Rule
 
-MAX_PLACES: Final = 20  # at which one rule is said to be broken; each has a path of its own
+MAX_PLACES: Final = 20  # violations of one rule that are reported
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Violation:
     Attributes:
         rule: the policy's rule, or "arity", "types", "heads", "widths", "output", "empty",
             "constant".
-        path: the witness, from a stream to the place where the rule looks.
-        found, expected: what the path reads, what the rule wants.
-        repair: the nearest legal genome, where one was looked for and found.
+        path: the witness, from a stream to the place of the rule.
+        found, expected: the words of the path, and the pattern of the rule.
+        repair: the nearest legal genome; None if none was searched or found.
     """
 
     rule: str
@@ -37,7 +37,7 @@ class Violation:
 
     @property
     def message(self) -> str:
-        """One sentence that names place, found and expected."""
+        """One sentence with place, found and expected."""
         place = " -> ".join(self.path) or "the graph"
         return f"{self.rule}: {place} reads {self.found!r}; expected {self.expected!r}."
 
@@ -54,10 +54,10 @@ class Violation:
 
 
 def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
-    """The violations of a genome whose primitives exist; empty for a legal one.
+    """The violations of a genome; empty for a legal one.
 
-    The genome is judged as it is given, never in another form. An ill-typed one is not judged by
-    the policy as well: its roles would be guesses.
+    The genome is validated as given, not in normal form. The policy's rules are skipped for an
+    ill-typed genome, whose roles are unknown.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -77,7 +77,7 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
 
 
 class _Graph:
-    """A genome as rules see it: the letters of its nodes, of which the live ones are judged."""
+    """The letters of a genome's nodes; rules read the live nodes only."""
 
     def __init__(self, genome: Genome, typing: Typing) -> None:
         self.nodes, self.live, self.signatures = genome.nodes, genome.live(), typing.signatures
@@ -96,7 +96,7 @@ class _Graph:
         return found
 
     def of_rule(self, rule: Rule) -> list[Violation]:
-        """The first places at which a rule is broken, each with a witness."""
+        """The first violations of a rule, each with a witness path."""
         masks = self._reached(rule)
         accepting = rule.automaton.accepting
         broken: list[Violation] = []
@@ -113,7 +113,7 @@ class _Graph:
         return broken
 
     def _reached(self, rule: Rule) -> dict[Ref, int]:
-        """For each stream and node the mask of states that the rule's paths reach with it."""
+        """For each stream and node the mask of the states in which the rule's paths arrive."""
         masks: dict[Ref, int] = {stream: int(rule.starts(stream)) for stream in STREAMS}
         masks |= dict.fromkeys(range(len(self.nodes)), 0)
         for index in self.live:
@@ -125,7 +125,7 @@ class _Graph:
         return masks
 
     def _places(self, rule: Rule) -> list[tuple[int | None, Ref]]:
-        """Where a rule looks: the reading node (None for the output) and what it reads there."""
+        """The places of a rule: the node (None for the output) and the operand at its port."""
         if rule.word is None:
             return [(None, len(self.nodes) - 1)]
         found: list[tuple[int | None, Ref]] = []
@@ -147,7 +147,7 @@ class _Graph:
         return path[::-1]
 
     def _violation(self, rule: Rule, node: int | None, path: list[Ref]) -> Violation:
-        """The rule broken at a node (None for the output) by a path, or by the lack of one."""
+        """A violation at a node (None: the output) by a path, or by a missing path."""
         end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
         words = " ".join(self.letters[ref].role for ref in path if isinstance(ref, int))
         pattern = rule.automaton.pattern
@@ -166,7 +166,7 @@ def _names(genome: Genome, path: list[Ref]) -> tuple[str, ...]:
 
 
 def _typed(genome: Genome, problem: Problem) -> Violation:
-    """A problem of types as a violation, with a path from a stream along first operands."""
+    """A type error as a violation, with a path from a stream along first operands."""
     path = [] if problem.node is None else _first_operands(genome, problem.node)
     return Violation(problem.rule, _names(genome, path), problem.found, problem.expected)
 
