@@ -4,7 +4,7 @@ A difference is a mean over pairs with Student's t test. Several differences are
 that p-values are corrected by Holm's method (1979, "A simple sequentially rejective multiple test
 procedure").
 
-Pairs may be added to differences that are unresolved (``findings``). The K numbers of pairs at which
+Pairs may be added to unresolved differences (``findings``). The K numbers of pairs at which
 verdicts are computed are fixed beforehand. A test's p-value is K times the least of its p-values so
 far (Bonferroni), which holds under every stopping rule; Holm's method is applied to these p-values,
 and each interval has the level 1 - .05 / K.

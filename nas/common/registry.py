@@ -6,8 +6,8 @@
     class ImageTask(Task): ...
 
 Other packages add members under the registry's entry point group. Plug-ins are imported at the
-first look-up. If the import of one fails, its members are removed, a ``NasWarning`` and errors about
-unknown names mention it, and all other members work.
+first look-up. If the import of one fails, its members are removed, a ``NasWarning`` and errors
+about unknown names mention it, and all other members work.
 """
 
 from __future__ import annotations

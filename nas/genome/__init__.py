@@ -1,6 +1,6 @@
 """What a mechanism is: genomes, their types and normal form, primitives, and named mechanisms.
 
-This module offers the names of ``nas.genome.genome``, which needs no torch.
+This module exports the names of ``nas.genome.genome``, without torch.
 """
 
 from nas.genome.genome import (

@@ -1,17 +1,18 @@
-"""Algebraic rewriting: what a genome computes, with nothing in it that changes nothing.
+"""Algebraic rewriting: simpler genomes that compute the same.
 
-Every rule keeps values, gradients of the parameters that are left, and their distribution at the
-start; it is exact on paper, not to rounding. A rule proposes a genome whose nodes keep their
-places, and what it proposes is taken if everything left in it has the types that it had: a cut
-operand may have decided the width of a projection, and then it stays. Each rule makes a genome
-smaller by some measure (live nodes, parameters, unread operands), so that rewriting ends.
+Every rule keeps values, gradients of the remaining parameters and their distribution at the start,
+exactly in real arithmetic. A rule proposes genomes with the same node indices. A proposal is
+accepted if the remaining nodes keep their types, since a removed operand may have decided the width
+of a projection. Each rule reduces live nodes, parameters, unread operands or the distance of a
+doubling from the input, so that rewriting ends.
 
 Left as they are:
 - A norm of a norm: both learn gains, and the second undoes the first one's only up to its own.
 - Two temperatures, or a linear map on either side of an aggregation: equal functions with other
   gradients and another start.
 - Rope after rope: a rotation by twice the angle, which no primitive is.
-- ``(A + B)·v`` beside ``A·v + B·v`` where both take linear time apart, and not together.
+- ``(A + B)·v`` beside ``A·v + B·v`` where a kernel knows A or B: apart they are cheaper, and would
+  need a node more.
 - ``(A + A)·v`` beside ``A·(v + v)``: they are equal, and recorded runs hold both.
 - A sum or product of more than two operands in another order, and doubled results that something
   else reads: a form that is the least in every case would need more nodes than the genome has.
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from nas.genome import ModelSizes, Ref
     from nas.genome.types import Typing
 
-    # Of a live node what may stand in its genome's place, the best first.
+    # From a genome and the index of a live node to equal genomes, the simplest first.
     Rule = Callable[[Genome, int, Typing, ModelSizes | None], Iterator[Genome]]
 
 
 def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """A genome without dead nodes, as far as the rules lead; one that does not type-check stays."""
+    """Apply the rules until none changes the genome; an ill-typed one is returned unchanged."""
     typing = infer(genome)
     if typing.problems:
         return genome
@@ -51,7 +52,7 @@ def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
 
 
 def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Genome, Typing] | None:
-    """The first proposal that is taken."""
+    """The first accepted proposal."""
     for rule, index in product(RULES, genome.live()):
         for found in rule(genome, index, typing, sizes):
             now = infer(found)
@@ -66,7 +67,7 @@ def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Gen
 
 
 def _is_typed_alike(genome: Genome, now: Typing, before: Typing) -> bool:
-    """Whether what is live has its type; weights that nothing learns of may have fewer heads."""
+    """Whether live nodes keep their types; weights without parameters may have fewer heads."""
     live = genome.live()
     if any(problem.node is None or problem.node in live for problem in now.problems):
         return False
@@ -82,7 +83,7 @@ def _is_typed_alike(genome: Genome, now: Typing, before: Typing) -> bool:
 
 
 def _without(genome: Genome, index: int, ref: Ref) -> Iterator[Genome]:
-    """Who reads a node reads ``ref`` instead."""
+    """Let readers of a node read ``ref`` instead."""
     if index < len(genome.nodes) - 1:
         yield genome.bypassing(index, ref)
     elif isinstance(ref, int):
@@ -92,7 +93,7 @@ def _without(genome: Genome, index: int, ref: Ref) -> Iterator[Genome]:
 def _cut_unread(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """An operand of which a primitive reads the shape alone becomes another one of that shape."""
+    """Replace an operand of which only the shape is read by another of the same shape."""
     node, primitive = genome.nodes[index], get(genome.nodes[index].op)
     unread = primitive.unread(primitive.full(node.param_dict()))
     ports = typing.signatures[index].inputs
@@ -107,10 +108,9 @@ def _cut_unread(
 def _cut_uniform(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Equal weights read no scores: a stream that is there anyway says how many keys there are.
+    """Let a mean read a stream that is read anyway in place of scores, for the number of keys.
 
-    The weights keep the scores' heads: named as a parameter where they are more than other heads
-    that they meet.
+    The weights keep the scores' heads, as a parameter if other operands have fewer.
     """
     if genome.nodes[index].op == "uniform":
         for found in _means(genome, index, typing.of(index).heads):
@@ -122,7 +122,7 @@ def _cut_uniform(
 
 
 def _means(genome: Genome, index: int, heads: str) -> Iterator[Genome]:
-    """Forms of a uniform node, the best ones first."""
+    """Forms of a uniform node, the simplest first."""
     for label in dict.fromkeys(("one", heads)):
         params = () if label == "one" else (("heads", label),)
         for stream in ("v", "k", "q"):
@@ -135,9 +135,9 @@ def _means(genome: Genome, index: int, heads: str) -> Iterator[Genome]:
 def _merge_filters(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """The largest of the largest are the largest; softmax of them is one primitive.
+    """Merge two top-k filters into the narrower one, and a filter with softmax.
 
-    Ties at the last place are all kept by both, so that of two filters the narrower one decides.
+    Both filters keep all ties at the last rank.
     """
     node = genome.nodes[index]
     below = node.inputs[0] if node.inputs else None
@@ -155,7 +155,7 @@ def _merge_filters(
 def _drop_wide_filters(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """As many largest scores as there are keys are all of them."""
+    """Drop a top-k filter with k at least the number of keys."""
     node = genome.nodes[index]
     if node.op in ("topk_filter", "topk_softmax") and sizes and _count(node) >= sizes.tokens:
         if node.op == "topk_softmax":
@@ -171,7 +171,7 @@ def _count(node: Node) -> int:
 def _drop_relu(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """A rectifier of what is never below zero."""
+    """Drop a rectifier of a result that is never below zero."""
     node = genome.nodes[index]
     if node.op == "relu" and _sign(genome, node.inputs[0]).is_non_negative:
         yield from _without(genome, index, node.inputs[0])
@@ -197,10 +197,9 @@ def _sign(genome: Genome, ref: Ref) -> Sign:
 def _fold_zeros(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Weights that are zero for the sign of their scores, as squared rectifiers of distances are.
+    """Simplify sums and products with zeros, such as squared rectifiers of negative distances.
 
-    A sum with them is the other summand; what else they are made of does not matter, so that all
-    mechanisms whose weights are zero have one form: of a distance within one stream.
+    Scores of zero weights become distances within one stream, so that all of them have one form.
     """
     node = genome.nodes[index]
     if _normalises_to_zero(genome, index, typing):
@@ -216,9 +215,9 @@ def _fold_zeros(
 
 
 def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
-    """Its scores as the distances within the first stream that gives a genome with types.
+    """Replace the scores of zero weights by distances within the first stream that type-checks.
 
-    Where other weights read these scores too, they stay.
+    Scores that other weights read too are kept.
     """
     below = genome.nodes[index].inputs[0]
     assert isinstance(below, int), "scores are never streams"
@@ -272,7 +271,7 @@ def _factor_sum(genome: Genome, index: int) -> Genome | None:
         return None
     place = max(first, second)  # where both operands are known
     added = Node(node.op, (one.inputs[slots[0]], other.inputs[slots[0]]))
-    if all(_is_by_sums(genome, ref) for ref in added.inputs):
+    if any(_has_kernel(genome, ref) for ref in added.inputs):
         return None
     return genome.with_node(place, added).with_node(index, one.reading(slots[0], place))
 
@@ -291,13 +290,12 @@ def _double_operand(genome: Genome, index: int) -> Genome | None:
     return genome.with_node(first, added).with_node(index, doubled.reading(slot, first))
 
 
-def _is_by_sums(genome: Genome, ref: Ref) -> bool:
-    """Whether an aggregation with these weights takes linear time, which their sum does not."""
+def _has_kernel(genome: Genome, ref: Ref) -> bool:
+    """Whether values can be summed with these weights without a tensor of all weights."""
     if isinstance(ref, str):
         return False
     primitive = get(genome.nodes[ref].op)
-    weights = primitive.weights(primitive.full(genome.nodes[ref].param_dict()))
-    return weights is not None and weights.is_by_sums
+    return primitive.weights(primitive.full(genome.nodes[ref].param_dict())) is not None
 
 
 def _sole_operands(genome: Genome, index: int) -> tuple[int | None, int | None]:
@@ -365,12 +363,12 @@ RULES: tuple[Rule, ...] = (
 def plain_visibility(
     seen: Visibility, tokens: int | None = None, is_causal: bool | None = None
 ) -> Visibility:
-    """A mechanism's own mask in its simplest form.
+    """The normal form of a mask.
 
     Args:
-        tokens: None for what holds at every length.
-        is_causal: whether every call is (a window of w then reaches w - 1 tokens back) or none is
-            (w // 2 to either side); None for what holds in both cases.
+        tokens: the length; None for a form that is right at every length.
+        is_causal: whether every call is (a window of w reaches w - 1 tokens back) or none is (w //
+            2 to either side); None for a form that is right in both cases.
     """
     window, apart = seen.window, None if tokens is None else tokens - seen.global_tokens
     if window is None or (apart is not None and _covers(window, apart, is_causal)):
@@ -381,12 +379,12 @@ def plain_visibility(
 
 
 def _covers(window: int, apart: int, is_causal: bool | None) -> bool:
-    """Whether that many tokens, none of them global, all see each other."""
+    """Whether ``apart`` tokens, none of them global, all see each other."""
     behind, aside = window >= apart, window // 2 >= apart - 1
     return (behind or is_causal is False) and (aside or is_causal is True)
 
 
 def plain_placement(placement: str, depth: int) -> str:
-    """The first name of the layers that have the mechanism."""
+    """The first placement with the same layers."""
     layers = layers_with_mechanism(placement, depth)
     return next(name for name in PLACEMENTS if layers_with_mechanism(name, depth) == layers)

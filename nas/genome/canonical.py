@@ -1,14 +1,13 @@
 """The normal form of a genome, and digests that equal mechanisms share.
 
-Algebra first (nas.genome.algebra): what changes nothing goes. Then names and order: dead nodes go,
-streams that are the same tensor get one name, queries and keys that are projected alike are named
-in the order in which they are read, defaults and fields without effect are dropped, equal nodes
-that learn nothing become one, commuting operands and nodes are put in order. All this keeps values,
-gradients and the distribution at initialisation. Weaker equalities are for a person to see, never a
-reason to replay a result.
+Algebraic rules apply first (nas.genome.algebra). Then dead nodes, defaults and fields without
+effect are dropped, streams that are the same tensor get one name, queries and keys with equal
+projections are named in the order in which they are read, equal nodes without parameters are
+merged, and commuting operands and nodes are sorted. All steps keep values, gradients and the
+distribution at initialisation; mechanisms that are equal in a weaker sense have different digests.
 
-The order is the least one: nodes are coloured by what they compute and by who reads them until
-nothing changes, and where symmetry is left each choice is tried and the smallest text wins.
+Nodes are sorted by colour refinement over operations, operands and readers. If symmetric nodes are
+left, each order is tried and the least text is taken.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ if TYPE_CHECKING:
 
 VERSION: Final = "nas-2"
 DIGEST_LENGTH: Final = 16
-# Symmetric ways to write one genome that are tried before the first one found is taken.
+# Orders of symmetric nodes that are tried.
 MAX_ORDERS: Final = 200
 
 
 def canonicalise(
     genome: Genome, sizes: ModelSizes | None = None, *, is_causal: bool | None = None
 ) -> Genome:
-    """The normal form; idempotent, and equal for genomes equal by the rules above.
+    """The normal form; idempotent, and the same for genomes that are equal by the rules above.
 
     Args:
-        sizes: rewrite also what holds at these sizes alone (a window that covers all tokens).
-        is_causal: whether every call is causal, or none; None: right for both.
+        sizes: apply also rules that hold at these sizes only (a window that covers all tokens).
+        is_causal: whether every call is causal, or none; None for a form that is right for both.
     """
     before = None
     while genome != before:
@@ -58,7 +57,7 @@ def canonicalise(
 def _tidied(genome: Genome) -> Genome:
     """Live nodes, one name for each stream, projections of the streams that are read."""
     read = _used([genome.nodes[i] for i in genome.live()])
-    # A stream that nobody reads has no projection, so the flag says that there is none.
+    # An unread stream has no projection.
     flags: dict[str, Any] = {f"has_w{s}": False for s in STREAMS if s not in read}
     projections = replace(genome.projections, **flags)
     nodes = _simplified(genome, _stream_names(projections))
@@ -71,10 +70,10 @@ def _in_order(genome: Genome) -> Genome:
 
 
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
-    """A genome under the names that its queries and keys may have.
+    """The genome with its queries and keys named in every possible way.
 
-    They may change places, and their projections with them, where both have the same number of
-    heads by the same label; a lone one that is projected is the query.
+    Queries and keys with the same label of heads may change names, with their projections; a single
+    projected one is the query.
     """
     projections, used = genome.projections, _used(genome.nodes)
     if "k" in used and "q" not in used and projections.has_wk:
@@ -82,13 +81,13 @@ def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
         return [replace(_renamed(genome, {"k": "q"}), projections=flags)]
     heads = _effective(projections, genome.nodes)
     is_both = projections.has_wq and projections.has_wk
-    # A label may only move where it stands on the other side already, or is every space's own.
+    # A label may move only if the other side has it too, or it is the default of all spaces.
     is_alike = heads.q_heads == heads.kv_heads and (is_both or heads.q_heads == "all")
     if not {"q", "k"} <= used or not is_alike:
         return [genome]
     flags = replace(heads, has_wq=projections.has_wk, has_wk=projections.has_wq)
     swapped = replace(_renamed(genome, {"q": "k", "k": "q"}), projections=flags)
-    # Which stream a mean counts goes by names, and so is decided again.
+    # The stream that a mean reads is chosen by name, so it is chosen again.
     return [genome, rewrite(swapped, sizes)]
 
 
@@ -97,7 +96,7 @@ def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
 
 
 def _named(genome: Genome) -> tuple[Any, ...]:
-    """What a naming is judged by: the query comes first; then, it is the projected one."""
+    """The sort key of a naming: the query is read first, then the query is the projected one."""
     order = {"q": "a", "k": "b", "v": "c"}
     nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
@@ -154,16 +153,16 @@ def _sizes(found: Type, dim: int, heads: int) -> list[int]:
 
 
 def _stream_names(projections: Projections) -> dict[str, str]:
-    """One name for streams that are the same tensor: those without a projection.
+    """One name for the streams without a projection, which are the same tensor.
 
-    v before k before q, so that values that came from v still do, as policies demand.
+    The name is v before k before q, since policies demand values from v.
     """
     raw = [s for s in ("v", "k", "q") if not projections.has_projection(s)]
     return {s: (raw[0] if s in raw else s) for s in STREAMS}
 
 
 def _simplified(genome: Genome, names: dict[str, str]) -> list[Node]:
-    """Live nodes without defaults; equal ones that learn nothing merged."""
+    """Live nodes without default parameters; equal nodes without weights are merged."""
     known: dict[Node, int] = {}
     place: dict[int, Ref] = {}
     nodes: list[Node] = []
@@ -190,7 +189,7 @@ def _used(nodes: Sequence[Node]) -> set[str]:
 
 
 def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections:
-    """Fields that change nothing set to their defaults, as the nodes use the streams."""
+    """The projections with fields without effect on these nodes at their defaults."""
     used = _used(nodes)
     projected = {s for s in used if projections.has_projection(s)}
     is_without_effect = {
@@ -222,7 +221,7 @@ def _text(nodes: tuple[Node, ...]) -> list[tuple[str, list[str], list[str]]]:
 
 
 def _start(nodes: Sequence[Node]) -> list[str]:
-    """Colours from below: the operation, its parameters and its operands' colours."""
+    """First colours: operation, parameters and the operands' colours."""
     colours: list[str] = []
     for node in nodes:
         inputs = [r if isinstance(r, str) else colours[r] for r in node.inputs]
@@ -232,7 +231,7 @@ def _start(nodes: Sequence[Node]) -> list[str]:
 
 
 def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
-    """Add who reads a node, and what it reads, until no class of nodes splits any more."""
+    """Refine colours by readers and operands until no class of nodes splits."""
     count = len(set(colours))
     while True:
         readers: list[list[str]] = [[] for _ in nodes]
@@ -251,7 +250,7 @@ def _refine(nodes: Sequence[Node], colours: list[str]) -> list[str]:
 
 
 def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> list[list[str]]:
-    """Colourings in which every node has its own colour, one for each way to break symmetry."""
+    """Colourings with one node per colour, one for each order of symmetric nodes."""
     classes: dict[str, list[int]] = {}
     for index, colour in enumerate(colours):
         classes.setdefault(colour, []).append(index)

@@ -1,4 +1,4 @@
-"""The genome that an exported Python file holds in its docstring."""
+"""Read the genome in the docstring of an exported Python file."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LARGEST_FILE: Final = 2**22
 
 
 def genome_of_export(path: Path) -> Genome:
-    """The genome in an exported file's docstring; nothing of the file is run.
+    """The genome in an exported file's docstring, without running the file.
 
     Raises:
         ExportError: the file cannot be read or was not written by an export.
-        GenomeError: what it holds is no genome.
+        GenomeError: its content is not a genome.
     """
     try:
         with path.open(encoding="utf-8") as file:

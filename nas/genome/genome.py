@@ -3,10 +3,10 @@
     {"graph_def": [{"op": "scaled_dot_product", "inputs": ["q", "k"]}, ...],
      "proj_config": {"has_wq": true, ...}, "placement": "all"}
 
-``graph_def`` and the four flags of ``proj_config`` are the published form (Evolving
-Attention, section 2.2), read as it is; everything else has a default that means exactly
-that form. A node reads the streams ``q``, ``k``, ``v`` or earlier nodes by index; the last
-node is the output. This module knows syntax only: what an operation is, the primitives say.
+``graph_def`` and the four flags of ``proj_config`` are the published form (Evolving Attention,
+section 2.2); the defaults of all other fields mean the same as that form. A node reads the streams
+``q``, ``k``, ``v`` or earlier nodes by index; the last node is the output. This module checks
+syntax only; primitives define the operations.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation: its primitive's name, what it reads, and its parameters sorted by name."""
+    """One operation: name of the primitive, operands, and parameters sorted by name."""
 
     op: str
     inputs: tuple[Ref, ...]
     params: tuple[tuple[str, ParamValue], ...] = ()
 
     def param_dict(self) -> dict[str, ParamValue]:
-        """The parameters as a mapping; those not named have the primitive's defaults."""
+        """The named parameters; all others have the primitive's defaults."""
         return dict(self.params)
 
     def reading(self, slot: int, *refs: Ref) -> Node:
-        """The node with other operands, or none, in place of one."""
+        """The node with the operand at ``slot`` replaced by any number of operands."""
         return replace(self, inputs=(*self.inputs[:slot], *refs, *self.inputs[slot + 1 :]))
 
     def renamed(self, names: Mapping[Any, Ref]) -> Node:
-        """The node with operands named anew, as far as there are names for them."""
+        """The node with operands replaced by ``names``, where they are keys of it."""
         return replace(self, inputs=tuple(names.get(ref, ref) for ref in self.inputs))
 
 
 @dataclass(frozen=True, slots=True)
 class Projections:
-    """The linear maps around the graph, as labels that mean something at every model size.
+    """The linear maps around the graph, as labels that apply to every model size.
 
     Attributes:
         has_wq, has_wk, has_wv, has_wo: whether the stream (or the output) is projected.
-        q_heads, kv_heads: head counts as a share of the backbone's heads.
-        qk_dim: width of projected q and k as a share of the head width.
-        raw: a stream without projection is cut into heads ("slice") or seen whole by every
-            head ("shared", the patterns reading).
-        merge: heads are concatenated, or summed (the messages reading).
+        q_heads, kv_heads: head counts as fractions of the backbone's heads.
+        qk_dim: width of projected q and k as a fraction of the head width.
+        raw: a stream without projection is cut into heads ("slice"), or every head reads all of it
+            ("shared", as in Patterns).
+        merge: heads are concatenated ("concat") or summed ("sum", as in Messages).
     """
 
     has_wq: bool = True
@@ -93,18 +93,18 @@ class Projections:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """Which keys a query may see at all; a mask that belongs to the mechanism.
+    """A mechanism's own mask: the keys that a query may see.
 
     With a window of w tokens, query i sees key j if |i - j| <= w // 2, or under a causal mask if
     0 <= i - j < w (SW-SQA; Sparse Query Attention, sections 2.5 and 6). The first ``global_tokens``
     see every key and are seen by every query (Flex-SQA; Beltagy et al. 2020, section 3.1).
 
-    The causal reach is taken where the caller says ``is_causal``. A causal ``attn_mask`` alone
-    hides later tokens of the window around each query, and so leaves w // 2 + 1 of them.
+    The causal form applies to calls with ``is_causal``. A causal ``attn_mask`` without it hides the
+    later tokens of the window around each query, which leaves w // 2 + 1 of them.
 
     Attributes:
-        window: tokens, at least 1; None for all.
-        global_tokens: number of them; without effect where there is no window.
+        window: width in tokens, at least 1; None for no window.
+        global_tokens: number of global tokens; has no effect without a window.
     """
 
     window: int | None = None
@@ -125,8 +125,8 @@ class Genome:
         """Read the JSON form (docs/formats.md).
 
         Raises:
-            GenomeError: unknown key, wrong kind of value, unknown label, a reference to
-                nowhere. An empty graph can be read: it is the validator that refuses it.
+            GenomeError: unknown key, wrong type, unknown label, or a reference to no node. An empty
+                graph is read; the validator rejects it.
         """
         keys = _mapping(data, where, {"graph_def", "proj_config", "placement", "visibility"})
         if "graph_def" not in keys:
@@ -148,7 +148,7 @@ class Genome:
         return cls(nodes, projections, placement, visibility)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form; what has its default is left out, but never a flag."""
+        """The JSON form, without fields at their defaults except the four flags."""
         graph = [
             {"op": node.op, "inputs": list(node.inputs)}
             | ({"params": dict(node.params)} if node.params else {})
@@ -191,15 +191,15 @@ class Genome:
         return graph
 
     def with_node(self, index: int, node: Node) -> Genome:
-        """The genome with another node at one place."""
+        """The genome with one node replaced."""
         return replace(self, nodes=(*self.nodes[:index], node, *self.nodes[index + 1 :]))
 
     def with_inputs(self, index: int, *inputs: Ref) -> Genome:
-        """The genome with other operands at one node."""
+        """The genome with the operands of one node replaced."""
         return self.with_node(index, replace(self.nodes[index], inputs=inputs))
 
     def bypassing(self, index: int, ref: Ref) -> Genome:
-        """The genome in which those who read a node read ``ref`` instead."""
+        """The genome in which readers of a node read ``ref`` instead."""
         return replace(self, nodes=tuple(node.renamed({index: ref}) for node in self.nodes))
 
     def pruned(self) -> Genome:
@@ -226,10 +226,10 @@ class ModelSizes(NamedTuple):
 
 
 def head_count(label: str, whole: int) -> int:
-    """How many of ``whole`` a label means: "3/4" of 8 is 6; less than one counts as one.
+    """The number of heads that a label means: "3/4" of 8 is 6; less than one head becomes one.
 
     Raises:
-        ValueError: the share is above one and no whole number.
+        ValueError: the number is above one and not whole.
     """
     if label in ("all", "one"):
         return whole if label == "all" else 1
@@ -242,7 +242,7 @@ def head_count(label: str, whole: int) -> int:
 
 
 def key_width(label: str, head_dim: int) -> int:
-    """A share of the head width, rounded to an even number of at least two; "all" is all of it."""
+    """A fraction of the head width, rounded to an even number of at least two."""
     if label == "all" or head_dim < 2:
         return head_dim
     top, bottom = (int(part) for part in label.split("/"))
@@ -250,7 +250,7 @@ def key_width(label: str, head_dim: int) -> int:
 
 
 def layers_with_mechanism(placement: str, depth: int) -> tuple[int, ...]:
-    """The layers of a backbone that get the mechanism; the others keep standard attention."""
+    """The layers of a backbone with the mechanism; the others have standard attention."""
     return {
         "all": tuple(range(depth)),
         "first": (0,),
@@ -332,10 +332,10 @@ def _projections(data: Any, where: str) -> Projections:
 
 
 def check_visibility(name: str, value: Any) -> None:
-    """Refuse what a field of the visibility cannot be.
+    """Check a field of ``Visibility``.
 
     Raises:
-        ValueError: the value; the range is in the message.
+        ValueError: the value is outside its range; the message states the range.
     """
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     least, null = (1, " or null") if name == "window" else (0, "")

@@ -1,13 +1,13 @@
-"""Types of a genome: what each stream and node holds, with symbolic heads and widths.
+"""Types of a genome's streams and nodes, with symbolic heads and widths.
 
 A type is ``tokens[h, w]``, ``scores[h]`` or ``weights[h]``. A head count h is a label of the
 backbone's heads ("all", "1/2", ..., "one"); a width w is a label of the head width ("all",
-"1/2", ...) or "model", the whole width. Nothing here knows a size, so a genome that
-type-checks runs at every size at which its labels are whole numbers.
+"1/2", ...) or "model", the whole width. Types hold no sizes, so that a genome that type-checks runs
+at every size at which its labels are whole numbers.
 
-Heads meet: of two counts the fewer are repeated, and the ratio must be whole. Widths unify:
-a projected query or key takes the width of what it is scored against, and where nothing
-decides, the one that ``qk_dim`` names.
+Where operands have different head counts, the fewer heads are repeated; the ratio must be whole.
+Widths unify: a projected query or key has the width of the operand that it is scored against, by
+default the one of ``qk_dim``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ MODEL: Final = "model"
 
 
 class Free(StrEnum):
-    """A width that inference has yet to find: of the projected stream with that name."""
+    """The unknown width of the projected stream with that name."""
 
     Q = "q"
     K = "k"
 
 
 class Type(NamedTuple):
-    """What a tensor holds: kind, head label, and for tokens a width label."""
+    """The type of a tensor: kind, head label, and for tokens a width label."""
 
     kind: Kind
     heads: str
@@ -52,7 +52,7 @@ class Type(NamedTuple):
         return f"{self.kind.value}[{heads}, {widths.get(self.width, f'{self.width} d/H')}]"
 
     def head_count(self, heads: int) -> int:
-        """The number of heads in a backbone of ``heads``; GenomeError where it is no whole one."""
+        """The number of heads in a backbone of ``heads``; GenomeError if it is not whole."""
         try:
             return head_count(self.heads, heads)
         except ValueError as error:
@@ -65,7 +65,7 @@ class Type(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why a genome has no types: the rule broken, the node (None: the output), and the words."""
+    """A type error: the rule, the node (None: the output), what was found and expected."""
 
     rule: str
     node: int | None
@@ -79,10 +79,10 @@ class Typing:
 
     Attributes:
         streams: type of ``q``, ``k`` and ``v``.
-        nodes: type of each node's result; None where it has none.
-        widths: for each node the width that its letter ``w`` is bound to, or None.
-        signatures: for each node the reading of its primitive that applies (the first one, where
-            a problem says that none does).
+        nodes: type of each node's result; None for an ill-typed node.
+        widths: for each node the width of its letter ``w``, or None.
+        signatures: for each node the signature of its primitive that matches the operands (the
+            first one if none does).
         problems: empty for a genome that type-checks.
     """
 
@@ -93,7 +93,7 @@ class Typing:
     problems: tuple[Problem, ...]
 
     def role(self, node: int) -> Role:
-        """The role that a node plays."""
+        """The role of a node."""
         return self.signatures[node].role
 
     def of(self, ref: str | int) -> Type:
@@ -104,12 +104,12 @@ class Typing:
 
 
 def width_of(label: str, dim: int, heads: int) -> int:
-    """How many features of a head a width label means."""
+    """The number of features per head that a width label means."""
     return dim if label == MODEL else key_width(label, dim // heads)
 
 
 def head_fraction(label: str) -> Fraction:
-    """The share of the backbone's heads that a label names; 0 for one head, whatever its share."""
+    """The fraction of the backbone's heads that a label means; 0 for "one"."""
     return Fraction({"all": "1", "one": "0"}.get(label, label))
 
 
@@ -119,7 +119,7 @@ def _met(a: str, b: str) -> str | None:
     return more if is_whole else None
 
 
-# MEET[a, b]: the head count of two operands together, None where neither divides the other.
+# MEET[a, b]: the larger of two head counts; None if the smaller does not divide it.
 MEET: Final = {(a, b): _met(a, b) for a in LABELS["q_heads"] for b in LABELS["q_heads"]}
 
 
@@ -138,7 +138,7 @@ def stream_types(projections: Projections) -> dict[str, Type]:
 
 @lru_cache(maxsize=1024)
 def infer(genome: Genome) -> Typing:
-    """Find the types of all streams and nodes; problems are listed, never raised.
+    """Infer the types of all streams and nodes; type errors are listed, not raised.
 
     Raises:
         GenomeError: a node names a primitive that does not exist.
@@ -147,7 +147,7 @@ def infer(genome: Genome) -> Typing:
     live = genome.live()
     for index in live:
         inference.visit(index)
-    # What reaches no output must be well typed too, but decides no width.
+    # Dead nodes are type-checked too, but decide no width.
     inference.settle()
     if len(live) < len(genome.nodes):
         for index in sorted(set(range(len(genome.nodes))) - set(live)):
@@ -172,18 +172,18 @@ class _Inference:
         node = self.genome.nodes[index]
         primitive = get(node.op)
         operands = [self.streams[r] if isinstance(r, str) else self.types[r] for r in node.inputs]
-        signature = _reading(primitive, operands)
+        signature = _matching_signature(primitive, operands)
         if signature is None:
-            self.problems.append(_misread(index, primitive, operands))
+            self.problems.append(_mismatch(index, primitive, operands))
             return
         self.signatures[index] = signature
         self._apply(index, operands, primitive.least_heads(primitive.full(node.param_dict())))
 
     def _apply(self, index: int, operands: list[Type | None], heads: str) -> None:
-        """The type of a node that has at least so many heads."""
+        """Set the type of a node that has at least that many heads."""
         signature, widths = self.signatures[index], dict[str, str]()
         for port, operand in zip(signature.inputs, operands, strict=True):
-            if operand is None:  # its own problem is listed already
+            if operand is None:  # its type error is listed already
                 continue
             met = MEET.get((heads, operand.heads))
             if met is None:
@@ -239,7 +239,7 @@ class _Inference:
         return Typing(streams, nodes, widths, tuple(self.signatures), problems)
 
     def _settle(self, free: Free) -> str:
-        """The width of a projected query or key: what it met, or else what qk_dim names."""
+        """The width of a projected query or key: the unified one, by default that of qk_dim."""
         width, projections = self._find(free), self.genome.projections
         if isinstance(width, Free):
             return projections.qk_dim
@@ -254,8 +254,8 @@ class _Inference:
         return found if width is None else found._replace(width=self._find(width))
 
 
-def _reading(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
-    """The first signature that takes operands of these kinds; an unknown operand fits all."""
+def _matching_signature(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
+    """The first signature for operands of these kinds; an ill-typed operand matches any kind."""
     for signature in primitive.signatures:
         pairs = zip(signature.inputs, operands, strict=False)
         fits = all(operand is None or operand.kind is port.kind for port, operand in pairs)
@@ -264,8 +264,8 @@ def _reading(primitive: Primitive, operands: list[Type | None]) -> Signature | N
     return None
 
 
-def _misread(index: int, primitive: Primitive, operands: list[Type | None]) -> Problem:
-    """That no signature takes so many operands, or such ones."""
+def _mismatch(index: int, primitive: Primitive, operands: list[Type | None]) -> Problem:
+    """The type error of operands that match no signature."""
     if len(operands) not in primitive.arities:
         ways = ["(" + ", ".join(p.name for p in s.inputs) + ")" for s in primitive.signatures]
         arities = " or ".join(str(n) for n in primitive.arities)

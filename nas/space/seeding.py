@@ -14,12 +14,12 @@ from nas.space.validation import Policy, validate
 def seeds(
     space: SearchSpace, policy: Policy, is_causal: bool = False
 ) -> tuple[NamedMechanism, ...]:
-    """The mechanisms that a space seeds, each a legal point of it.
+    """The named mechanisms of a space's first population.
 
-    Those that see later tokens are left out where ``is_causal`` or the space is.
+    Mechanisms that see later tokens are left out if the space or ``is_causal`` is causal.
 
     Raises:
-        SpaceError: one is not legal or no point of the space; the reason is given.
+        SpaceError: a mechanism violates the policy or is not in the space.
     """
     found = []
     for name in space.mechanisms:
@@ -30,7 +30,7 @@ def seeds(
         if (is_causal or space.causal) and _sees_ahead(seed.genome):
             continue
         reason = next((v.message for v in validate(seed.genome, policy)), None)
-        # As written or in its normal form, which names no projection that nobody reads.
+        # As written or in normal form, which has no projections of unread streams.
         if space.excludes(seed.genome) is not None:
             reason = reason or space.excludes(canonicalise(seed.genome))
         if reason is not None:

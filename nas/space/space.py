@@ -1,10 +1,9 @@
-"""The search space: what a search may combine, as data.
+"""The search space: primitives and choices that a search may combine, as data.
 
-A space names primitives with the parameter values to choose from, choices for the projections,
-placements and windows, the policy that genomes must obey, the mechanisms that seed the first
-population, objectives and task; ``causal: true`` leaves out whatever sees later tokens, and
-``context`` says after how many tokens costs of decoding are counted. A genome file may use more
-than a space offers; the space binds the search.
+A space lists primitives with parameter values, choices of projections, placements and windows, the
+policy that genomes must obey, the mechanisms of the first population, objectives and task.
+``causal: true`` leaves out primitives that see later tokens; ``context`` is the number of tokens
+after which costs of decoding are counted. Only the search is bound to the space.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Labels = tuple[bool | str, ...]
 MaskChoices = tuple[StrictInt | None, ...]
 Choices = dict[str, tuple[ParamValue, ...]]  # of a primitive's parameters, by name
 MAX_CONTEXT: Final = 2**30
-MAX_COMBINATIONS: Final = 20_000  # of a primitive's parameters, looked at for those that may be
+MAX_COMBINATIONS: Final = 20_000  # combinations of a primitive's parameters that are tried
 
 
 class Nodes(Frozen):
@@ -122,15 +121,15 @@ class SearchSpace(Frozen):
         return value
 
     def choices(self, field: str) -> tuple[Any, ...]:
-        """What a field of the projections may be; its default alone where the space is silent."""
+        """The choices of a field of the projections; by default its default value."""
         return self.projections.get(field, (getattr(Projections(), field),))
 
     def visibility_choices(self, field: str) -> tuple[Any, ...]:
-        """What a field of the visibility may be; its default alone where the space is silent."""
+        """The choices of a field of the mask; by default its default value."""
         return self.visibility.get(field, (getattr(Visibility(), field),))
 
     def excludes(self, genome: Genome) -> str | None:
-        """Why a canonical genome is not a point of this space; None if it is one."""
+        """Why a genome in normal form is not in this space; None if it is."""
         if len(genome.nodes) > self.nodes.max:
             return f"has {len(genome.nodes)} nodes; the space allows {self.nodes.max}"
         for node in genome.nodes:
@@ -147,11 +146,11 @@ class SearchSpace(Frozen):
         return self._excludes_visibility(genome.visibility) or self._excludes_projections(genome)
 
     def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
-        """What a parameter may be; its default alone where the space is silent."""
+        """The choices of a parameter; by default its default value."""
         return self.primitives[op].get(name, (get(op).parameters[name].default,))
 
     def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
-        """Whether a primitive takes these parameters together, and is causal where it must be."""
+        """Whether these parameters are valid together, and causal in a causal space."""
         found = get(op)
         full = found.full(params)
         try:
@@ -161,7 +160,7 @@ class SearchSpace(Frozen):
         return not self.causal or found.is_causal_safe(full)
 
     def combinations(self, op: str) -> Iterator[dict[str, ParamValue]]:
-        """The space's choices of all parameters that are allowed together, of the first many."""
+        """All valid combinations of the choices, among the first ``MAX_COMBINATIONS``."""
         choices = {name: dict.fromkeys(self.param_choices(op, name)) for name in get(op).parameters}
         for values in islice(product(*choices.values()), MAX_COMBINATIONS):
             params = dict(zip(choices, values, strict=True))
@@ -178,7 +177,7 @@ class SearchSpace(Frozen):
     def _excludes_projections(self, genome: Genome) -> str | None:
         used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
         around = genome.projections
-        # Queries and keys may have changed places on the way to the normal form.
+        # The normal form may have exchanged queries and keys.
         mirrored = replace(around, has_wq=around.has_wk, has_wk=around.has_wq)
         fault = self._outside(around, used)
         return fault if fault and self._outside(mirrored, used) else None

@@ -1,9 +1,8 @@
-"""The named mechanisms: attention as published, as genomes of ours.
+"""The named mechanisms: published attention mechanisms as genomes.
 
-Usable wherever a genome is, and seeded into a search by the space that lists them. One file a
-family; each mechanism is a function whose docstring is its reading: the equations with the paper's
-numbers, the shapes, and what was decided where the paper is silent or wrong. A package offers a
-module of them under the entry point group ``nas.mechanisms``.
+One file per family; each mechanism is a function whose docstring gives the equations with the
+paper's numbers, the shapes, and decisions where the paper is ambiguous or wrong. Other packages add
+modules under the entry point group ``nas.mechanisms``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from nas.genome.mechanisms.base import MECHANISMS, NamedMechanism
 
 __all__ = ["MECHANISMS", "NamedMechanism", "mechanism", "names_of"]
 
-# Whichever of them is imported first, they stand in this order.
+# The order of the mechanisms, whichever family is imported first.
 FAMILIES: Final = ("standard", "sqa", "qana", "neural", "patterns", "evolving", "controls")
 for _family in FAMILIES:
     import_module(f"{__name__}.{_family}")
@@ -33,6 +32,6 @@ def mechanism(name: str) -> NamedMechanism:
 
 
 def names_of(genome: Genome) -> tuple[str, ...]:
-    """The names of the mechanisms that a genome equals; its size decides nothing."""
-    own = digest(genome)
-    return tuple(name for name, found in MECHANISMS.items() if digest(found.genome) == own)
+    """The names of the mechanisms with the genome's digest."""
+    key = digest(genome)
+    return tuple(name for name, known in MECHANISMS.items() if digest(known.genome) == key)

@@ -1,17 +1,16 @@
-"""What a named mechanism is, and how one is written.
+"""Named mechanisms: the type, the registry and helpers to define one.
 
     @named(paper="Shazeer 2019")
     def mqa() -> Genome:
         "One key and value head. ... equations, shapes, readings ..."
         return dot_product(kv_heads="one")
 
-The function's name becomes the mechanism's, its docstring the reading: a line of what it is, then
-equations, shapes, decisions; what it costs `nas cost` counts. Head counts are shares of the
-backbone's heads, so that a mechanism exists at every size that its shares divide.
+The function's name is the mechanism's name. Its docstring is the mechanism's ``reading``: a summary
+line, then equations, shapes and decisions. Head counts are fractions of the backbone's heads.
 
-The readings share their letters: n tokens, d the width of the backbone, H its heads, d_h = d / H,
-X the block's input (n x d), x_i a token, subscripts for tokens unless said otherwise. A reading is
-set for 80 columns, as a terminal shows it.
+Notation of all readings: n tokens, d the width of the backbone, H its heads, d_h = d / H, X the
+block's input (n x d), x_i a token; subscripts number tokens unless stated otherwise. Lines have at
+most 80 columns.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class NamedMechanism:
     """A genome with a name.
 
     Attributes:
-        paper: where it comes from, or "control".
-        reading: equations, shapes, and what was decided where the paper leaves it open.
+        paper: the source, or "control".
+        reading: equations, shapes, and decisions where the paper is ambiguous.
     """
 
     name: str
@@ -49,7 +48,7 @@ class NamedMechanism:
 
 
 def _check(found: NamedMechanism) -> None:
-    """Refuse a genome that is no mechanism: it would break every list of them."""
+    """Raise GenomeError for an invalid genome of another package."""
     genome = Genome.from_dict(found.genome.to_dict(), found.name)
     for problem in infer(check_vocabulary(genome, found.name)).problems:
         raise GenomeError(f"{found.name}: {problem.found}; expected {problem.expected}")
@@ -61,7 +60,7 @@ MECHANISMS: Final[Registry[NamedMechanism]] = Registry(
 
 
 def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
-    """Register the mechanism that a function returns the genome of."""
+    """Register the mechanism whose genome a function returns."""
 
     def make(build: Callable[[], Genome]) -> NamedMechanism:
         name = build.__name__
@@ -81,10 +80,10 @@ def graph(*nodes: tuple[Any, ...], placement: str = "all", **projections: Any) -
 
 
 def scored(op: str, **keywords: Any) -> Genome:
-    """Standard attention with another score in place of the dot product."""
+    """Standard attention with another score."""
     return graph((op, "qk"), ("softmax", [0]), ("weighted_sum", [1, "v"]), **keywords)
 
 
 def dot_product(**projections: Any) -> Genome:
-    """Standard attention with other projections around it."""
+    """Standard attention with other projections."""
     return scored("scaled_dot_product", **projections)

@@ -1,4 +1,4 @@
-"""Controls: what a mechanism must beat before its design has explained anything."""
+"""Controls: baselines that a mechanism must beat before its design explains anything."""
 
 from __future__ import annotations
 
