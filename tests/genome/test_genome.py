@@ -11,6 +11,7 @@ from nas.genome import (
     Genome,
     Projections,
     Visibility,
+    head_count,
     key_width,
     layers_with_mechanism,
 )
@@ -100,12 +101,12 @@ def test_flags_default_to_projected() -> None:
     ("label", "heads", "count"),
     [("all", 8, 8), ("3/4", 8, 6), ("1/2", 4, 2), ("1/8", 4, 1), ("one", 16, 1), ("1/4", 1, 1)],
 )
-def test_a_share_of_the_heads(label: str, heads: int, count: int) -> None:
+def test_head_count_of_a_label(label: str, heads: int, count: int) -> None:
     assert head_count(label, heads) == count
 
 
 @pytest.mark.parametrize(("label", "heads"), [("3/4", 6), ("1/2", 3), ("1/8", 12)])
-def test_a_share_that_is_no_whole_number_is_refused(label: str, heads: int) -> None:
+def test_head_count_that_is_not_whole_is_refused(label: str, heads: int) -> None:
     with pytest.raises(ValueError, match=label):
         head_count(label, heads)
 
