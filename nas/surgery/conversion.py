@@ -91,9 +91,9 @@ def head_counts(genome: Genome, sizes: HostSizes) -> dict[str, int | None]:
             continue
         before = sizes.heads if stream == "q" else sizes.kv_heads
         label = projections.q_heads if stream == "q" else projections.kv_heads
-        wanted = Type(Kind.TOKENS, label).head_count(sizes.heads)
-        after = min(wanted, before)
-        if before % after or wanted % after:
+        named = Type(Kind.TOKENS, label).head_count(sizes.heads)
+        after = min(named, before)
+        if before % after or named % after:
             raise GenomeError(
                 f"{before} heads of {_WORDS[stream]} cannot become {label} of {sizes.heads}; "
                 "expected groups of equal size, whose mean each new head is."

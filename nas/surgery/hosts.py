@@ -174,8 +174,8 @@ class SwappedMultiheadAttention(nn.MultiheadAttention):
             attn_mask = attn_mask.view(batch, self.num_heads, *attn_mask.shape[1:])
         if padding is not None:
             padding = padding.reshape(batch, 1, 1, -1)
-        given = [m for m in (attn_mask, padding) if m is not None]
-        pairs = [split_mask(~m if m.dtype == torch.bool else m) for m in given]
+        present = [m for m in (attn_mask, padding) if m is not None]
+        pairs = [split_mask(~m if m.dtype == torch.bool else m) for m in present]
         masks = [mask for mask, _ in pairs if mask is not None]
         biases = [bias for _, bias in pairs if bias is not None]
         return (

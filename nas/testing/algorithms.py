@@ -110,13 +110,13 @@ def result_of(proposal: Proposal, width: int = 2) -> TrialResult:
 def drive(proposer: Proposer, count: int, width: int = 2) -> list[list[Proposal]]:
     """Propose and tell, each result as late as the lag allows; returns attempts by number."""
     drawn: list[list[Proposal]] = []
-    told: list[TrialResult] = []
+    results: list[TrialResult] = []
     while len(drawn) < count:
-        if not proposer.may_propose(len(drawn), len(told)):
-            last = drawn[len(told)][-1]
-            told.append(result_of(last, width))
+        if not proposer.may_propose(len(drawn), len(results)):
+            last = drawn[len(results)][-1]
+            results.append(result_of(last, width))
             continue
-        drawn.append(proposer.propose(len(drawn), told))
+        drawn.append(proposer.propose(len(drawn), results))
     return drawn
 
 
@@ -170,12 +170,12 @@ def resumes_from_any_point(name: str) -> None:
     """Resumed from a record of any length it makes identical proposals."""
     for lag in LAGS:
         drawn = driven(name, lag)
-        told = [result_of(attempts[-1]) for attempts in drawn]
+        results = [result_of(attempts[-1]) for attempts in drawn]
         for begin in (1, 10, 27, COUNT - 1):
             end = min(begin + 12, COUNT)  # more than a generation
             again = proposer_of(name, lag)
             again.follow(p for attempts in drawn[:begin] for p in attempts)
-            found = [again.propose(number, told) for number in range(begin, end)]
+            found = [again.propose(number, results) for number in range(begin, end)]
             same = found == drawn[begin:end]
             require(same, f"proposals differ from number {begin} on with lag {lag}")
 
@@ -184,9 +184,9 @@ def proposes_without_changing(name: str) -> None:
     """Proposing changes no state: equal generators give equal attempts."""
     context = make_context()
     algorithm = ALGORITHMS.get(name)(context)
-    told = [result_of(p) for p in new_ones(driven(name)[:20])]
-    context.archive.tell(told)
-    algorithm.tell(told)
+    results = [result_of(p) for p in new_ones(driven(name)[:20])]
+    context.archive.tell(results)
+    algorithm.tell(results)
     attempts = [algorithm.propose(context.generator(20), 0) for _ in range(3)]
     require(attempts[0] == attempts[1] == attempts[2], "the attempts differ")
 
@@ -194,11 +194,11 @@ def proposes_without_changing(name: str) -> None:
 def survives_failures(name: str) -> None:
     """It continues when all trainings fail."""
     proposer = proposer_of(name)
-    told: list[TrialResult] = []
+    results: list[TrialResult] = []
     for number in range(25):
-        last = proposer.propose(number, told[: number - number % 10])[-1]
+        last = proposer.propose(number, results[: number - number % 10])[-1]
         require(last.is_new, f"proposal {number} is not new")
-        told.append(TrialResult.of(last, None))
+        results.append(TrialResult.of(last, None))
 
 
 def takes_any_number_of_objectives(name: str) -> None:

@@ -39,11 +39,11 @@ def is_a_number(name: str) -> None:
     """It is finite, not negative, and equal when computed again."""
     cost = COSTS.get(name)
     for setting in _SETTINGS:
-        for found in (MECHANISMS["mha"], MECHANISMS["uniform"], MECHANISMS["gqa"]):
-            resolved = setting.resolve(found.genome)
-            one, two = (float(cost.of(resolved, setting)) for _ in range(2))
-            require(math.isfinite(one) and one >= 0, f"{one} for {found.name}")
-            require(one == two, f"{one}, then {two} for {found.name}")
+        for mechanism in (MECHANISMS["mha"], MECHANISMS["uniform"], MECHANISMS["gqa"]):
+            resolved = setting.resolve(mechanism.genome)
+            first, second = (float(cost.of(resolved, setting)) for _ in range(2))
+            require(math.isfinite(first) and first >= 0, f"{first} for {mechanism.name}")
+            require(first == second, f"{first}, then {second} for {mechanism.name}")
 
 
 PROMISES: Final[tuple[Promise, ...]] = (is_described, is_a_number)

@@ -107,9 +107,9 @@ def exists_at_other_sizes(genome: Genome) -> None:
         out = block(torch.randn(2, tokens, dim))
         require(out.shape == (2, tokens, dim), f"the shape is {tuple(out.shape)}")
         require(torch.isfinite(out).all(), f"not finite at {dim} features, {heads} heads")
-        said = attention_cost(genome, dim=dim, heads=heads, tokens=tokens).params
+        counted = attention_cost(genome, dim=dim, heads=heads, tokens=tokens).params
         found = sum(p.numel() for p in block.parameters())
-        require(said == found, f"its cost says {said} parameters, the block has {found}")
+        require(counted == found, f"the cost counts {counted} parameters, the block has {found}")
 
 
 def equals_the_interpreter(genome: Genome) -> None:

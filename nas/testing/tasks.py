@@ -90,11 +90,13 @@ def names_its_metrics(task: Task, data: Data) -> None:
 
 def trains_the_same_twice(task: Task, data: Data) -> None:
     """Standard attention trains without failure, twice to the same numbers."""
-    one, two = (_train(task, data) for _ in range(2))
-    require(one.is_ok, f"it failed: {one.error}")
-    require(one.metrics == two.metrics, f"{dict(one.metrics)}, then {dict(two.metrics)}")
+    first, second = (_train(task, data) for _ in range(2))
+    require(first.is_ok, f"it failed: {first.error}")
+    found = f"{dict(first.metrics)}, then {dict(second.metrics)}"
+    require(first.metrics == second.metrics, found)
     names = {metric.name for metric in task.metrics(data)}
-    require(set(one.metrics) == names, f"measured are {sorted(one.metrics)}, named {sorted(names)}")
+    found = f"measured {sorted(first.metrics)}, declared {sorted(names)}"
+    require(set(first.metrics) == names, found)
 
 
 def _train(task: Task, data: Data) -> Evaluation:
@@ -109,10 +111,10 @@ def orders_its_examples(task: ModelTask, data: Data) -> None:
     """An epoch's order holds ``epoch_size`` training examples, equal for equal seeds."""
     size = task.epoch_size(data)
     for epoch in (1, task.epochs):
-        one, same = (task.order(data, epoch, torch.Generator().manual_seed(3)) for _ in range(2))
-        require(torch.equal(one, same), "one seed gives different orders")
-        require(len(one) == size, f"{len(one)} examples, epoch_size says {size}")
-        is_inside = int(one.min()) >= 0 and int(one.max()) < data.count("train")
+        first, same = (task.order(data, epoch, torch.Generator().manual_seed(3)) for _ in range(2))
+        require(torch.equal(first, same), "one seed gives different orders")
+        require(len(first) == size, f"{len(first)} examples, epoch_size says {size}")
+        is_inside = int(first.min()) >= 0 and int(first.max()) < data.count("train")
         require(is_inside, "an index is out of range")
         judged, most = task.num_eval_examples(data, epoch), data.count("validation")
         require(1 <= judged <= most, f"{judged} of {most} examples judge epoch {epoch}")
@@ -121,9 +123,9 @@ def orders_its_examples(task: ModelTask, data: Data) -> None:
 def builds_models_from_the_seed(task: ModelTask, data: Data) -> None:
     """Equal seeds build equal models, with a slot for attention in each layer."""
     models: list[Any] = [task.build_model(data, lambda _: Mean(), seed) for seed in (0, 0, 1)]
-    one, same, other = (torch.cat([p.flatten() for p in m.parameters()]) for m in models)
-    require(torch.equal(one, same), "two models of a seed differ")
-    require(not torch.equal(one, other), "two seeds give equal models")
+    first, same, other = (torch.cat([p.flatten() for p in m.parameters()]) for m in models)
+    require(torch.equal(first, same), "two models of a seed differ")
+    require(not torch.equal(first, other), "two seeds give equal models")
     slots = models[0].attentions()
     require(len(slots) == task.sizes.depth, f"{len(slots)} slots, {task.sizes.depth} layers")
     require(
@@ -137,8 +139,8 @@ def calls_attention_at_its_sizes(task: ModelTask, data: Data) -> None:
     task.loss(model, task.examples(data, "train", CPU, torch.float32).batch(torch.arange(2)))
     dim, _, _, tokens = task.sizes
     for slot in model.attentions():
-        wanted = [(torch.Size((tokens, dim)), task.is_causal)]
-        require(slot.seen == wanted, f"called with {slot.seen}, expected {wanted}")
+        expected = [(torch.Size((tokens, dim)), task.is_causal)]
+        require(slot.seen == expected, f"called with {slot.seen}; expected {expected}")
 
 
 def adds_up_over_batches(task: ModelTask, data: Data) -> None:
