@@ -1,4 +1,4 @@
-"""A genome's graph as text: values are rails that run down, a dot is an operation.
+"""A genome's graph as text: vertical lines are values, dots are operations.
 
     q        q = x·W_Q                        tokens[H, d/H]
     │ k      k = x·W_K                        tokens[H, d/H]
@@ -8,9 +8,8 @@
     ●───┘    tokens_2 = sum(weights_1, v)     tokens[H, d/H]
     ▼        output = W_O(heads side by side)
 
-One line an operation, in the order in which they run; the names are those of the emitted source.
-A rail ends where its value is read for the last time, and one that passes behind a connection
-breaks it.
+One line an operation, in order of execution; the names are those of the emitted source. The line of
+a value ends at its last reader, and interrupts connections that cross it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ JOINTS: Final = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """One line: the rails, the value's name, how it is made, and its type if it has one."""
+    """One line: the vertical lines, a value's name, its expression, and its type if it has one."""
 
     rails: str
     value: str
@@ -80,7 +79,7 @@ def drawing_columns(lines: Sequence[Drawn]) -> list[TextColumn]:
 
 
 class Rails:
-    """The left margin: which value runs down in which place."""
+    """The left margin: the column of each value."""
 
     def __init__(self, genome: Genome) -> None:
         self._nodes = genome.nodes
@@ -88,12 +87,12 @@ class Rails:
         self._last = {ref: i for i, node in enumerate(genome.nodes) for ref in node.inputs}
 
     def start(self, stream: Ref) -> str:
-        """The line on which a stream begins."""
+        """The line of a stream."""
         self._places.append(stream)
         return " ".join([*("│" for _ in self._places[:-1]), str(stream)])
 
     def join(self, index: int) -> str:
-        """The line of a node: its operands' rails meet in its dot."""
+        """The line of a node: the lines of its operands meet in its dot."""
         operands = set(self._nodes[index].inputs)
         places = [i for i, ref in enumerate(self._places) if ref is not None and ref in operands]
         dying = [i for i in places if not self._is_read_after(self._places[i], index)]
@@ -124,7 +123,7 @@ class Rails:
         return ref is not None and self._last[ref] > index
 
     def _free(self) -> int:
-        """A free place; the rails grow by one where there is none."""
+        """A free column, added if there is none."""
         if None not in self._places:
             self._places.append(None)
         return self._places.index(None)

@@ -1,4 +1,4 @@
-"""What a run knows of one of its genomes: results and lineage, as tables and as JSON."""
+"""Results and lineage of a genome of a run, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class History:
     """Results and lineage of a genome of a run.
 
     Attributes:
-        ancestors: the genome itself, its parents, theirs, and so on, each once; and what was
-            measured of each, if its training ended well.
-        evaluations: of its repeats, as far as they are done.
-        incidents: what befell machines that trained it.
-        id_length: characters that tell the run's digests apart.
+        ancestors: the genome itself, its parents, their parents, and so on, each once, with its
+            candidate if its trainings ended well.
+        evaluations: of its trainings in the search, by repeat.
+        incidents: worker failures during its trainings.
+        id_length: number of characters that distinguish the run's digests.
     """
 
     run: str
@@ -45,7 +45,7 @@ class History:
 
     @property
     def more(self) -> list[str]:
-        """What the table of the lineage leaves out."""
+        """A line on the ancestors that the table leaves out."""
         hidden = len(self.ancestors) - MAX_ANCESTORS
         return [f"... and {plural(hidden, 'more ancestor')}."] if hidden > 0 else []
 
@@ -77,12 +77,12 @@ class History:
         }
 
     def generation(self, proposal: Proposal) -> int:
-        """The generation that a proposal was made for; the first is 0, as in the record."""
+        """The generation of a proposal; the first is 0, as in the record."""
         return proposal.number // self.setup.population
 
 
 def history_of(folder: Path, digest: str) -> History:
-    """Read what a run knows of a genome that it proposed."""
+    """Read results and lineage of a proposed genome."""
     with open_run(folder) as run, run.snapshot():
         setup, found = run.setup, lineage(run, digest)
         key = found[0].key or ""
@@ -99,14 +99,14 @@ def history_of(folder: Path, digest: str) -> History:
 
 
 def results(history: History) -> list[TextColumn]:
-    """How the genome came about and what its training gave, as names and values."""
+    """Origin and results of the genome, as names and values."""
     (proposal, found), objectives = history.ancestors[0], history.setup.objectives
-    # People count generations from 1, and so does whatever shows a search under way.
+    # People count generations from 1, as the live display does.
     generation = history.generation(proposal) + 1
     rows = [("proposed", f"generation {generation} by {_maker(proposal)}")]
     if found is not None:
-        units = dict.fromkeys(found.objectives, "") | {o.name: o.unit for o in objectives}
-        rows += [(header(n, units[n]), _value(found, n, units[n])) for n in found.objectives]
+        units = {name: history.setup.unit(name) for name in found.objectives}
+        rows += [(header(n, unit), _value(found, n, unit)) for n, unit in units.items()]
         if found.p is not None and found.errors:
             rows += [
                 (f"{header(o.name, o.unit)} by seed", _scores(history, o))
@@ -146,7 +146,7 @@ def _trained(history: History) -> list[tuple[str, str]]:
         times, core = plural(len(evaluations), "time"), duration(first.core_seconds)
         rows.append(("trained", f"{times}, {first.budget}, {core} of core time"))
         rows.append(("memory", f"{human(first.peak_memory_bytes)}B"))
-        # Eagerly is what everybody expects.
+        # Eager execution is the default.
         if first.execution not in ("", "cpu, eager"):
             rows.append(("steps", first.execution))
         if len(first.reports) > 1 and objective.is_metric:
@@ -178,7 +178,7 @@ def _maker(proposal: Proposal) -> str:
 
 
 def _scores(history: History, metric: Objective) -> str:
-    """What each training gave."""
+    """The metric in each training."""
     found = [evaluation.metrics[metric.name] for evaluation in history.evaluations]
     return ", ".join(amount(score, metric.unit) for score in found)
 

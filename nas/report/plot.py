@@ -1,8 +1,8 @@
 """The front as a picture.
 
-Scores are light dots, as measured. The front stands where it is estimated, with standard errors: a
-staircase (all that is right of it and below is dominated); so do the named mechanisms that were
-trained in the same run, the points of reference.
+Light dots are measured scores. Members of the front and published mechanisms of the same run are
+at their estimates, with standard errors. The staircase joins the front: everything to the right of
+it and below is dominated.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def draw_front(view: RunView) -> Any:
 
 
 class _Picture:
-    """The layers of the picture, from the back to the front, and the labels on top."""
+    """The layers of the picture from back to front, and the labels."""
 
     def __init__(self, axes: Any, view: RunView, across: Objective, up: Objective) -> None:
         self.axes, self.view, self.across, self.up = axes, view, across, up
@@ -78,7 +78,7 @@ class _Picture:
         self.axes.legend(loc="best", frameon=True, framealpha=0.9, edgecolor="none", fontsize=FONT)
 
     def label(self) -> None:
-        """Name the named mechanisms, and best, knee and cheapest: each label where it fits."""
+        """Label published mechanisms, best, knee and cheapest."""
         view = self.view
         self.drawn = self._boxes()
         for name, candidate in view.named:
@@ -89,7 +89,7 @@ class _Picture:
                 self._label(f"{titles}: {view.short(member)}", member, BLUE)
 
     def _label(self, name: str, candidate: Candidate, colour: str) -> None:
-        """Write a label at the best of a ring of places around its point."""
+        """Write a label at the best of several places around its point."""
         from matplotlib.patheffects import withStroke
         from matplotlib.text import Text
 
@@ -130,7 +130,7 @@ class _Picture:
         self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
 
     def _fresh(self, shown: Sequence[Candidate]) -> None:
-        """What fresh seeds gave under the run's own task, beside the estimate of each."""
+        """Means over fresh seeds under the run's own task."""
         if self.view.metric is not self.up:
             return
         found = {c.digest: (c, self.view.spread(FRESH["search"], c.key)) for c in shown}
@@ -168,7 +168,7 @@ class _Picture:
         )
 
     def _scale_across(self) -> None:
-        """Costs over decades on a logarithmic axis, others beside standard attention's."""
+        """A logarithmic axis for costs over decades, else a second axis relative to mha."""
         from matplotlib.ticker import EngFormatter
 
         axes, view = self.axes, self.view
@@ -185,7 +185,7 @@ class _Picture:
             top.tick_params(labelsize=FONT, colors=DIM)
 
     def _stairs(self) -> list[Point]:
-        """The steps from left to right, the last one as wide as what was evaluated.
+        """The corners from left to right; the last step reaches the largest evaluated cost.
 
         With three objectives not every member is a corner. There are no stairs but between a cost
         and something that is maximised.
@@ -198,7 +198,7 @@ class _Picture:
         return [*corners, (end, corners[-1][1])] if corners else []
 
     def _boxes(self) -> list[Any]:
-        """Of points with their bars, the staircase, the legend."""
+        """Bounding boxes of points with bars, staircase and legend, which labels avoid."""
         from matplotlib.transforms import Bbox
 
         boxes = [self.axes.get_legend().get_window_extent().padded(3.0)]
@@ -214,7 +214,7 @@ class _Picture:
         return boxes + [Bbox(at([low, high])).padded(around) for low, high, around in bars]
 
     def _place(self, candidate: Candidate, *, is_score: bool = False) -> Point:
-        """Where a candidate stands, in the units of the axes; by estimate, or as measured."""
+        """Coordinates of a candidate, estimated or measured."""
         values = {**candidate.objectives, **(candidate.scores if is_score else {})}
         return (
             _scale(self.across) * values[self.across.name],
@@ -227,7 +227,7 @@ class _Picture:
 
 
 def _axes_of(view: RunView) -> tuple[Objective, Objective]:
-    """What goes across and up: the first cost if there is one, and the first metric."""
+    """The objectives of the axes: the first cost, if there is one, and the first metric."""
     objectives = view.setup.objectives
     if len(objectives) < 2:
         raise RunError(
@@ -244,7 +244,7 @@ def _scale(objective: Objective) -> float:
 
 
 def _title(objective: Objective) -> str:
-    """What an axis shows, and in which unit."""
+    """Name, unit and description of an objective."""
     about = objective.about.rstrip(".")
     return ": ".join(filter(None, (header(objective.name, objective.unit), about)))
 

@@ -25,7 +25,6 @@ from nas.store import Candidate, named_members, scaled_hypervolume
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
     from typing import TypeAlias
 
     from nas.common.objectives import Objective
@@ -70,7 +69,6 @@ class RunView:
 
     name: str
     label: str
-    folder: Path
     status: str
     note: str
     started: datetime
@@ -118,7 +116,6 @@ class RunView:
             return cls(
                 name=name or run.name,
                 label=label or run.name,
-                folder=run.folder,
                 status=run.status,
                 note=run.note,
                 started=run.started,

@@ -60,7 +60,7 @@ def result():
     return compare(["mha", "up", "like"], by_task, absent, 5)
 
 
-def test_differences_are_those_of_pairs_and_verdicts_know_the_direction(result):
+def test_differences_are_paired_and_verdicts_follow_the_direction(result):
     _, up, like = result.mechanisms
     images, bytes_ = up.tasks["images"], up.tasks["bytes"]
     assert (images.verdict, bytes_.verdict) == ("better", "worse")
@@ -78,7 +78,7 @@ def test_differences_are_those_of_pairs_and_verdicts_know_the_direction(result):
     assert result.mechanisms[0].tasks["images"].verdict is None
 
 
-def test_tasks_that_share_ten_mechanisms_say_whether_they_rank_alike():
+def test_tasks_with_ten_common_mechanisms_have_a_rank_correlation():
     level = np.linspace(0.3, 0.6, 11)
     names = ["mha", *(f"m{i}" for i in range(10))]
     short = {name: [v, v + 1e-3] for name, v in zip(names, level, strict=True)}
@@ -96,7 +96,7 @@ def test_tasks_that_share_ten_mechanisms_say_whether_they_rank_alike():
     assert said in console.file.getvalue()
 
 
-def test_the_table_says_what_cannot_be_compared(result):
+def test_table_lists_failures_and_absent_mechanisms(result):
     console = Console(file=io.StringIO(), width=200)
     benchmark_table(console, result)
     text = console.file.getvalue()
@@ -107,7 +107,7 @@ def test_the_table_says_what_cannot_be_compared(result):
     assert (row.count("+"), row.count("-")) == (1, 1)
 
 
-def test_the_picture_shows_leads_to_the_right_whatever_is_measured(result):
+def test_picture_shows_leads_to_the_right_for_either_direction(result):
     figure = draw_benchmark(result)
     panels = {axes.get_title(loc="left"): axes for axes in figure.axes}
     assert list(panels) == ["images", "bytes", "recall"]

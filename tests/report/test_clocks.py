@@ -24,7 +24,7 @@ def folder(request: pytest.FixtureRequest, make_run: MakeRun, tmp_path_factory: 
     return make_run(tmp_path_factory.mktemp("jumped"), minutes=minutes)
 
 
-def test_what_is_found_is_no_matter_of_the_clock(folder: Path, recorded_run: Path) -> None:
+def test_front_does_not_depend_on_the_clock(folder: Path, recorded_run: Path) -> None:
     with open_run(folder) as run, open_run(recorded_run) as other:
         assert [m.digest for m in front(run)] == [m.digest for m in front(other)]
     assert check_run(folder) == []

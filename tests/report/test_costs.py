@@ -31,7 +31,7 @@ def test_a_block_is_compared_with_standard_attention(pipe: Printed) -> None:
     assert f"{priced.cost.macs / standard.macs:.2f} × mha" in row
 
 
-def test_what_does_not_exist_at_a_size_says_why(pipe: Printed) -> None:
+def test_a_mechanism_impossible_at_a_size_says_why(pipe: Printed) -> None:
     sizes = Sizes(heads=2)
     show_price(pipe.console, price(MECHANISMS["lsqa"].genome, sizes), sizes)
     assert "It does not exist at these sizes: " in pipe.text

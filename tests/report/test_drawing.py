@@ -71,12 +71,12 @@ def test_an_empty_graph_has_no_lines() -> None:
     assert drawing(Genome(())) == []
 
 
-def test_dead_nodes_end_where_they_stand(genome: Any) -> None:
+def test_dead_nodes_have_no_line_below(genome: Any) -> None:
     lines = drawing(genome(("gelu", "v"), ("relu", "v"), ("tanh", "v")))
     assert [line.rails for line in lines] == ["v", "├─●", "├─●", "●", "▼"]
 
 
-def test_rails_agree_with_the_graph() -> None:
+def test_lines_agree_with_the_graph() -> None:
     """Follow the rails down: each node must touch exactly the rails of its operands."""
     space = load_space("attention_v2")
     variation, rng = Variation(space, load_policy(space.policy)), np.random.default_rng(5)

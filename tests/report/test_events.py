@@ -38,7 +38,7 @@ def folders(root: Path) -> dict[str, dict[str, list[tuple[int, float]]]]:
     }
 
 
-def test_a_search_over_its_trainings(recorded_run: Path, tmp_path: Path) -> None:
+def test_search_scalars_after_each_generation(recorded_run: Path, tmp_path: Path) -> None:
     own, written = write_events(recorded_run, tmp_path)
     assert own == tmp_path / "example"
     assert written == len([*own.rglob("events.out.tfevents.*")])

@@ -19,7 +19,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_boxes_stand_beside_each_other_below_what_they_read(name: str) -> None:
+def test_boxes_do_not_overlap_and_lie_below_their_inputs(name: str) -> None:
     genome = make_plan(MECHANISMS[name].genome).genome
     boxes = placed(genome)
     shown = [box for box in boxes if box.kind not in ("stream", "bend")]
@@ -35,7 +35,7 @@ def test_boxes_stand_beside_each_other_below_what_they_read(name: str) -> None:
             assert right.x - left.x >= (left.width + right.width) / 2 + GAP - 1.5
 
 
-def test_a_picture_is_whole_and_its_text_is_text() -> None:
+def test_svg_is_well_formed_and_escapes_text() -> None:
     node = MECHANISMS["qana"].genome.nodes[0]
     hostile = "<script>alert(1)</script>\x1b"
     genome = MECHANISMS["qana"].genome.with_node(0, replace(node, params=(("hidden", hostile),)))

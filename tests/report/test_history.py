@@ -21,7 +21,7 @@ def lines(history: History) -> list[str]:
     return [line.plain for line in table_lines(results(history))]
 
 
-def test_lineage_is_the_stores_and_a_long_one_is_cut(recorded_run: Path) -> None:
+def test_lineage_is_that_of_the_store_and_a_long_one_is_cut(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         for proposal in run.proposals():
             found = history_of(recorded_run, proposal.digest)
@@ -38,7 +38,7 @@ def test_repeats_are_counted(make_run: Callable[..., Path], tmp_path: Path) -> N
     assert any("3 times, 2 epochs x 1024 examples" in line for line in told)
 
 
-def test_people_count_generations_from_one_and_the_record_from_zero(recorded_run: Path) -> None:
+def test_generations_count_from_one_for_people_and_from_zero_in_json(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         size, last = run.setup.population, len(run.proposals()) - 1
         number = run.proposals()[last].number
@@ -49,7 +49,7 @@ def test_people_count_generations_from_one_and_the_record_from_zero(recorded_run
     assert shown[1].plain.split()[1] == "3"
 
 
-def test_scores_by_seed_stand_beside_the_estimate_and_its_probability(recorded_run: Path) -> None:
+def test_results_show_estimate_scores_by_seed_and_p_front(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         again = next(i for i, p in enumerate(run.proposals()) if p.is_repeat)
     found = of(recorded_run, again)
@@ -62,7 +62,7 @@ def test_scores_by_seed_stand_beside_the_estimate_and_its_probability(recorded_r
     assert told["p(front)"].strip().startswith(f"{candidate.p:.2f}: ")
 
 
-def test_how_steps_ran_is_told_where_it_is_no_matter_of_course(recorded_run: Path) -> None:
+def test_execution_is_shown_unless_it_is_eager(recorded_run: Path) -> None:
     found = of(recorded_run, 0)
     for execution in ("", "cpu, eager", "cuda graph", "cuda, eager: no graph"):
         first = dataclasses.replace(found.evaluations[0], execution=execution)
@@ -71,7 +71,7 @@ def test_how_steps_ran_is_told_where_it_is_no_matter_of_course(recorded_run: Pat
         assert steps == ([execution] if execution.startswith("cuda") else [])
 
 
-def test_what_befell_machines_is_told(recorded_run: Path) -> None:
+def test_restarts_are_counted_by_cause(recorded_run: Path) -> None:
     found = of(recorded_run, 0)
     assert found.incidents == ()
     assert not any(line.startswith("begun again") for line in lines(found))

@@ -13,7 +13,7 @@ from nas.report.mechanisms import mechanisms_answer, mechanisms_lines
 SIZES = Sizes(dim=32, heads=2, tokens=17)
 
 
-def test_answer_has_every_mechanism_and_the_costs_of_those_that_exist_at_these_sizes() -> None:
+def test_answer_has_every_mechanism_with_costs_where_it_exists() -> None:
     answer = json.loads(json.dumps(mechanisms_answer(SIZES)))
     items = {item["name"]: item for item in answer["mechanisms"]}
     assert list(items) == list(MECHANISMS)
@@ -29,7 +29,7 @@ def test_answer_has_every_mechanism_and_the_costs_of_those_that_exist_at_these_s
     assert one["reading"].startswith(one["about"])
 
 
-def test_table_fits_any_terminal_and_keeps_every_essential_on_80_columns() -> None:
+def test_table_fits_any_terminal_and_is_useful_at_80_columns() -> None:
     """On a wide terminal a mechanism is one line, else its formula stands below."""
     for width in (40, 60, 80, 120, 220, None):
         lines = [line.plain for line in mechanisms_lines(SIZES, width)]

@@ -52,7 +52,7 @@ def test_words_of_a_record_are_escaped(view: RunView) -> None:
     assert text.count("&lt;/td&gt;&lt;script&gt;") == 2
 
 
-def test_a_run_shows_what_holds_and_the_front(recorded_run: Path, tmp_path: Path) -> None:
+def test_a_run_shows_verdict_and_front(recorded_run: Path, tmp_path: Path) -> None:
     ended = NotebookResult("example", recorded_run, "finished", 3, Counts(), 0.5, "The end.")
     text = ended._repr_html_()
     harmless(text)

@@ -32,7 +32,7 @@ def cost_table() -> CostTable:
     return count_costs([resolve(name) for name in NAMES], 64, 8, (64, 256, 1024))
 
 
-def test_every_named_mechanism_has_a_label_of_its_own_inside(figure: Any, view: RunView) -> None:
+def test_labels_of_published_mechanisms_do_not_overlap(figure: Any, view: RunView) -> None:
     texts = figure.axes[0].texts
     labels = {text.get_text() for text in texts}
     assert {name for name, _ in view.named} <= labels
@@ -44,7 +44,7 @@ def test_every_named_mechanism_has_a_label_of_its_own_inside(figure: Any, view: 
     assert all(b.x0 >= 0 and b.x1 <= 1200 and b.y0 >= 0 and b.y1 <= 800 for b in boxes)
 
 
-def test_a_front_says_what_was_searched_and_in_which_units(figure: Any, view: RunView) -> None:
+def test_front_has_titles_units_and_caption(figure: Any, view: RunView) -> None:
     (axes,) = figure.axes
     assert axes.get_ylabel() == "accuracy %: share got right"
     assert axes.get_xlabel() == "MACs: multiply-adds"
@@ -56,7 +56,7 @@ def test_a_front_says_what_was_searched_and_in_which_units(figure: Any, view: Ru
     assert figure.get_supxlabel() == f"{caption} · bars: standard errors"
 
 
-def test_stairs_climb_from_left_to_right(figure: Any, view: RunView) -> None:
+def test_staircase_joins_the_members(figure: Any, view: RunView) -> None:
     (steps,) = (s for s in figure.axes[0].lines if s.get_drawstyle() == "steps-post")
     points = list(zip(steps.get_xdata(), steps.get_ydata(), strict=True))
     assert points == sorted(points)
@@ -65,7 +65,7 @@ def test_stairs_climb_from_left_to_right(figure: Any, view: RunView) -> None:
     assert corners == set(points[:-1]) or corners == set(points)
 
 
-def test_estimates_have_bars_and_scores_stand_as_measured(figure: Any, view: RunView) -> None:
+def test_estimates_have_error_bars_and_scores_have_none(figure: Any, view: RunView) -> None:
     scores, *estimates = figure.axes[0].containers
     assert not scores.has_yerr
     assert all(container.has_yerr for container in estimates)
@@ -98,7 +98,7 @@ def test_fronts_of_every_kind_of_run(view: RunView) -> None:
         of(accuracy)
 
 
-def test_every_mechanism_is_a_line_of_its_costs_that_looks_like_no_other(
+def test_cost_lines_are_distinct_and_named_in_order(
     cost_table: CostTable,
 ) -> None:
     (axes,) = draw_costs(cost_table).axes
@@ -138,7 +138,7 @@ def test_png_is_1200_by_800(figure: Any, tmp_path: Path) -> None:
         assert image.size == (1200, 800)
 
 
-def test_what_cannot_be_written_is_told(figure: Any, tmp_path: Path) -> None:
+def test_pictures_that_cannot_be_written_are_errors(figure: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"front\.jpeg.*found the ending '\.jpeg'.*\.png"):
         check_picture(Path("front.jpeg"))
     with pytest.raises(RunError, match="'none'"):

@@ -16,7 +16,7 @@ def by_name(values):
     return dict(zip(NAMES, np.asarray(values, float).tolist(), strict=False))
 
 
-def test_correlations_are_scipys_and_their_intervals_hold_them():
+def test_correlations_equal_scipy_and_lie_in_their_intervals():
     truth = RNG.normal(size=14)
     noisy, other = truth + 0.3 * RNG.normal(size=14), RNG.normal(size=14)
     noisy[3] = noisy[4]  # a tie
@@ -31,12 +31,12 @@ def test_correlations_are_scipys_and_their_intervals_hold_them():
     assert found["short", "long"]["low"] > 0.5 > found["short", "other"]["rho"]
 
 
-def test_nothing_is_said_of_fewer_than_ten_that_both_tasks_have():
+def test_fewer_than_ten_common_mechanisms_have_no_correlation():
     scores = {"a": by_name(range(14)), "b": by_name(range(9))}
     assert list(rank_correlations(scores)) == []
 
 
-def test_a_task_that_tells_nothing_apart_ranks_nothing():
+def test_equal_scores_have_correlation_zero():
     scores = {"a": by_name(range(14)), "b": by_name([1.0] * 14)}
     (found,) = rank_correlations(scores)
     assert (found["rho"], found["low"], found["high"]) == (0, 0, 0)

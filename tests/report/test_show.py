@@ -44,7 +44,7 @@ def test_answer_has_the_stable_keys(best: ShowResult) -> None:
         assert isinstance(data["parents"], list)
 
 
-def test_costs_are_those_of_the_sizes_asked_for() -> None:
+def test_costs_are_at_the_given_sizes() -> None:
     genome = MECHANISMS["ssqa"].genome
     expected = attention_cost(genome, dim=32, heads=2, tokens=17)
     data = of(genome, dim=32, heads=2, tokens=17).to_dict()
@@ -52,7 +52,7 @@ def test_costs_are_those_of_the_sizes_asked_for() -> None:
     assert "def __init__(self, dim: int = 32, heads: int = 2)" in data["source"]
 
 
-def test_a_member_brings_its_results_and_lineage(recorded_run: Path) -> None:
+def test_a_member_of_a_run_has_results_and_lineage(recorded_run: Path) -> None:
     with open_run(recorded_run) as run:
         child = next(c.proposal for c in candidates(run) if c.proposal.parents)
     data = examine(resolve(f"{recorded_run}/{child.digest}")).to_dict()
@@ -110,7 +110,7 @@ def test_remarks(genome: Any) -> None:
     } <= {*text(of(graph)).lines}
 
 
-def test_what_does_not_exist_at_the_sizes_is_still_shown_what_has_no_types_is_not(
+def test_a_mechanism_impossible_at_the_sizes_is_shown_an_ill_typed_one_refused(
     genome: Any,
 ) -> None:
     shown = of(MECHANISMS["lsqa"].genome, dim=64, heads=2)

@@ -20,7 +20,7 @@ def texts(width: int | None) -> list[str]:
     return [line.plain for line in table_lines(COLUMNS, width)]
 
 
-def test_the_last_column_is_cut_then_those_of_the_highest_rank_go_and_rank_0_stays() -> None:
+def test_columns_are_cut_then_left_out_by_rank() -> None:
     assert texts(None) == [
         "id     macs  note        formula",
         "ab12  1.2 M  xxxxxxxxxx  Σ_heads softmax(Q·Kᵀ)·V",
@@ -47,7 +47,7 @@ def test_cut_counts_cells_not_characters() -> None:
     assert cut("attention", 9) == "attention"
 
 
-def test_prose_wraps_on_a_terminal_and_a_pipe_gets_it_whole_without_escape_codes() -> None:
+def test_prose_wraps_on_a_terminal_and_is_plain_in_a_pipe() -> None:
     pipe, terminal, prose = Printed(), Printed(40), "word " * 60 + "[bold]"
     say_table(pipe.console, COLUMNS)
     for printed in (pipe, terminal):

@@ -61,7 +61,7 @@ def test_differences_are_those_of_pairs(pipe: Printed) -> None:
     assert "points of recall" in pipe.text
 
 
-def test_a_metric_that_is_no_fraction_keeps_its_unit(pipe: Printed) -> None:
+def test_a_metric_other_than_a_fraction_keeps_its_unit(pipe: Printed) -> None:
     trial_table(pipe.console, result(training("mha", 0, 1.25, LOSS), training("sqa", 0, 1.5, LOSS)))
     rows = {line.split()[0]: line.split() for line in pipe.lines if line}
     assert rows["sqa"][1:3] == ["1.50", "+0.250"]
@@ -73,7 +73,7 @@ def test_one_mechanism_once_has_nothing_to_compare(pipe: Printed) -> None:
     assert "share their seed" not in pipe.text
 
 
-def test_the_answer_holds_every_training() -> None:
+def test_answer_has_every_training() -> None:
     answer = json.loads(json.dumps(result(*TRAININGS).to_dict(), allow_nan=False))
     assert answer["task"] == "comparison"
     assert [e["status"] for e in answer["evaluations"]].count("failed") == 1
@@ -82,7 +82,7 @@ def test_the_answer_holds_every_training() -> None:
     assert {"id", "seed", "reason", "core_seconds", "wall_seconds", "peak_memory_bytes"} <= {*first}
 
 
-def test_a_line_says_how_it_ended() -> None:
+def test_a_line_shows_metric_or_reason() -> None:
     for one, told in (
         (training("mha", 0, 0.5), "recall 50.0 %, 1.5 core s"),
         (training("mha", 0, None), "failed (diverged), 1.5 core s"),
