@@ -1,13 +1,12 @@
-"""Search: which mechanism to train next, and the loop that does so and writes it down.
+"""Search: select the next mechanism to train, and the loop that trains and records.
 
-    algorithm.py  the contract of a search algorithm, and the algorithms by name
-    nsga2.py      NSGA-II by pymoo          random_search.py  the baseline that learns nothing
-    regularized_evolution.py
-    proposing.py  draw and judge attempts; apart from training, for ask-and-tell
-    setup.py      settings, frozen copies   loop.py           propose, train, record
-    driver.py     begin and resume a run    listener.py       what a display is told
-    front_file.py front.json
+    algorithm.py   contract, context and registry of algorithms; nsga2.py, surrogate.py, ...
+    archive.py     results and estimates                  quality_model.py  a Gaussian process
+    filtering.py   which attempts are legal and new       proposing.py      draw proposals
+    loop.py        propose, train, record                 driver.py         begin and resume
+    setup.py       settings and objectives                listener.py       events
+    confirm.py     fresh seeds for members                references.py     references of suites
+    checking.py    faults of a run's folder               front_file.py     front.json
 
-Import from the module you need: this package imports nothing by itself, so that reading a front
-stays quick.
+Import from the module you need: this package imports nothing, so that reading a front stays quick.
 """

@@ -1,15 +1,15 @@
-"""The store: run folders and their databases, and what can be read off them without torch.
+"""The store: run folders and their databases; reading a run needs no torch.
 
 ``create_run`` and ``open_writer`` give the one writer of a run, ``open_run`` a reader. SQLite holds
 everything; nothing is ever unpickled.
 
-    records.py   what is remembered, as frozen values        rows.py    records to rows and back
-    run.py       a run opened to read                        writer.py  a run opened to write
-    front.py     candidates, front, members, lineage         folder.py  making and finding runs
-    weights.py   weights of front members
-    schema.py    the tables                                  database.py  SQLite
-    lock.py      one writer at a time                        files.py  a file whole or not at all
-
+    records.py   setup, proposals, candidates, ...   rows.py       records to rows and back
+    run.py       read a run                          writer.py     write a run
+    front.py     front, members, lineage             folder.py     make and find runs
+    record.py    what other commands add to a run    frozen.py     space, policy and task
+    schema.py    the tables                          database.py   SQLite
+    lock.py      one writer at a time                files.py      atomic files
+    weights.py   weights of front members            sources.py    SOURCE strings
 """
 
 from nas.store.change_token import change_token

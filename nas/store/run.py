@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 DATABASE_FILE: Final = "run.sqlite"
 
-Table: TypeAlias = Literal["proposals", "trainings"]
 Command: TypeAlias = Literal["explain", "benchmark"]
 
 T = TypeVar("T")
@@ -139,14 +138,6 @@ class Run(AbstractContextManager["Run"]):
             "WHERE purpose = 'search' AND reason IS NOT 'worker_lost'"
         )
         return int(self._database.query(statement)[0]["ended"])
-
-    def read_rows(self, table: Table, reader: Callable[[list[rows.Row]], T]) -> T:
-        """Apply a reader to all proposals, or to all trainings of the search, as rows in order."""
-        statement = {
-            "proposals": "SELECT * FROM proposals ORDER BY number, attempt",
-            "trainings": "SELECT * FROM trainings WHERE purpose = 'search' ORDER BY key, repeat",
-        }[table]
-        return self._read(reader, self._database.query(statement))
 
     def candidates(
         self, keys: Iterable[str] | None = None, proposals: Iterable[Proposal] | None = None
