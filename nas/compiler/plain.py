@@ -12,9 +12,9 @@ import inspect
 from typing import TYPE_CHECKING, Final
 
 from nas.compiler import helpers
+from nas.compiler.expressions import written_out
 from nas.compiler.lowering import lower
 from nas.compiler.source import Source
-from nas.compiler.specialising import written_out
 from nas.compiler.text import call_lines, size_texts
 from nas.genome.primitives.factors import Factors, Weights
 

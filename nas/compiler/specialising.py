@@ -2,35 +2,25 @@
 
 A file holds all code of a mechanism, so that every call is known. An option (a string, a flag or
 None) that all calls give alike is replaced by its value; branches on it are taken or left out, and
-what nothing reads any more is removed. Statements that do not change keep their text and comments.
-A primitive without weights whose ``forward`` is a few lines is written as these lines.
+what nothing reads any more is removed.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
-import inspect
 import re
-import sys
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from nas.compiler.inlining import PROVIDED, globals_of, source_of
-from nas.compiler.text import LINE
+from nas.compiler.statements import StatementText
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nas.compiler.plan import Step
 
 _NOT_FOR_READERS: Final = re.compile(r'\n\n    (?:Args:|Raises:|MACs ).*(?:\n(?! *""").+)*')
-_MOST_LINES: Final = 3
 _MOST_PASSES: Final = 20
 _Function: TypeAlias = ast.FunctionDef
 
@@ -49,7 +39,7 @@ def specialise(
         for source in sources
     )
     nodes: list[ast.stmt] = [ast.parse(source).body[0] for source in sources]
-    texts = {id(node): _Text(source) for node, source in zip(nodes, sources, strict=True)}
+    texts = {id(node): StatementText(source) for node, source in zip(nodes, sources, strict=True)}
     file, before = ast.Module(nodes, []), ""
     for _ in range(_MOST_PASSES):
         if (now := ast.dump(file)) == before:
@@ -59,7 +49,7 @@ def specialise(
         for node in file.body:
             if isinstance(node, ast.ClassDef) and node.name not in roots:
                 _replace_attributes(node, file)
-            for function in _functions(node):
+            for function in functions_in(node):
                 _replace_locals(function)
         file.body = [cast("ast.stmt", _Folder().visit(node)) for node in file.body]
         _inline_expressions(file)
@@ -67,7 +57,8 @@ def specialise(
     return tuple("\n".join(texts[id(node)].render(node, 0)) + "\n" for node in file.body)
 
 
-def _functions(node: ast.AST) -> list[_Function]:
+def functions_in(node: ast.AST) -> list[_Function]:
+    """All functions and methods."""
     return [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef)]
 
 
@@ -239,13 +230,13 @@ def _inline_expressions(file: ast.Module) -> None:
 
 def _replace_attributes(node: ast.ClassDef, file: ast.Module) -> None:
     """Replace attributes that are one constant; drop those that nothing reads."""
-    constructor = next((f for f in _functions(node) if f.name == "__init__"), None)
+    constructor = next((f for f in functions_in(node) if f.name == "__init__"), None)
     if constructor is None:
         return
     stored, read = _attributes(node, ast.Store), _attributes(file, ast.Load)
     inside, known, body = _attributes(node, ast.Load), {}, []
     for statement in constructor.body:
-        pairs = list(_assigned(statement))
+        pairs = list(assigned_pairs(statement))
         kept = []
         for target, value in pairs:
             is_own = isinstance(target, ast.Attribute) and stored[target.attr] == 1
@@ -263,7 +254,7 @@ def _replace_attributes(node: ast.ClassDef, file: ast.Module) -> None:
         node.body = [_Substitution({}, known).visit(statement) for statement in node.body]
 
 
-def _assigned(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
+def assigned_pairs(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
     """The targets of an assignment with their values, where each has one."""
     if not isinstance(statement, ast.Assign):
         return
@@ -416,213 +407,3 @@ def _name(node: ast.stmt) -> str:
         return node.name
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     return target.id if isinstance(target, ast.Name) else ""
-
-
-# Text.
-
-
-def _bare(node: ast.stmt) -> ast.stmt:
-    """A statement without the statements in it, and without decorators."""
-    if not hasattr(node, "body"):
-        return node
-    bare = copy.copy(node)
-    for name, value in (("body", [ast.Pass()]), ("orelse", []), ("decorator_list", [])):
-        if hasattr(bare, name):
-            setattr(bare, name, value)
-    return bare
-
-
-class _Text:
-    """The text of a definition, from which statements that did not change are copied."""
-
-    def __init__(self, source: str) -> None:
-        self.lines = source.splitlines()
-        nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt))
-        self.known = {self._place(node): ast.dump(_bare(node)) for node in nodes}
-
-    def render(self, node: ast.stmt, level: int, word: str = "") -> list[str]:
-        """The lines of a statement, with the comments above it; ``word`` is "el" for an elif."""
-        pad = "    " * level
-        lines = self._comments(node, pad)
-        lines += [f"{pad}@{ast.unparse(one)}" for one in getattr(node, "decorator_list", [])]
-        lines += self._head(node, pad, word)
-        previous: ast.stmt | None = None
-        for statement in getattr(node, "body", []):
-            has_gap = isinstance(statement, ast.FunctionDef) or isinstance(node, ast.ClassDef)
-            if previous is not None and has_gap:
-                lines.append("")
-            lines += self.render(statement, level + 1)
-            previous = statement
-        orelse = getattr(node, "orelse", [])
-        if len(orelse) == 1 and isinstance(orelse[0], ast.If):
-            return lines + self.render(orelse[0], level, "el")
-        if orelse:
-            lines.append(f"{pad}else:")
-        return lines + [line for part in orelse for line in self.render(part, level + 1)]
-
-    def _place(self, node: ast.stmt) -> tuple[int, int, type[ast.stmt]]:
-        return getattr(node, "lineno", 0), getattr(node, "col_offset", 0), type(node)
-
-    def _head(self, node: ast.stmt, pad: str, word: str) -> list[str]:
-        """A simple statement, or a compound one up to its colon."""
-        bare, first = _bare(node), getattr(node, "lineno", 0)
-        if self.known.get(self._place(node)) == ast.dump(bare):
-            stop = self._colon(first) if hasattr(node, "body") else node.end_lineno
-            text = textwrap.dedent("\n".join(self.lines[first - 1 : stop]))
-            return textwrap.indent(word + text.removeprefix("el"), pad).splitlines()
-        text = ast.unparse(ast.fix_missing_locations(bare)).replace("** (-0.5)", "** -0.5")
-        if '"' not in text:
-            text = text.replace("'", '"')
-        if isinstance(node, ast.FunctionDef):
-            text = re.sub(r"(: [\w\[\], .|]+)=", r"\1 = ", text)
-        elif isinstance(getattr(node, "value", None), ast.Tuple):  # without brackets
-            text = re.sub(r"^(return|.* =) \((.*,.*)\)$", r"\1 \2", text)
-        return _wrapped(word + text.removesuffix("    pass").rstrip(), pad)
-
-    def _colon(self, first: int) -> int:
-        """The last line of a compound statement's head."""
-        for stop in range(first, len(self.lines) + 1):
-            text = "\n".join(self.lines[first - 1 : stop])
-            is_whole = all(text.count(a) == text.count(b) for a, b in ("()", "[]"))
-            if is_whole and text.split("  #")[0].rstrip().endswith(":"):
-                return stop
-        raise AssertionError("a compound statement has a colon")
-
-    def _comments(self, node: ast.stmt, pad: str) -> list[str]:
-        first = getattr(node, "lineno", 1) - 1
-        start = first
-        while start > 0 and self.lines[start - 1].lstrip().startswith("#"):
-            start -= 1
-        return [pad + line.strip() for line in self.lines[start:first]]
-
-
-def _wrapped(text: str, pad: str) -> list[str]:
-    """A statement, broken at its first bracket if it is long."""
-    if len(pad + text) <= LINE + 8 or "(" not in text:
-        return [pad + text]
-    start = text.index("(") + 1
-    depth, commas, stop = 1, [], start
-    while depth:
-        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text[stop], 0)
-        if depth == 1 and text[stop] == ",":
-            commas.append(stop)
-        stop += 1
-    inner = f"{pad}    {text[start : stop - 1]}"
-    lines = [inner]
-    if len(inner) > LINE + 8:
-        places = [start, *(comma + 1 for comma in commas), stop]
-        lines = [f"{pad}    {text[i : j - 1].strip()}," for i, j in pairwise(places)]
-    return [pad + text[:start], *lines, pad + text[stop - 1 :]]
-
-
-# A few lines in place of a call.
-
-
-@dataclass(frozen=True)
-class Lines:
-    """A primitive's ``forward`` in terms of a step's operands.
-
-    Attributes:
-        lines: statements; the last one assigns the result.
-        roots: classes and functions of ours that they use.
-        constants: attributes of the block that they read, with their expressions.
-    """
-
-    lines: list[str]
-    roots: list[Any]
-    constants: dict[str, str]
-
-
-def written_out(
-    step: Step, given: Mapping[str, str], sizes: Mapping[str, str], params: Mapping[str, Any]
-) -> Lines | None:
-    """A call of a primitive without parameters as a few lines; None where it is more than that.
-
-    Args:
-        given: texts of the operands and extras, by the names of ``forward``'s arguments.
-        sizes: texts of the constructor's other arguments.
-        params: of the constructor.
-    """
-    module: Any = step.primitive.module
-    index = step.index
-    if step.primitive.is_parametric or not module.__bases__[0].__module__.startswith("torch."):
-        return None
-    arguments = inspect.signature(module.__init__).parameters
-    options = [f"{name}={value!r}" for name, value in params.items() if name in arguments]
-    call = f"result = {module.__name__}({', '.join(options)})"
-    (source, _) = specialise((source_of(module), call), ("result",))
-    methods = {function.name: function for function in _functions(ast.parse(source))}
-    texts = dict(sizes) | {name: repr(value) for name, value in params.items()}
-    constructor = _Writer({name: _parsed(text) for name, text in texts.items()}, {}, index)
-    attributes: dict[str, ast.expr] = {}
-    for statement in methods["__init__"].body[1:] if "__init__" in methods else ():
-        pairs = list(_assigned(statement))
-        if not pairs:
-            return None
-        attributes |= {
-            cast("Any", target).attr: constructor.visit(value) for target, value in pairs
-        }
-    writer = _Writer({name: _parsed(text) for name, text in given.items()}, attributes, index)
-    lines = _statements(writer, methods["forward"].body, step.variable)
-    if lines is None or writer.is_method_called or len(lines) > _MOST_LINES:
-        return None
-    if max(map(len, lines)) > LINE:
-        return None
-    scope = vars(sys.modules[module.__module__])
-    used = sorted({name for line in lines for name in globals_of(line)} - PROVIDED)
-    return Lines(lines, [scope[name] for name in used if name in scope], writer.constants)
-
-
-def _statements(writer: _Writer, body: list[ast.stmt], target: str) -> list[str] | None:
-    """Assignments and a return; None for anything else."""
-    lines: list[str] = []
-    for statement in body:
-        if isinstance(statement, ast.Return) and statement.value is not None:
-            return [*lines, f"{target} = {_text(writer.visit(statement.value))}"]
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            name = statement.targets[0].id
-            value = writer.visit(statement.value)
-            own = f"{name}_{writer.index}"
-            writer.names = {**writer.names, name: _parsed(own)}
-            lines.append(f"{own} = {_text(value)}")
-        else:
-            return None
-    return None
-
-
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def _text(node: ast.AST) -> str:
-    return ast.unparse(node).replace("** (-0.5)", "** -0.5")
-
-
-class _Writer(ast.NodeTransformer):
-    """Puts texts in place of arguments, and constants of the block in place of a module's."""
-
-    def __init__(
-        self, names: Mapping[str, ast.expr], attributes: Mapping[str, ast.expr], index: int
-    ) -> None:
-        self.names, self.attributes, self.index = names, attributes, index
-        self.constants: dict[str, str] = {}
-        self.is_method_called = False
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """An argument."""
-        return self.names.get(node.id, node)
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        """``self.something``."""
-        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
-        if not is_own:
-            return self.generic_visit(node)
-        if node.attr not in self.attributes:
-            self.is_method_called = True
-            return node
-        found = self.attributes[node.attr]
-        if isinstance(found, ast.Constant):
-            return found
-        name = f"{node.attr}_{self.index}"
-        self.constants[name] = _text(found)
-        return _parsed(f"self.{name}")

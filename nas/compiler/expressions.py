@@ -1,0 +1,130 @@
+"""Calls of primitives without weights as a few lines, in place of a module."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from nas.compiler.inlining import PROVIDED, globals_of, source_of
+from nas.compiler.specialising import assigned_pairs, functions_in, specialise
+from nas.compiler.text import LINE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from nas.compiler.plan import Step
+
+_MOST_LINES: Final = 3
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A primitive's ``forward`` in terms of a step's operands.
+
+    Attributes:
+        lines: statements; the last one assigns the result.
+        roots: classes and functions of ours that they use.
+        constants: attributes of the block that they read, with their expressions.
+    """
+
+    lines: list[str]
+    roots: list[Any]
+    constants: dict[str, str]
+
+
+def written_out(
+    step: Step, given: Mapping[str, str], sizes: Mapping[str, str], params: Mapping[str, Any]
+) -> Lines | None:
+    """A call of a primitive without parameters as a few lines; None where it is more than that.
+
+    Args:
+        given: texts of the operands and extras, by the names of ``forward``'s arguments.
+        sizes: texts of the constructor's other arguments.
+        params: of the constructor.
+    """
+    module: Any = step.primitive.module
+    index = step.index
+    if step.primitive.is_parametric or not module.__bases__[0].__module__.startswith("torch."):
+        return None
+    arguments = inspect.signature(module.__init__).parameters
+    options = [f"{name}={value!r}" for name, value in params.items() if name in arguments]
+    call = f"result = {module.__name__}({', '.join(options)})"
+    (source, _) = specialise((source_of(module), call), ("result",))
+    methods = {function.name: function for function in functions_in(ast.parse(source))}
+    texts = dict(sizes) | {name: repr(value) for name, value in params.items()}
+    constructor = _Writer({name: _parsed(text) for name, text in texts.items()}, {}, index)
+    attributes: dict[str, ast.expr] = {}
+    for statement in methods["__init__"].body[1:] if "__init__" in methods else ():
+        pairs = list(assigned_pairs(statement))
+        if not pairs:
+            return None
+        attributes |= {
+            cast("Any", target).attr: constructor.visit(value) for target, value in pairs
+        }
+    writer = _Writer({name: _parsed(text) for name, text in given.items()}, attributes, index)
+    lines = _statements(writer, methods["forward"].body, step.variable)
+    if lines is None or writer.is_method_called or len(lines) > _MOST_LINES:
+        return None
+    if max(map(len, lines)) > LINE:
+        return None
+    scope = vars(sys.modules[module.__module__])
+    used = sorted({name for line in lines for name in globals_of(line)} - PROVIDED)
+    return Lines(lines, [scope[name] for name in used if name in scope], writer.constants)
+
+
+def _statements(writer: _Writer, body: list[ast.stmt], target: str) -> list[str] | None:
+    """Assignments and a return; None for anything else."""
+    lines: list[str] = []
+    for statement in body:
+        if isinstance(statement, ast.Return) and statement.value is not None:
+            return [*lines, f"{target} = {_text(writer.visit(statement.value))}"]
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            name = statement.targets[0].id
+            value = writer.visit(statement.value)
+            own = f"{name}_{writer.index}"
+            writer.names = {**writer.names, name: _parsed(own)}
+            lines.append(f"{own} = {_text(value)}")
+        else:
+            return None
+    return None
+
+
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node).replace("** (-0.5)", "** -0.5")
+
+
+class _Writer(ast.NodeTransformer):
+    """Puts texts in place of arguments, and constants of the block in place of a module's."""
+
+    def __init__(
+        self, names: Mapping[str, ast.expr], attributes: Mapping[str, ast.expr], index: int
+    ) -> None:
+        self.names, self.attributes, self.index = names, attributes, index
+        self.constants: dict[str, str] = {}
+        self.is_method_called = False
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """An argument."""
+        return self.names.get(node.id, node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """``self.something``."""
+        is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+        if not is_own:
+            return self.generic_visit(node)
+        if node.attr not in self.attributes:
+            self.is_method_called = True
+            return node
+        found = self.attributes[node.attr]
+        if isinstance(found, ast.Constant):
+            return found
+        name = f"{node.attr}_{self.index}"
+        self.constants[name] = _text(found)
+        return _parsed(f"self.{name}")
