@@ -110,18 +110,18 @@ def _replace_options(file: ast.Module) -> None:
     for function, calls, skipped in _callables(file):
         arguments = function.args
         names = [a.arg for a in arguments.args[skipped:]]
+        read = _loads(ast.Module(function.body, []))
+        stored = {n.id for n in _stored(function) if isinstance(n, ast.Name)}
         for name in [*names, *(a.arg for a in arguments.kwonlyargs)]:
             given = [_given(call, name, function, skipped) for call in calls]
             if not calls or any(found is _UNCLEAR for found in given):
                 continue
             values = [cast("ast.expr | None", found) or _default(function, name) for found in given]
-            is_read = _loads(ast.Module(function.body, []))[name] > 0
-            is_set = any(isinstance(n, ast.Name) and n.id == name for n in _stored(function))
             if all(map(_is_option, values)) and len({ast.dump(v) for v in values if v}) == 1:
-                if is_set:
+                if name in stored:
                     continue
                 _substitute(function, {name: cast("ast.expr", values[0])})
-            elif is_read or not all(value is not None and _is_pure(value) for value in values):
+            elif read[name] or not all(value is not None and _is_pure(value) for value in values):
                 continue
             for call in calls:
                 _drop_given(call, name, function, skipped)
@@ -148,9 +148,11 @@ def _callables(file: ast.Module) -> Iterator[tuple[_Function, list[ast.Call], in
                 yield node, own, 0
             elif len(own) == loads[node.name] and "__init__" in methods:
                 yield methods["__init__"], own, 1
-            for name, method in methods.items() if isinstance(node, ast.ClassDef) else ():
-                inner = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-                own = [c for c in inner if ast.unparse(c.func) == f"self.{name}"]
+            inner = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if methods else []
+            for name, method in methods.items():
+                own = [
+                    c for c in inner if isinstance(c.func, ast.Attribute) and c.func.attr == name
+                ]
                 if not name.startswith("__") and own and len(own) == attributes[name]:
                     yield method, own, 1
 
@@ -389,11 +391,13 @@ def _remove_unused(file: ast.Module, roots: tuple[str, ...]) -> None:
     for node in file.body:
         if isinstance(node, ast.ClassDef) and node.name not in roots:
             node.body = [part for part in node.body if _is_used(part, read)] or [ast.Pass()]
+    loads = {id(node): _loads(node) for node in file.body}
+    total = sum(loads.values(), Counter[str]())
     for node in reversed([*file.body]):
-        name = _name(node)
-        others = ast.Module([other for other in file.body if other is not node], [])
-        if name not in roots and not _loads(others)[name]:
+        name, inside = _name(node), loads[id(node)]
+        if name not in roots and total[name] == inside[name]:
             file.body.remove(node)
+            total -= inside
 
 
 def _is_used(part: ast.stmt, read: Counter[str]) -> bool:
