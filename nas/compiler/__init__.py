@@ -120,7 +120,7 @@ def write(
     is_fast: bool = True,
     fuse: bool | Collection[str] = True,
 ) -> Written:
-    """The class of a plan, in the form that trains or, not ``is_fast``, in the one to read.
+    """The class of a plan, in the form for training or, without ``is_fast``, the plain one.
 
     Args:
         qkv_bias: as for ``build_attention``; None makes it an argument of the class.
@@ -139,11 +139,11 @@ def _load(source: str) -> Any:
     exec(compile(source, name, "exec"), scope)  # noqa: S102 - our own text, see source.py
     made = scope["Attention"]
     # A class without a file: what is pickled is its source.
-    made.__reduce__ = lambda block: (_unmade, (source,), block.__dict__)
+    made.__reduce__ = lambda block: (_empty_block, (source,), block.__dict__)
     return made
 
 
-def _unmade(source: str) -> Any:
-    """A block whose attributes are still to come; how pickle begins to read one."""
+def _empty_block(source: str) -> Any:
+    """A block without attributes, which pickle then sets."""
     made = _load(source)
     return made.__new__(made)

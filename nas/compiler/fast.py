@@ -45,19 +45,19 @@ class FastSource(Source):
         is_shared = sum(stream.is_projected for stream in self.streams) > 1
         return ("shared", ["shared = rounded(x)"]) if is_shared else ("x", [])
 
-    def takes_word(self, call: Lowered) -> bool:
-        """All do, but a silent key has a place in the mask."""
+    def accepts_is_causal(self, call: Lowered) -> bool:
+        """All do but those with a silent key, which the mask must cover."""
         return not call.has_silent_key
 
     def mask_lines(self) -> list[str]:
-        """The masks that calls on the whole sequence ask for; parts make their own of a window."""
-        asking, given = self.asking(), [*_MASKS, "is_causal"]
+        """The masks of calls on the whole sequence; blocks of a window compute their masks."""
+        asking, given = self.mask_readers(), [*_MASKS, "is_causal"]
         if not self.plan.is_windowed:
             lines = []
-            if not self.are_all_told() and asking:
+            if not self.all_get_is_causal() and asking:
                 lines += call_lines("mask", "visible_keys", given)
-            if any(map(self.is_told, self.calls.values())):
-                kept = "mask" if self.are_all_told() else "kept"
+            if any(map(self.gets_is_causal, self.calls.values())):
+                kept = "mask" if self.all_get_is_causal() else "kept"
                 lines += call_lines(kept, "visible_keys", [*_MASKS, "False"])
             return lines
         lines = []
@@ -103,10 +103,10 @@ class FastSource(Source):
 
     def call(self, call: Lowered) -> list[str]:
         """The lines that compute the aggregations of a call."""
-        word = ["is_causal=is_causal"] if self.is_told(call) else []
-        mask = "kept" if word and not self.are_all_told() else "mask"
+        causal = ["is_causal=is_causal"] if self.gets_is_causal(call) else []
+        mask = "kept" if causal and not self.all_get_is_causal() else "mask"
         if not call.scores:
-            return self._mean(call, mask, word)
+            return self._mean(call, mask, causal)
         operations, index = TextOperations(self), call.sums[0].index
         score = features_of(call, operations)
         values, lines = self._values(call)
@@ -120,22 +120,22 @@ class FastSource(Source):
                 score = replace(score, bias=f"bias_{index}")
         given = [score.query, key, values, mask]
         given += [score.scale] if score.scale else []
-        given += word
+        given += causal
         given += [f"bias={score.bias}"] if score.bias else []
         function, shape = self._function(call, score)
         return [*lines, *self._results(call, function, [*given, *shape])]
 
-    def _mean(self, call: Lowered, mask: str, word: list[str]) -> list[str]:
-        """Values that all weigh the same."""
+    def _mean(self, call: Lowered, mask: str, causal: list[str]) -> list[str]:
+        """A mean of values."""
         (step,) = call.sums
         name = step.variable
-        lines = call_lines(name, "visible_mean", [self.names(step)[1], mask, "x.shape[1]", *word])
+        lines = call_lines(name, "visible_mean", [self.names(step)[1], mask, "x.shape[1]", *causal])
         if step.operands[1].is_repeated:
             lines.append(f"{name} = {self.repeated(name, step.operands[1], step)}")
         return lines
 
     def _function(self, call: Lowered, score: Features[str]) -> tuple[str, list[str]]:
-        """The function that a call is, and what it is told of the shape of the weights."""
+        """The function of a call, and its arguments for the shape of the weights."""
         if call.is_linear:
             return "linear_attention", []
         shape = [f"cap={score.cap!r}"] if score.cap else []
@@ -160,7 +160,7 @@ class FastSource(Source):
         return [*lines, *call_lines(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
 
     def _values(self, call: Lowered) -> tuple[str, list[str]]:
-        """The values of the call, and the lines that make them if they are not the graph's own."""
+        """The values of the call, and the lines that compute them."""
         name = f"values_{call.sums[0].index}"
         if len(call.sums) > 1:
             parts = ", ".join(self.arguments(step)[1] for step in call.sums)

@@ -6,7 +6,7 @@ generated module only by the walk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor, nn
 
@@ -77,7 +77,7 @@ class ReferenceAttention(nn.Module):
         values = {stream.name: read_stream(self, stream, x) for stream in self.plan.streams}
         for step in self.plan.steps:
             operands = [with_heads(self, values[o.variable], o, step) for o in step.operands]
-            # What mixes neighbours is not bound by the mechanism's own window.
+            # Operations that mix neighbours ignore the mechanism's window.
             extras = {"x": x, "mask": mask if step.is_paired else seen}
             wanted = {name: extras[name] for name in step.primitive.extras}
             values[step.variable] = self.get_submodule(step.module)(*operands, **wanted)
@@ -99,5 +99,4 @@ def merged(block: Any, plan: Plan, out: Tensor) -> Tensor:
     """The last step's result as the block's."""
     is_sum = plan.genome.projections.merge == "sum"
     whole = out.sum(dim=1) if is_sum else merge_heads(out)
-    found: Tensor = block.wo(whole) if plan.genome.projections.has_wo else whole
-    return found
+    return cast("Tensor", block.wo(whole)) if plan.genome.projections.has_wo else whole

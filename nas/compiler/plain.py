@@ -58,13 +58,13 @@ class PlainSource(Source):
         self.used += found.roots
         return found.lines
 
-    def takes_word(self, call: Lowered) -> bool:
-        """Torch's own attention does."""
+    def accepts_is_causal(self, call: Lowered) -> bool:
+        """Torch's fused attention has one."""
         return call.weights is Weights.SOFTMAX
 
     def mask_lines(self) -> list[str]:
         """The masks, written out."""
-        plan, asking = self.plan, self.asking()
+        plan, asking = self.plan, self.mask_readers()
         if not asking:
             return []
         asks_past = not plan.is_windowed or any(not step.is_paired for step in asking)
@@ -73,7 +73,7 @@ class PlainSource(Source):
             "    kept = ~key_padding_mask[:, None, None]",
             "    mask = kept if mask is None else mask & kept",
         ]
-        if self.are_all_told():
+        if self.all_get_is_causal():
             lines += [
                 "if is_causal and mask is not None:  # torch takes one of the two",
                 f"    mask = mask & {_PAST}",
@@ -91,7 +91,7 @@ class PlainSource(Source):
         return ["mask, n = attn_mask, x.shape[1]" if needs_length else "mask = attn_mask", *lines]
 
     def _window_lines(self) -> list[str]:
-        """The mechanism's own mask, in the mask."""
+        """The lines that add the mechanism's window to the mask."""
         seen = self.plan.genome.visibility
         causal = "" if self.plan.unsafe else f"behind < {seen.window} if is_causal else "
         lines = [
@@ -119,7 +119,7 @@ class PlainSource(Source):
         is_grouped = is_shared == [False, True, True]  # torch repeats keys and values itself
         if is_grouped:
             given[1:3] = [score.operands[1].variable, step.operands[1].variable]
-        given += ["is_causal=is_causal and mask is None"] if self.are_all_told() else []
+        given += ["is_causal=is_causal and mask is None"] if self.all_get_is_causal() else []
         if score.width != score.rank:  # torch's own scale is of the width
             given.append(f"scale={self.scale(score)}")
         given += ["enable_gqa=True"] if is_grouped else []

@@ -121,12 +121,12 @@ class Plan:
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What a person should know before they train this."""
+        """Warnings about parameters that cannot train."""
         found = (step.primitive.caution(step.params) for step in self.steps)
         return tuple(dict.fromkeys(text for text in found if text))
 
     def remarks(self, heads: int) -> tuple[str, ...]:
-        """What a person should know of a backbone with so many heads."""
+        """Warnings about labels that mean less than one head."""
         labels = {stream.type.heads for stream in self.streams if stream.is_projected}
         return tuple(
             f"{label} of {heads} heads is less than one head: one is used"
@@ -136,7 +136,7 @@ class Plan:
 
     @property
     def is_windowed(self) -> bool:
-        """Whether the mechanism has a mask of its own."""
+        """Whether the mechanism has a window."""
         return self.genome.visibility.window is not None
 
     @property
@@ -152,7 +152,7 @@ class Plan:
                 return False
             if found.is_positional and has_gaps:
                 return False
-            # Weights of an earlier stage are gone with their block.
+            # Weights of an earlier stage exist only within their block.
             if any(o.is_paired and stages[o.ref] != step.stage for o in step.operands):
                 return False
         return True
@@ -250,7 +250,7 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
 
 
 def _available(step: Step) -> int:
-    """The stage of those who read a call: after the blocks of its own, if it aggregates."""
+    """The stage of a step's readers: one later if it aggregates."""
     return step.stage + int(step.is_paired and step.makes_tokens)
 
 

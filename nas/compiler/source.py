@@ -1,9 +1,8 @@
 """Write a plan as Python source: one readable class, ``Attention(dim, heads)``.
 
-Here is what both forms share: which streams, masks and calls there are, and in which order. A form
-spells them: as the fastest functions there are (fast.py, what trains) or as plain torch (plain.py,
-what people read and take away). Every name comes from the registry or from a fixed list, so a
-genome can put no code of its own into it.
+Both forms share the streams, masks and calls and their order. A form writes them as the fastest
+functions (fast.py, for training) or as plain torch (plain.py, for reading and export). Every name
+comes from the registry or from a fixed list, so that a genome cannot inject code.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class Source(ABC):
         self.methods: list[str] = []
         self.used: list[Any] = []
         self.called: set[int] = set()  # steps of whose modules a call uses methods or attributes
-        # Inside a method for some queries, what it calls the tokens that it reads as keys.
+        # Inside a method for some queries, the names of the tokens that are keys.
         self.keys: list[str] | None = None
 
     def write(self, dim: int, heads: int, qkv_bias: bool | None) -> Written:
@@ -122,7 +121,7 @@ class Source(ABC):
         used = (*found.values(), *(self.module(step) for step in built), *self.used)
         return Written(text, tuple(dict.fromkeys(used)), self.is_specialised)
 
-    # What a form decides.
+    # Methods that a form implements.
 
     @abstractmethod
     def call(self, call: Lowered) -> list[str]:
@@ -133,8 +132,8 @@ class Source(ABC):
         """The masks: ``mask`` of pairs, and before a window ``seen``."""
 
     @abstractmethod
-    def takes_word(self, call: Lowered) -> bool:
-        """Whether a call can be told "causal" by word."""
+    def accepts_is_causal(self, call: Lowered) -> bool:
+        """Whether the function of a call has an argument ``is_causal``."""
 
     def step(self, step: Step) -> list[str]:
         """The lines of a step that no call replaces."""
@@ -148,21 +147,21 @@ class Source(ABC):
         return [line for step in steps for line in self.lines(step)]
 
     def input(self) -> tuple[str, list[str]]:
-        """What projections read, and the lines that make it."""
+        """The input of projections, and the lines that compute it."""
         return "x", []
 
     def module(self, step: Step) -> type[nn.Module]:
         """The class of a step's module."""
         return step.primitive.module
 
-    # What forms ask for.
+    # Methods that forms call.
 
     def lines(self, step: Step) -> list[str]:
-        """A step, or what replaces it."""
+        """The lines of a step, or of the call that replaces it."""
         return self.call(self.calls[step.index]) if step.index in self.calls else self.step(step)
 
     def names(self, step: Step) -> list[str]:
-        """What a step reads; a stream that is read as queries and as keys has two names."""
+        """Variables of a step's operands; a stream that is queries and keys has two names."""
         rows = self.keys or ()
         return [
             f"{o.variable}_rows" if o.port.name == "query" and o.variable in rows else o.variable
@@ -170,7 +169,7 @@ class Source(ABC):
         ]
 
     def arguments(self, step: Step) -> list[str]:
-        """The same, with as many heads as the step has itself."""
+        """The same, with as many heads as the step."""
         pairs = zip(self.names(step), step.operands, strict=True)
         return [self.repeated(name, operand, step) for name, operand in pairs]
 
@@ -194,20 +193,20 @@ class Source(ABC):
         self.constants[name] = f"({width_text(score.rank)}) ** -0.5"
         return f"self.{name}"
 
-    def is_told(self, call: Lowered) -> bool:
-        """Whether a call is told "causal" by an argument, which is faster than a mask."""
-        return self.takes_word(call) and not self.plan.is_windowed and not self.plan.unsafe
+    def gets_is_causal(self, call: Lowered) -> bool:
+        """Whether a call gets ``is_causal`` as an argument, which is faster than a mask."""
+        return self.accepts_is_causal(call) and not self.plan.is_windowed and not self.plan.unsafe
 
-    def asking(self) -> list[Step]:
-        """The steps that ask for a mask."""
+    def mask_readers(self) -> list[Step]:
+        """The steps that read a mask."""
         return [s for s in self.steps if s.index in self.calls or "mask" in s.primitive.extras]
 
-    def are_all_told(self) -> bool:
-        """Whether every step that asks for a mask is told "causal" by an argument."""
-        calls = [self.calls.get(step.index) for step in self.asking()]
-        return bool(calls) and all(call is not None and self.is_told(call) for call in calls)
+    def all_get_is_causal(self) -> bool:
+        """Whether every step that reads a mask gets ``is_causal`` as an argument."""
+        calls = [self.calls.get(step.index) for step in self.mask_readers()]
+        return bool(calls) and all(call is not None and self.gets_is_causal(call) for call in calls)
 
-    # The walk.
+    # The body of the class.
 
     def _forward(self) -> list[str]:
         plan, lines = self.plan, self.mask_lines()
@@ -290,7 +289,7 @@ _SIGNATURE = [
 
 
 def _docstring(plan: Plan) -> list[str]:
-    """What the class says of itself."""
+    """The docstring of the class."""
     lines = [*textwrap.wrap(f'"""{formula_of(plan)}', LINE, break_long_words=False), ""]
     window = plan.genome.visibility.window
     if window is not None:

@@ -1,9 +1,9 @@
-"""Operations of the reference form, counted by fvcore with a handle of ours for each.
+"""Counts of the reference form's operations, by fvcore with a rule for each operation.
 
 fvcore counts a multiply-add as one. It ignores or miscounts much of what attention is made of
 (broadcast products, einsum, softmax, activations: all zero). So products are counted exactly here,
-elementwise work apart, shape operations are listed as free, and an operation that nobody listed is
-an error. The only module that knows fvcore.
+elementwise work apart, shape operations are free, and an operation without a rule is an error. No
+other module imports fvcore.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ TRACED_LENGTHS: Final = (8, 12, 16)
 """Three evenly spaced ones: a polynomial of degree two is known by them."""
 _COMPUTED_NUMBERS: Final = 2**18  # scores and weights of a block that is counted by running it
 
-# Words in a text, as a list of eighty lines says no more.
 _POINTWISE: Final = """
     abs add amax amin batch_norm bitwise_not clamp clamp_min cos cumsum div elu eq erf exp ge gelu
     group_norm gt layer_norm le leaky_relu log log_softmax logsumexp lt masked_fill max maximum mean
@@ -58,9 +57,9 @@ def count_operations(
 
     Raises:
         GenomeError: the mechanism does not exist at this size.
-        NasError: it uses an operation whose cost nobody has stated.
+        NasError: there is no cost rule for an operation in it.
     """
-    # A small block is computed sooner than torch says of what shapes its tensors would be.
+    # Running a small block is faster than propagating shapes on the meta device.
     is_small = heads * tokens**2 + 4 * dim**2 <= _COMPUTED_NUMBERS
     device = "cpu" if is_small else "meta"
     module = _build(device, plan, dim, heads, qkv_bias)
@@ -146,7 +145,7 @@ def count_calls(module: nn.Module, x: Tensor) -> Counter[str]:
 
     Raises:
         GenomeError: the module refuses ``x``.
-        NasError: it uses an operation whose cost nobody has stated.
+        NasError: there is no cost rule for an operation in it.
     """
     analysis = FlopCountAnalysis(_Whole(module), (x,)).set_op_handle(**_HANDLES)
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
@@ -160,8 +159,8 @@ def count_calls(module: nn.Module, x: Tensor) -> Counter[str]:
         unknown = analysis.unsupported_ops()
     if unknown:
         raise NasError(
-            f"nobody has stated what {', '.join(sorted(unknown))} costs; expected an entry in "
-            "nas/costs/counting.py for each operation of a primitive."
+            f"there is no cost rule for operation {', '.join(sorted(unknown))}; expected an entry "
+            "in nas/costs/counting.py for each operation of a primitive."
         )
     return counts
 

@@ -42,7 +42,7 @@ def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Com
     """The multiply-adds of a compiled block at batch 1, by its calls."""
     fused = lower(plan)
     hidden = uncalled(plan, fused)
-    own, total = _projections(plan, sizes, live(plan, fused)), 0
+    of_tokens, total = _projections(plan, sizes, live(plan, fused)), 0
     for step in plan.steps:
         if step.index in fused:
             call = Call(plan, fused[step.index], sizes, is_causal)
@@ -51,8 +51,8 @@ def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Com
             continue
         else:
             alone, paired = _step_macs(plan, step, sizes, is_causal)
-        own, total = own + alone, total + paired
-    return Computed(own + total, own)
+        of_tokens, total = of_tokens + alone, total + paired
+    return Computed(of_tokens + total, of_tokens)
 
 
 def closed_form_macs(plan: Plan, sizes: ModelSizes) -> int:
@@ -133,7 +133,7 @@ def _blocks(plan: Plan, tokens: int, is_causal: bool) -> list[_Block]:
 
 
 class Call:
-    """Aggregations that are one call: what it multiplies."""
+    """Multiply-adds of aggregations that are one call."""
 
     def __init__(
         self, plan: Plan, call: Lowered, sizes: ModelSizes, is_causal: bool = False
@@ -181,7 +181,7 @@ class Call:
         return block.queries * keys * (weights * width + values)
 
     def _has_fused_kernel(self) -> bool:
-        """Whether torch's fused kernel takes the call, whose keys and values are equally wide."""
+        """Whether torch's fused kernel computes the call, with equally wide keys and values."""
         changes = (step.primitive.score_change for step in self.call.scores)
         has_cap = any(change is not None and change.cap for change in changes)
         return self.call.weights in (Weights.SOFTMAX, Weights.SOFTMAX_ONE) and not has_cap

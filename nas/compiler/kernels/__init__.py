@@ -1,4 +1,4 @@
-"""What runs inside a compiled mechanism: fast forms of primitives, and attention in one call.
+"""Kernels of compiled mechanisms: fast forms of primitives, and attention in one call.
 
 A primitive in ``nas.genome.primitives`` is written to be read. Where another form is faster, a
 subclass here has the same parameters and another ``forward``, and the compiler builds that one:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nas.compiler.kernels import faster
-from nas.compiler.kernels.pieces import is_recorded, pieces
+from nas.compiler.kernels.pieces import is_traced, pieces
 from nas.genome.primitives.masks import hide
 from nas.genome.primitives.shapes import Mask, Scores
 from nas.genome.primitives.softmax import Softmax, masked_softmax
@@ -78,7 +78,7 @@ def fast_threshold_weights(scores: Scores, mask: Mask, power: int) -> Scores:
     """``threshold_weights`` without a sort where that is faster."""
     # Newton's steps end by a look at their result, for which a GPU would have to wait; and one
     # image's few rows cost more calls than a sort.
-    if is_recorded() or scores.device.type != "cpu" or scores.numel() < 2**13:
+    if is_traced() or scores.device.type != "cpu" or scores.numel() < 2**13:
         return threshold_weights(scores, mask, power)
     return Threshold.apply(hide(scores, mask), power)
 

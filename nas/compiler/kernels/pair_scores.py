@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nas.compiler.kernels import faster
-from nas.compiler.kernels.pieces import is_recorded, pieces
+from nas.compiler.kernels.pieces import is_traced, pieces
 from nas.genome.primitives.additive_attention_score import AdditiveAttentionScore
 from nas.genome.primitives.hidden_units import sum_units
 from nas.genome.primitives.neural_attention import NeuralAttention
@@ -54,7 +54,7 @@ def goes_by_pieces(x: Tensor, numbers: int, is_faster: bool) -> bool:
     Args:
         numbers: how many the units of all pairs are; more than 2^26 are too many.
     """
-    if is_recorded() or x.device.type == "meta":
+    if is_traced() or x.device.type == "meta":
         return False
     return numbers > 2**26 or (is_faster and x.device.type == "cpu" and x.dtype.itemsize > 2)
 

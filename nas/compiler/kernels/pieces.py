@@ -1,4 +1,4 @@
-"""What sums over pairs share that are computed piece by piece: how planes are cut, when not.
+"""Tiles of score planes for sums over pairs, and when planes are not tiled.
 
 A piece is as much of the scores as stays in a core's cache while operations pass over it.
 """
@@ -31,6 +31,6 @@ def pieces(scores: Float[Tensor, "p q k"], numbers: int = 1) -> list[tuple[slice
     ]
 
 
-def is_recorded() -> bool:
-    """Whether someone records operations: to count, compile or export those of the mechanism."""
+def is_traced() -> bool:
+    """Whether torch traces or compiles the call."""
     return bool(torch.jit.is_tracing() or torch.compiler.is_compiling())  # type: ignore[attr-defined]

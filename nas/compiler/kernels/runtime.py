@@ -1,4 +1,4 @@
-"""The few functions that a generated module calls around its graph; inlined on export."""
+"""Functions that generated modules call; exported files hold copies."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def is_in_16_bits(x: Tensor) -> bool:
 def past_keys(
     query: Query, key: Float[Tensor, "b g k w"], mask: Mask = None
 ) -> Bool[Tensor, "..."]:
-    """The causal mask, and what another one hides."""
+    """The causal mask, combined with another one."""
     shape = (query.shape[2], key.shape[2])
     past = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
     return past if mask is None else mask & past

@@ -1,4 +1,4 @@
-"""Part by part: windows in time linear in the length, and long sequences in bounded memory.
+"""Attention in blocks: windows in linear time, and long sequences in bounded memory.
 
 SW-SQA and Flex-SQA (Sparse Query Attention, sections 2.5 and 6; global tokens as in Longformer,
 Beltagy et al. 2020, section 3.1). The paper's interval [i - k/2, i + k/2] holds k + 1 tokens for
@@ -31,7 +31,7 @@ def in_window(
     global_tokens: int,
     is_causal: bool,
 ) -> Bool[Tensor, "q k"]:
-    """Which keys the queries may see, both given by their positions."""
+    """Which keys the queries may see, from the positions of both."""
     behind = queries[:, None] - keys[None, :]
     near = behind < window if is_causal else behind.abs() <= window // 2
     near = near | (queries < global_tokens)[:, None] | (keys < global_tokens)[None, :]

@@ -1,4 +1,4 @@
-"""What continuing a mechanism token by token has to hold, and how many numbers that is.
+"""The cache of token-by-token decoding: its contents, and how many numbers it holds.
 
 - Rows, one for each token: what keys and values are read from, or the streams that these follow
   from where that is less (a stream without projection is the token itself, once). A window holds
@@ -27,7 +27,7 @@ BYTES_PER_NUMBER: Final = 2  # caches are kept in 16 bits
 
 @dataclass(frozen=True)
 class Memory:
-    """What is held.
+    """The contents of a cache.
 
     Attributes:
         rows: streams and nodes of which each token's row is.
@@ -80,7 +80,7 @@ class Memory:
 
 
 def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
-    """What holds the fewest numbers after ``sizes.tokens`` tokens.
+    """The cache that holds the fewest numbers after ``sizes.tokens`` tokens.
 
     Where ways hold as many, sums go before rows, and rows that are read as they are before rows
     from which keys and values would have to be computed again.
@@ -120,7 +120,7 @@ def shares_heads(step: Step) -> bool:
 
 
 def check_decodable(plan: Plan) -> None:
-    """Refuse what no memory continues.
+    """Refuse mechanisms that cannot be decoded.
 
     Raises:
         GenomeError: it sees later tokens, or needs all of them at once.
@@ -133,7 +133,7 @@ def check_decodable(plan: Plan) -> None:
 
 
 def refused(plan: Plan) -> set[str]:
-    """The primitives that no memory continues."""
+    """The primitives that cannot be decoded."""
     whole = (step for step in plan.steps if step.primitive.needs_all_tokens)
     return {*plan.unsafe, *(s.primitive.name for s in whole if s.is_paired or _reach(s) is None)}
 

@@ -1,4 +1,4 @@
-"""What a token's time is made of when it is decoded: amounts of work by kind.
+"""Amounts of work to decode one token, by kind.
 
 At batch 1 a step makes few multiply-adds: its time is calls, one after the other, and reading what
 is held. So every call counts once by its primitive (``softmax.call``), and beside that in millions

@@ -26,7 +26,7 @@ _SCORES: Final[tuple[Call, ...]] = (
 )
 _NORMALISERS: Final = ("softmax", "uniform", "softmax_free", "relu_squared")
 _MORE: Final = (*_NORMALISERS, "sigmoid", "sparsemax")
-# What is timed should be most of what is done: with few projections, and for tokens in a mean.
+# Few projections, so that the timed primitive is most of the work.
 _FEW: Final = {"has_wq": False, "has_wv": False, "has_wo": False}
 _NONE: Final = _FEW | {"has_wk": False}
 _WIDE: Final = _NONE | {"raw": "shared", "merge": "sum"}

@@ -1,4 +1,4 @@
-"""What a mechanism's time is made of: amounts of work by kind, a function of its plan and sizes.
+"""Amounts of work of a mechanism by kind, from its plan and sizes; its time is their sum.
 
     {"project.macs": 2.1, "scaled_dot_product": 1.1, "softmax@call": 1.1, ...}
 
