@@ -214,7 +214,7 @@ def test_lowered_graphs_take_parts_beside_what_is_not(
     """A sum that is lowered and one that is not, in one method for some queries at a time."""
     nodes, projections, _ = CASES[case]
     last = len(nodes)
-    other = (("cosine", "kq"), ("sparsemax", [last]), ("weighted_sum", [last + 1, "v"]))
+    other = (("cosine", "kq"), ("sparsemax", [last]), ("weighted_sum", [last + 1, "k"]))
     both_ways = genome(*nodes, *other, ("add", [last - 1, last + 2]), **projections)
     assert "by_rows(" in emit(both_ways, 32, 8)
     assert calls(both_ways) == 1
