@@ -27,11 +27,7 @@ from nas.surgery.core import HostSizes
 from nas.surgery.host_form import host_form
 
 OUT: Final = "o"
-_SEPARATE: Final = (
-    ("q_proj", "k_proj", "v_proj"),
-    ("query", "key", "value"),
-    ("q", "k", "v"),
-)
+_SEPARATE: Final = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("q", "k", "v"))
 _OUTPUTS: Final = ("o_proj", "out_proj", "proj", "c_proj", "dense", "o")
 # Modules whose projections are side by side: queries, then keys, then values. Others of these
 # names interleave them by head.

@@ -56,9 +56,7 @@ class Host(Protocol):
 
 
 HOSTS: Final[Registry[type[Host]]] = Registry(
-    "host",
-    "nas.hosts",
-    modules=("nas.surgery.hosts", "nas.surgery.hosts_transformers"),
+    "host", "nas.hosts", modules=("nas.surgery.hosts", "nas.surgery.hosts_transformers")
 )
 
 

@@ -46,9 +46,9 @@ from nas.surgery.preserving import check_preserving, starting_at
 Where = Callable[[str, nn.Module], bool] | Sequence[str] | None
 
 # What torch's decoder layers and models of transformers call their cross-attention.
-_CROSS_ATTENTION: Final = {
-    *("multihead_attn", "encoder_attn", "EncDecAttention", "crossattention", "cross_attn"),
-}
+_CROSS_ATTENTION: Final = frozenset(
+    ("multihead_attn", "encoder_attn", "EncDecAttention", "crossattention", "cross_attn")
+)
 
 
 @dataclass(frozen=True)
