@@ -15,6 +15,7 @@ from nas.report.drawing import drawing, drawing_columns
 from nas.report.history import History, history_of, lineage_columns, results
 from nas.report.result import Result
 from nas.report.table import cut, line_width, say, say_table
+from nas.report.units import human
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,9 +82,17 @@ class ShowResult(Result):
         return answer | (self.history.to_dict() if self.history else {})
 
     def _repr_html_(self) -> str:
-        from nas.report.notebook import show_html
+        from nas.report.graph import graph_svg
+        from nas.report.page.rendering import render
 
-        return show_html(self)
+        costs, cost = self.priced.problem or "there are no costs", self.costs
+        if cost is not None:
+            costs = (
+                f"{human(cost.macs)} MACs, {human(cost.params)} parameters, "
+                f"{human(cost.kv_cache_bytes_per_token)} bytes of cache a token"
+            )
+        about, graph = f"One block at {self.sizes}: {costs}.", graph_svg(self.plan.genome)
+        return render("notebook.html", formula=self.formula, content=graph, about=about)
 
 
 def examine(
