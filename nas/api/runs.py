@@ -8,16 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from nas.api.execution import execution_of, task_of
+from nas.common.errors import NasError
 from nas.evaluation.backends import make_evaluator
 from nas.report.confirmation import make_confirmation
+from nas.report.front import Front
+from nas.report.run_view import RunView
 from nas.report.trials import TrainingRow
+from nas.report.verdict import verdict_of
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import SearchResult
 from nas.searching.setup import SearchConfig
 from nas.space import load_space
-from nas.store import RUNS, find_run, open_writer
+from nas.store import RUNS, find_run, open_run, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,9 +40,15 @@ class NotebookResult(SearchResult):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        from nas.report.notebook import run_html
+        from nas.report.page.rendering import render
 
-        return run_html(self)
+        try:
+            with open_run(self.folder) as run:
+                view = RunView.read(run)
+        except NasError as error:
+            return render("notebook.html", content="", about=f"{self.message} {error}")
+        table = Markup(Front(view)._repr_html_())  # noqa: S704 - escaped
+        return render("notebook.html", headline=verdict_of(view).headline, content=table)
 
 
 def _displayed(result: SearchResult) -> NotebookResult:
