@@ -113,12 +113,13 @@ def _table(part: str, answer: Answer) -> tuple[list[str], list[dict[str, Any]]]:
 
 def _line(row: Answer, costs: Sequence[str], unit: str) -> dict[str, Any]:
     failed = "; ".join(f"{count} failed, {reason}" for reason, count in row["failed"].items())
-    found = row["difference"]
+    difference = row["difference"]
+    ends = difference and [gain(difference[end], None, unit) for end in ("low", "high")]
+    numbers = difference and {name: float(difference[name]) for name in ("mean", "low", "high")}
     return {
         "words": f"{row['words']} ({failed})" if failed else str(row["words"]),
-        "difference": found and {name: float(found[name]) for name in ("mean", "low", "high")},
-        "interval": found
-        and f"{gain(found['low'], None, unit)} to {gain(found['high'], None, unit)}",
+        "difference": numbers,
+        "interval": ends and " to ".join(ends),
         "gain": _gain(row, unit),
         "verdict": str(row["verdict"]),
         "costs": [signed(row["added_costs"][cost]).replace("-", "−") for cost in costs],
@@ -127,8 +128,8 @@ def _line(row: Answer, costs: Sequence[str], unit: str) -> dict[str, Any]:
 
 
 def _gain(row: Answer, unit: str) -> str:
-    found = row["difference"]
-    return gain(found["mean"], found["error"], unit) if found else "–"
+    difference = row["difference"]
+    return gain(difference["mean"], difference["error"], unit) if difference else "–"
 
 
 def _benchmark(view: RunView, answer: Answer) -> dict[str, Any]:

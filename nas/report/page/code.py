@@ -1,7 +1,7 @@
-"""Exported sources for a page, of the mechanisms that somebody is likely to want; needs torch.
+"""Exported sources of the mechanisms that are most likely wanted; needs torch.
 
-A front may have hundreds of members and a source takes milliseconds, so the first ones have theirs
-on the page, and of every other one the page says the command that writes it.
+A front may have hundreds of members and a source takes milliseconds, so the page holds the first
+``MOST`` sources. For every other mechanism it shows the command that writes the source.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST: Final = 24
 
 
 def code_of(view: RunView) -> dict[str, str]:
-    """Plain sources by digest, at the sizes of the run's task; or why one cannot be written.
+    """Sources by digest at the sizes of the run's task, or why one cannot be written.
 
-    Named ones and confirmed ones, best, knee and cheapest, then the front from the best on.
+    Best, knee and cheapest come first, then named and confirmed mechanisms, then the front.
     """
     from nas.compiler import make_plan, plain_source
     from nas.tasks import parse_task
@@ -44,7 +44,7 @@ def code_of(view: RunView) -> dict[str, str]:
 
 
 def roles() -> dict[str, str]:
-    """What each primitive does in a mechanism, for the colours of a graph."""
+    """The role of each primitive, which gives its colour in a graph."""
     from nas.genome.primitives import get, names
 
     return {name: str(get(name).signatures[0].role) for name in names()}

@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from nas.common.differences import paired
-from nas.common.objectives import Objective
+from nas.common.objectives import Objective, of_metric
 from nas.report.columns import Column
 from nas.report.front_columns import front_columns
 from nas.report.page.code import code_of, roles
@@ -167,7 +167,11 @@ def _quantities(
     costs = sorted({name for row in rows for name in row.costs} - names)
     metrics = sorted({name for row in rows for name in row.scores} - names)
     others = [Objective(name, "min", "", "", 0.0, 0.0, is_metric=False) for name in costs]
-    others += [Objective(name, "max", "", "", 0.0, 0.0, is_metric=True) for name in metrics]
+    measured = {metric.name: of_metric(metric) for metric in view.setup.metrics}
+    others += [
+        measured.get(name) or Objective(name, "max", "", "", 0.0, 0.0, is_metric=True)
+        for name in metrics
+    ]
     quantities: list[dict[str, Any]] = []
     columns: dict[str, Packed] = {}
     for o in (*objectives, *others):
@@ -285,13 +289,13 @@ def _spread(
     name: str, unit: str, own: Sequence[Training], base: Sequence[Training]
 ) -> dict[str, Any]:
     values, others = (_by_repeat(confirmations, name) for confirmations in (own, base))
-    found, lead = spread(values.values()), spread(paired(values, others))
-    assert found is not None
+    fresh, lead = spread(values.values()), spread(paired(values, others))
+    assert fresh is not None
     return {
-        "mean": found.mean,
-        "error": found.error,
-        "seeds": found.seeds,
-        "text": amount(found.mean, unit, found.error),
+        "mean": fresh.mean,
+        "error": fresh.error,
+        "seeds": fresh.seeds,
+        "text": amount(fresh.mean, unit, fresh.error),
         "lead": gain(lead.mean, lead.error, unit) if lead and own is not base else "",
     }
 

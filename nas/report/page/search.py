@@ -115,7 +115,7 @@ def incidents_of(view: RunView) -> list[dict[str, Any]]:
 
 
 def _incidents(kind: str, group: Sequence[Incident]) -> dict[str, Any]:
-    messages = [*dict.fromkeys(f"{one.worker}: {one.text}".removeprefix(": ") for one in group)]
+    messages = [*dict.fromkeys(f"{i.worker}: {i.text}".removeprefix(": ") for i in group)]
     return {
         "kind": kind,
         "count": len(group),

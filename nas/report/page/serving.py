@@ -1,9 +1,9 @@
-"""Serve the page of a run that goes on: to this machine alone, to whoever knows the address.
+"""Serve the page of a running search on this machine, to whoever knows the address.
 
-One address is served, a random token, on 127.0.0.1. Other machines cannot connect; other users and
-pages of this machine do not know the token. A page elsewhere whose name was pointed at 127.0.0.1
-(DNS rebinding) is told apart by the Host that its browser sends. The page asks with the stamp of
-what it shows whether there is more, and is made anew only then.
+The server listens on 127.0.0.1 and answers one address, which contains a random token. Other
+machines cannot connect; other users and pages of this machine do not know the token. A foreign page
+whose name points at 127.0.0.1 (DNS rebinding) is refused by the Host that its browser sends. The
+page sends the change token of what it shows, and is written again only if the run has changed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ ADDRESS: Final = "127.0.0.1"
 HOST: Final = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
 TOKEN_BYTES: Final = 32
 PAUSE_SECONDS: Final = 3.0
-# Making the page takes at most so large a share of a core, for each browser that shows it.
+# The largest share of a core that writing the page may take, for each browser that shows it.
 SHARE: Final = 0.05
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves one run at ``url`` while ``serve_forever`` runs; a context that closes it.
+    """Serves one run at ``url`` while ``serve_forever`` runs; as a context manager it closes.
 
     Args:
-        label: how a person names the run on the command line.
-        port: 0 for one that is free.
+        label: the run's name as typed on the command line.
+        port: 0 for a free one.
 
     Raises:
-        RunError: there is no such run, or the port cannot be had.
+        RunError: there is no such run, or the port is not available.
     """
 
     daemon_threads = True
@@ -55,8 +55,8 @@ class PageServer(ThreadingHTTPServer):
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
             raise RunError(
-                f"port {port} of {ADDRESS} cannot be had ({error.strerror}); give another with "
-                "--port, or none for one that is free."
+                f"port {port} of {ADDRESS} is not available ({error.strerror}); choose "
+                "another with --port, or leave it out for a free one."
             ) from error
         self.path = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"
         self.url = f"http://{ADDRESS}:{self.server_address[1]}{self.path}"
@@ -65,22 +65,22 @@ class PageServer(ThreadingHTTPServer):
         self._made: tuple[str, bytes] = "", b""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked may go before the answer; any other fault is told."""
+        """Report any fault but a client that disconnects before the answer."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
-    def stamp(self) -> str:
-        """Of the run as it is now."""
+    def change_token(self) -> str:
+        """The change token of the run as it is now."""
         return change_token(self._folder)
 
     def page(self) -> tuple[str, bytes]:
-        """The page with its stamp; made once for all who ask meanwhile.
+        """The change token and the page, which is written once for all concurrent requests.
 
         Raises:
             RunError: the run cannot be read any more.
         """
         with self._lock:
-            now = self.stamp()
+            now = self.change_token()
             if now != self._made[0]:
                 began = time.process_time()
                 with collection_paused(), open_run(self._folder) as run:
@@ -98,26 +98,26 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 10.0
 
     def do_GET(self) -> None:
-        """The page."""
+        """Answer with the page."""
         if self._is_allowed():
             try:
-                found, text = self.server.page()
+                token, text = self.server.page()
             except NasError as error:
                 self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, message(str(error)).encode())
             else:
-                self._answer(HTTPStatus.OK, text, "text/html", found)
+                self._answer(HTTPStatus.OK, text, "text/html", token)
 
     def do_HEAD(self) -> None:
-        """Whether the page is still right: reads no record."""
+        """Answer whether the run has changed, without reading its record."""
         if self._is_allowed():
-            now = self.server.stamp()
+            now = self.server.change_token()
             is_known = self.headers.get("If-None-Match") == f'"{now}"'
             self._answer(
                 HTTPStatus.NOT_MODIFIED if is_known else HTTPStatus.OK, b"", "text/html", now
             )
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: an address is a secret."""
+        """Log nothing: the address is a secret."""
 
     def _is_allowed(self) -> bool:
         hosts = self.headers.get_all("Host") or []

@@ -50,7 +50,7 @@ SCRIPTS: Final = (
 class Watched:
     """The change token of a served page's run, and seconds between its requests for another."""
 
-    stamp: str
+    change_token: str
     pause_seconds: float
 
 

@@ -1,10 +1,11 @@
-"""A page of the recorded example, and a real browser to open it in."""
+"""A page of the recorded example, and a browser to open it in."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,24 @@ import pytest
 from nas.report.page import write_report
 from nas.report.run_view import RunView
 from nas.store import open_run
+from nas.store.database import Database
+from nas.store.folder import DATABASE_FILE
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "runs" / "example"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# What a page says of itself when every view stands.
+# The page sets this once every view is ready.
 READY = "html[data-ready]"
+
+
+@contextmanager
+def edited(run: Path, target: Path) -> Iterator[Database]:
+    """The database of a copy of a run's folder, to write to."""
+    shutil.copytree(run, target)
+    database = Database.open_to_write(target / DATABASE_FILE)
+    with database.transaction():
+        yield database
+    database.stand_alone()
+    database.close()
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +43,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def content(example: Path) -> RunView:
+def view(example: Path) -> RunView:
     with open_run(example) as run:
         return RunView.read(run, "example", "example")
 
@@ -41,7 +55,7 @@ def page_file(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """The browser that NAS_BROWSER names, which must be there then; else one that is found."""
+    """The browser that NAS_BROWSER names, which must exist, else the first of ``BROWSERS``."""
     named = os.environ.get("NAS_BROWSER")
     program = next(filter(None, map(shutil.which, [named] if named else BROWSERS)), None)
     if program is None:
@@ -59,19 +73,19 @@ def browser() -> Iterator[Any]:
 
 
 class Opened:
-    """A page that is open, and all that it said, asked for and failed at."""
+    """An open page, its console messages and errors, and its requests."""
 
     def __init__(self, browser: Any, path: Path, fragment: str, options: dict[str, Any]) -> None:
         self.context = browser.new_context(
             **{"viewport": {"width": 1280, "height": 900}, **options}
         )
         self.page = self.context.new_page()
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.said.append(f"dialog {dialog.message}"))
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.messages.append(f"dialog {dialog.message}"))
+        self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri() + fragment)
         if options.get("java_script_enabled", True):
             self.page.wait_for_selector(READY, state="attached")
@@ -86,7 +100,7 @@ class Opened:
 
 @pytest.fixture
 def look(browser: Any) -> Iterator[Callable[..., Opened]]:
-    """Opens pages, and sees in the end that none said, asked for or tried anything."""
+    """Opens pages, and checks in the end that none printed, failed or sent a request."""
     opened: list[Opened] = []
 
     def look(path: Path, fragment: str = "", **options: Any) -> Opened:
@@ -96,5 +110,5 @@ def look(browser: Any) -> Iterator[Callable[..., Opened]]:
     yield look
     for one in opened:
         one.context.close()
-        assert one.said == []
-        assert [url for url in one.asked if not url.startswith(("file:", "blob:"))] == []
+        assert one.messages == []
+        assert [url for url in one.requests if not url.startswith(("file:", "blob:"))] == []

@@ -1,4 +1,4 @@
-"""The page in a real browser: what a person sees of it, and what it never does."""
+"""The page in a browser: its views, its address, its keyboard, and its requests."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from nas.report.page import packing, write_report
 from nas.report.run_view import RunView
 from nas.report.units import amount
 from nas.store import append_answer, open_run
-from nas.store.database import Database
-from nas.store.folder import DATABASE_FILE
 from tests.recorded_run import MACS
 from tests.report.page.answered import benchmark_best, explain_best
-from tests.report.page.conftest import EXAMPLE
+from tests.report.page.conftest import EXAMPLE, edited
 
 pytestmark = pytest.mark.browser
 
@@ -62,9 +60,11 @@ def drag(opened: Any, start: tuple[float, float], end: tuple[float, float]) -> N
     opened.page.mouse.up()
 
 
-def test_page_opens_quietly_and_is_drawn(look: Callable[..., Any], page_file: Path) -> None:
+def test_page_sends_no_request_and_draws_front_and_timeline(
+    look: Callable[..., Any], page_file: Path
+) -> None:
     opened = look(page_file)
-    assert opened.asked == [page_file.as_uri()]
+    assert opened.requests == [page_file.as_uri()]
     assert "leads standard attention by" in opened.text("h1")
     shot = Image.open(io.BytesIO(opened.page.locator(CHART).screenshot()))
     assert len(shot.convert("RGB").getcolors(1_000_000)) > 100
@@ -73,9 +73,9 @@ def test_page_opens_quietly_and_is_drawn(look: Callable[..., Any], page_file: Pa
 
 
 def test_hover_shows_the_values_of_the_store(
-    look: Callable[..., Any], page_file: Path, content: RunView
+    look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
-    opened, best = look(page_file), content.members[0]
+    opened, best = look(page_file), view.members[0]
     hover(opened, "circle.chosen")
     told = opened.text("#tip")
     assert best.digest[:8] in told
@@ -84,20 +84,20 @@ def test_hover_shows_the_values_of_the_store(
     assert amount(best.scores["accuracy"], "fraction") in told
     assert amount(best.objectives["macs"]) in told
     assert amount(best.objectives["time_ms"]) in told
-    fresh = list(content.values("fresh", str(best.proposal.key)).values())
+    fresh = list(view.values("fresh", str(best.proposal.key)).values())
     assert f"{100 * sum(fresh) / len(fresh):.1f} ± " in told
 
 
-def test_box_filters_the_table_and_the_address_brings_it_back(
-    look: Callable[..., Any], page_file: Path, content: RunView
+def test_box_filters_the_table_and_is_kept_in_the_address(
+    look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
     opened = look(page_file)
     drag(opened, (0.3, 0.1), (0.6, 0.5))
     left, right, low, high = map(float, state(opened)["box"].split(","))
-    values = [m.objectives for m in content.candidates]
+    values = [m.objectives for m in view.candidates]
     inside = sum(left <= v["time_ms"] <= right and low <= v["accuracy"] <= high for v in values)
     assert 0 < inside < len(values)
-    assert counted(opened) == (inside, len(content.mechanisms))
+    assert counted(opened) == (inside, len(view.mechanisms))
     opened.page.click("#rows tbody tr[data-place='1']")
     chosen = state(opened)["id"]
     again = look(page_file, opened.fragment)
@@ -106,7 +106,7 @@ def test_box_filters_the_table_and_the_address_brings_it_back(
     assert again.text("#mechanism h2").startswith(chosen[:8])
     assert again.page.locator("rect.box").get_attribute("visibility") == "visible"
     again.page.click("text=clear box")
-    assert counted(again)[0] == len(content.mechanisms)
+    assert counted(again)[0] == len(view.mechanisms)
 
 
 def test_box_below_zero_on_a_logarithmic_axis_ends_at_the_axis(
@@ -131,14 +131,14 @@ def test_new_column_of_the_front_is_in_the_table_and_the_filter(
 
 
 def test_words_and_comparisons_filter_and_columns_sort(
-    look: Callable[..., Any], page_file: Path, content: RunView
+    look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
     opened = look(page_file)
     opened.page.keyboard.press("/")
     opened.page.keyboard.type("softmax macs<1M -crossover")
     wanted = [
         m
-        for m in content.mechanisms
+        for m in view.mechanisms
         if "softmax" in f"{m.proposal.formula} {m.proposal.operator}".lower()
         and m.proposal.operator != "crossover"
         and m.costs.get("macs", 1e9) < 1e6
@@ -148,7 +148,7 @@ def test_words_and_comparisons_filter_and_columns_sort(
     opened.page.click("[data-sort='time_ms']")
     first = opened.page.locator("#rows tbody tr[data-place='0'] td.id").inner_text()
     least = min(wanted, key=lambda m: m.costs["time_ms"])
-    assert first == content.called(str(least.key))
+    assert first == view.called(str(least.key))
     with opened.page.expect_download() as download:
         opened.page.click("#csv")
     lines = Path(download.value.path()).read_bytes().decode().split("\r\n")
@@ -157,7 +157,7 @@ def test_words_and_comparisons_filter_and_columns_sort(
     assert repr(least.costs["time_ms"]) in lines[1]
 
 
-def test_the_table_begins_with_the_best_where_less_is_better(
+def test_table_begins_with_the_best_of_a_minimised_metric(
     look: Callable[..., Any], make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
     errors = Objective("accuracy", "min", "fraction", "share got wrong", 0.0, 1.0, is_metric=True)
@@ -169,10 +169,10 @@ def test_the_table_begins_with_the_best_where_less_is_better(
     assert shown[0] == found.called(str(found.members[0].proposal.key))
 
 
-def test_graph_and_lineage_open(
-    look: Callable[..., Any], page_file: Path, content: RunView
+def test_panel_shows_graph_curves_trainings_and_lineage(
+    look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
-    opened, best = look(page_file), content.members[0]
+    opened, best = look(page_file), view.members[0]
     genome = best.proposal.genome
     streams = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
     assert opened.page.locator(".graph svg .node").count() == len(genome.nodes) + len(streams) + 1
@@ -181,7 +181,7 @@ def test_graph_and_lineage_open(
     rows = opened.page.locator(".trainings tbody tr")
     assert rows.count() == len(best.trainings) + 10
     steps = opened.page.locator(".lineage li")
-    parents = content.by_digest[best.digest].proposal.parents
+    parents = view.by_digest[best.digest].proposal.parents
     assert steps.count() > 1
     link = steps.nth(1).locator("a").first
     assert link.get_attribute("data-id") in parents
@@ -194,18 +194,15 @@ def test_graph_and_lineage_open(
 def answered(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example, whose folder keeps an explanation and a benchmark of its best."""
     folder = tmp_path_factory.mktemp("answered") / "example"
-    shutil.copytree(example, folder)
-    database = Database.open_to_write(folder / DATABASE_FILE)
-    database.execute("DELETE FROM answers")
-    database.stand_alone()
-    database.close()
+    with edited(example, folder) as database:
+        database.execute("DELETE FROM answers")
     explain_best(folder)
     benchmark_best(folder)
     return folder
 
 
-def test_answers_are_in_the_panel_of_their_mechanism(
-    look: Callable[..., Any], answered: Path, tmp_path: Path, content: RunView
+def test_panel_shows_answers_on_its_mechanism(
+    look: Callable[..., Any], answered: Path, tmp_path: Path, view: RunView
 ) -> None:
     with open_run(answered) as run:
         [answer] = run.answers("explain")
@@ -225,12 +222,12 @@ def test_answers_are_in_the_panel_of_their_mechanism(
         )
     assert opened.page.locator(".panel.elsewhere tr.own a").get_attribute("data-id") == answer["id"]
     assert "2.611 ± 0.048" in opened.text(".panel.elsewhere tr.own")
-    other = content.members[1].digest
+    other = view.members[1].digest
     again = look(tmp_path / "run.html", f"#id={other}")
     assert again.page.locator(".panel.why").count() == 0
 
 
-def test_an_answer_that_is_none_is_named(tmp_path: Path) -> None:
+def test_invalid_answer_is_refused_with_its_command(tmp_path: Path) -> None:
     for kind in ("explain", "benchmark"):
         folder = tmp_path / kind
         shutil.copytree(EXAMPLE, folder)
@@ -239,28 +236,23 @@ def test_an_answer_that_is_none_is_named(tmp_path: Path) -> None:
             write_report(folder, tmp_path / "page.html")
 
 
-def test_curves_of_a_suite_are_one_plot_a_member_over_its_own_epochs(
+def test_suite_has_a_curve_for_each_task_over_its_epochs(
     look: Callable[..., Any], recorded_run: Path, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "suite"
-    shutil.copytree(recorded_run, folder)
-    database = Database.open_to_write(folder / DATABASE_FILE)
-    for row in database.query("SELECT key, repeat, reports FROM trainings"):
-        [first, *_] = json.loads(row["reports"])
-        names = ["recall.accuracy"] * 2 + ["bytes.bits_per_byte"] * 3
-        reports = [
-            first | {"epoch": i + 1, "metrics": {name: 0.5 + i / 8, f"{name}_more": 9.0}}
-            for i, name in enumerate(names)
-        ]
-        values = {"key": row["key"], "repeat": row["repeat"], "text": json.dumps(reports)}
-        where = "WHERE key = :key AND repeat = :repeat"
-        database.execute(f"UPDATE trainings SET reports = :text {where}", **values)
-    metric = {"name": "recall.accuracy", "unit": "fraction", "direction": "max", "about": ""}
-    metrics = json.dumps([metric | {"chance": 0.0, "ideal": 1.0}])
-    database.execute("UPDATE run SET metrics = :metrics", metrics=metrics)
-    database.stand_alone()
-    database.close()
-    opened = look(write_report(folder, tmp_path / "suite.html"))
+    names = ["recall.accuracy"] * 2 + ["bytes.bits_per_byte"] * 3
+    with edited(recorded_run, tmp_path / "suite") as database:
+        for row in database.query("SELECT key, repeat, reports FROM trainings"):
+            first = json.loads(row.pop("reports"))[0]
+            reports = [
+                first | {"epoch": i + 1, "metrics": {name: 0.5 + i / 8, f"{name}_more": 9.0}}
+                for i, name in enumerate(names)
+            ]
+            change = "UPDATE trainings SET reports = :text WHERE key = :key AND repeat = :repeat"
+            database.execute(change, **row, text=json.dumps(reports))
+        metric = {"name": "recall.accuracy", "unit": "fraction", "direction": "max", "about": ""}
+        metrics = json.dumps([metric | {"chance": 0.0, "ideal": 1.0}])
+        database.execute("UPDATE run SET metrics = :metrics", metrics=metrics)
+    opened = look(write_report(tmp_path / "suite", tmp_path / "suite.html"))
     plots = opened.page.locator(".curves svg")
     titles = [plot.locator("text.axis").first.text_content() for plot in plots.all()]
     assert titles == ["recall, accuracy %", "bytes, bits per byte"]
@@ -274,22 +266,22 @@ def test_lineage_names_the_edits(look: Callable[..., Any], page_file: Path) -> N
     assert re.search(r"06ce36bb insert.*\+ output_gate.*5e54ab23 project.*− W_V", told, re.DOTALL)
 
 
-def test_keys_step_through_the_front_and_the_table(
-    look: Callable[..., Any], page_file: Path, content: RunView
+def test_keyboard_steps_through_front_and_table(
+    look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
     opened = look(page_file)
     opened.page.focus(CHART)
     opened.page.keyboard.press("ArrowLeft")
-    order = sorted(content.members, key=lambda m: m.objectives["time_ms"])
-    before = order[order.index(content.members[0]) - 1]
+    order = sorted(view.members, key=lambda m: m.objectives["time_ms"])
+    before = order[order.index(view.members[0]) - 1]
     assert state(opened)["id"] == before.digest
     assert before.digest[:8] in opened.text("#tip")
     opened.page.focus("#rows table")
     opened.page.keyboard.press("Home")
-    assert state(opened).get("id", content.members[0].digest) == content.members[0].digest
+    assert state(opened).get("id", view.members[0].digest) == view.members[0].digest
 
 
-def test_the_grid_says_what_it_is_and_which_row_it_is_at(
+def test_grid_names_itself_and_the_active_row_for_screen_readers(
     look: Callable[..., Any], page_file: Path
 ) -> None:
     opened = look(page_file)
@@ -311,13 +303,13 @@ def active(opened: Any, grid: Any) -> str:
 
 
 def test_generations_are_counted_from_one(
-    look: Callable[..., Any], page_file: Path, content: RunView
+    look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
     """As `nas search` and `nas watch` count them."""
-    best, size = content.members[0], content.setup.population
-    made = content.by_digest[best.digest].proposal.number // size + 1
+    best, size = view.members[0], view.setup.population
+    made = view.by_digest[best.digest].proposal.number // size + 1
     opened = look(page_file, "#q=generation%3D1&sort=generation:up")
-    assert counted(opened)[0] == sum(m.proposal.number < size for m in content.mechanisms)
+    assert counted(opened)[0] == sum(m.proposal.number < size for m in view.mechanisms)
     heads = opened.page.locator("#rows th").all_inner_texts()
     first = opened.page.locator("#rows tbody tr[data-place='0'] td")
     assert first.nth(heads.index("gen")).inner_text() == "1"
@@ -328,19 +320,15 @@ def test_generations_are_counted_from_one(
 def all_failed(recorded_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of a run in which no training ended well."""
     folder = tmp_path_factory.mktemp("failed") / "failed"
-    shutil.copytree(recorded_run, folder)
-    database = Database.open_to_write(folder / DATABASE_FILE)
-    database.execute("UPDATE trainings SET status = 'failed', reason = 'diverged', metrics = '{}'")
-    database.execute("DELETE FROM estimates")
-    database.execute("UPDATE generations SET best = NULL, hypervolume = 0")
-    database.stand_alone()
-    database.close()
+    with edited(recorded_run, folder) as database:
+        lost = "status = 'failed', reason = 'diverged', metrics = '{}'"
+        database.execute(f"UPDATE trainings SET {lost}")
+        database.execute("DELETE FROM estimates")
+        database.execute("UPDATE generations SET best = NULL, hypervolume = 0")
     return write_report(folder, folder / "page.html")
 
 
-def test_a_run_in_which_all_failed_can_be_looked_at(
-    look: Callable[..., Any], all_failed: Path
-) -> None:
+def test_run_without_results_can_be_opened(look: Callable[..., Any], all_failed: Path) -> None:
     """A failed row opened nothing, and an arrow key chose `undefined`."""
     opened = look(all_failed)
     opened.page.focus(CHART)
@@ -353,7 +341,7 @@ def test_a_run_in_which_all_failed_can_be_looked_at(
     assert "diverged" in opened.text(".panel.trainings")
 
 
-def test_an_address_that_names_what_is_not_there_shows_what_is(
+def test_address_with_unknown_values_shows_the_defaults(
     look: Callable[..., Any], all_failed: Path
 ) -> None:
     lost = "#x=lost&y=lost&as=lost&show=lost&run=lost&sort=lost&id=lost&box=a,b,c,d"
@@ -369,9 +357,7 @@ def test_an_address_that_names_what_is_not_there_shows_what_is(
     ]
 
 
-def test_what_needs_no_script_stays_where_a_view_cannot_be_made(
-    browser: Any, page_file: Path
-) -> None:
+def test_static_parts_stay_visible_if_a_view_fails(browser: Any, page_file: Path) -> None:
     page = browser.new_page()
     page.add_init_script("delete window.OffscreenCanvas")
     with page.expect_event("pageerror"):
@@ -393,12 +379,12 @@ def test_axes_can_be_chosen(look: Callable[..., Any], page_file: Path) -> None:
 
 
 def test_page_can_be_read_without_scripts(
-    look: Callable[..., Any], page_file: Path, content: RunView
+    look: Callable[..., Any], page_file: Path, view: RunView
 ) -> None:
     opened = look(page_file, java_script_enabled=False)
-    assert opened.page.locator("#table tbody tr").count() == len(content.members)
+    assert opened.page.locator("#table tbody tr").count() == len(view.members)
     assert opened.page.locator("#chart .static svg").is_visible()
-    named = sum(key in content.trained for key in content.names)
+    named = sum(key in view.trained for key in view.names)
     assert opened.page.locator("#chart .mark.diamond").count() == named
     assert not opened.page.locator("#axes").is_visible()
     assert "nas search --space attention_v2" in opened.text("#repeat")
@@ -441,17 +427,14 @@ def test_hostile_texts_are_shown_as_texts(
     look: Callable[..., Any], recorded_run: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / f"<b>{'x' * 8}"
-    shutil.copytree(recorded_run, folder)
-    database = Database.open_to_write(folder / DATABASE_FILE)
-    for change in (
-        "proposals SET formula = :text, operator = :text",
-        "proposals SET name = :text WHERE name IS NOT NULL",
-        "trainings SET error = :text, worker = :text",
-        "sessions SET command = :text",
-    ):
-        database.execute(f"UPDATE {change}", text=HOSTILE)
-    database.stand_alone()
-    database.close()
+    with edited(recorded_run, folder) as database:
+        for change in (
+            "proposals SET formula = :text, operator = :text",
+            "proposals SET name = :text WHERE name IS NOT NULL",
+            "trainings SET error = :text, worker = :text",
+            "sessions SET command = :text",
+        ):
+            database.execute(f"UPDATE {change}", text=HOSTILE)
     opened = look(write_report(folder, tmp_path / "hostile.html"))
     hover(opened, "circle.chosen")
     shown = HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\u001b")

@@ -1,14 +1,11 @@
-"""The file: one, whole, without an address to ask; and what is refused."""
+"""The file: its policy, its scripts, its tables, and refused arguments and records."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-import shutil
-import sqlite3  # noqa: TID251 - to damage a file as no code of ours would
 from collections.abc import Callable
-from contextlib import closing
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,10 +18,9 @@ from nas.common.objectives import Objective
 from nas.report.page.writer import SCRIPTS, page_script
 from nas.report.run_view import RunView
 from nas.report.units import amount
-from nas.store import front, open_run
-from nas.store.database import Database
-from nas.store.folder import DATABASE_FILE
+from nas.store import open_run
 from tests.recorded_run import ACCURACY
+from tests.report.page.conftest import edited
 
 
 def hashed(text: str) -> str:
@@ -75,7 +71,6 @@ def test_command_writes_a_page(
 def test_runs_of_other_objectives_share_one_table(
     make_run: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Each run's cells stood in an order of its own, below the first one's heads."""
     params = Objective("params", "min", "", "numbers that are learned", 0.0, 1e5, is_metric=False)
     one = make_run(tmp_path / "one", generations=2)
     other = make_run(tmp_path / "other", objectives=(params, ACCURACY), generations=2)
@@ -97,7 +92,7 @@ def test_runs_of_other_objectives_share_one_table(
     assert lines[0][heads.index("params")] == amount(first.costs["params"])
 
 
-def test_wrong_endings_runs_and_none_are_refused(example: Path, tmp_path: Path) -> None:
+def test_wrong_endings_unknown_runs_and_no_run_are_refused(example: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"found the ending '\.pdf'; expected \.html"):
         nas.write_report(example, tmp_path / "page.pdf")
     with pytest.raises(RunError, match="there is no such run"):
@@ -117,15 +112,13 @@ def test_wrong_endings_runs_and_none_are_refused(example: Path, tmp_path: Path) 
         ("metrics", '{"accuracy": "high"}'),
     ],
 )
-def test_a_damaged_training_is_named(
+def test_damaged_training_is_refused(
     example: Path, tmp_path: Path, column: str, value: str
 ) -> None:
-    """A report that was no list ended in a TypeError."""
-    own = shutil.copytree(example, tmp_path / "own")
-    with closing(sqlite3.connect(own / "run.sqlite", isolation_level=None)) as connection:
-        connection.execute(f"UPDATE trainings SET {column} = ?", [value])
+    with edited(example, tmp_path / "own") as database:
+        database.execute(f"UPDATE trainings SET {column} = :value", value=value)
     with pytest.raises(RunError, match=r"run\.sqlite: holds a record that cannot be read"):
-        nas.write_report(own, tmp_path / "page.html")
+        nas.write_report(tmp_path / "own", tmp_path / "page.html")
 
 
 @pytest.fixture
@@ -141,31 +134,29 @@ def nas_report() -> Callable[..., int]:
     return run
 
 
-def test_a_genome_that_cannot_be_read_is_a_damaged_record(recorded_run, tmp_path):
-    own = shutil.copytree(recorded_run, tmp_path / "example")
-    with open_run(own) as run:
-        members = {member.digest for member in front(run)}
-        lost = next(p.digest for p in run.proposals() if p.name and p.digest not in members)
-    with closing(sqlite3.connect(own / "run.sqlite", isolation_level=None)) as connection:
-        connection.execute("UPDATE proposals SET genome = '1 2' WHERE digest = ?", (lost,))
-    with open_run(own) as run, pytest.raises(RunError, match="cannot be read"):
-        RunView.read(run)
+def test_unreadable_genome_is_a_damaged_record(recorded_run: Path, tmp_path: Path) -> None:
+    with edited(recorded_run, tmp_path / "run") as database:
+        database.execute("UPDATE proposals SET genome = '1 2' WHERE number = 0")
+    with pytest.raises(RunError, match="cannot be read"):
+        nas.write_report(tmp_path / "run", tmp_path / "page.html")
 
 
-def test_what_befell_machines_is_told_where_something_did(example: Path, tmp_path: Path) -> None:
-    own = tmp_path / "run"
-    shutil.copytree(example, own)
-    page = nas.write_report(own, tmp_path / "page.html")
-    assert "Worker failures" not in page.read_text("utf-8")
-    database = Database.open_to_write(own / DATABASE_FILE)
-    with database.transaction():
+def test_worker_failures_are_listed(example: Path, tmp_path: Path, page_file: Path) -> None:
+    assert "Worker failures" not in page_file.read_text("utf-8")
+    with edited(example, tmp_path / "run") as database:
         for kind, key in (("node", "k"), ("node", "l"), ("waiting", None)):
             row = {"kind": kind, "text": f"{kind} <gone>", "worker": "", "key": key, "repeat": 0}
             database.insert("incidents", row | {"recorded": "2026-11-22T12:00:00Z"})
-    database.stand_alone()
-    database.close()
-    told = nas.write_report(own, page).read_text("utf-8")
-    assert "Worker failures" in told
-    rows = re.findall(r"<tr><td>(node|waiting)</td><td>(.)</td><td>(.)</td>", told)
+    text = nas.write_report(tmp_path / "run", tmp_path / "page.html").read_text("utf-8")
+    rows = re.findall(r"<tr><td>(node|waiting)</td><td>(.)</td><td>(.)</td>", text)
     assert rows == [("node", "2", "2"), ("waiting", "1", "0")]
-    assert told.count("node &lt;gone&gt;") == 1
+    assert text.count("node &lt;gone&gt;") == 1
+
+
+def test_prose_shows_commands_as_code(example: Path, tmp_path: Path, page_file: Path) -> None:
+    with edited(example, tmp_path / "run") as database:
+        database.execute("DELETE FROM trainings WHERE purpose = 'confirm'")
+    text = nas.write_report(tmp_path / "run", tmp_path / "page.html").read_text("utf-8")
+    assert "<code>nas confirm" in text
+    for page in (text, page_file.read_text("utf-8")):
+        assert "`" not in page[page.index("<body>") : page.index('<section id="repeat">')]

@@ -2,8 +2,8 @@
 
 /** Ask regularly whether the run has changed. The address keeps what the page shows. */
 function watch() {
-  const { stamp, pause } = document.documentElement.dataset;
-  if (!stamp) return;
+  const { token, pause } = document.documentElement.dataset;
+  if (!token) return;
   const said = html("p", { class: "watched", role: "status" }, "watched");
   document.querySelector("header.top").append(said);
   if (history.state?.top) scrollTo({ top: history.state.top, behavior: "instant" });
@@ -15,7 +15,7 @@ function watch() {
 
   async function look() {
     // 304 while the run is unchanged, 200 when it has changed.
-    const question = fetch(location.pathname, { method: "HEAD", headers: { "If-None-Match": `"${stamp}"` } });
+    const question = fetch(location.pathname, { method: "HEAD", headers: { "If-None-Match": `"${token}"` } });
     const { status } = await question.catch(() => ({ status: 0 }));
     if (status === 200 && !isBusy()) {
       history.replaceState({ top: scrollY }, "");
