@@ -30,11 +30,11 @@ class Table {
       role: "grid", tabindex: "0", onkeydown: (event) => this.type(event),
       "aria-label": "Mechanisms. Up and down arrows, Page up and down, Home and End choose a row.",
     }, html("thead", {}, this.head), this.body);
-    this.box = html("div", { class: "rows", onscroll: () => this.fill() }, this.grid);
+    this.box = html("div", { class: "rows", onscroll: () => this.fill(true) }, this.grid);
     root.append(this.box);
     this.count = html("span", { class: "count", role: "status" });
     controls.append(...this.controls());
-    new ResizeObserver(() => this.fill()).observe(this.box);
+    new ResizeObserver(() => this.fill(true)).observe(this.box);
     state.watch((changed) => {
       if (["q", "box", "show", "off", "sort", "x", "y", "as"].some((name) => changed.has(name))) this.order();
       else if (changed.has("id") || changed.has("run")) this.fill();
@@ -98,11 +98,13 @@ class Table {
     this.fill();
   }
 
-  /** Make the rows that can be seen. */
-  fill() {
+  /** Make the rows that can be seen; if nothing but the view `hasMoved`, only where it shows others. */
+  fill(hasMoved = false) {
     const { scrollTop, clientHeight } = this.box;
     const from = Math.max(0, Math.floor(scrollTop / ROW) - SPARE);
     const to = Math.min(this.rows.length, Math.ceil((scrollTop + clientHeight) / ROW) + SPARE);
+    if (hasMoved && `${from} ${to}` === this.seen) return;
+    this.seen = `${from} ${to}`;
     const made = [];
     for (let place = from; place < to; place++) made.push(this.row(place));
     const gap = (count) => html("tr", { class: "gap", "aria-hidden": "true" }, html("td", { colspan: this.columns.length, height: count * ROW }));
