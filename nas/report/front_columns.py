@@ -84,7 +84,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         ),
         Column("proposed", "", lambda one: one.proposal.number),
         _text("operator", "", lambda one: one.proposal.operator),
-        _text("parents", "", lambda one: " ".join(one.proposal.parents)),
+        _text("parents", "", lambda one: " ".join(one.proposal.parents), in_json=False),
     ]
 
 
