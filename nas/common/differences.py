@@ -58,9 +58,9 @@ class Finding:
         return replace(self, mean=-self.mean, low=-self.high, high=-self.low, p_holm=p)
 
 
-def paired(own: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
+def paired(scores: Mapping[int, float], base: Mapping[int, float]) -> list[float]:
     """The differences between trainings of the same repeats."""
-    return [own[repeat] - base[repeat] for repeat in sorted(own.keys() & base.keys())]
+    return [scores[repeat] - base[repeat] for repeat in sorted(scores.keys() & base.keys())]
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
@@ -92,7 +92,7 @@ def findings(
         looks: all numbers of pairs at which verdicts are computed, ascending.
     """
     raw = [_claimed(gains, looks, margin, direction) for gains in rows]
-    flat = holm([p for own in raw for p in own], most_true=MOST_WRONG * len(rows))
+    flat = holm([p for claims in raw for p in claims], most_true=MOST_WRONG * len(rows))
     found: list[Finding | None] = []
     for i, gains in enumerate(rows):
         if len(gains) < 2:

@@ -35,8 +35,8 @@ def non_dominated(rows: Sequence[Costs]) -> list[int]:
     finite = [i for i, row in enumerate(rows) if all(map(math.isfinite, row))]
     if not finite:
         return []
-    found = is_nondominated(np.array([rows[i] for i in finite], float), keep_weakly=True)
-    return [i for i, is_member in zip(finite, found, strict=True) if is_member]
+    is_in_front = is_nondominated(np.array([rows[i] for i in finite], float), keep_weakly=True)
+    return [i for i, is_member in zip(finite, is_in_front, strict=True) if is_member]
 
 
 def normalise(rows: Sequence[Costs], ideal: Costs, reference: Costs) -> list[tuple[float, ...]]:

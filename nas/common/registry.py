@@ -148,7 +148,7 @@ class Registry(Mapping[str, M]):
 
     def complaints(self) -> str:
         """The warnings about all broken plug-ins, to append to an error; may be empty."""
-        return "".join(f" {found.complaint}" for found in self.plugins() if found.fault)
+        return "".join(f" {plugin.complaint}" for plugin in self.plugins() if plugin.fault)
 
     def _load(self) -> None:
         if self._is_loaded:
@@ -162,9 +162,9 @@ class Registry(Mapping[str, M]):
         except BaseException:
             self._is_loaded = False
             raise
-        for found in self._plugins:
-            if found.fault:
-                warnings.warn(found.complaint, NasWarning, stacklevel=3)
+        for plugin in self._plugins:
+            if plugin.fault:
+                warnings.warn(plugin.complaint, NasWarning, stacklevel=3)
 
     def _joined(self, point: EntryPoint, points: tuple[EntryPoint, ...]) -> Plugin:
         """Import a plug-in; the members of a broken one are removed."""
@@ -192,8 +192,8 @@ class Registry(Mapping[str, M]):
 
 def plugin_versions() -> dict[str, str]:
     """Versions of the packages with plug-ins, by name, without importing them."""
-    found = entry_points()
-    points = (p for group in sorted(found.groups) for p in found.select(group=group))
+    groups = entry_points()
+    points = (p for group in sorted(groups.groups) for p in groups.select(group=group))
     return {p.dist.name: p.dist.version for p in points if p.group.startswith(GROUPS) and p.dist}
 
 

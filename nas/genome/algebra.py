@@ -46,18 +46,18 @@ def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
     typing = infer(genome)
     if typing.problems:
         return genome
-    while found := _step(genome, typing, sizes):
-        genome, typing = found
+    while accepted := _step(genome, typing, sizes):
+        genome, typing = accepted
     return genome
 
 
 def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Genome, Typing] | None:
     """The first accepted proposal."""
     for rule, index in product(RULES, genome.live()):
-        for found in rule(genome, index, typing, sizes):
-            now = infer(found)
-            if _is_typed_alike(found, now, typing):
-                return found, now
+        for proposal in rule(genome, index, typing, sizes):
+            now = infer(proposal)
+            if _is_typed_alike(proposal, now, typing):
+                return proposal, now
     for sum_rule, index in product(SUM_RULES, genome.live()):
         if (changed := sum_rule(genome, index)) is not None:
             now = infer(changed)
@@ -113,11 +113,11 @@ def _cut_uniform(
     The weights keep the scores' heads, as a parameter if other operands have fewer.
     """
     if genome.nodes[index].op == "uniform":
-        for found in _means(genome, index, typing.of(index).heads):
-            if found == genome:
+        for proposal in _means(genome, index, typing.of(index).heads):
+            if proposal == genome:
                 return
-            if _is_typed_alike(found, infer(found), typing):
-                yield found
+            if _is_typed_alike(proposal, infer(proposal), typing):
+                yield proposal
                 return
 
 
@@ -126,10 +126,12 @@ def _means(genome: Genome, index: int, heads: str) -> Iterator[Genome]:
     for label in dict.fromkeys(("one", heads)):
         params = () if label == "one" else (("heads", label),)
         for stream in ("v", "k", "q"):
-            found = genome.with_node(index, Node("uniform", (stream,), params))
-            others = (found.nodes[i] for i in found.live() if found.nodes[i].op != "uniform")
+            proposal = genome.with_node(index, Node("uniform", (stream,), params))
+            others = (
+                proposal.nodes[i] for i in proposal.live() if proposal.nodes[i].op != "uniform"
+            )
             if any(stream in other.inputs for other in others):
-                yield found
+                yield proposal
 
 
 def _merge_filters(
@@ -226,11 +228,11 @@ def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
         plain = Node("distance", (stream, stream))
         if genome.nodes[below] == plain:
             return
-        found = genome.with_node(below, plain)
-        others = (found.nodes[i] for i in found.live() if i != below)
-        is_zero = all(_sign(found, reader).is_zero for reader in readers)
+        proposal = genome.with_node(below, plain)
+        others = (proposal.nodes[i] for i in proposal.live() if i != below)
+        is_zero = all(_sign(proposal, reader).is_zero for reader in readers)
         if is_zero and any(stream in other.inputs for other in others):
-            yield found
+            yield proposal
 
 
 def is_constant(genome: Genome) -> bool:

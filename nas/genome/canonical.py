@@ -148,8 +148,8 @@ def _hash(parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
-def _sizes(found: Type, dim: int, heads: int) -> list[int]:
-    return [found.head_count(heads), found.channels(dim, heads)]
+def _sizes(tokens: Type, dim: int, heads: int) -> list[int]:
+    return [tokens.head_count(heads), tokens.channels(dim, heads)]
 
 
 def _stream_names(projections: Projections) -> dict[str, str]:
@@ -257,14 +257,14 @@ def _discrete(nodes: Sequence[Node], colours: list[str], budget: list[int]) -> l
     tied = min((c for c in classes if len(classes[c]) > 1), default=None)
     if tied is None:
         return [colours]
-    found: list[list[str]] = []
+    colourings: list[list[str]] = []
     for index in classes[tied]:
-        if found and budget[0] <= 0:
+        if colourings and budget[0] <= 0:
             break
         budget[0] -= 1
         single = [_colour("first", c) if i == index else c for i, c in enumerate(colours)]
-        found += _discrete(nodes, _refine(nodes, single), budget)
-    return found
+        colourings += _discrete(nodes, _refine(nodes, single), budget)
+    return colourings
 
 
 def _written(nodes: Sequence[Node], colours: Sequence[str]) -> tuple[Node, ...]:

@@ -21,7 +21,7 @@ def seeds(
     Raises:
         SpaceError: a mechanism violates the policy or is not in the space.
     """
-    found = []
+    seeded = []
     for name in space.mechanisms:
         try:
             seed = mechanism(name)
@@ -35,10 +35,10 @@ def seeds(
             reason = reason or space.excludes(canonicalise(seed.genome))
         if reason is not None:
             raise SpaceError(f"space {space.name}, mechanisms: {name} {reason}.")
-        found.append(seed)
-    return tuple(found)
+        seeded.append(seed)
+    return tuple(seeded)
 
 
 def _sees_ahead(genome: Genome) -> bool:
-    found = ((get(node.op), node.param_dict()) for node in genome.nodes)
-    return any(not primitive.is_causal_safe(primitive.full(params)) for primitive, params in found)
+    calls = ((get(node.op), node.param_dict()) for node in genome.nodes)
+    return any(not primitive.is_causal_safe(primitive.full(params)) for primitive, params in calls)

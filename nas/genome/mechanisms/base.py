@@ -47,11 +47,11 @@ class NamedMechanism:
         return self.reading.split("\n", 1)[0].removesuffix(".")
 
 
-def _check(found: NamedMechanism) -> None:
+def _check(entry: NamedMechanism) -> None:
     """Raise GenomeError for an invalid genome of another package."""
-    genome = Genome.from_dict(found.genome.to_dict(), found.name)
-    for problem in infer(check_vocabulary(genome, found.name)).problems:
-        raise GenomeError(f"{found.name}: {problem.found}; expected {problem.expected}")
+    genome = Genome.from_dict(entry.genome.to_dict(), entry.name)
+    for problem in infer(check_vocabulary(genome, entry.name)).problems:
+        raise GenomeError(f"{entry.name}: {problem.found}; expected {problem.expected}")
 
 
 MECHANISMS: Final[Registry[NamedMechanism]] = Registry(
@@ -64,8 +64,8 @@ def named(paper: str) -> Callable[[Callable[[], Genome]], NamedMechanism]:
 
     def make(build: Callable[[], Genome]) -> NamedMechanism:
         name = build.__name__
-        found = NamedMechanism(name, build(), paper, inspect.getdoc(build) or "")
-        return MECHANISMS.register(name)(found)
+        entry = NamedMechanism(name, build(), paper, inspect.getdoc(build) or "")
+        return MECHANISMS.register(name)(entry)
 
     return make
 

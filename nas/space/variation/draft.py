@@ -66,32 +66,32 @@ class Draft:
 
     def ancestors(self, ref: Ref) -> set[int]:
         """A node and the nodes that it is computed from."""
-        found: set[int] = set()
+        ancestors: set[int] = set()
         stack = [ref]
         while stack:
             at = stack.pop()
-            if isinstance(at, int) and at not in found:
-                found.add(at)
+            if isinstance(at, int) and at not in ancestors:
+                ancestors.add(at)
                 stack += self.vertices[at].inputs
-        return found
+        return ancestors
 
     def goals(self) -> list[Goal]:
         """For each node the goal of all its readers, without required states."""
         grammar = self.grammar
         allowed = [[r.automaton.all_states for r in grammar.path_rules] for _ in self.vertices]
         allowed[-1] = list(grammar.start.allowed)
-        found: list[Goal] = [grammar.start] * len(self.vertices)
+        goals: list[Goal] = [grammar.start] * len(self.vertices)
         for index in range(len(self.vertices) - 1, -1, -1):
             vertex = self.vertices[index]
             kind = vertex.operation.signature.output.kind
-            found[index] = Goal(
+            goals[index] = Goal(
                 kind, tuple(allowed[index]), (NOT_REQUIRED,) * len(grammar.some_rules)
             )
             for slot, ref in enumerate(vertex.inputs):
                 if isinstance(ref, int):
-                    goal = self.below(found[index], vertex.operation, slot)
+                    goal = self.below(goals[index], vertex.operation, slot)
                     allowed[ref] = [a & b for a, b in zip(allowed[ref], goal.allowed, strict=True)]
-        return found
+        return goals
 
     def below(self, goal: Goal, operation: OpSignature, slot: int) -> Goal:
         """The goal at an operand, without required states."""

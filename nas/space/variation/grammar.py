@@ -128,7 +128,7 @@ class Grammar:
             for i, rule in enumerate(self.some_rules)
         ]
         self._check_work(math.prod(map(len, columns)))
-        found = []
+        choices = []
         for splits in itertools.product(*columns):
             goals = []
             for slot, port in enumerate(operation.signature.inputs):
@@ -137,8 +137,8 @@ class Grammar:
                     for rule, mask in zip(self.path_rules, allowed, strict=True)
                 )
                 goals.append(Goal(port.kind, here, tuple(split[slot] for split in splits)))
-            found.append(tuple(goals))
-        return found
+            choices.append(tuple(goals))
+        return choices
 
     def _required_splits(
         self, index: int, rule: Rule, goal: Goal, operation: OpSignature
@@ -146,15 +146,17 @@ class Grammar:
         """For one rule, the operands that can bring the required states."""
         letter, ports = operation.letter, len(operation.signature.inputs)
         place = rule.slot(letter, operation.signature)
-        own = [rule.automaton.accepting if slot == place else NOT_REQUIRED for slot in range(ports)]
+        masks = [
+            rule.automaton.accepting if slot == place else NOT_REQUIRED for slot in range(ports)
+        ]
         if goal.required[index] == NOT_REQUIRED:
-            return [tuple(own)]
+            return [tuple(masks)]
         carried = rule.automaton.retreat(goal.required[index], letter)
         ways = []
         for carrier in range(ports):
-            mask = carried if own[carrier] == NOT_REQUIRED else carried & own[carrier]
+            mask = carried if masks[carrier] == NOT_REQUIRED else carried & masks[carrier]
             if mask:
-                ways.append((*own[:carrier], mask, *own[carrier + 1 :]))
+                ways.append((*masks[:carrier], mask, *masks[carrier + 1 :]))
         return ways
 
     def _start(self) -> Goal:
@@ -176,30 +178,30 @@ class Grammar:
 
     def _close(self, start: Goal) -> None:
         """Find every new goal below one, then the fewest nodes that each of them takes."""
-        found: dict[Goal, list[tuple[OpSignature, tuple[Goal, ...]]]] = {}
+        ways_of: dict[Goal, list[tuple[OpSignature, tuple[Goal, ...]]]] = {}
         queue = [start]
         while queue:
             goal = queue.pop()
-            if goal not in found and goal not in self._sizes:
-                found[goal] = [
+            if goal not in ways_of and goal not in self._sizes:
+                ways_of[goal] = [
                     (operation, goals)
                     for operation in self.op_signatures
                     if operation.signature.output.kind is goal.kind
                     for goals in self.operand_goals(goal, operation)
                 ]
-                queue += [g for _, goals in found[goal] for g in goals]
-                self._spend(len(found[goal]) * (len(self.path_rules) + len(self.some_rules)))
+                queue += [g for _, goals in ways_of[goal] for g in goals]
+                self._spend(len(ways_of[goal]) * (len(self.path_rules) + len(self.some_rules)))
         sizes = self._sizes
-        sizes |= {goal: 0 if self.leaves(goal) else NEVER for goal in found}
+        sizes |= {goal: 0 if self.leaves(goal) else NEVER for goal in ways_of}
         has_changed = True
         while has_changed:
             has_changed = False
-            for goal, ways in found.items():
+            for goal, ways in ways_of.items():
                 self._spend(len(ways))
                 best = min((1 + sum(sizes[g] for g in goals) for _, goals in ways), default=NEVER)
                 if best < sizes[goal]:
                     sizes[goal], has_changed = best, True
-        for goal, ways in found.items():
+        for goal, ways in ways_of.items():
             priced = (Production(r, gs, 1 + sum(sizes[g] for g in gs)) for r, gs in ways)
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
 

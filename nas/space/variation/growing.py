@@ -90,7 +90,7 @@ def draw_params(
     defaults = get(op).defaults()
     choices = {name: space.param_choices(op, name) for name in defaults}
     for _ in range(DRAWS):
-        drawn = {name: pick(own, rng) for name, own in choices.items()}
+        drawn = {name: pick(values, rng) for name, values in choices.items()}
         if space.allows(op, drawn):
             return changed(op, drawn)
     return changed(op, pick(list(space.combinations(op)), rng))

@@ -81,10 +81,10 @@ def _changes(
     projections: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> list[Projections]:
     """Every projection one change away, in random order."""
-    found = [
+    changes = [
         replace(projections, **{name: choice})
         for name in FIELDS
         for choice in space.choices(name)
         if choice != getattr(projections, name)
     ]
-    return [found[i] for i in rng.permutation(len(found))]
+    return [changes[i] for i in rng.permutation(len(changes))]
