@@ -38,10 +38,10 @@ def is_described(name: str) -> None:
 def is_a_number(name: str) -> None:
     """It is finite, not negative, and equal when computed again."""
     cost = COSTS.get(name)
-    for setting in _SETTINGS:
+    for context in _SETTINGS:
         for mechanism in (MECHANISMS["mha"], MECHANISMS["uniform"], MECHANISMS["gqa"]):
-            resolved = setting.resolve(mechanism.genome)
-            first, second = (float(cost.of(resolved, setting)) for _ in range(2))
+            resolved = context.resolve(mechanism.genome)
+            first, second = (float(cost.of(resolved, context)) for _ in range(2))
             require(math.isfinite(first) and first >= 0, f"{first} for {mechanism.name}")
             require(first == second, f"{first}, then {second} for {mechanism.name}")
 

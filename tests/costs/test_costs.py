@@ -10,7 +10,16 @@ import torch
 from nas.common.errors import ConfigError, GenomeError, NasError
 from nas.compiler import make_plan, resolve
 from nas.compiler.kernels.windows import window_blocks
-from nas.costs import CostContext, attention_cost, costs_of
+from nas.costs import (
+    COSTS,
+    CostContext,
+    CostMeasure,
+    attention_cost,
+    cost_noun,
+    cost_title,
+    costs_of,
+    need_calibration,
+)
 from nas.costs.counting import count_calls
 from nas.costs.decoding.memory import kv_cache_bytes_per_token
 from nas.costs.macs import computed_pairs
@@ -237,7 +246,7 @@ def test_a_window_holds_its_tokens_and_a_state_does_not_grow(genome: Build) -> N
     assert cache_bytes(MECHANISMS["uniform"].genome, 100) == 2 * 64 / 100
 
 
-def setting(depth: int = 3, tokens: int = 65) -> CostContext:
+def context(depth: int = 3, tokens: int = 65) -> CostContext:
     return CostContext(ModelSizes(64, 4, depth, tokens), False, False, {})
 
 
@@ -247,15 +256,15 @@ def test_costs_of_a_search_are_those_of_all_layers() -> None:
     own = attention_cost(genome, **sizes).to_dict()
     mha = attention_cost(MECHANISMS["mha"].genome, **sizes).to_dict()
     names = ("macs", "params", "kv_cache_bytes_per_token", "elementwise")
-    found = costs_of(setting().resolve(replace(genome, placement="first")), setting(), names)
+    found = costs_of(context().resolve(replace(genome, placement="first")), context(), names)
     assert found == {name: own[name] + 2 * mha[name] for name in names}
-    found = costs_of(setting().resolve(genome), setting())
+    found = costs_of(context().resolve(genome), context())
     assert set(found) == {"macs", "params", "kv_cache_bytes_per_token"}
 
 
 def test_costs_of_decoding_go_by_the_context() -> None:
     near = replace(MECHANISMS["mha"].genome, visibility=Visibility(16, 4))
-    name, there = "kv_cache_bytes_per_token", setting(depth=1)
+    name, there = "kv_cache_bytes_per_token", context(depth=1)
     assert costs_of(there.resolve(near), there, [name])[name] == 2 * 2 * 64 * 20 / 65
     far = costs_of(there.resolve(near), replace(there, context=4096))
     assert far[name] == 2 * 2 * 64 * 20 / 4096
@@ -264,4 +273,20 @@ def test_costs_of_decoding_go_by_the_context() -> None:
 
 def test_a_cost_that_nobody_has() -> None:
     with pytest.raises(ConfigError, match="no cost 'mac'"):
-        costs_of(setting().resolve(MECHANISMS["mha"].genome), setting(), ("mac",))
+        costs_of(context().resolve(MECHANISMS["mha"].genome), context(), ("mac",))
+
+
+def test_calibration_is_asked_for_by_whichever_cost_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured = CostMeasure("energy", "J", "a test", lambda *_: 0.0, needs_calibration=True)
+    monkeypatch.setitem(COSTS._members, "energy", measured)
+    assert not need_calibration(["accuracy", "macs", "params"])
+    for name in ("time_ms", "decode_ms", "energy"):
+        assert need_calibration(["accuracy", name])
+
+
+def test_titles_come_from_the_registry() -> None:
+    assert cost_title("kv_cache_bytes_per_token") == "KV B/token"
+    assert cost_noun("decode_ms") == "decoding time"
+    assert cost_title("train_loss") == cost_noun("train_loss") == "train loss"

@@ -73,7 +73,7 @@ class Calibration(Frozen):
         return value
 
     def check(self, **asked: object) -> None:
-        """Refuse to predict times of another setting.
+        """Raise if the units were not measured for this model and machine.
 
         Raises:
             ConfigError: it was not measured there.
@@ -82,7 +82,7 @@ class Calibration(Frozen):
             if getattr(self, name) != value:
                 raise ConfigError(
                     f"calibration, {name}: measured with {getattr(self, name)}, asked with {value};"
-                    " expected what nas.costs.timing.calibrate measured in this setting."
+                    " expected what nas.costs.timing.calibrate measured in this context."
                 )
 
 
@@ -157,30 +157,30 @@ def predict_ms(resolved: ResolvedGenome, calibration: Mapping[str, Any]) -> floa
     return summed_layers(resolved, layer_ms)
 
 
-def time_ms(resolved: ResolvedGenome, setting: CostContext) -> float:
+def time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
     """The predicted time as a cost of a search.
 
     Raises:
-        ConfigError: the setting's calibration is none, or of another setting.
+        ConfigError: the context's calibration is missing, or of other sizes or calls.
         GenomeError, ViolationError: the mechanism does not exist.
     """
-    found = predict_ms(resolved, setting.calibration)
-    known = parse_model(dict(setting.calibration), Calibration, "calibration")
-    known.check(is_causal=setting.is_causal, qkv_bias=setting.qkv_bias)
+    found = predict_ms(resolved, context.calibration)
+    known = parse_model(dict(context.calibration), Calibration, "calibration")
+    known.check(is_causal=context.is_causal, qkv_bias=context.qkv_bias)
     return found
 
 
-def decode_ms(resolved: ResolvedGenome, setting: CostContext) -> float:
+def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
     """Milliseconds of all attention layers for one token of one sequence, after the context.
 
     Raises:
-        ConfigError: the setting's calibration is none, of another setting, or of calls that are not
+        ConfigError: the context's calibration is missing, of other sizes, or of calls that are not
             causal.
         GenomeError, ViolationError: the mechanism does not exist, or cannot be decoded.
     """
-    sizes = setting.decoded
-    known = parse_model(dict(setting.calibration), Calibration, "calibration")
-    known.check(dim=sizes.dim, heads=sizes.heads, qkv_bias=setting.qkv_bias, is_causal=True)
+    sizes = context.decoded
+    known = parse_model(dict(context.calibration), Calibration, "calibration")
+    known.check(dim=sizes.dim, heads=sizes.heads, qkv_bias=context.qkv_bias, is_causal=True)
     if not known.decode:
         raise ConfigError("calibration, decode: no step was timed; expected a new calibration.")
 
