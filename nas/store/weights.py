@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import RunError
-from nas.store.files import run_argument, sweep, write_whole
+from nas.store.files import run_argument, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WEIGHTS: Final = "weights"
 SUFFIX: Final = ".safetensors"
+_UNFINISHED: Final = re.compile(rf"\.[0-9A-Za-z_-]{{1,64}}{re.escape(SUFFIX)}\.[0-9a-f]{{32}}")
 
 
 def weights_path(folder: Path, key: str) -> Path:
@@ -64,10 +65,11 @@ class FrontWeights:
             ) from error
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove the files of these mechanisms, and unfinished ones; other files stay."""
-        if (self._folder / WEIGHTS).is_symlink():
+        """Remove the files of these mechanisms and of killed writers; a user's files stay."""
+        folder = self._folder / WEIGHTS
+        if folder.is_symlink():
             return
-        sweep(self._folder / WEIGHTS)
-        for key in keys:
+        unfinished = (path for path in folder.glob(".*") if _UNFINISHED.fullmatch(path.name))
+        for path in (*unfinished, *(weights_path(self._folder, key) for key in keys)):
             with contextlib.suppress(OSError):
-                weights_path(self._folder, key).unlink()
+                path.unlink()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
 import sqlite3  # noqa: TID251 - this is how a person without the project reads a run
 import subprocess
@@ -201,7 +200,6 @@ def test_weights_are_kept_and_dropped_by_key(new_run, samples):
         weights.keep(key, samples.evaluation(weights=key.encode()))
     left = folder / "weights" / f".cc.safetensors.{'0' * 32}"
     left.write_bytes(b"left by a kill")
-    os.utime(left, (0, 0))
     mine = ["mine.safetensors", "notes.txt"]
     for name in mine:
         (folder / "weights" / name).write_text("a person's own")
