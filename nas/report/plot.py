@@ -43,7 +43,13 @@ def draw_front(view: RunView) -> Any:
     Raises:
         RunError: the run has one objective.
     """
-    across, up = _axes_of(view)
+    objectives = view.setup.objectives
+    if len(objectives) < 2:
+        raise RunError(
+            f"run {view.name!r} has one objective, {objectives[0].name}; a picture of a "
+            "front needs two."
+        )
+    across, up = axes_of(objectives)
     title = f"{view.setup.space.name} · {task_and_data(view.setup)}"
     with new_axes(title, _caption(view, across, up), _title(across), _title(up)) as axes:
         picture = _Picture(axes, view, across, up)
@@ -135,7 +141,7 @@ class _Picture:
             return
         found = {c.digest: (c, self.view.spread(FRESH["search"], c.key)) for c in shown}
         held = [(c, spread) for c, spread in found.values() if spread is not None]
-        scale = _scale(self.up)
+        scale = axis_factor(self.up)
         places = [(self._place(c)[0], scale * spread.mean) for c, spread in held]
         errors = [scale * (spread.error or 0.0) for _, spread in held]
         self._points(places, "with fresh seeds", "s", GREEN, 4.5, errors)
@@ -217,29 +223,24 @@ class _Picture:
         """Coordinates of a candidate, estimated or measured."""
         values = {**candidate.objectives, **(candidate.scores if is_score else {})}
         return (
-            _scale(self.across) * values[self.across.name],
-            _scale(self.up) * values[self.up.name],
+            axis_factor(self.across) * values[self.across.name],
+            axis_factor(self.up) * values[self.up.name],
         )
 
     def _error(self, candidate: Candidate) -> float:
         """Half the length of a candidate's error bar."""
-        return _scale(self.up) * candidate.errors.get(self.up.name, 0.0)
+        return axis_factor(self.up) * candidate.errors.get(self.up.name, 0.0)
 
 
-def _axes_of(view: RunView) -> tuple[Objective, Objective]:
-    """The objectives of the axes: the first cost, if there is one, and the first metric."""
-    objectives = view.setup.objectives
-    if len(objectives) < 2:
-        raise RunError(
-            f"run {view.name!r} has one objective, {objectives[0].name}; a picture of a "
-            "front needs two."
-        )
+def axes_of(objectives: Sequence[Objective]) -> tuple[Objective, Objective]:
+    """The objectives across and up: the first cost, if there is one, and the first metric."""
     up = next((o for o in objectives if o.is_metric), objectives[0])
-    others = [o for o in objectives if o is not up]
+    others = [o for o in objectives if o is not up] or [up]
     return min(others, key=lambda o: (o.is_metric, o.direction != "min")), up
 
 
-def _scale(objective: Objective) -> float:
+def axis_factor(objective: Objective) -> float:
+    """The factor from values to an axis: fractions are shown in per cent."""
     return 100.0 if objective.unit == FRACTION else 1.0
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from nas.common.differences import mean_and_error
 from nas.common.pareto import non_dominated
 from nas.report.page.scale import Scale
+from nas.report.plot import axes_of, axis_factor
 from nas.report.run_view import FRESH, STANDARD
 from nas.report.trials import points
-from nas.report.units import FRACTION, amount, header
+from nas.report.units import amount, header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,18 +30,6 @@ if TYPE_CHECKING:
 WIDTH: Final = 1120.0
 ROW_HEIGHT: Final = 34.0
 MOST_MARKS: Final = 200
-
-
-def factor(objective: Objective) -> float:
-    """The factor from values to an axis: fractions are shown in per cent."""
-    return 100.0 if objective.unit == FRACTION else 1.0
-
-
-def axes_of(objectives: Sequence[Objective]) -> Axes:
-    """The first cost, if there is one, goes across, and the first metric up."""
-    up = next((o for o in objectives if o.is_metric), objectives[0])
-    others = [o for o in objectives if o is not up] or [up]
-    return min(others, key=lambda o: (o.is_metric, o.direction != "min")), up
 
 
 def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
@@ -72,7 +61,7 @@ def _point(mechanism: Candidate, axes: Axes) -> Point | None:
     """A mechanism's values by estimate; None while it has no result."""
     if not mechanism.objectives:
         return None
-    across, up = (factor(o) * mechanism.objectives[o.name] for o in axes)
+    across, up = (axis_factor(o) * mechanism.objectives[o.name] for o in axes)
     return across, up
 
 
@@ -99,8 +88,8 @@ def _mark(view: RunView, key: str, at: Point, y: Scale) -> dict[str, Any]:
     return {
         "x": at[0],
         "y": at[1],
-        "half_bar": abs(y(factor(metric) * error) - y(0.0)) if metric else 0.0,
-        "fresh_y": y(factor(metric) * fresh.mean) if fresh and metric else None,
+        "half_bar": abs(y(axis_factor(metric) * error) - y(0.0)) if metric else 0.0,
+        "fresh_y": y(axis_factor(metric) * fresh.mean) if fresh and metric else None,
         "is_named": key in view.names,
         "name": name,
         "words": f"{name}: {mechanism.proposal.formula}",
@@ -146,7 +135,7 @@ def confirmed_figure(view: RunView) -> dict[str, Any] | None:
 
 def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
     """The three numbers of a mechanism, on the axis and in words, and its costs."""
-    mechanism, unit = view.trained[key], factor(metric)
+    mechanism, unit = view.trained[key], axis_factor(metric)
     fresh = view.spread(FRESH["search"], key)
     assert fresh is not None
     score = mechanism.scores.get(metric.name, float("nan"))
@@ -180,7 +169,7 @@ def _gains(
     view: RunView, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
 ) -> list[tuple[int, float, float, str]]:
     """Leads over standard attention: row, mean and standard error on the axis, words."""
-    unit, leads = factor(metric), []
+    unit, leads = axis_factor(metric), []
     for place, row in enumerate(rows):
         values = view.gains(title, row["key"])
         if values and row["key"] != view.standard_key:

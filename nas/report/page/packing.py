@@ -17,8 +17,8 @@ from nas.report.columns import Column
 from nas.report.front_columns import front_columns
 from nas.report.page.code import code_of, roles
 from nas.report.page.encoding import ColumnEncoder
-from nas.report.page.figures import axes_of
 from nas.report.page.rendering import gain
+from nas.report.plot import axes_of
 from nas.report.run_view import spread
 from nas.report.units import amount, duration, header, human
 
