@@ -22,7 +22,7 @@ from nas.common.config import Frozen, parse_model
 from nas.common.errors import ConfigError, NasError
 from nas.common.processor import processor_name
 from nas.compiler import Plan, ResolvedGenome, build_attention, make_plan, resolve
-from nas.costs import CostContext, summed_layers
+from nas.costs.context import CostContext, summed_layers
 from nas.costs.decoding.memory import check_decodable, refused
 from nas.costs.timing.decoding import decoding_amounts
 from nas.costs.timing.design import designs
