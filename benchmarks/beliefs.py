@@ -25,8 +25,8 @@ from benchmarks.figures import Figure
 from benchmarks.peers.ours import archive_of, search_into
 from benchmarks.peers.problem import Problem
 from benchmarks.peers.recorded import Recorded, recorded
-from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive
+from nas.searching.results import TrialResult
 
 BUDGET: Final = 200
 ALGORITHM: Final = "surrogate"

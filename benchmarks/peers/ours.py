@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.peers.problem import Bench, Problem
 from nas.common.pareto import non_dominated
-from nas.searching.algorithm import ALGORITHMS, SearchContext, TrialResult
+from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
+from nas.searching.results import TrialResult
 from nas.space.seeding import seeds
 from nas.space.variation import Variation
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from nas.common.text import plural
 from nas.report.front import run_line
 from nas.report.units import duration, percent, quantity
-from nas.searching.algorithm import REPEAT
+from nas.searching.results import REPEAT
 from nas.store import front, named_members
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from nas.common.objectives import Objective
     from nas.genome import Genome
-    from nas.searching.algorithm import Costs, TrialResult
+    from nas.searching.results import Costs, TrialResult
     from nas.store import Proposal
 
     Array = NDArray[np.float64]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nas.costs import CostContext
     from nas.genome import Genome
-    from nas.searching.algorithm import Attempt
+    from nas.searching.results import Attempt
     from nas.space.validation import Policy
     from nas.store.records import Verdict
 

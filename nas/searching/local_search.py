@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from nas.searching.algorithm import Attempt, SearchContext, TrialResult
+    from nas.searching.algorithm import SearchContext
+    from nas.searching.results import Attempt, TrialResult
 
 
 @ALGORITHMS.register("local-search")

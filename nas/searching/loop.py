@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from nas.common.errors import RunError, SpaceExhausted
 from nas.common.objectives import as_costs
 from nas.evaluation.trial import Budget, Evaluation, Trial, training_seed
-from nas.searching.algorithm import TrialResult
 from nas.searching.archive import posterior_estimates
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone
+from nas.searching.results import TrialResult
 from nas.store import Counts, scaled_hypervolume
 from nas.store.files import run_argument
 from nas.store.weights import FrontWeights

@@ -16,12 +16,14 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
-from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL, Attempt
+from nas.searching.algorithm import ALGORITHMS, PATIENCE, TELL
+from nas.searching.results import Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nas.searching.algorithm import SearchContext, TrialResult
+    from nas.searching.algorithm import SearchContext
+    from nas.searching.results import TrialResult
 
 # Share of offspring by crossover; the others are mutants. On an analytic landscape over two spaces,
 # shares of 0.5 to 0.9 were equal, and better than none or than mutating the child of a crossover.

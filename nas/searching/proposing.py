@@ -15,14 +15,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from nas.searching.algorithm import REPEAT, Attempt
+from nas.searching.results import REPEAT, Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy as np
 
-    from nas.searching.algorithm import Algorithm, SearchContext, TrialResult
+    from nas.searching.algorithm import Algorithm, SearchContext
+    from nas.searching.results import TrialResult
     from nas.store import Proposal
 
 # Attempts in a row without a new mechanism after which a space counts as exhausted.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from nas.searching.algorithm import Attempt, SearchContext, TrialResult
+    from nas.searching.algorithm import SearchContext
+    from nas.searching.results import Attempt, TrialResult
 
 GENERATIONS_ALIVE: Final = 2
 # The paper's best setting: 25 of 100.

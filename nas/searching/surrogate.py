@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from moocore import hypervolume, is_nondominated
 
-from nas.searching.algorithm import ALGORITHMS, REPEAT, Attempt
+from nas.searching.algorithm import ALGORITHMS
 from nas.searching.nsga2 import Nsga2
+from nas.searching.results import REPEAT, Attempt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nas.genome import Genome
-    from nas.searching.algorithm import SearchContext, TrialResult
+    from nas.searching.algorithm import SearchContext
+    from nas.searching.results import TrialResult
 
     Array = NDArray[np.float64]
 

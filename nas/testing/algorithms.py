@@ -9,10 +9,11 @@ from typing import Any, Final
 from nas.common.objectives import Objective
 from nas.costs import CostContext
 from nas.genome import ModelSizes
-from nas.searching.algorithm import ALGORITHMS, Costs, SearchContext, TrialResult
+from nas.searching.algorithm import ALGORITHMS, SearchContext
 from nas.searching.archive import Archive
 from nas.searching.filtering import CandidateFilter
 from nas.searching.proposing import Proposer
+from nas.searching.results import Costs, TrialResult
 from nas.space import SearchSpace
 from nas.space.seeding import seeds
 from nas.space.validation import Policy, load_policy, validate

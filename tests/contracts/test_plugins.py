@@ -163,7 +163,8 @@ def test_export_format_is_written(tmp_path: Path) -> None:
 
 
 def test_algorithm_proposes_and_learns() -> None:
-    from nas.searching.algorithm import ALGORITHMS, Attempt, SearchContext, TrialResult
+    from nas.searching.algorithm import ALGORITHMS, SearchContext
+    from nas.searching.results import Attempt, TrialResult
 
     class Counting:
         """Operators that say which genome they were given."""

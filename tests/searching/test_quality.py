@@ -17,7 +17,7 @@ import pytest
 
 from nas.common.pareto import hypervolume, normalise
 from nas.genome import Genome, head_count
-from nas.searching.algorithm import TrialResult
+from nas.searching.results import TrialResult
 from nas.space import load_space
 
 WIDTH, HEADS = 64, 4

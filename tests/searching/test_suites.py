@@ -17,12 +17,12 @@ from nas.report.confirmation import confirmation_table, make_confirmation
 from nas.report.front import no_front
 from nas.report.history import history_of, results
 from nas.report.run_view import RunView
-from nas.searching.algorithm import TrialResult
 from nas.searching.archive import Archive
 from nas.searching.checking import check_run
 from nas.searching.confirm import confirm_run, plan_confirmation
 from nas.searching.driver import resume_search, run_search
 from nas.searching.listener import Listener
+from nas.searching.results import TrialResult
 from nas.searching.setup import SearchConfig
 from nas.space import SearchSpace
 from nas.store import Proposal, candidates, front, open_run, open_writer

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nas.common.pareto import hypervolume
-from nas.searching.algorithm import REPEAT, TrialResult
+from nas.searching.results import REPEAT, TrialResult
 from nas.searching.surrogate import Surrogate, _expected_gain
 from nas.store import Proposal
 
