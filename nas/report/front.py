@@ -142,7 +142,7 @@ def no_front(view: RunView) -> str:
     more = {
         "running": "It is running: look again later.",
         "stopped": f"`nas resume {shlex.quote(view.label)}` goes on with it.",
-        "finished": "See why in the record: table trials of run.sqlite, column error.",
+        "finished": "See why in the record: table trainings of run.sqlite, column error.",
     }[view.status]
     return (
         f"run {view.name!r} has no front: no training has ended well yet. "

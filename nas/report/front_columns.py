@@ -138,7 +138,7 @@ def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
         "× mha",
         lambda one: view.shares(one).get(name),
         better=objective.direction,
-        text=lambda one: f"{share:.2f}" if (share := view.shares(one).get(name)) else "",
+        text=lambda one: "" if (share := view.shares(one).get(name)) is None else f"{share:.2f}",
         rank=2,
     )
 

@@ -219,6 +219,16 @@ def test_legend_says_if_nothing_was_trained_twice(view: RunView) -> None:
     assert words not in shown(view).text
 
 
+def test_a_cost_of_zero_is_zero_times_that_of_mha(view: RunView) -> None:
+    free = dataclasses.replace(
+        view.members[0],
+        proposal=dataclasses.replace(
+            view.members[0].proposal, costs=dict.fromkeys(view.members[0].costs, 0.0)
+        ),
+    )
+    assert "0.00" in cells(dataclasses.replace(view, members=(free,)))["× mha"]
+
+
 def test_costs_relative_to_mha_need_mha(view: RunView) -> None:
     assert "× mha" in cells(view)
     assert "× mha" not in cells(dataclasses.replace(view, names={}))
