@@ -1,4 +1,4 @@
-"""An export format: the graph of a mechanism as a text for Graphviz."""
+"""An export format: the graph of a mechanism in Graphviz's language."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nas.genome.canonical import digest
 @EXPORTS.register("dot")
 @ExportFormat.of(".dot")
 def graphviz(request: ExportRequest) -> str:
-    """One vertex a stream and operation, one edge an operand."""
+    """A vertex for each stream and operation, an edge for each operand."""
     graph = request.genome.graph()
     vertices = [f'  "{name}" [label="{data["op"]}"];' for name, data in graph.nodes(data=True)]
     edges = [f'  "{a}" -> "{b}";' for a, b in graph.edges]

@@ -1,4 +1,4 @@
-"""A host: attention of a library of one's own, whose projections are called to_q, to_k and to_v."""
+"""A host: attention of another library, with projections called to_q, to_k and to_v."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nas.surgery.hosts import HOSTS
 
 
 class PlainAttention(nn.Module):
-    """Self-attention as many write it: (b, n, dim) to (b, n, dim)."""
+    """Self-attention, (b, n, dim) to (b, n, dim)."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -24,8 +24,8 @@ class PlainAttention(nn.Module):
     def streams(self, x: Tensor) -> list[Tensor]:
         """Queries, keys and values, (b, h, n, w)."""
         parts: Any = self
-        found = (part(x) for part in (parts.to_q, parts.to_k, parts.to_v))
-        return [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in found]
+        streams = (part(x) for part in (parts.to_q, parts.to_k, parts.to_v))
+        return [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in streams]
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend to all tokens."""
@@ -35,7 +35,7 @@ class PlainAttention(nn.Module):
 
 
 class SwappedPlainAttention(PlainAttention):
-    """The same with a mechanism between its projections."""
+    """The same projections with a mechanism between them."""
 
     core: AttentionCore
 
@@ -47,12 +47,12 @@ class SwappedPlainAttention(PlainAttention):
 
 @HOSTS.register("plain")
 class PlainHost:
-    """PlainAttention itself."""
+    """The class PlainAttention, without subclasses."""
 
     about = "PlainAttention"
 
     def recognises(self, module: nn.Module) -> bool:
-        """Whether it is one, or one swapped before."""
+        """Whether it is a PlainAttention, swapped or not."""
         return type(module) in (PlainAttention, SwappedPlainAttention)
 
     def measure(self, module: nn.Module) -> HostSizes:
@@ -62,11 +62,11 @@ class PlainHost:
         return HostSizes(module.dim, module.heads, module.heads, width, has_bias=True)
 
     def install(self, module: nn.Module, core: AttentionCore) -> None:
-        """Let it attend by the core."""
+        """Replace its attention by the core."""
         module.__class__ = SwappedPlainAttention
         module.core = core
 
     def dry_run(self, module: nn.Module) -> None:
-        """Attend to a few tokens."""
+        """Run it on two tokens."""
         assert isinstance(module, PlainAttention)
         module(torch.zeros(1, 2, module.dim))

@@ -1,4 +1,4 @@
-"""A primitive: scores of positive features, as linear attention has them."""
+"""A primitive: scores of positive features, as in linear attention."""
 
 from __future__ import annotations
 

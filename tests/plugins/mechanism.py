@@ -1,4 +1,4 @@
-"""A mechanism: standard attention with a gate on what comes out."""
+"""A mechanism: standard attention with an output gate."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 @named(paper="an example: where it comes from")
 def gated_attention() -> Genome:
-    """Standard attention whose result is gated by the block's input.
+    """Standard attention with an output gate computed from the block's input.
 
         out_i = (sum_j a_ij v_j) * sigmoid(G x_i) W_O,   a as in mha
 
-    G: one gate a head and feature. Start: as drawn; gates begin near one half.
+    G: one gate for each head and feature. Initial gates are near one half.
     """
     return graph(
         ("scaled_dot_product", "qk"),

@@ -1,4 +1,4 @@
-"""A metric: how far the model's confidence is from its accuracy, beside the accuracy itself."""
+"""A metric: the difference between the model's mean confidence and its accuracy."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OVERCONFIDENCE = Metric(
     "min",
     chance=1.0,
     ideal=0.0,
-    about="mean confidence without accuracy, or the reverse",
+    about="absolute difference of mean confidence and accuracy",
 )
 
 
 @TASKS.register("honest_pointer")
 class HonestPointerTask(PointerTask):
-    """The same task, judged by how honest its probabilities are, too."""
+    """The same task with a second metric, the calibration of its probabilities."""
 
     kind: ClassVar[str] = "honest_pointer"
     num_tallies: ClassVar[int] = 3

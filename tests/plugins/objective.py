@@ -1,4 +1,4 @@
-"""An objective that needs no training: what decoding keeps after 4,096 tokens."""
+"""An objective that needs no training: the size of the decoding cache after 4,096 tokens."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 CONTEXT: Final = 4096
 
 
-def _kept(resolved: ResolvedGenome, setting: CostContext) -> float:
-    """Bytes in all layers after so many tokens, whatever context the space states."""
-    long = replace(setting, context=CONTEXT)
+def _cache_bytes(resolved: ResolvedGenome, context: CostContext) -> float:
+    """Bytes of all layers after 4,096 tokens, for any ``context`` of the space."""
+    long = replace(context, context=CONTEXT)
     name = "kv_cache_bytes_per_token"
     return CONTEXT * costs_of(resolved, long, [name])[name]
 
 
 MEASURE: Final = COSTS.register("cache_bytes_at_4096")(
-    CostMeasure("cache_bytes_at_4096", "B", "keys and values kept after 4,096 tokens", _kept)
+    CostMeasure("cache_bytes_at_4096", "B", "decoding cache after 4,096 tokens", _cache_bytes)
 )

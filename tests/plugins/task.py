@@ -1,4 +1,4 @@
-"""A task family: the first token points at a place, the answer is the symbol that stands there."""
+"""A task family: the first token names a position; the target is the symbol at that position."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 @TASKS.register("pointer")
 class PointerTask(ModelTask):
-    """Answer with the symbol at the place that the first token names.
+    """Predict the symbol at the position that the first token names.
 
     Attributes:
-        places, symbols: of a sequence.
-        train_examples, validation_examples: sequences of each side.
+        places: positions of a sequence.
+        symbols: number of different symbols.
+        train_examples, validation_examples: number of sequences.
     """
 
     kind: ClassVar[str] = "pointer"
@@ -90,7 +91,7 @@ class PointerTask(ModelTask):
 
 
 class PointerModel(Transformer):
-    """Embedded tokens with learned positions; the first token's features give the answer."""
+    """Embedded tokens with learned positions; reads the prediction from the first token."""
 
     def __init__(self, task: PointerTask, attention: MakeAttention, seed: int) -> None:
         super().__init__(task, attention, seed)
