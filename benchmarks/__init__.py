@@ -1,1 +1,1 @@
-"""The performance harness: ``python -m benchmarks``; see ``__main__.py``."""
+"""Performance benchmarks: ``python -m benchmarks``; see ``__main__.py``."""

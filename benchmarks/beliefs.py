@@ -1,13 +1,14 @@
-"""Whether what a search believes is true, by trainings of the table that no search sees.
+"""Bias, coverage and calibration of estimates, by trainings of a table that no search sees.
 
-Ten searches of 200 trainings each, or as many as there are seeds. Of the best that each reports:
-how far its estimate, and its score, lie above its truth. Of all mechanisms: how often an interval
-that should hold the truth in four cases of five does, and whether those that are members of the
-front with a probability of so much are so often. And what those would report who train every
-mechanism of the space, as often as a search may, and believe its mean score.
+Runs one search of 200 trainings per seed and reports
 
-The truth is itself a mean of few trainings. So what is compared with it is what is predicted of
-such a mean: an estimate's error and the noise of these trainings together.
+- the bias of the best mechanism: estimate minus ground truth, and score minus ground truth;
+- the coverage of 80 % intervals over all mechanisms;
+- the calibration of the probability of being on the front, by deciles;
+- the hypervolume of an exhaustive search: all mechanisms of the space, by mean scores.
+
+The ground truth is a mean of few trainings, so predictions include its noise: the variance of an
+estimate plus that of the mean.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from nas.searching.results import TrialResult
 
 BUDGET: Final = 200
 ALGORITHM: Final = "surrogate"
-WIDE: Final = 1.2816  # standard errors around the mean that hold four fifths of a normal
+Z_80: Final = 1.2816  # half-width of a normal's 80 % interval, in standard deviations
 DRAWS: Final = 400
 DECILES: Final = np.linspace(0, 1, 11)
 
@@ -38,100 +39,106 @@ Array = NDArray[np.float64]
 
 
 def beliefs(options: argparse.Namespace) -> list[Figure]:
-    """Optimism, coverage and calibration over so many searches."""
+    """Bias, coverage and calibration over ``options.seeds`` searches."""
     measure = recorded(options.table)
-    estimated, scored, held, chances, outcomes, known, shares = [], [], [], [], [], [], []
+    estimate_biases, score_biases, coverages, shares = [], [], [], []
+    probabilities, outcomes, all_keys = [], [], []
     for seed in range(options.seeds):
-        own = measure(seed)
-        told: list[TrialResult] = []
-        problem = Problem(own, BUDGET)
-        search_into(told, ALGORITHM, problem, seed)
-        archive = archive_of(problem.bench, told)
+        recording = measure(seed)
+        results: list[TrialResult] = []
+        problem = Problem(recording, BUDGET)
+        search_into(results, ALGORITHM, problem, seed)
+        archive = archive_of(problem.bench, results)
         means, errors = archive.estimates()
-        keys = [one.key for one in archive.known]
-        truths = np.array([own.truth(key)[0] for key in keys])
-        accuracies, deviations = -means[:, 0], np.hypot(errors[:, 0], _noise(archive, own))
+        keys = [result.key for result in archive.known]
+        truths = np.array([recording.truth(key)[0] for key in keys])
+        accuracies, deviations = -means[:, 0], np.hypot(errors[:, 0], _noise(archive, recording))
         best = int(np.argmax(accuracies))
-        estimated.append(accuracies[best] - truths[best])
-        lucky = int(np.argmax([-np.mean([r[0] for r in _scores(told, key)]) for key in keys]))
-        scored.append(-np.mean([r[0] for r in _scores(told, keys[lucky])]) - truths[lucky])
-        held.append(np.mean(np.abs(truths - accuracies) <= WIDE * deviations))
-        chances.append(_chances(archive, own, seed))
+        estimate_biases.append(accuracies[best] - truths[best])
+        scores = [-np.mean([row[0] for row in _scores(results, key)]) for key in keys]
+        highest = int(np.argmax(scores))
+        score_biases.append(scores[highest] - truths[highest])
+        coverages.append(np.mean(np.abs(truths - accuracies) <= Z_80 * deviations))
+        probabilities.append(_front_probabilities(archive, recording, seed))
         outcomes.append(_non_dominated(np.column_stack([-truths, means[:, 1]])))
-        known.append(keys)
-        shares.append(_share_of_all(own))
+        all_keys.append(keys)
+        shares.append(_exhaustive_share(recording))
     return [
-        _figure("the best, estimate over truth", [100 * x for x in estimated], "points"),
-        _figure("the luckiest, score over truth", [100 * x for x in scored], "points"),
-        _figure("truths inside 80 % intervals", [100 * x for x in held], "%"),
-        _figure("hypervolume, by mean scores of all", shares, "of the whole"),
-        *_calibration(np.concatenate(chances), np.concatenate(outcomes), np.concatenate(known)),
+        _figure("best estimate minus truth", [100 * x for x in estimate_biases], "points"),
+        _figure("highest score minus truth", [100 * x for x in score_biases], "points"),
+        _figure("truths inside 80 % intervals", [100 * x for x in coverages], "%"),
+        _figure("hypervolume of an exhaustive search", shares, "of the whole"),
+        *_calibration(*map(np.concatenate, (probabilities, outcomes, all_keys))),
     ]
 
 
-def _share_of_all(own: Recorded) -> float:
-    """The share of the whole space's hypervolume in the front of all mechanisms' mean scores."""
-    mechanisms, seen = own.bench.mechanisms, range(int(own.most_trainings))
-    rows = [(-np.mean([own.evaluate(key, r)[0] for r in seen]), macs)
+def _exhaustive_share(recording: Recorded) -> float:
+    """Hypervolume of the front of all mechanisms by mean scores, as a share of the true one."""
+    mechanisms, repeats = recording.bench.mechanisms, range(int(recording.most_trainings))
+    rows = [(-np.mean([recording.evaluate(key, r)[0] for r in repeats]), macs)
             for key, (_, macs) in mechanisms.items()]  # fmt: skip
-    truths = [own.truth(key) for key in mechanisms]
+    truths = [recording.truth(key) for key in mechanisms]
     reported = [truth for truth, is_in in zip(truths, _non_dominated(np.array(rows)), strict=True)
                 if is_in]  # fmt: skip
-    return own.bench.hypervolume(reported) / own.bench.hypervolume(truths)
+    return recording.bench.hypervolume(reported) / recording.bench.hypervolume(truths)
 
 
-def _scores(told: Sequence[TrialResult], key: str) -> list[tuple[float, ...]]:
+def _scores(results: Sequence[TrialResult], key: str) -> list[tuple[float, ...]]:
     return [
-        row for one in told if one.key == key and one.costs for row in one.trainings or (one.costs,)
+        row
+        for result in results
+        if result.key == key and result.costs
+        for row in result.trainings or (result.costs,)
     ]
 
 
-def _noise(archive: Archive, own: Recorded) -> float:
-    """The deviation of the truth, a mean of trainings, around what is estimated."""
-    [belief] = archive.models.values()
-    return belief.noise / own.num_unseen**0.5
+def _noise(archive: Archive, recording: Recorded) -> float:
+    """Standard deviation of the truth, a mean of trainings, around the true quality."""
+    [model] = archive.models.values()
+    return model.noise / recording.num_unseen**0.5
 
 
-def _chances(archive: Archive, own: Recorded, seed: int) -> Array:
-    """How often each is a member, in draws of such truths."""
-    rng, keys = np.random.default_rng(seed), [one.key for one in archive.known]
+def _front_probabilities(archive: Archive, recording: Recorded, seed: int) -> Array:
+    """Fraction of posterior samples, with the noise of truths, in which each is non-dominated."""
+    rng, keys = np.random.default_rng(seed), [result.key for result in archive.known]
     costs = archive.estimates()[0][:, 1]
-    [belief] = archive.models.values()
-    drawn = belief.draws(keys, DRAWS, rng)
-    drawn = drawn + _noise(archive, own) * rng.standard_normal(drawn.shape)
-    found: Array = np.mean([_non_dominated(np.column_stack([row, costs])) for row in drawn], axis=0)
-    return found
+    [model] = archive.models.values()
+    samples = model.draws(keys, DRAWS, rng)
+    samples = samples + _noise(archive, recording) * rng.standard_normal(samples.shape)
+    members = [_non_dominated(np.column_stack([row, costs])) for row in samples]
+    probabilities: Array = np.mean(members, axis=0)
+    return probabilities
 
 
 def _non_dominated(rows: Array) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
-    return found
+    is_member: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
+    return is_member
 
 
 def _calibration(
-    chances: Array, outcomes: NDArray[np.bool_], keys: NDArray[np.str_]
+    probabilities: Array, outcomes: NDArray[np.bool_], keys: NDArray[np.str_]
 ) -> list[Figure]:
-    """Of each decile of the probability, the share that are members.
+    """Share of members in each decile of the probability.
 
-    Searches of one table meet the same mechanisms, whose luck they share; so the middle half is of
-    draws of mechanisms.
+    Mechanisms recur in the searches of one table with the same ground truth, so the spread is the
+    interquartile range of a bootstrap over mechanisms.
     """
-    rng, found = np.random.default_rng(0), []
+    rng, figures = np.random.default_rng(0), []
     for low, high in pairwise(DECILES):
-        inside = (chances >= low) & ((chances < high) | (high == 1))
+        inside = (probabilities >= low) & ((probabilities < high) | (high == 1))
         if not inside.any():
             continue
-        said, num = chances[inside].mean(), int(inside.sum())
-        _, own, each = np.unique(keys[inside], return_inverse=True, return_counts=True)
-        members = np.bincount(own, weights=outcomes[inside])
-        drawn = rng.integers(len(each), size=(DRAWS, len(each)))
+        mean, num = probabilities[inside].mean(), int(inside.sum())
+        _, index, sizes = np.unique(keys[inside], return_inverse=True, return_counts=True)
+        members = np.bincount(index, weights=outcomes[inside])
+        draws = rng.integers(len(sizes), size=(DRAWS, len(sizes)))
         low_share, high_share = np.quantile(
-            members[drawn].sum(axis=1) / each[drawn].sum(axis=1), (0.25, 0.75)
+            members[draws].sum(axis=1) / sizes[draws].sum(axis=1), (0.25, 0.75)
         )
-        name = f"members, where P is {said:.2f} on average ({num}, of {len(each)} mechanisms)"
+        name = f"members at a mean p(front) of {mean:.2f} ({num}, of {len(sizes)} mechanisms)"
         share = float(outcomes[inside].mean())
-        found.append(Figure(name, share, "of them", float(low_share), float(high_share)))
-    return found
+        figures.append(Figure(name, share, "of them", float(low_share), float(high_share)))
+    return figures
 
 
 def _figure(name: str, values: Sequence[float], unit: str) -> Figure:

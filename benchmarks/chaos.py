@@ -1,8 +1,8 @@
-"""A search on a real Ray cluster whose nodes are killed one after the other, beside a calm one.
+"""A search on a Ray cluster whose nodes are killed one by one, compared with an undisturbed one.
 
-All nodes are on this machine: a head without cores and three with a core each. A node is killed as
-a power cut does it (its raylet, without notice), and another one joins. The calm search runs in one
-process. Both must record the same trainings with the same results, and the same front.
+All nodes are on this machine: a head without cores and three nodes with one core. A node is killed
+without notice (its raylet by SIGKILL, as after a power cut), and another one joins. The undisturbed
+search runs in one process. Both must record the same trainings, results and front.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ image_size: 16
 
 
 class Site:
-    """A Ray cluster on this machine, to be closed."""
+    """A Ray cluster on this machine; the caller closes it."""
 
     def __init__(self, nodes: int = NODES) -> None:
-        from ray.cluster_utils import Cluster  # noqa: TID251 - what is killed here
+        from ray.cluster_utils import Cluster  # noqa: TID251 - to kill its nodes
 
-        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray's own spelling
+        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - spelling of Ray
         self._cluster = Cluster()
         self._cluster.add_node(num_cpus=0, include_dashboard=False)
         self.address = self._cluster.address
         self.nodes = [self.add() for _ in range(nodes)]
 
     def add(self, **options: Any) -> Any:
-        """Have one more node with a core."""
+        """Add a node with one core."""
         return self._cluster.add_node(num_cpus=1, **options)
 
     def kill(self, node: Any) -> None:
-        """End a node without notice."""
+        """Kill a node without notice."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def kill_head(self) -> None:
-        """End the head without notice."""
+        """Kill the head without notice."""
         self._cluster.head_node.kill_all_processes(
             check_alive=False, allow_graceful=False, wait=True
         )
 
     def close(self) -> None:
-        """End all of it."""
+        """Shut the cluster down."""
         self._cluster.shutdown()
 
 
-def started(folder: Path, command: str, *options: str) -> subprocess.Popen[str]:
-    """A `nas` command in a folder, whose output is to be read."""
+def start_command(folder: Path, command: str, *options: str) -> subprocess.Popen[str]:
+    """Start a `nas` command in a folder, with captured output."""
     (folder / "tiny.yaml").write_text(TASK)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
@@ -82,7 +82,7 @@ def started(folder: Path, command: str, *options: str) -> subprocess.Popen[str]:
 
 
 def search(generations: int, run: str) -> str:
-    """The command line of the search that is begun calmly and otherwise."""
+    """The command line of the search, with and without kills."""
     return (
         f"search --space quickstart --task tiny.yaml --gens {generations} --pop 12 --lag 12 "
         f"--run {run}"
@@ -90,7 +90,7 @@ def search(generations: int, run: str) -> str:
 
 
 def outcome(run: Path) -> dict[str, Any]:
-    """What a run found, as far as it may not depend on who trained what and when."""
+    """Results of a run that must not depend on workers or times."""
     with open_run(run) as opened:
         trained = [(t.key, t.repeat) for t in opened.trainings()]
         return {
@@ -100,36 +100,39 @@ def outcome(run: Path) -> dict[str, Any]:
 
 
 def incidents(run: Path) -> Counter[str]:
-    """How often what befell machines, in the record."""
+    """Recorded failures of workers and machines, counted by kind."""
     with open_run(run) as opened:
         return Counter(incident.kind for incident in opened.incidents())
 
 
 def num_done(run: Path) -> int:
-    """Trainings that a run has recorded so far."""
+    """Number of trainings that a run has recorded."""
     if not run.exists():
         return 0
     with open_run(run) as opened:
         return len(opened.trainings())
 
 
-def calm(folder: Path, generations: int) -> dict[str, Any]:
-    """The search on one worker in its own process."""
-    done = started(folder, search(generations, "calm"), "--backend", "local")
-    _, said = done.communicate()
-    assert done.returncode == 0, said
+def run_undisturbed(folder: Path, generations: int) -> dict[str, Any]:
+    """Run the search on one worker in one process; return its results."""
+    process = start_command(folder, search(generations, "calm"), "--backend", "local")
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     return outcome(folder / "runs" / "calm")
 
 
-def under_fire(
+def run_with_kills(
     site: Site, folder: Path, generations: int, kills: int, period: float
 ) -> tuple[int, float]:
-    """The search on a cluster that loses its oldest node now and then; kills, and its seconds.
+    """Run the search on a cluster and kill its oldest node repeatedly.
 
-    The next kill is so many seconds later, and not before another training has ended.
+    The next kill follows after ``period`` seconds, and not before another training has ended.
+
+    Returns:
+        Number of kills, and seconds of the search.
     """
-    begun, killed, seen = time.monotonic(), 0, 0
-    driver = started(
+    start, killed, seen = time.monotonic(), 0, 0
+    driver = start_command(
         folder, search(generations, "fire"), "--ray-address", site.address, "--workers", "1:4"
     )
     while driver.poll() is None:
@@ -140,36 +143,39 @@ def under_fire(
                 site.kill(site.nodes.pop(0))
                 site.nodes.append(site.add())
                 killed, seen = killed + 1, done
-    _, said = driver.communicate()
-    assert driver.returncode == 0, said
-    return killed, time.monotonic() - begun
+    _, errors = driver.communicate()
+    assert driver.returncode == 0, errors
+    return killed, time.monotonic() - start
 
 
 def chaos(options: argparse.Namespace) -> list[Figure]:
-    """What a search lost to nodes that were killed."""
+    """Trainings lost, repeated or changed in a search whose nodes are killed."""
     with TemporaryDirectory() as name, closing(Site()) as site:
         folder = Path(name)
-        begun = time.monotonic()
-        expected = calm(folder, options.gens)
-        alone = time.monotonic() - begun
-        kills, seconds = under_fire(site, folder, options.gens, options.kills, options.period)
+        start = time.monotonic()
+        expected = run_undisturbed(folder, options.gens)
+        calm_seconds = time.monotonic() - start
+        kills, seconds = run_with_kills(site, folder, options.gens, options.kills, options.period)
         run = folder / "runs" / "fire"
-        found, befell = outcome(run), incidents(run)
-    trainings = found["trainings"]
-    wrong = sum(expected["trainings"].get(name) != one for name, one in trainings.items())
+        results, failures = outcome(run), incidents(run)
+    trainings = results["trainings"]
+    wrong = sum(expected["trainings"].get(name) != result for name, result in trainings.items())
     failed = sum(status == "failed" for status, *_ in trainings.values())
-    facts = {
+    missing = expected["trainings"].keys() - trainings.keys()
+    values = {
         "nodes killed": kills,
         "trainings recorded": len(trainings),
-        "lost, of those of the calm run": len(expected["trainings"].keys() - trainings.keys()),
-        "whose result is another": wrong,
-        "that failed": failed,
-        "begun again, their node was lost": befell["node"],
-        "begun again for another cause": befell["process"] + befell["memory"] + befell["error"],
-        "members of the front": len(found["front"]),
-        "fronts that differ": float(found["front"] != expected["front"]),
+        "missing, compared with the undisturbed run": len(missing),
+        "with a different result": wrong,
+        "failed": failed,
+        "restarted after the loss of a node": failures["node"],
+        "restarted after another failure": failures["process"]
+        + failures["memory"]
+        + failures["error"],
+        "members of the front": len(results["front"]),
+        "fronts that differ": float(results["front"] != expected["front"]),
     }
-    figures = [Figure(name, value, "", value, value) for name, value in facts.items()]
-    for text, value in (("calm, in one process", alone), ("under fire", seconds)):
+    figures = [Figure(name, value, "", value, value) for name, value in values.items()]
+    for text, value in (("undisturbed, in one process", calm_seconds), ("with kills", seconds)):
         figures.append(Figure(f"seconds {text}", value, "s", value, value))
     return figures

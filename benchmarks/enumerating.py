@@ -1,8 +1,8 @@
-"""Every mechanism of a small space, once: what a table of trainings is made over.
+"""Enumerate all mechanisms of a small space, each once, for a table of trainings.
 
-Graphs grow from the same goals as samples do (``growing``), with every choice taken in turn. A goal
-is met by a stream, by a node that is there already, or by a new node; so each graph up to the
-space's limit of nodes comes at least once, and the resolved digest tells which came before.
+Graphs grow from the same goals as samples (``growing``), over all choices. A goal is met by a
+stream, an existing node or a new node. So each graph within the space's limit of nodes is generated
+at least once; the resolved digest removes duplicates.
 """
 
 from __future__ import annotations
@@ -42,39 +42,39 @@ def enumerate_space(
         SpaceError: no genome of the space obeys the policy.
     """
     grammar = Grammar(space, policy)
-    around = list(_surroundings(space))
-    seen = set()
+    surroundings = list(_surroundings(space))
+    keys = set()
     for vertices, _ in _grown(Draft(grammar), grammar.start, space.nodes.max, space):
         draft = Draft(grammar, list(vertices))
-        for projections, placement, visibility in around:
+        for projections, placement, visibility in surroundings:
             genome = draft.genome(projections, placement, visibility)
             if infer(genome).problems or is_constant(genome):
                 continue
             genome = canonicalise(genome, sizes, is_causal=is_causal)
             key = resolved_digest(genome, sizes)
-            if key not in seen and not validate(genome, policy) and space.excludes(genome) is None:
-                seen.add(key)
+            if key not in keys and not validate(genome, policy) and space.excludes(genome) is None:
+                keys.add(key)
                 yield key, genome
 
 
 def _surroundings(space: SearchSpace) -> Iterator[tuple[Projections, str, Visibility]]:
     names = [f.name for f in fields(Visibility)]
-    seen = product(*(space.visibility_choices(name) for name in names))
+    masks = product(*(space.visibility_choices(name) for name in names))
     flags = product(*(space.choices(name) for name in FIELDS))
-    for chosen, placement, mask in product(flags, space.placement, seen):
-        projections = Projections(**dict(zip(FIELDS, chosen, strict=True)))
+    for projection_values, placement, mask in product(flags, space.placement, masks):
+        projections = Projections(**dict(zip(FIELDS, projection_values, strict=True)))
         yield projections, placement, Visibility(**dict(zip(names, mask, strict=True)))
 
 
 def _grown(draft: Draft, goal: Goal, budget: int, space: SearchSpace) -> Iterator[Partial]:
-    """Every way to meet a goal with at most ``budget`` new nodes: all nodes, and what meets it."""
+    """All ways to meet a goal with at most ``budget`` new nodes: all nodes, and the reference."""
     before = tuple(draft.vertices)
     for stream in draft.grammar.leaves(goal):
         yield before, stream
     for index in range(len(before)):
         if draft.fits(index, goal):
             yield before, index
-    if budget > 0:  # a production's own size counts a node that is read twice as two
+    if budget > 0:  # the size of a production would count a node that is read twice as two
         for production in draft.grammar.productions(goal):
             yield from _with_node(draft, production, budget, space)
 
@@ -88,9 +88,12 @@ def _with_node(
     for goal in production.goals:
         partials = [
             (vertices, (*inputs, ref))
-            for given, inputs in partials
+            for before_goal, inputs in partials
             for vertices, ref in _grown(
-                Draft(draft.grammar, list(given)), goal, budget - 1 - (len(given) - before), space
+                Draft(draft.grammar, list(before_goal)),
+                goal,
+                budget - 1 - (len(before_goal) - before),
+                space,
             )
         ]
     for vertices, inputs in partials:

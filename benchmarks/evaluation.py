@@ -1,9 +1,9 @@
-"""Our evaluation of standard attention against plain PyTorch: same model, images and recipe.
+"""Our evaluation of standard attention and plain PyTorch: same model, images and recipe.
 
-The task is published-proxy: as it is, with one layer of one head, and for one epoch of four layers
-of four heads. Ours does more than the plain loops: it counts costs, probes the mechanism, and
-judges 512 images after each epoch but the last; what a plain loop prepares before its first epoch
-(one tensor of images) is not in its time. Accuracies say whether all train the same.
+The task is published-proxy, once unchanged (one layer, one head) and once for one epoch with four
+layers and four heads. Our evaluation does more than the plain loops: it counts costs, probes the
+mechanism, and validates on 512 images after each epoch but the last. The time of a plain loop
+excludes its preparation (one tensor of images). Equal accuracies show equal training.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ DEEP: Final = {"depth": 4, "heads": 4, "epochs": 1}
 
 
 def evaluation(options: argparse.Namespace) -> list[Figure]:
-    """Core-seconds and accuracy of each, a seed a round."""
+    """Core-seconds and accuracy of each implementation, one seed per round."""
     task = load_task("published-proxy", data=options.data)
     deep = load_task("published-proxy", data=options.data, overrides=DEEP)
     data = task.load()
     forms = _forms(task, data)
     deep_forms = _forms(deep, data)
-    del deep_forms[PER_IMAGE]  # which costs what it costs above
+    del deep_forms[PER_IMAGE]  # measured above
     return [
         *_compare(task, forms, "", options.seeds),
         *_compare(deep, deep_forms, "four layers: ", options.seeds),
@@ -47,9 +47,11 @@ def _compare(
     task: Task, forms: Mapping[str, Callable[[int], float]], prefix: str, seeds: int
 ) -> list[Figure]:
     accuracies: dict[str, list[float]] = {name: [] for name in forms}
-    works = {name: partial(_keep, accuracies[name], form) for name, form in forms.items()}
+    works = {
+        name: partial(_train_next_seed, accuracies[name], form) for name, form in forms.items()
+    }
     taken = interleaved(works, seeds)
-    _print(task, seeds, taken, {name: all_[1:] for name, all_ in accuracies.items()})
+    _print(task, seeds, taken, {name: rows[1:] for name, rows in accuracies.items()})
     ratios = [
         ratio(f"{prefix}{name} / {OURS}", taken[name], taken[OURS])
         for name in forms
@@ -59,7 +61,7 @@ def _compare(
 
 
 def _forms(task: Task, data: Data) -> dict[str, Callable[[int], float]]:
-    """Ways to train and judge standard attention under a seed, by name; each gives accuracy."""
+    """Implementations by name: each trains standard attention with a seed, returns accuracy."""
     exact = task.model_copy(update={"precision": "float32"})
     per_image, in_memory = (get(data, task.batch_size) for get in (loaders, preloaded))
     return {
@@ -72,13 +74,13 @@ def _forms(task: Task, data: Data) -> dict[str, Callable[[int], float]]:
 
 def _ours(task: Task, data: Data, seed: int) -> float:
     genome = task.resolve(mechanism("mha").genome).genome
-    found = train_candidate(Trial("mha", genome, training_seed(0, "benchmark", seed)), task, data)
-    assert found.is_ok, found.error
-    return found.metrics["accuracy"]
+    result = train_candidate(Trial("mha", genome, training_seed(0, "benchmark", seed)), task, data)
+    assert result.is_ok, result.error
+    return result.metrics["accuracy"]
 
 
-def _keep(accuracies: list[float], form: Callable[[int], float]) -> None:
-    """Train under the next seed."""
+def _train_next_seed(accuracies: list[float], form: Callable[[int], float]) -> None:
+    """Train with the next seed and append the accuracy."""
     accuracies.append(form(len(accuracies)))
 
 

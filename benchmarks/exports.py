@@ -1,13 +1,14 @@
-"""Random legal genomes and all named mechanisms through every export, compared in a clean process.
+"""Export random legal genomes and all named mechanisms, and check each file in a clean process.
 
     python -m benchmarks exports --genomes 1000 --record exports.jsonl
 
-Half of the samples are of ``attention_v2``, half of ``attention_causal``, each second one mutated
-twice; every second one that may is causal. Graphs take both masks, whose rows see nothing in part.
-All weights are drawn, none is left at zero. What is recorded is not done again.
+Half of the samples are from ``attention_v2``, half from ``attention_causal``; every second one is
+mutated twice, and every second genome is exported as causal if it permits this. Graphs take both
+masks, some of whose rows mask all tokens. All weights are random, none is zero. Results in the
+record file are not computed again.
 
-A graph's export costs seconds, so what one process would repeat is done once: the table of
-functions that torch reads for ONNX, and the trace of a genome whose two graphs have one source.
+An export of a graph takes seconds, so two steps are cached in the process: torch's function table
+for ONNX, and the trace of a genome whose two graphs have the same source.
 """
 
 from __future__ import annotations
@@ -42,48 +43,48 @@ from nas.space.variation import Variation
 FORMATS: Final = ("py", "timm", "pt2", "onnx", "hf")
 DIM: Final = 32
 HEADS: Final = 8
-_AT_ONCE: Final = 32  # genomes a clean process: it imports every framework once
+_BATCH: Final = 32  # genomes per clean process, which imports every framework once
 
 
 def exports(options: argparse.Namespace) -> list[Figure]:
-    """Shares accepted, the wrong ones, refusals by reason, the largest difference."""
+    """Accepted shares, wrong exports, refusals by reason and the largest difference per format."""
     registry: Any = ONNXRegistry
     registry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))
-    graphs.traced = _once(graphs.traced)
+    graphs.traced = _cached(graphs.traced)
     record, genomes = options.record, list(_genomes(options.genomes))
-    found: dict[tuple[str, str], Any] = {}
+    results: dict[tuple[str, str], Any] = {}
     if record is not None and record.exists():
         for line in record.read_text().splitlines():
             key, format_, result = json.loads(line)
-            found[key, format_] = result
-    missing = [(i, g) for i, g in enumerate(genomes) if (_key(i, g), "hf") not in found]
-    for start in range(0, len(missing), _AT_ONCE):
-        new = _tried(missing[start : start + _AT_ONCE])
-        found |= new
+            results[key, format_] = result
+    missing = [(i, g) for i, g in enumerate(genomes) if (_key(i, g), "hf") not in results]
+    for start in range(0, len(missing), _BATCH):
+        new = _try_exports(missing[start : start + _BATCH])
+        results |= new
         if record is not None:
             with record.open("a") as file:
                 file.writelines(json.dumps([*key, result]) + "\n" for key, result in new.items())
-        print(f"  {min(start + _AT_ONCE, len(missing))} of {len(missing)}", flush=True)
+        print(f"  {min(start + _BATCH, len(missing))} of {len(missing)}", flush=True)
     wanted = {_key(i, g) for i, g in enumerate(genomes)}
-    return _table({key: result for key, result in found.items() if key[0] in wanted})
+    return _table({key: result for key, result in results.items() if key[0] in wanted})
 
 
-def _once(trace: Callable[..., ExportedProgram]) -> Callable[..., ExportedProgram]:
-    """The same program for the same source of the same subject."""
+def _cached(trace: Callable[..., ExportedProgram]) -> Callable[..., ExportedProgram]:
+    """Cache the last program, by export request and source."""
     last: list[Any] = [None, "", None]
 
-    def found(subject: ExportRequest, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
-        text = source_text(subject, subject.plan, fuse)
-        if last[0] is not subject or last[1] != text:
-            last[:] = subject, text, trace(subject, fuse=fuse)
+    def cached(request: ExportRequest, *, fuse: bool | Collection[str] = True) -> ExportedProgram:
+        text = source_text(request, request.plan, fuse)
+        if last[0] is not request or last[1] != text:
+            last[:] = request, text, trace(request, fuse=fuse)
         program: ExportedProgram = last[2]
         return program
 
-    return found
+    return cached
 
 
 def _genomes(count: int) -> Iterator[Genome]:
-    yield from (found.genome for found in MECHANISMS.values())
+    yield from (named.genome for named in MECHANISMS.values())
     spaces = [load_space(name) for name in ("attention_v2", "attention_causal")]
     variations = [Variation(space, load_policy(space.policy)) for space in spaces]
     rng = np.random.default_rng(13)
@@ -97,7 +98,7 @@ def _key(number: int, genome: Genome) -> str:
     return f"{number} {digest(genome)}"
 
 
-def _subject(number: int, genome: Genome) -> ExportRequest:
+def _request(number: int, genome: Genome) -> ExportRequest:
     is_causal = number % 2 == 1 and not make_plan(genome).unsafe
     make = partial(
         ExportRequest,
@@ -116,55 +117,55 @@ def _subject(number: int, genome: Genome) -> ExportRequest:
     return make(weights=weights)
 
 
-def _tried(given: list[tuple[int, Genome]]) -> dict[tuple[str, str], float | str]:
-    """The difference of each, or why there is none."""
-    found: dict[tuple[str, str], float | str] = {}
+def _try_exports(genomes: list[tuple[int, Genome]]) -> dict[tuple[str, str], float | str]:
+    """The largest difference of each export, or the reason why there is none."""
+    results: dict[tuple[str, str], float | str] = {}
     with tempfile.TemporaryDirectory() as folder:
         jobs = {}
-        for number, genome in given:
-            subject = _subject(number, genome)
+        for number, genome in genomes:
+            request = _request(number, genome)
             for format_ in FORMATS:
-                key, written = (_key(number, genome), format_), EXPORTS.get(format_)
-                path = Path(folder) / f"{number}{format_}{written.suffix}"
+                key, exporter = (_key(number, genome), format_), EXPORTS.get(format_)
+                path = Path(folder) / f"{number}{format_}{exporter.suffix}"
                 try:
-                    write_export(written.content(subject), path)
-                    assert written.expected is not None
-                    jobs[key] = path, written.loader, written.expected(subject)
+                    write_export(exporter.content(request), path)
+                    assert exporter.expected is not None
+                    jobs[key] = path, exporter.loader, exporter.expected(request)
                 except NasError as error:
-                    found[key] = str(error)
-                except Exception as error:  # a bug of ours, which must not end a run of hours
-                    found[key] = f"CRASH {type(error).__name__}: {error}"
-        found |= dict(zip(jobs, _compared(list(jobs.values())), strict=True))
-    return found
+                    results[key] = str(error)
+                except Exception as error:  # a bug in an exporter must not end a run of hours
+                    results[key] = f"CRASH {type(error).__name__}: {error}"
+        results |= dict(zip(jobs, _compare(list(jobs.values())), strict=True))
+    return results
 
 
-def _compared(jobs: list[tuple[Path, str, ExpectedOutputs]]) -> list[float | str]:
-    """All in one process; where a file ends it, that one is found by halves."""
+def _compare(jobs: list[tuple[Path, str, ExpectedOutputs]]) -> list[float | str]:
+    """Differences of all files in one process; bisect if one of them terminates it."""
     try:
         return differences(jobs) if jobs else []
     except ExportError as error:
         if len(jobs) == 1:
             return [f"CRASH {error}"]
         half = len(jobs) // 2
-        return _compared(jobs[:half]) + _compared(jobs[half:])
+        return _compare(jobs[:half]) + _compare(jobs[half:])
 
 
-def _table(found: dict[tuple[str, str], float | str]) -> list[Figure]:
+def _table(results: dict[tuple[str, str], float | str]) -> list[Figure]:
     lengths = " and ".join(str(tokens) for _, tokens in SIZES)
     print(f"\ndim {DIM}, {HEADS} heads; unseen lengths {lengths}; wrong is above {TOLERANCE:.0e}")
     print(f"{'format':8}{'tried':>8}{'accepted':>10}{'share %':>9}{'wrong':>7}  largest difference")
     figures = []
     for format_ in FORMATS:
-        own = [result for (_, name), result in found.items() if name == format_]
-        numbers = [result for result in own if not isinstance(result, str)]
+        outcomes = [result for (_, name), result in results.items() if name == format_]
+        numbers = [result for result in outcomes if not isinstance(result, str)]
         right = [number for number in numbers if number <= TOLERANCE]
-        share = 100 * len(right) / max(len(own), 1)
+        share = 100 * len(right) / max(len(outcomes), 1)
         wrong, worst = len(numbers) - len(right), max(numbers, default=0.0)
         print(
-            f"{format_:8}{len(own):8,}{len(right):10,}{share:9.1f}{wrong:7}  {worst:.1e}",
+            f"{format_:8}{len(outcomes):8,}{len(right):10,}{share:9.1f}{wrong:7}  {worst:.1e}",
             flush=True,
         )
-        reasons = Counter(re.sub(r"\d+", "N", r)[:150] for r in own if isinstance(r, str))
+        reasons = Counter(re.sub(r"\d+", "N", r)[:150] for r in outcomes if isinstance(r, str))
         for reason, count in reasons.most_common():
             print(f"  {count} x {reason}")
         figures += [

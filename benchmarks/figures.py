@@ -1,8 +1,8 @@
-"""What a benchmark gives: figures with their spread, a table of them, and a line of history each.
+"""Figures of benchmarks with their spread, a table of them, and a history in JSON lines.
 
-Work that is compared takes turns, so that a noisy minute meets all of it alike. A time is the
-fastest of its rounds (on a GPU, where elapsed time counts, the median); the spread is the middle
-half of the rounds.
+Compared functions run alternately, so that a change of load affects all of them. A time is that of
+the fastest round (on a GPU, the median elapsed time); the spread is the interquartile range over
+the rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Figure:
     """One number of a benchmark.
 
     Attributes:
-        low, high: its middle half over the rounds; a best value may lie outside.
+        low, high: quartiles over the rounds; a minimum may lie outside.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Figure:
 
     @property
     def spread(self) -> str:
-        """The middle half in words."""
+        """The quartiles as text."""
         return f"{_number(self.low)} to {_number(self.high)}"
 
     def __str__(self) -> str:
@@ -48,12 +48,12 @@ def interleaved(
     least_seconds: float = 0.0,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
-    """Seconds that each work takes in each round, all in turn; a round before the first warms up.
+    """Seconds of each function in each round, alternately, after one warm-up round.
 
     Args:
-        least_seconds: work that is shorter is repeated for so long, and its fastest time counts.
-        clock: by default processor time, of all threads of this process; neighbours on a shared
-            machine change it little.
+        least_seconds: a shorter function is repeated for this time, and its fastest call counts.
+        clock: by default processor time of all threads of this process, which other load on the
+            machine changes little.
     """
     taken: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
@@ -71,36 +71,36 @@ def interleaved(
 
 
 def single(name: str, value: float, unit: str) -> Figure:
-    """What was measured once, or is the same in every round."""
+    """A figure that was measured once or is the same in each round."""
     return Figure(name, value, unit, value, value)
 
 
 def fastest(name: str, samples: Sequence[float], unit: str) -> Figure:
-    """The least of the rounds."""
-    return Figure(name, min(samples), unit, *_middle_half(samples))
+    """The minimum over the rounds."""
+    return Figure(name, min(samples), unit, *_quartiles(samples))
 
 
 def median(name: str, samples: Sequence[float], unit: str) -> Figure:
-    """The median of the rounds."""
-    return Figure(name, statistics.median(samples), unit, *_middle_half(samples))
+    """The median over the rounds."""
+    return Figure(name, statistics.median(samples), unit, *_quartiles(samples))
 
 
 def rate(name: str, count: int, samples: Sequence[float], unit: str) -> Figure:
-    """``count`` things by the seconds that they took, the fastest round."""
-    return Figure(name, count / min(samples), unit, *_middle_half([count / s for s in samples]))
+    """``count`` divided by the seconds of the fastest round."""
+    return Figure(name, count / min(samples), unit, *_quartiles([count / s for s in samples]))
 
 
 def ratio(name: str, slow: Sequence[float], fast: Sequence[float]) -> Figure:
-    """How many times as long ``slow`` takes as ``fast``; their rounds are the same rounds.
+    """Time of ``slow`` divided by that of ``fast``, from the same rounds.
 
-    The value is that of the two fastest, the spread that of the ratios of single rounds.
+    The value is the ratio of the fastest rounds, the spread that of the ratios of single rounds.
     """
     of_rounds = [a / b for a, b in zip(slow, fast, strict=True)]
-    return Figure(name, min(slow) / min(fast), TIMES, *_middle_half(of_rounds))
+    return Figure(name, min(slow) / min(fast), TIMES, *_quartiles(of_rounds))
 
 
 def print_table(results: Mapping[str, Sequence[Figure]]) -> None:
-    """All figures of all benchmarks that ran."""
+    """Print all figures of all benchmarks."""
     width = max((len(f.name) for figures in results.values() for f in figures), default=0)
     print(f"\n{'benchmark':12}{'figure':{width + 2}}{'value':>12} {'unit':16}middle half of rounds")
     for benchmark, figures in results.items():
@@ -111,11 +111,11 @@ def print_table(results: Mapping[str, Sequence[Figure]]) -> None:
             )
 
 
-def remember(
+def append_history(
     history: Path, benchmark: str, figures: Sequence[Figure], machine: Mapping[str, str]
 ) -> None:
-    """Append one line of JSON: date, benchmark, machine, and [value, low, high, unit] by name."""
-    assert len({f.name for f in figures}) == len(figures), f"{benchmark}: a name stands twice"
+    """Append a JSON line: date, benchmark, machine, and [value, low, high, unit] by name."""
+    assert len({f.name for f in figures}) == len(figures), f"{benchmark}: duplicate name"
     line = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "benchmark": benchmark,
@@ -126,7 +126,7 @@ def remember(
         file.write(json.dumps(line) + "\n")
 
 
-def _middle_half(samples: Sequence[float]) -> tuple[float, float]:
+def _quartiles(samples: Sequence[float]) -> tuple[float, float]:
     if len(samples) < 2:
         return samples[0], samples[0]
     low, _, high = statistics.quantiles(samples, n=4, method="inclusive")

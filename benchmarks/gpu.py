@@ -1,14 +1,14 @@
-"""What a GPU makes of it: training steps by their ways, candidates an hour, and long sequences.
+"""Training steps, candidates per hour and long sequences on a GPU.
 
-Three tables, on a CUDA device alone (without one, a sentence and nothing else):
+Prints three tables; without a CUDA device it prints a message only:
 
-- a step of the task vit-cifar10 eagerly and as a CUDA graph;
-- candidates trained in an hour by one worker and by several that share the GPU;
-- a block forward and backward in bfloat16 against the same projections around
-  F.scaled_dot_product_attention, at 1,024 to 16,384 tokens; what does not fit is shown as such.
+- a training step of vit-cifar10, eagerly and as a CUDA graph;
+- candidates trained per hour by one worker and by several that share the GPU;
+- a block forward and backward in bfloat16, compared with the same projections around
+  F.scaled_dot_product_attention, at 1,024 to 16,384 tokens; out of memory is reported.
 
-Times are elapsed, as processor time says nothing of a GPU, and the median round counts.
-``--genome SOURCE`` adds genomes to the third table: an exported champion, for one.
+Times are elapsed times, median over rounds, because processor time does not measure a GPU.
+``--genome SOURCE`` adds a genome to the third table, for example an exported champion.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from nas.genome import Genome
 
 GENOMES: Final = ("mha", "qana")
-STEPS: Final = 50  # of a round
+STEPS: Final = 50  # per round
 EAGER, GRAPH = "eager", "cuda graph"
 WORKERS: Final = (1, 2, 4, 8)
-CANDIDATES: Final = 24  # of each number of workers
+CANDIDATES: Final = 24  # per number of workers
 DIM, HEADS = 512, 8
 TOKENS: Final = (1024, 2048, 4096, 8192, 16384)
 FUSED: Final = "F.scaled_dot_product_attention"
@@ -53,9 +53,9 @@ Work = Callable[[], None]
 
 
 def gpu(options: argparse.Namespace) -> list[Figure]:
-    """All three tables, or that there is no GPU."""
+    """Print all three tables, or a message if there is no GPU."""
     if not torch.cuda.is_available():
-        print("\ngpu: PyTorch sees no CUDA device here, and this benchmark needs one; left out.")
+        print("\ngpu: skipped, because PyTorch finds no CUDA device.")
         return []
     device = torch.device("cuda")
     print(f"\n{torch.cuda.get_device_name(device)}")
@@ -72,14 +72,16 @@ def gpu(options: argparse.Namespace) -> list[Figure]:
 def steps(
     task: Task, data: Data, device: torch.device, rounds: int, count: int = STEPS
 ) -> list[Figure]:
-    """Milliseconds of a training step by each way, and how many times as fast as eagerly."""
+    """Milliseconds of a training step, eagerly and as a CUDA graph, and their ratio."""
     print(f"\n{task.name}: a step of {task.batch_size} images, median of {rounds} rounds")
     figures = []
     for name in GENOMES:
         works = {form: _training(task, data, name, form, device, count) for form in (EAGER, GRAPH)}
         samples = _elapsed(works, rounds, device)
         for form, taken in samples.items():
-            figures.append(median(f"{name}, {form}", [1e3 * s / count for s in taken], "ms a step"))
+            figures.append(
+                median(f"{name}, {form}", [1e3 * s / count for s in taken], "ms per step")
+            )
         figures.append(_ratio(f"{name}, {EAGER} / {GRAPH}", samples[EAGER], samples[GRAPH]))
     _print(figures)
     return figures
@@ -88,23 +90,23 @@ def steps(
 def _training(
     task: Task, data: Data, name: str, form: str, device: torch.device, count: int
 ) -> Work:
-    """Some steps of a training that never ends; what was asked for must be what runs."""
+    """A function that runs ``count`` training steps; prints the kind of execution."""
     model = build_model(task.resolve(mechanism(name).genome), task, data, 0).to(device)
     train = task.examples(data, "train", device, torch.bfloat16)
-    # One rate throughout: how many steps there will be is not known.
+    # A constant learning rate, because the number of steps is unknown.
     constant = task.model_copy(update={"schedule": "constant"})
     optimizer = ScheduledAdamW(model.parameters(), constant, 1)
-    learn = TrainStep(model, task, train, "bfloat16", device, optimizer)
+    step = TrainStep(model, task, train, "bfloat16", device, optimizer)
     size = min(task.batch_size, len(train))
-    chosen = torch.arange(size, device=device)
-    repeated = Steps(learn, size, None if form == EAGER else graphs_on(device))
+    indices = torch.arange(size, device=device)
+    steps = Steps(step, size, None if form == EAGER else graphs_on(device))
     model.train()
-    repeated(chosen)
-    print(f"  {name}, {form}: {repeated.execution}")
+    steps(indices)
+    print(f"  {name}, {form}: {steps.execution}")
 
     def work() -> None:
         for _ in range(count):
-            repeated(chosen)
+            steps(indices)
 
     return work
 
@@ -116,45 +118,51 @@ def candidates(
     numbers: Sequence[int] = WORKERS,
     count: int = CANDIDATES,
 ) -> list[Figure]:
-    """Candidates an hour by numbers of workers: mechanisms of the collection in turn."""
-    print(f"\n{task.name}: candidates an hour, {count} trainings of {task.epochs} epochs")
+    """Candidates per hour by number of workers, over the named mechanisms."""
+    print(f"\n{task.name}: candidates per hour, {count} trainings of {task.epochs} epochs")
     figures = []
     for workers in numbers:
-        made = evaluator(task, data, workers)
+        pool = evaluator(task, data, workers)
         try:
             # Each worker's first training loads libraries and kernels.
-            list(run_trials(made, _trials(task, workers, seed=1)))
+            list(run_trials(pool, _trials(task, workers, seed=1)))
             start = time.perf_counter()
-            done = [evaluation for _, evaluation in run_trials(made, _trials(task, count, seed=0))]
+            evaluations = [
+                evaluation for _, evaluation in run_trials(pool, _trials(task, count, seed=0))
+            ]
             seconds = time.perf_counter() - start
         finally:
-            made.close()
-        failed = sum(not evaluation.is_ok for evaluation in done)
-        ran = ", ".join(sorted({evaluation.execution for evaluation in done}))
-        print(f"  {workers} workers: {failed} failed; {ran or 'steps of an unknown kind'}")
-        figures.append(single(f"{workers} workers", 3600 * len(done) / seconds, "candidates/h"))
+            pool.close()
+        failed = sum(not evaluation.is_ok for evaluation in evaluations)
+        execution = ", ".join(sorted({evaluation.execution for evaluation in evaluations}))
+        print(f"  {workers} workers: {failed} failed; {execution or 'unknown execution'}")
+        figures.append(
+            single(f"{workers} workers", 3600 * len(evaluations) / seconds, "candidates/h")
+        )
     _print(figures)
     return figures
 
 
 def _shared(task: Task, data: Data, workers: int) -> Evaluator:
-    """Workers that have one GPU together."""
+    """Workers that share one GPU."""
     shared = Execution(workers=workers, gpus_per_worker=1 / workers)
     return RayEvaluator(task, data, shared)
 
 
 def _trials(task: Task, count: int, seed: int) -> list[Trial]:
-    """Mechanisms in turn, with other seeds when they come round."""
-    known = [task.resolve(m.genome) for m in MECHANISMS.values() if _exists(m.genome, task)]
+    """The named mechanisms in turn, each time with another seed."""
+    mechanisms = [
+        task.resolve(m.genome) for m in MECHANISMS.values() if _is_buildable(m.genome, task)
+    ]
     trials = []
     for number in range(count):
-        resolved = known[number % len(known)]
+        resolved = mechanisms[number % len(mechanisms)]
         trials.append(Trial(resolved.key, resolved.genome, training_seed(seed, "gpu", number)))
     return trials
 
 
-def _exists(genome: Genome, task: Task) -> bool:
-    """Whether the task's heads can be cut as it wants them."""
+def _is_buildable(genome: Genome, task: Task) -> bool:
+    """Whether the genome can be built with the task's number of heads."""
     try:
         build_attention(genome, task.width, task.heads)
     except NasError:
@@ -168,7 +176,7 @@ def attention(
     rounds: int,
     lengths: Sequence[int] = TOKENS,
 ) -> list[Figure]:
-    """Milliseconds of one sequence forward and backward, and times as long as fused attention."""
+    """Milliseconds of one sequence forward and backward, and the ratio to fused attention."""
     print(f"\none sequence, dim {DIM}, {HEADS} heads, bfloat16: ms forward and backward, peak MiB")
     figures = []
     for tokens in lengths:
@@ -196,7 +204,7 @@ class Fused(nn.Module):
 def compare(
     forms: Mapping[str, nn.Module], tokens: int, device: torch.device, rounds: int
 ) -> list[Figure]:
-    """One length: the forms that fit, in turn."""
+    """Compare at one length all blocks that fit into memory."""
     works: dict[str, Work] = {}
     for name, form in forms.items():
         work = _pass(form, tokens, device)
@@ -223,16 +231,16 @@ def compare(
 def _pass(form: nn.Module, tokens: int, device: torch.device) -> Work:
     form.to(device, torch.bfloat16)
     x = torch.randn(1, tokens, DIM, device=device, dtype=torch.bfloat16, requires_grad=True)
-    wanted, above = [x, *form.parameters()], torch.ones_like(x)
+    inputs, gradient = [x, *form.parameters()], torch.ones_like(x)
 
     def work() -> None:
-        torch.autograd.grad(form(x), wanted, above, allow_unused=True)
+        torch.autograd.grad(form(x), inputs, gradient, allow_unused=True)
 
     return work
 
 
 def _peak_mib(work: Work, device: torch.device) -> float:
-    """The most that one pass holds beyond weights and input; only a GPU is asked."""
+    """Peak memory of one pass beyond weights and input in MiB; 0 on a processor."""
     if device.type == "cpu":
         work()
         return 0.0
@@ -246,18 +254,18 @@ def _peak_mib(work: Work, device: torch.device) -> float:
 def _elapsed(
     works: Mapping[str, Work], rounds: int, device: torch.device
 ) -> dict[str, list[float]]:
-    """Elapsed seconds in each round; the device is waited for."""
+    """Elapsed seconds of each round, with synchronisation of the device."""
 
-    def waited(work: Work) -> Work:
-        def both() -> None:
+    def synchronised(work: Work) -> Work:
+        def run() -> None:
             work()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
 
-        return both
+        return run
 
-    ended = {name: waited(work) for name, work in works.items()}
-    return interleaved(ended, rounds, clock=time.perf_counter)
+    timed = {name: synchronised(work) for name, work in works.items()}
+    return interleaved(timed, rounds, clock=time.perf_counter)
 
 
 def _ratio(name: str, slow: Sequence[float], fast: Sequence[float]) -> Figure:

@@ -1,8 +1,8 @@
-"""Each mechanism's block against its naive form: forward and backward, one thread, float32.
+"""Each mechanism's block and its naive form: forward and backward, one thread, float32.
 
-The naive form is plain einsum code with every pair and hidden unit at once (naive.py). Each
-mechanism has a process of its own: what an earlier one has freed would spare the naive form its
-page faults, a fifth to a half of its time at 512 tokens.
+The naive form is plain einsum code that materialises all pairs and hidden units (naive.py). Each
+mechanism runs in a separate process: memory freed by an earlier one would save the naive form its
+page faults, which take a fifth to a half of its time at 512 tokens.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from nas.genome.mechanisms import MECHANISMS
 
 DIM: Final = 128
 HEADS: Final = 8
-# Batch and tokens: a share of a training step on small images, and one long sequence.
+# Batch and tokens: part of a training step on small images, and one long sequence.
 SIZES: Final = ((32, 65), (1, 512))
 SAMPLE_SECONDS: Final = 0.02
 
 
 def kernels(options: argparse.Namespace) -> list[Figure]:
-    """Milliseconds, peak memory, and how many times as fast as the naive form."""
+    """Milliseconds, peak memory and speed-up over the naive form."""
     figures = []
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
@@ -44,8 +44,8 @@ def kernels(options: argparse.Namespace) -> list[Figure]:
                 f"{'middle half':15}{'MiB':>8}{'naive':>8}",
                 flush=True,
             )
-            given = [(name, batch, tokens, options.rounds) for name in MECHANISMS]
-            figures += processes.map(_compare, *zip(*given, strict=True))
+            arguments = [(name, batch, tokens, options.rounds) for name in MECHANISMS]
+            figures += processes.map(_compare, *zip(*arguments, strict=True))
     return figures
 
 
@@ -61,9 +61,9 @@ def _compare(name: str, batch: int, tokens: int, rounds: int) -> Figure:
     mib = [peak_mib(work) for work in works.values()]
     samples = interleaved(works, rounds, SAMPLE_SECONDS)
     figure = ratio(f"{name}, {tokens} tokens: naive / block", samples["naive"], samples["block"])
-    own, plain = (1e3 * min(samples[form]) for form in ("block", "naive"))
+    block_ms, naive_ms = (1e3 * min(samples[form]) for form in ("block", "naive"))
     print(
-        f"  {name:26}{own:9.2f}{plain:9.2f}{figure.value:8.2f}  {figure.spread:15}"
+        f"  {name:26}{block_ms:9.2f}{naive_ms:9.2f}{figure.value:8.2f}  {figure.spread:15}"
         f"{mib[0]:8.1f}{mib[1]:8.1f}",
         flush=True,
     )
@@ -71,12 +71,12 @@ def _compare(name: str, batch: int, tokens: int, rounds: int) -> Figure:
 
 
 def _pass(
-    form: Callable[[Tensor], Tensor], x: Tensor, wanted: Sequence[Tensor]
+    form: Callable[[Tensor], Tensor], x: Tensor, inputs: Sequence[Tensor]
 ) -> Callable[[], None]:
-    above = torch.ones_like(x)
+    gradient = torch.ones_like(x)
 
     def work() -> None:
-        # A weight that only shifts what softmax ignores has no part in the result.
-        torch.autograd.grad(form(x), wanted, above, allow_unused=True)
+        # Some weights do not affect the output, such as a bias that softmax cancels.
+        torch.autograd.grad(form(x), inputs, gradient, allow_unused=True)
 
     return work

@@ -1,8 +1,8 @@
-"""The whole life of a run, its process killed at random moments, beside a life without a kill.
+"""Life cycles of a run whose process is killed at random times, compared with one without kills.
 
-Each life goes on to its end with the commands that a person would type, and must come to what the
-calm one came to; each fourth life trains on a worker of Ray's. The seed draws the moments; how busy
-the machine is says what they meet.
+Each life cycle is continued to its end with the usual commands and must give the results of the
+undisturbed one. Every fourth one trains on a Ray worker. The seed draws the times of the kills; the
+step that a kill interrupts also depends on the load of the machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.life import (
     BACKENDS,
     EXPORTING,
     IMPORTED,
-    MAY_NOT_BE,
+    MUST_BE_ZERO,
     PHASES,
     REFERENCES,
     RESUMING,
@@ -30,52 +30,56 @@ from benchmarks.life import (
     Pace,
 )
 
-EACH: Final = 4  # kills in a phase of a life, at most
-RAYS: Final = 4  # one life of so many
-AT_START: Final = 0.25  # of them are drawn from the start of the command
+MOST_KILLS: Final = 4  # per phase of a life cycle
+RAY_PERIOD: Final = 4  # every fourth life cycle uses Ray
+START_SHARE: Final = 0.25  # of the kills are timed from the start of the command
 
 
 def kills(options: argparse.Namespace) -> list[Figure]:
-    """Kill whole lives of a run, as often as is asked for, and count what that did."""
+    """Kill ``options.kills`` times and count losses, repetitions and differences."""
     for name in IMPORTED:
         importlib.import_module(name)
-    draws, found, lives, slowest = random.Random(options.seed), Counter[str](), 0, 0.0
+    rng, counts, lives, slowest = random.Random(options.seed), Counter[str](), 0, 0.0
     with TemporaryDirectory() as name:
-        calm = {backend: Life(Path(name) / backend, backend) for backend in BACKENDS}
-        paces = {backend: life.undisturbed() for backend, life in calm.items()}
-        while found["kills"] < options.kills:
-            backend = BACKENDS[lives % RAYS == RAYS - 1]
+        references = {backend: Life(Path(name) / backend, backend) for backend in BACKENDS}
+        paces = {backend: life.run_undisturbed() for backend, life in references.items()}
+        while counts["kills"] < options.kills:
+            backend = BACKENDS[lives % RAY_PERIOD == RAY_PERIOD - 1]
             life = Life(Path(name) / str(lives), backend)
-            under_fire(life, draws, paces[backend], options.kills - found["kills"])
-            life.judge(calm[BACKENDS[0]])
-            found += life.found
-            found[f"kills: by {backend}"] += life.found["kills"]
+            run_with_kills(life, rng, paces[backend], options.kills - counts["kills"])
+            life.compare(references[BACKENDS[0]])
+            counts += life.counts
+            counts[f"kills: by {backend}"] += life.counts["kills"]
             lives, slowest = lives + 1, max(slowest, life.slowest)
-            sys.stderr.write(f"{lives} lives: {dict(found)}\n")
-            if not life.found["kills"]:  # the machine is too busy to be met
+            sys.stderr.write(f"{lives} lives: {dict(counts)}\n")
+            if not life.counts["kills"]:  # every command ended before its kill: too much load
                 break
-    places = ("start", *(phase.name for phase in PHASES), *(f"by {one}" for one in BACKENDS))
-    names = ("kills", *(f"kills: {place}" for place in places), *MAY_NOT_BE, "temporary files")
-    facts = {"lives": lives} | {name: found[name] for name in names}
-    figures = [Figure(name, value, "", value, value) for name, value in facts.items()]
-    return [*figures, Figure("until all is gone", slowest, "s", 0.0, slowest)]
+    places = (
+        "start",
+        *(phase.name for phase in PHASES),
+        *(f"by {backend}" for backend in BACKENDS),
+    )
+    names = ("kills", *(f"kills: {place}" for place in places), *MUST_BE_ZERO, "temporary files")
+    values = {"lives": lives} | {name: counts[name] for name in names}
+    figures = [Figure(name, value, "", value, value) for name, value in values.items()]
+    return [*figures, Figure("until all processes ended", slowest, "s", 0.0, slowest)]
 
 
-def under_fire(life: Life, draws: random.Random, paces: dict[str, Pace], most: int) -> None:
-    """Bring a life to its end, with so many kills at most."""
-    each = min(EACH, math.ceil(most / len(PHASES)))
+def run_with_kills(life: Life, rng: random.Random, paces: dict[str, Pace], most: int) -> None:
+    """Run a life cycle to its end, with at most ``most`` kills."""
+    per_phase = min(MOST_KILLS, math.ceil(most / len(PHASES)))
     for phase in PHASES:
-        for _ in range(each):
-            if life.found["kills"] == most or (phase is REFERENCES and life.has_run()):
+        for _ in range(per_phase):
+            if life.counts["kills"] == most or (phase is REFERENCES and life.has_run()):
                 break
-            # The first step of a search is late, by its references; an export's is its last one.
+            # A search measures references before its first step; an export has a single step.
             start = paces[(EXPORTING if phase is EXPORTING else RESUMING).name].first
-            is_start = phase is EXPORTING or draws.random() < AT_START
+            is_start = phase is EXPORTING or rng.random() < START_SHARE
             longest = start if is_start else 2 * paces[phase.name].step
-            if not life.is_killed(phase, draws.uniform(0.0, longest), is_start=is_start):
+            if not life.is_killed(phase, rng.uniform(0.0, longest), is_start=is_start):
                 break
             place = "start" if is_start and phase is not EXPORTING else phase.name
-            life.found.update(["kills", f"kills: {place}"])
-            sys.stderr.write(f"killed: {phase.name}; {dict(life.found)}\n")  # long work is watched
-        if phase is not REFERENCES:  # its command goes on with recording
+            life.counts.update(["kills", f"kills: {place}"])
+            sys.stderr.write(f"killed: {phase.name}; {dict(life.counts)}\n")
+        if phase is not REFERENCES:  # the next phase continues its command
             life.finish(phase)

@@ -1,8 +1,8 @@
-"""A life of a run, as a person types it: searched, gone on with, confirmed, exported; and killed.
+"""The life cycle of a run by its commands (search, resume, confirm, export), with kills.
 
-Each command is a process forked from this one, which has imported what it needs, so that a kill
-does not cost three core-seconds of imports. It is killed with signal 9, a random time after its
-start or after something more of it was done; then the command is typed that goes on.
+Each command is a process forked from this one, which has already imported the modules, so that a
+kill does not cost three core-seconds of imports. A command is killed by SIGKILL at a random time
+after its start or after its next step; then the continuing command is run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nas.store.lock import is_held
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What commands import; without it each of them would, anew.
+# Modules that the commands use; imported once, before the forks.
 IMPORTED: Final = (
     *("nas.api.runs", "nas.api.exporting", "nas.report.confirmation", "nas.report.front"),
     *("nas.cli.display", "nas.searching.surrogate", "nas.tasks.sequences.synthetic"),
@@ -56,12 +56,14 @@ members:
 counted_at: recall
 """
 BACKENDS: Final = ("local", "ray")
-MARK: Final = "NAS_LIFE"  # in the environment of all that a command starts
-# For what a killed command started to end: Ray's agents try for a minute to say that it is gone.
+OUTPUT: Final = "output.txt"  # file of a command's standard output and error
+MARK: Final = "NAS_LIFE"  # in the environment of all processes of a command
+# Time for the processes of a killed command to end: Ray's agents retry for a minute.
 MOST_SECONDS: Final = 75.0
-PAUSE: Final = 0.02  # between two looks; they take time from what is looked at
-# Temporary files may be left: those that `nas check` names or that go when the file is made again.
-MAY_NOT_BE: Final = (
+PAUSE: Final = 0.02  # seconds between two polls, which take processor time from the command
+# Counts that must be zero. Temporary files may remain if `nas check` names them or the next write
+# of the file removes them.
+MUST_BE_ZERO: Final = (
     *("lost", "trained again", "processes left", "locks left", "results that differ"),
     *("files not removed", "faults"),
 )
@@ -69,75 +71,76 @@ MAY_NOT_BE: Final = (
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a life: the command, and how much of it is done, as seen from outside."""
+    """A phase of a life cycle: its command, and a function that counts its finished steps."""
 
     name: str
     command: str
     count: Callable[[Path], int]
 
 
-def _said(folder: Path) -> int:
-    """References that the command has told of."""
-    said = folder / "said"
-    return said.read_text().count("to compare with") if said.exists() else 0
+def _num_references(folder: Path) -> int:
+    """Number of reference trainings that the command has printed."""
+    output = folder / OUTPUT
+    return output.read_text().count("to compare with") if output.exists() else 0
 
 
-def _recorded(folder: Path) -> int:
-    """Read anew only where something was written: the reader must not starve what it watches."""
-    written = [folder / RUN / f"run.sqlite{end}" for end in ("", "-wal")]
-    return _num_recorded(folder, *(_stamp(path) for path in written))
+def _num_records(folder: Path) -> int:
+    """Number of records; they are read again only after a write, to spare processor time."""
+    paths = [folder / RUN / f"run.sqlite{end}" for end in ("", "-wal")]
+    return _num_records_at(folder, *(_stamp(path) for path in paths))
 
 
 @lru_cache(1)
-def _num_recorded(folder: Path, *_: tuple[int, int]) -> int:
+def _num_records_at(folder: Path, *_: tuple[int, int]) -> int:
     return len(records(folder / RUN))
 
 
 def _stamp(path: Path) -> tuple[int, int]:
     try:
-        return (found := path.stat()).st_mtime_ns, found.st_size
+        status = path.stat()
+        return status.st_mtime_ns, status.st_size
     except FileNotFoundError:
         return 0, 0
 
 
-def _exported(folder: Path) -> int:
-    return _stamp(folder / "out")[0]  # of the last file that was made or renamed there
+def _export_time(folder: Path) -> int:
+    return _stamp(folder / "out")[0]  # changes when a file is created or renamed there
 
 
-REFERENCES: Final = Phase("references", SEARCH, _said)
-RESUMING: Final = Phase("resuming", "resume life --gens 3", _recorded)
-EXPORTING: Final = Phase("exporting", "export life/best -o out/best.py --weights", _exported)
+REFERENCES: Final = Phase("references", SEARCH, _num_references)
+RESUMING: Final = Phase("resuming", "resume life --gens 3", _num_records)
+EXPORTING: Final = Phase("exporting", "export life/best -o out/best.py --weights", _export_time)
 PHASES: Final = (
     REFERENCES,
-    Phase("recording", SEARCH, _recorded),
+    Phase("recording", SEARCH, _num_records),
     RESUMING,
-    Phase("confirming", "confirm life --members 1 --seeds 2", _recorded),
+    Phase("confirming", "confirm life --members 1 --seeds 2", _num_records),
     EXPORTING,
 )
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds until the first step of a phase, and of each further one."""
+    """Seconds until the first step of a phase, and per further step."""
 
     first: float
     step: float
 
 
 def records(run: Path) -> dict[tuple[Any, ...], Any]:
-    """Every training and proposal in the record, with the seconds that it took."""
+    """All trainings and proposals in the record, with their seconds."""
     if not (run / "run.sqlite").exists():
         return {}
     with open_run(run) as opened, opened.snapshot():
         trainings = (*opened.trainings(), *opened.trainings("confirm"))
-        found: dict[tuple[Any, ...], Any] = {
+        by_key: dict[tuple[Any, ...], Any] = {
             (t.stage, t.task, t.key, t.repeat): t for t in trainings
         }
-        return found | {("proposal", i): p for i, p in enumerate(opened.proposals())}
+        return by_key | {("proposal", i): p for i, p in enumerate(opened.proposals())}
 
 
 def ending(folder: Path) -> dict[str, Any]:
-    """What a life came to, as far as it may not depend on who trained what and when."""
+    """The results of a life cycle that must not depend on workers or times."""
     with open_run(folder / RUN) as run:
         confirmed = [
             (c.stage, c.key, c.repeat, c.evaluation.metrics) for c in run.trainings("confirm")
@@ -145,67 +148,68 @@ def ending(folder: Path) -> dict[str, Any]:
         estimates = run.estimates()
     exported = {path.name: path.read_bytes() for path in (folder / "out").glob("best.*")}
     weights = {path.name: path.read_bytes() for path in (folder / RUN / "weights").glob("*.*")}
-    found = {"estimates": estimates, "confirmations": confirmed, "exported files": exported}
-    return {**outcome(folder / RUN), **found, "weights": weights}
+    others = {"estimates": estimates, "confirmations": confirmed, "exported files": exported}
+    return {**outcome(folder / RUN), **others, "weights": weights}
 
 
 def files(folder: Path) -> set[Path]:
-    """All files and folders below, by their path in it."""
+    """Relative paths of all files and folders in a folder."""
     return {path.relative_to(folder) for path in folder.rglob("*")}
 
 
 class Life:
-    """One life in a folder of its own.
+    """One life cycle of a run, in a separate folder.
 
     Args:
-        backend: who trains.
+        backend: the evaluation backend.
 
     Attributes:
-        found: what is to be counted, by name.
-        slowest: seconds until all that a killed command had started was gone.
+        counts: kills and violations, by name.
+        slowest: most seconds until all processes of a killed command had ended.
     """
 
     def __init__(self, folder: Path, backend: str) -> None:
         self.folder, self._backend = folder, backend
         (folder / "tmp").mkdir(parents=True)
         (folder / "tiny.yaml").write_text(TASK)
-        self.found: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.slowest = 0.0
-        self._seen: dict[tuple[Any, ...], Any] = {}
+        self._records: dict[tuple[Any, ...], Any] = {}
 
-    def undisturbed(self) -> dict[str, Pace]:
-        """Live without a kill."""
+    def run_undisturbed(self) -> dict[str, Pace]:
+        """Run all phases without a kill; return their paces."""
         paces = {}
         for command, same in groupby(PHASES, lambda phase: phase.command):
-            child, begun = self._forked(command), time.monotonic()
+            child, start = self._fork(command), time.monotonic()
             done = {phase: [(phase.count(self.folder), 0.0)] for phase in same}
             while not _has_ended(child):
                 for phase, steps in done.items():
                     if (count := phase.count(self.folder)) > steps[-1][0]:
-                        steps.append((count, time.monotonic() - begun))
+                        steps.append((count, time.monotonic() - start))
                 time.sleep(PAUSE)
-            self._ended(child)
+            self._wait(child)
             for phase, (_, (_, first), *rest) in done.items():
                 last = rest[-1][1] if rest else first
                 paces[phase.name] = Pace(first, (last - first) / max(1, len(rest)))
         return paces
 
     def has_run(self) -> bool:
-        """Whether the run is there: its references were measured."""
+        """Whether the run exists, which implies that its references were measured."""
         return (self.folder / RUN / "run.sqlite").exists()
 
     def finish(self, phase: Phase) -> None:
-        """Bring a phase to its end."""
-        self._ended(self._forked(self._typed(phase)))
+        """Run a phase to its end."""
+        self._wait(self._fork(self._command(phase)))
 
     def is_killed(self, phase: Phase, delay: float, *, is_start: bool) -> bool:
         """Kill the phase's command some seconds after its start, or after its next step.
 
-        False where it had ended before.
+        Returns:
+            False if the command ended before the kill.
         """
-        (self.folder / "said").unlink(missing_ok=True)
+        (self.folder / OUTPUT).unlink(missing_ok=True)
         before, due = phase.count(self.folder), None
-        child = self._forked(self._typed(phase))
+        child = self._fork(self._command(phase))
         while not _has_ended(child):
             now = time.monotonic()
             if due is None and (is_start or phase.count(self.folder) > before):
@@ -214,48 +218,52 @@ class Life:
                 os.kill(child, signal.SIGKILL)
                 break
             time.sleep(PAUSE)
-        if not self._ended(child):
+        if not self._wait(child):
             return False
         self._inspect(child)
         return True
 
-    def judge(self, calm: Life) -> None:
-        """Count what differs from the calm life, and what is left beside it."""
-        mine, theirs = ending(self.folder), ending(calm.folder)
-        self.found["results that differ"] += sum(mine[name] != theirs[name] for name in theirs)
-        extra = files(self.folder) - files(calm.folder)
+    def compare(self, reference: Life) -> None:
+        """Count differences of results and files from an undisturbed life cycle."""
+        results, expected = ending(self.folder), ending(reference.folder)
+        self.counts["results that differ"] += sum(
+            results[name] != expected[name] for name in expected
+        )
+        extra = files(self.folder) - files(reference.folder)
         long_ago = time.time() - 2 * LEFT_SECONDS
         for path in extra:
             os.utime(self.folder / path, (long_ago, long_ago))
-        self.found["temporary files"] += len(extra)
+        self.counts["temporary files"] += len(extra)
         faults = check_run(self.folder / RUN)
-        self.found["faults"] += sum(" was left unfinished " not in fault for fault in faults)
+        self.counts["faults"] += sum(" was left unfinished " not in fault for fault in faults)
         for command in ("resume life", PHASES[-1].command):
-            self._ended(self._forked(command))
+            self._wait(self._fork(command))
         sweep(self.folder / "runs", STAGING)  # as the next search does
-        self.found["files not removed"] += len(files(self.folder) - files(calm.folder))
-        self.found["faults"] += len(check_run(self.folder / RUN))
+        self.counts["files not removed"] += len(files(self.folder) - files(reference.folder))
+        self.counts["faults"] += len(check_run(self.folder / RUN))
 
-    def _typed(self, phase: Phase) -> str:
-        """What a person types to go on."""
+    def _command(self, phase: Phase) -> str:
+        """The command that continues a phase."""
         is_begun = phase.command == SEARCH and self.has_run()
         return "resume life" if is_begun else phase.command
 
     def _inspect(self, child: int) -> None:
-        """Count what a kill has left running, and what the record has lost."""
-        begun = time.monotonic()
-        while (alive := _alive(child)) and time.monotonic() - begun < MOST_SECONDS:
+        """Count processes and locks left by a kill, and lost or repeated trainings."""
+        start = time.monotonic()
+        while (alive := _alive(child)) and time.monotonic() - start < MOST_SECONDS:
             time.sleep(0.1)
-        self.slowest = max(self.slowest, time.monotonic() - begun)
-        self.found["processes left"] += len(alive)
+        self.slowest = max(self.slowest, time.monotonic() - start)
+        self.counts["processes left"] += len(alive)
         if self.has_run():
-            self.found["locks left"] += is_held(self.folder / RUN)
-        now = records(self.folder / RUN)
-        self.found["lost"] += sum(name not in now for name in self._seen)
-        self.found["trained again"] += sum(now.get(n, one) != one for n, one in self._seen.items())
-        self._seen = now
+            self.counts["locks left"] += is_held(self.folder / RUN)
+        current = records(self.folder / RUN)
+        self.counts["lost"] += sum(name not in current for name in self._records)
+        self.counts["trained again"] += sum(
+            current.get(name, before) != before for name, before in self._records.items()
+        )
+        self._records = current
 
-    def _forked(self, command: str) -> int:
+    def _fork(self, command: str) -> int:
         words = command.split()
         trains = [] if words[0] == "export" else ["--backend", self._backend, "--workers", "1"]
         child = os.fork()
@@ -267,13 +275,13 @@ class Life:
             os.environ[MARK] = str(os.getpid())
             os.chdir(self.folder)
             tempfile.tempdir = str(self.folder / "tmp")
-            said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            os.dup2(said, 1)
-            os.dup2(said, 2)
+            output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
             sys.argv = ["nas", *words, *trains]
             main(sys.argv[1:])
-        except SystemExit as ended:
-            status = ended.code or 0
+        except SystemExit as error:
+            status = error.code or 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
@@ -281,26 +289,26 @@ class Life:
             sys.stderr.flush()
             os._exit(status)
 
-    def _ended(self, child: int) -> bool:
-        """Wait for a command: whether it was killed. Any other end must be a good one."""
+    def _wait(self, child: int) -> bool:
+        """Wait for a command; return whether it was killed. Any other exit must have status 0."""
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             return True
-        assert status == 0, (self.folder / "said").read_text()
+        assert status == 0, (self.folder / OUTPUT).read_text()
         return False
 
 
 def _alive(session: int) -> list[int]:
-    """Processes of a command's session, and those that it or they have started."""
-    mark, found = f"{MARK}={session}\0".encode(), []
+    """Process IDs of a command's session and of all its descendants."""
+    mark, pids = f"{MARK}={session}\0".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # gone by now, or somebody else's
+        with suppress(OSError):  # ended, or not readable
             number = int(entry.name)
             is_ours = os.getsid(number) == session or mark in (entry / "environ").read_bytes()
-            found += [number] if is_ours else []
-    return found
+            pids += [number] if is_ours else []
+    return pids
 
 
 def _has_ended(child: int) -> bool:
-    """Whether it has; it is not waited for yet."""
+    """Whether the child has ended; it is not reaped here."""
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -1,8 +1,8 @@
-"""What one pass of a long sequence holds at most: 4,096 tokens, 8 heads, forward and backward.
+"""Peak memory of one pass over a long sequence: 4,096 tokens, 8 heads, forward and backward.
 
-Scores that a network computes for each pair would need a plane of pairs for each hidden unit; they
-are computed in pieces. Peak memory is what PyTorch gives out beyond weights and input, the same in
-every run.
+A network that scores pairs would need one matrix of pairs per hidden unit; our kernels compute it
+in blocks. Peak memory is the memory allocated by PyTorch beyond weights and input; it is the same
+in each run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOKENS: Final = 4096
 
 
 def memory(options: argparse.Namespace) -> list[Figure]:
-    """MiB at most, a figure for each mechanism."""
+    """Peak MiB of each mechanism."""
     print(f"\n{TOKENS:,} tokens, dim {DIM}, {HEADS} heads: peak MiB of forward and backward")
     figures = []
     for name in NAMES:
@@ -42,8 +42,8 @@ def memory(options: argparse.Namespace) -> list[Figure]:
 
 
 def peak_mib(work: Callable[[], object]) -> float:
-    """The profiler's record of every allocation, added up; exact where resident pages are not."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces each of its starts
+    """Peak MiB of a call by the profiler's record of allocations, exact unlike resident pages."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no message at each start of the profiler
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         work()
     with tempfile.TemporaryDirectory() as folder:

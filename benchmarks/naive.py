@@ -1,7 +1,7 @@
-"""Attention as its equations read: plain einsum code, every pair, head and unit at once.
+"""Attention as written in the equations: plain einsum code over all pairs, heads and units at once.
 
-What the mechanisms are held against: in values (test_naive.py), in time and memory (kernels.py).
-Of the package it takes the graph of a block and the weights, and nothing that computes.
+The reference for the values (test_naive.py), time and memory (kernels.py) of the mechanisms. It
+uses the graph and the weights of a block, and no computing code of the package.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ Weights = Mapping[str, Tensor]
 
 
 def naive(block: Any, x: Tensor) -> Tensor:
-    """What ``block`` gives for x, (b, n, d) to (b, n, d), with its own weights.
+    """The output of ``block`` for x, (b, n, d) to (b, n, d), with its weights.
 
     Args:
-        block: from ``build_attention``, of a graph whose operations are in ``OPERATIONS`` or
-            below, with their default parameters.
+        block: from ``build_attention``; its graph uses the operations in ``OPERATIONS`` with
+            their default parameters.
     """
     weights, graph = dict(block.named_parameters()), block.genome.to_dict()["graph_def"]
     values: dict[Any, Any] = {name: _stream(block, weights, x, name) for name in "qkv"}
     for index, node in enumerate(graph):
         prefix = f"{node['op']}_{index}."
-        own = {k.removeprefix(prefix): w for k, w in weights.items() if k.startswith(prefix)}
+        node_weights = {
+            k.removeprefix(prefix): w for k, w in weights.items() if k.startswith(prefix)
+        }
         operands = _repeated([values[ref] for ref in node["inputs"]])
         extras = {"x": x, "scale": (block.dim // block.heads) ** -0.5, "mask": _window(block, x)}
-        values[index] = OPERATIONS[node["op"]](own, extras, *operands)
+        values[index] = OPERATIONS[node["op"]](node_weights, extras, *operands)
     out = values[len(graph) - 1]
     if block.genome.projections.merge == "sum":
         merged = torch.einsum("bhid->bid", out)
@@ -41,7 +43,7 @@ def naive(block: Any, x: Tensor) -> Tensor:
 
 
 def _stream(block: Any, weights: Weights, x: Tensor, name: str) -> Tensor:
-    """q, k or v, projected or not, cut into heads."""
+    """q, k or v, projected if the block projects it, split into heads."""
     projections = block.genome.projections
     is_whole = projections.merge == "sum" if name == "v" else projections.raw == "shared"
     width = block.dim if is_whole else block.dim // block.heads
@@ -55,77 +57,78 @@ def _has_wo(block: Any) -> bool:
 
 
 def _repeated(operands: list[Tensor]) -> list[Tensor]:
-    """Operands with as many heads as the one that has most."""
+    """Operands repeated to the largest number of heads."""
     heads = max(operand.shape[1] for operand in operands)
     return [o.repeat_interleave(heads // o.shape[1], dim=1) for o in operands]
 
 
 def _window(block: Any, x: Tensor) -> Tensor | None:
-    """Which of all pairs the mechanism allows; None for all."""
-    sight, n = block.genome.visibility, x.shape[1]
-    if sight.window is None:
+    """The mask of visible pairs; None if all are visible."""
+    visibility, n = block.genome.visibility, x.shape[1]
+    if visibility.window is None:
         return None
-    place = torch.arange(n)
-    near = (place[:, None] - place[None, :]).abs() <= sight.window // 2
-    is_global = place < sight.global_tokens
+    positions = torch.arange(n)
+    near = (positions[:, None] - positions[None, :]).abs() <= visibility.window // 2
+    is_global = positions < visibility.global_tokens
     return near | is_global[:, None] | is_global[None, :]
 
 
-def _dot(own: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
+def _dot(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
     return torch.einsum("bhiw,bhjw->bhij", query, key) * extras["scale"]
 
 
-def _qana(own: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
-    """Eq. 3.1 of QANA: s·k / sqrt(w) + sum_l V_l gelu(U_l·k + b_l) + c, tail by tail."""
+def _qana(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
+    """Eq. 3.1 of QANA: s·k / sqrt(w) + sum_l V_l gelu(U_l·k + b_l) + c."""
     heads, width = query.shape[1], query.shape[-1]
-    tail = F.linear(extras["x"], own["tail.weight"]).unflatten(-1, (heads, -1)).transpose(1, 2)
+    tail = F.linear(extras["x"], weights["tail.weight"]).unflatten(-1, (heads, -1)).transpose(1, 2)
     hidden = (tail.shape[-1] - 1) // (width + 2)
     rows, out, bias, shift = tail.split((hidden * width, hidden, hidden, 1), dim=-1)
     rows = rows.unflatten(-1, (hidden, width))
     units = F.gelu(torch.einsum("bhilw,bhjw->bhijl", rows, key) + bias.unsqueeze(3))
     scores = torch.einsum("bhijl,bhil->bhij", units, out) + shift
-    return scores + _dot(own, extras, query, key)
+    return scores + _dot(weights, extras, query, key)
 
 
-def _additive(own: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
+def _additive(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
     """v·tanh(W_1 q + W_2 k) of Bahdanau et al."""
-    left = F.linear(query, own["query_map.weight"]).unsqueeze(3)
-    right = F.linear(key, own["key_map.weight"]).unsqueeze(2)
-    return torch.einsum("bhijm,om->bhij", torch.tanh(left + right), own["out.weight"])
+    left = F.linear(query, weights["query_map.weight"]).unsqueeze(3)
+    right = F.linear(key, weights["key_map.weight"]).unsqueeze(2)
+    return torch.einsum("bhijm,om->bhij", torch.tanh(left + right), weights["out.weight"])
 
 
-def _neural(own: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
-    """Eqs. 3, 4 and 7 of Neural Attention: a network over [q; k] of every pair."""
-    hidden = F.linear(_pairs(query, key), own["hidden_weight"], own["hidden_bias"])
-    return torch.einsum("bhijm,m->bhij", F.gelu(hidden), own["out_weight"]) + own["out_bias"]
+def _neural(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
+    """Eqs. 3, 4 and 7 of Neural Attention: a network over [q; k] of each pair."""
+    hidden = F.linear(_pairs(query, key), weights["hidden_weight"], weights["hidden_bias"])
+    scores = torch.einsum("bhijm,m->bhij", F.gelu(hidden), weights["out_weight"])
+    return scores + weights["out_bias"]
 
 
-def _neural_authors(own: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
-    """The authors' network of three layers over [q; k] of every pair."""
+def _neural_authors(weights: Weights, extras: Any, query: Tensor, key: Tensor) -> Tensor:
+    """The authors' network of three layers over [q; k] of each pair."""
     hidden = _pairs(query, key)
     for name in ("first", "second"):
-        hidden = F.relu(F.linear(hidden, own[f"{name}.weight"], own[f"{name}.bias"]))
-    return F.linear(hidden, own["third.weight"], own["third.bias"]).squeeze(-1)
+        hidden = F.relu(F.linear(hidden, weights[f"{name}.weight"], weights[f"{name}.bias"]))
+    return F.linear(hidden, weights["third.weight"], weights["third.bias"]).squeeze(-1)
 
 
 def _pairs(query: Tensor, key: Tensor) -> Tensor:
-    """Every query beside every key, (b, h, q, k, 2w)."""
+    """Concatenation of each query with each key, (b, h, q, k, 2w)."""
     left = query.unsqueeze(3).expand(-1, -1, -1, key.shape[2], -1)
     right = key.unsqueeze(2).expand(-1, -1, query.shape[2], -1, -1)
     return torch.cat((left, right), dim=-1)
 
 
-def _softmax(own: Weights, extras: Any, scores: Tensor) -> Tensor:
+def _softmax(weights: Weights, extras: Any, scores: Tensor) -> Tensor:
     mask = extras["mask"]
-    seen = scores if mask is None else scores.masked_fill(~mask, -math.inf)
-    return torch.softmax(seen, dim=-1)
+    masked = scores if mask is None else scores.masked_fill(~mask, -math.inf)
+    return torch.softmax(masked, dim=-1)
 
 
-def _layer_norm(own: Weights, extras: Any, tokens: Tensor) -> Tensor:
-    return F.layer_norm(tokens, tokens.shape[-1:], own["norm.weight"], own["norm.bias"])
+def _layer_norm(weights: Weights, extras: Any, tokens: Tensor) -> Tensor:
+    return F.layer_norm(tokens, tokens.shape[-1:], weights["norm.weight"], weights["norm.bias"])
 
 
-def _weighted_sum(own: Weights, extras: Any, weights: Tensor, tokens: Tensor) -> Tensor:
+def _weighted_sum(_: Weights, extras: Any, weights: Tensor, tokens: Tensor) -> Tensor:
     return torch.einsum("bhij,bhjv->bhiv", weights, tokens)
 
 
@@ -136,11 +139,11 @@ OPERATIONS: Final[Mapping[str, Callable[..., Tensor]]] = {
     "neural_attention": _neural,
     "neural_attention_authors": _neural_authors,
     "softmax": _softmax,
-    "sigmoid": lambda own, extras, scores: torch.sigmoid(scores),
-    "uniform": lambda own, extras, keys: torch.full_like(
+    "sigmoid": lambda _, extras, scores: torch.sigmoid(scores),
+    "uniform": lambda _, extras, keys: torch.full_like(
         keys[..., :1].expand(-1, -1, -1, keys.shape[2]), 1 / keys.shape[2]
     ),
-    "gelu": lambda own, extras, tokens: F.gelu(tokens),
+    "gelu": lambda _, extras, tokens: F.gelu(tokens),
     "layer_norm": _layer_norm,
     "weighted_sum": _weighted_sum,
 }

@@ -1,4 +1,4 @@
-"""A page of ten and a hundred thousand mechanisms: written, opened, pointed at."""
+"""HTML reports of 10,000 and 100,000 mechanisms: time to write, load and hover."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.big_run import record_big_run
 
 SIZES: Final = (10_000, 100_000)
 ROUNDS: Final = 3
-# Point at 400 places of the chart, and say how long each took, layout of the tip included.
+# Milliseconds of a pointer event at 400 places of the chart, including layout of the tooltip.
 POINT: Final = """() => {
   const chart = document.querySelector(".chart svg");
   const { left, top, width, height } = chart.getBoundingClientRect();
@@ -31,8 +31,8 @@ POINT: Final = """() => {
 
 
 def page(options: argparse.Namespace) -> list[Figure]:
-    """Seconds of processor time to write one, its size, and what a browser makes of it."""
-    print(f"\na report of so many mechanisms, best of {ROUNDS} rounds")
+    """Processor time to write each report, its size, and its times in a browser."""
+    print(f"\nreports by number of mechanisms, best of {ROUNDS} rounds")
     print(
         f"{'mechanisms':>10}{'written s':>11}{'MB':>7}{'ready ms':>10}{'hover ms':>10}{'worst':>7}"
     )
@@ -45,8 +45,8 @@ def page(options: argparse.Namespace) -> list[Figure]:
             opened = [_opened(path) for _ in range(ROUNDS)]
         ready, hover = min(o[0] for o in opened), min(o[1] for o in opened)
         worst = min(o[2] for o in opened)
-        told = f"{size:10,}{min(written):11.2f}{megabytes:7.2f}"
-        print(f"{told}{ready:10.0f}{hover:10.1f}{worst:7.1f}")
+        row = f"{size:10,}{min(written):11.2f}{megabytes:7.2f}"
+        print(f"{row}{ready:10.0f}{hover:10.1f}{worst:7.1f}")
         figures += [
             fastest(f"page of {size:,}, written", written, "s"),
             single(f"page of {size:,}, size", megabytes, "MB"),
@@ -57,13 +57,13 @@ def page(options: argparse.Namespace) -> list[Figure]:
 
 
 def _written(run: Path, path: Path) -> float:
-    began = process_time()
+    start = process_time()
     write_report(run, path)
-    return process_time() - began
+    return process_time() - start
 
 
 def _opened(path: Path) -> tuple[float, float, float]:
-    """Milliseconds until every view stands, and of a hover: the median and the longest."""
+    """Milliseconds until all views are ready; median and maximum of a hover."""
     from playwright.sync_api import sync_playwright
 
     program = shutil.which(os.environ.get("NAS_BROWSER", "chromium"))
@@ -74,6 +74,6 @@ def _opened(path: Path) -> tuple[float, float, float]:
         page.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
         ready = float(page.evaluate("document.documentElement.dataset.ready"))
         page.locator(".chart svg").scroll_into_view_if_needed()
-        took = page.evaluate(POINT)
+        hovers = page.evaluate(POINT)
         browser.close()
-    return ready, median(took), max(took)
+    return ready, median(hovers), max(hovers)

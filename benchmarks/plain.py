@@ -1,9 +1,9 @@
-"""Training as it is usually written in PyTorch: what our evaluation is held against.
+"""A conventional PyTorch training loop, the reference for our evaluation.
 
-The model and the recipe are those of the task published-proxy: pre-norm layers (one of one head,
-unless the task says otherwise), a class token and learned positions, AdamW, cross entropy; float32
-and nothing of this package. Images come as the published code has them, decoded and normalised one
-by one (``PerImage``), or from one tensor prepared before (``Preloaded``).
+Model and recipe are those of the task published-proxy: pre-norm layers (by default one with one
+head), a class token, learned positions, AdamW, cross entropy. It uses float32 and no computing code
+of this package. Images are decoded and normalised one by one as in the published code
+(``PerImage``), or come from one prepared tensor (``Preloaded``).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Transformer(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then a network of each token: (b, n, d) to (b, n, d)."""
+    """Attention and a feed-forward network: (b, n, d) to (b, n, d)."""
 
     def __init__(self, task: ImageTask) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Layer(nn.Module):
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
 
     def attention(self, x: Tensor) -> Tensor:
-        """Explicit, which at 65 tokens is no slower than the fused function."""
+        """Explicit attention, at 65 tokens no slower than the fused function."""
         query, key, value = (
             stream(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for stream in (self.query, self.key, self.value)
@@ -78,7 +78,7 @@ class Layer(nn.Module):
 
 
 class PerImage(Dataset[tuple[Tensor, int]]):
-    """Images as torchvision's data sets give them: a PIL image and a transform each."""
+    """Images as in torchvision's data sets: one PIL image and one transform each."""
 
     def __init__(self, data: Data, side: Side, transform: Transform) -> None:
         images, self.labels = _side(data, side)
@@ -109,8 +109,8 @@ class Preloaded:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         count = len(self.images)
         order = torch.randperm(count) if self.shuffle else torch.arange(count)
-        for chosen in order.split(self.batch_size):
-            yield self.images[chosen], self.labels[chosen]
+        for indices in order.split(self.batch_size):
+            yield self.images[indices], self.labels[indices]
 
 
 def loaders(data: Data, batch_size: int) -> tuple[Batches, Batches]:
@@ -130,7 +130,7 @@ def preloaded(data: Data, batch_size: int) -> tuple[Batches, Batches]:
 
 
 def train(task: ImageTask, data: Data, batches: tuple[Batches, Batches], seed: int) -> float:
-    """Train a model and judge it; the share of validation images that it gets right."""
+    """Train a model; return its accuracy on the validation images."""
     torch.manual_seed(seed)
     model = Transformer(task, data.train["images"].shape[1], len(data.facts["classes"]))
     optimizer = torch.optim.AdamW(

@@ -1,12 +1,11 @@
 """The published evaluation and ours: the same thirty genomes, the same images, one thread.
 
-Needs a copy of the published code, rezighamza/Evolving-Attention (the figures of docs/benchmarks.md
-are of b5b18f9), and what that imports: ``--published FOLDER``. It runs unchanged, its own loaders
-included, in a process of its own, which our settings of the C library do not reach; only its data
-set is replaced by one that serves the images of our task, as PIL images and through its own
-transform. Genomes are drawn by its own mutations from standard attention, and
-are what both systems can train, distinct by our digest, so that nobody is flattered by what the
-other cannot do.
+Needs a copy of the published code, rezighamza/Evolving-Attention (docs/benchmarks.md used commit
+b5b18f9), and its dependencies: ``--published FOLDER``. The code runs unchanged with its own loaders
+in a separate process, without our settings of the C library. Only its data set is replaced by one
+with the images of our task, as PIL images and with its own transform. Genomes are drawn by its
+mutations from standard attention. Both systems can train all of them, and they are distinct by our
+digest.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ STANDARD: Final = {
 
 
 def published(options: argparse.Namespace) -> list[Figure]:
-    """Core-seconds of both for every genome, taken in turn."""
+    """Core-seconds of both systems for each genome, measured alternately."""
     if options.published is None:
-        print("\npublished: needs a copy of the published code, --published FOLDER")
+        print("\npublished: skipped; it needs a copy of the published code, --published FOLDER")
         return []
     task = load_task("published-proxy", data=options.data)
     data = task.load()
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, _begin, (options.published, options.data)) as process:
+    with ProcessPoolExecutor(1, spawn, _initialise, (options.published, options.data)) as process:
         return _compare(task, data, process)
 
 
@@ -95,61 +94,61 @@ def _compare(task: Task, data: Data, process: ProcessPoolExecutor) -> list[Figur
 
 
 def _ours(task: Task, data: Data, chromosome: Any, seed: int) -> tuple[float, float]:
-    """Accuracy and core-seconds; trained and judged as in a search."""
+    """Accuracy and core-seconds of a training as in a search."""
     before = _core_seconds()
     resolved = task.resolve(Genome.from_dict(chromosome))
     trial = Trial(resolved.key, resolved.genome, training_seed(0, "published", seed))
-    found = train_candidate(trial, task, data)
-    return found.metrics.get("accuracy", float("nan")), _core_seconds() - before
+    result = train_candidate(trial, task, data)
+    return result.metrics.get("accuracy", float("nan")), _core_seconds() - before
 
 
-def _begin(folder: Path, data: str) -> None:
-    """What the process of the published code begins with."""
+def _initialise(folder: Path, data: str) -> None:
+    """Initialise the process of the published code."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    multiprocessing.set_start_method("fork", force=True)  # of loaders, as where nobody spawns
+    multiprocessing.set_start_method("fork", force=True)  # for its loaders
     task = load_task("published-proxy", data=data)
-    Theirs.here = Theirs(folder, task.load())
+    Theirs.instance = Theirs(folder, task.load())
 
 
 def _sample(task: Task) -> list[Any]:
-    assert Theirs.here is not None
-    return Theirs.here.sample(task)
+    assert Theirs.instance is not None
+    return Theirs.instance.sample(task)
 
 
 def _evaluate(chromosome: Any, seed: int) -> tuple[float, float]:
-    """The published code's accuracy, and its core-seconds."""
-    assert Theirs.here is not None
+    """Accuracy and core-seconds of the published code."""
+    assert Theirs.instance is not None
     before = _core_seconds()
-    accuracy = Theirs.here.evaluate(chromosome, seed)
+    accuracy = Theirs.instance.evaluate(chromosome, seed)
     return accuracy, _core_seconds() - before
 
 
 class Theirs:
-    """The published code, on our images."""
+    """The published code, with our images."""
 
-    here: Theirs | None = None
+    instance: Theirs | None = None
 
     def __init__(self, folder: Any, data: Data) -> None:
         sys.path.insert(0, str(folder))
         self.proxy = import_module("src.evaluation.proxy_tasks")
         self.mutate = import_module("src.search_algorithm.mutation_operators").mutate_chromosome
-        self.proxy.CIFAR10 = _serving(data)
+        self.proxy.CIFAR10 = _dataset_class(data)
         fitness = import_module("src.evaluation.fitness").FitnessCalculator
         with contextlib.redirect_stdout(io.StringIO()):
             self.fitness = fitness()
 
     def evaluate(self, chromosome: Any, seed: int) -> float:
-        """Train and judge; gives the accuracy."""
+        """Train and validate; return the accuracy."""
         torch.manual_seed(seed)
         with contextlib.redirect_stdout(io.StringIO()):
             return float(self.fitness.calculate_fitness(chromosome)[0])
 
     def sample(self, task: Task) -> list[Any]:
-        """Chromosomes that both systems can train, no mechanism twice."""
+        """Distinct chromosomes that both systems can train."""
         random.seed(0)
-        x, found, seen = torch.randn(2, task.sizes.tokens, task.sizes.dim), [], set()
-        while len(found) < GENOMES:
+        x, chromosomes, keys = torch.randn(2, task.sizes.tokens, task.sizes.dim), [], set()
+        while len(chromosomes) < GENOMES:
             chromosome: Any = STANDARD
             for _ in range(random.randint(1, MOST_MUTATIONS)):
                 chromosome = self.mutate(chromosome)
@@ -159,10 +158,10 @@ class Theirs:
                 key = task.resolve(genome).key
             except NasError:
                 continue
-            if key not in seen and self._can_train(chromosome, x):
-                seen.add(key)
-                found.append(chromosome)
-        return found
+            if key not in keys and self._can_train(chromosome, x):
+                keys.add(key)
+                chromosomes.append(chromosome)
+        return chromosomes
 
     def _can_train(self, chromosome: Any, x: torch.Tensor) -> bool:
         if not self.fitness._is_graph_valid(chromosome["graph_def"]):
@@ -170,13 +169,13 @@ class Theirs:
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 self.proxy.ProxyVisionTransformer(chromosome=chromosome).encoder(x)
-        except Exception:  # whatever it is, this genome is not for them
+        except Exception:  # the published code cannot train this genome
             return False
         return True
 
 
-def _serving(data: Data) -> Any:
-    """What stands for torchvision's class: the same images, one by one."""
+def _dataset_class(data: Data) -> Any:
+    """A replacement of torchvision's class with our images."""
 
     def images(root: str, train: bool, download: bool, transform: Any) -> PerImage:
         return PerImage(data, "train" if train else "validation", transform)
@@ -185,6 +184,6 @@ def _serving(data: Data) -> Any:
 
 
 def _core_seconds() -> float:
-    """Of this process and of its children that have ended, such as loaders' workers."""
+    """Processor time of this process and its finished children, such as loader workers."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system

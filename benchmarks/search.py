@@ -1,9 +1,9 @@
-"""What a whole search costs for each mechanism that it finds, beside the published loop.
+"""Core-seconds per mechanism of a whole search, compared with the published search.
 
-``nas search`` runs in a process of its own: attention_v1 under published-proxy, 10 generations of
-20, two Ray workers. The processor time of all its processes counts, from the first import on: the
-driver, the workers, failed trainings, and Ray's own services. A mechanism counts once, by its
-digest at the task's sizes, and only if its training ended well.
+``nas search`` runs in a separate process: attention_v1 under published-proxy, 10 generations of
+20, two Ray workers. The figure includes the processor time of all its processes from the first
+import: driver, workers, failed trainings and Ray's services. A mechanism counts once, by its
+digest at the task's sizes, and only if its training succeeded.
 """
 
 from __future__ import annotations
@@ -32,76 +32,76 @@ POLL_SECONDS: Final = 1.0
 # The published search, rezighamza/Evolving-Attention at commit b5b18f9 with its own settings
 # (population 50, 50 generations), measured on 2026-11-21 on a Xeon with AMX, one torch thread:
 # 12,588 core-seconds for 2,550 proposals, of which 1,065 were invalid, 112 crashed and 1,239 were
-# graphs that it had trained before. It trained 134 different graphs; without nodes that nothing
-# reads, 81 of them are different legal mechanisms. The first 725 core-seconds trained every
-# proposal; later, a repeated graph was charged what a training takes on average.
+# graphs that it had trained before. It trained 134 different graphs; without unread nodes, 81 of
+# them are different legal mechanisms. In the first 725 core-seconds each proposal was trained;
+# later, a repeated graph was charged the mean time of a training.
 PUBLISHED: Final = {"graphs": 12_588 / 134, "legal mechanisms": 12_588 / 81}
 
 
 def search(options: argparse.Namespace) -> list[Figure]:
-    """Core-seconds a mechanism, utilisation and overhead of one search."""
+    """Core-seconds per mechanism, utilisation and overhead of one search."""
     with tempfile.TemporaryDirectory() as folder:
         print(f"\n{SPACE}, {TASK}, {GENERATIONS} generations of {POPULATION}, {WORKERS} workers")
-        spent = run_and_measure(folder, options.data)
+        seconds = run_and_measure(folder, options.data)
         with open_run(Path(folder) / "benchmark") as run:
-            facts = RunView.read(run)
-    return _told(facts, spent)
+            view = RunView.read(run)
+    return _figures(view, seconds)
 
 
 def run_and_measure(folder: str, data: str) -> dict[str, float]:
-    """A search into ``folder``; core-seconds by the names of its processes' programs."""
-    words = {
+    """Run a search in ``folder``; return core-seconds by name of program."""
+    options = {
         "space": SPACE, "task": TASK, "data": data, "pop": POPULATION, "gens": GENERATIONS,
         "workers": WORKERS, "seed": 0, "runs": folder, "run": "benchmark",
     }  # fmt: skip
-    arguments = [text for name, value in words.items() for text in (f"--{name}", str(value))]
-    begin = [sys.executable, "-c", "from nas.cli import main; main()"]
-    return core_seconds_of([*begin, "search", *arguments])
+    arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    command = [sys.executable, "-c", "from nas.cli import main; main()"]
+    return core_seconds_of([*command, "search", *arguments])
 
 
-def core_seconds_of(command: Sequence[str], **given: Any) -> dict[str, float]:
-    """Core-seconds of a command, by the names of its processes' programs."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, **given) as process:
+def core_seconds_of(command: Sequence[str], **options: Any) -> dict[str, float]:
+    """Run a command; return the core-seconds of its processes by name of program."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, **options) as process:
         family = Family(process.pid)
         while process.poll() is None:
-            family.look()
+            family.poll()
             time.sleep(POLL_SECONDS)
     assert process.returncode == 0, f"the search ended with {process.returncode}"
     return family.core_seconds()
 
 
 class Family:
-    """Processor time of a process and of all that come from it, whoever adopts them.
+    """Processor time of a process and all its descendants, including re-parented ones.
 
-    Times are looked up again and again: of each process what it did after the last look is lost,
-    one period at most. What a parent is told of its children would leave out those that nobody
-    waited for, as Ray's are.
+    Times are polled, so the time of a process after the last poll is lost, one period at most. The
+    times that the system reports to a parent would omit children that it does not wait for, such as
+    Ray's.
     """
 
     def __init__(self, pid: int) -> None:
         self._pids = {pid}
-        self._found: dict[tuple[int, int], tuple[str, int]] = {}
+        self._ticks: dict[tuple[int, int], tuple[str, int]] = {}
 
     def is_alive(self) -> bool:
-        """Whether any member was there at the last look."""
+        """Whether any process existed at the last poll."""
         return bool(self._pids)
 
-    def look(self) -> None:
-        """Note the times of all members, new ones among them."""
-        now = {stat.pid: stat for stat in map(Stat.read, Path("/proc").glob("[0-9]*")) if stat}
-        # A child may have a lower number than its parent; look until nobody is new.
-        while new := {s.pid for s in now.values() if s.parent in self._pids} - self._pids:
+    def poll(self) -> None:
+        """Store the current times of all processes, including new ones."""
+        stats = {stat.pid: stat for stat in map(Stat.read, Path("/proc").glob("[0-9]*")) if stat}
+        # A child may have a lower ID than its parent, so repeat until there are no new processes.
+        while new := {s.pid for s in stats.values() if s.parent in self._pids} - self._pids:
             self._pids |= new
-        for stat in now.values():
+        for stat in stats.values():
             if stat.pid in self._pids:
-                self._found[stat.pid, stat.started] = stat.name, stat.ticks
-        self._pids &= {s.pid for s in now.values() if not s.has_ended}
+                self._ticks[stat.pid, stat.started] = stat.name, stat.ticks
+        self._pids &= {s.pid for s in stats.values() if not s.has_ended}
 
     def core_seconds(self) -> dict[str, float]:
-        """By name of program, the largest first."""
+        """Core-seconds by name of program, in descending order."""
         second = os.sysconf("SC_CLK_TCK")
         totals: dict[str, float] = {}
-        for name, ticks in self._found.values():
+        for name, ticks in self._ticks.values():
             totals[name] = totals.get(name, 0.0) + ticks / second
         return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
@@ -119,28 +119,28 @@ class Stat:
 
     @classmethod
     def read(cls, folder: Path) -> Stat | None:
-        """Of a process that may be gone by now."""
+        """Read a process folder; None if the process has ended."""
         try:
             return cls((folder / "stat").read_text(encoding="utf-8", errors="replace"))
         except OSError:
             return None
 
 
-def _told(facts: RunView, spent: dict[str, float]) -> list[Figure]:
+def _figures(view: RunView, spent: dict[str, float]) -> list[Figure]:
     total = sum(spent.values())
-    count = len(facts.candidates)
-    assert facts.busy is not None
-    assert facts.overhead is not None
+    count = len(view.candidates)
+    assert view.busy is not None
+    assert view.overhead is not None
     values = {
-        "core-seconds a mechanism": (total / count, "core-seconds"),
+        "core-seconds per mechanism": (total / count, "core-seconds"),
         **{
             f"published {kind} / ours": (seconds * count / total, TIMES)
             for kind, seconds in PUBLISHED.items()
         },
-        "workers busy": (100 * facts.busy, "%"),
-        "search itself": (100 * facts.overhead, "%"),
+        "workers busy": (100 * view.busy, "%"),
+        "search itself": (100 * view.overhead, "%"),
     }
-    print(f"  {count} mechanisms trained, {sum(facts.failures.values())} failed")
+    print(f"  {count} mechanisms trained, {sum(view.failures.values())} failed")
     for name, seconds in spent.items():
         print(f"  {name:26}{seconds:9.1f} core-seconds")
     for name, (value, unit) in values.items():

@@ -1,8 +1,8 @@
-"""Our evaluation of standard attention on tokens against a plain PyTorch loop.
+"""Our evaluation of standard attention on tokens and a plain PyTorch loop.
 
-Same data in memory, same model, same recipe, float32, one thread. The plain model is written as
-usual: torch's own causal attention, its modules and its optimiser. Ours counts costs and probes the
-mechanism besides, and judges some examples after each epoch but the last.
+Same data in memory, same model, same recipe, float32, one thread. The plain model uses torch's
+causal attention, modules and optimiser. Our evaluation also counts costs, probes the mechanism, and
+validates on some examples after each epoch but the last.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ CPU: Final = torch.device("cpu")
 
 
 def sequences(options: argparse.Namespace) -> list[Figure]:
-    """Core-seconds of each, a seed a round."""
-    found = []
+    """Core-seconds of each implementation, one seed per round."""
+    figures = []
     for name in TASKS:
         task = load_task(name)
         data = task.load()
         scores: dict[str, list[float]] = {"ours": [], "plain": []}
         works = {
-            "ours": partial(_keep, scores["ours"], partial(_ours, task, data)),
-            "plain": partial(_keep, scores["plain"], partial(_plain, task, data)),
+            "ours": partial(_train_next_seed, scores["ours"], partial(_ours, task, data)),
+            "plain": partial(_train_next_seed, scores["plain"], partial(_plain, task, data)),
         }
         taken = interleaved(works, options.seeds)
         metric = task.metrics(data)[0].name
-        for form, own in scores.items():
-            mean, error = mean_and_error(own[1:])  # the first was to warm up
+        for form, values in scores.items():
+            mean, error = mean_and_error(values[1:])  # without the warm-up round
             print(f"  {name:10} {form:6} {min(taken[form]):6.2f} core-seconds, "
                   f"{metric} {mean:.4f} ± {error or 0.0:.4f}")  # fmt: skip
-        found += [
+        figures += [
             fastest(f"{name}: ours", taken["ours"], "core-seconds"),
             ratio(f"{name}: plain / ours", taken["plain"], taken["ours"]),
         ]
-    return found
+    return figures
 
 
-def _keep(scores: list[float], form: partial[float]) -> None:
-    """Train under the next seed."""
+def _train_next_seed(scores: list[float], form: partial[float]) -> None:
+    """Train with the next seed and append the score."""
     scores.append(form(training_seed(0, "benchmark", len(scores))))
 
 
 def _ours(task: ModelTask, data: Data, seed: int) -> float:
     genome = task.resolve(mechanism("mha").genome).genome
-    found = train_candidate(Trial("mha", genome, seed), task, data)
-    assert found.is_ok, found.error
-    return found.metrics[task.metrics(data)[0].name]
+    result = train_candidate(Trial("mha", genome, seed), task, data)
+    assert result.is_ok, result.error
+    return result.metrics[task.metrics(data)[0].name]
 
 
 def _plain(task: ModelTask, data: Data, seed: int) -> float:
-    """Train and judge as it is usually written; the task's first metric."""
+    """Train and validate by a conventional loop; return the task's first metric."""
     torch.manual_seed(seed)
     train, held_out = (task.examples(data, s, CPU, torch.float32) for s in ("train", "validation"))
     model = Plain(task, data)
@@ -79,9 +79,9 @@ def _plain(task: ModelTask, data: Data, seed: int) -> float:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, task.learning_rate, steps)
     order = torch.Generator().manual_seed(seed)
     for epoch in range(1, task.epochs + 1):
-        for chosen in task.order(data, epoch, order).split(task.batch_size):
+        for indices in task.order(data, epoch, order).split(task.batch_size):
             optimizer.zero_grad()
-            loss(model, train, chosen)[0].backward()
+            loss(model, train, indices)[0].backward()
             if task.clip is not None:
                 nn.utils.clip_grad_norm_(model.parameters(), task.clip)
             optimizer.step()
@@ -89,18 +89,18 @@ def _plain(task: ModelTask, data: Data, seed: int) -> float:
     with torch.no_grad():
         rows = [loss(model, held_out, c) for c in torch.arange(len(held_out)).split(128)]
     total = sum(float(mean) * count for mean, count, _ in rows)
-    right, asked = (sum(int(row[i]) for row in rows) for i in (2, 1))
-    totals = [float(right), total, float(asked)]
+    correct, scored = (sum(int(row[i]) for row in rows) for i in (2, 1))
+    totals = [float(correct), total, float(scored)]
     return task.score(totals)[task.metrics(data)[0].name]
 
 
-def loss(model: nn.Module, examples: Examples, chosen: Tensor) -> tuple[Tensor, int, int]:
-    """Mean loss over what is asked, how many that are, and how many are right."""
-    tokens, targets = examples.batch(chosen)
+def loss(model: nn.Module, examples: Examples, indices: Tensor) -> tuple[Tensor, int, int]:
+    """Mean loss over scored targets, their number, and the number of correct ones."""
+    tokens, targets = examples.batch(indices)
     logits, targets = model(tokens).flatten(0, 1), targets.flatten()
-    right = (logits.argmax(-1) == targets).sum()
+    correct = (logits.argmax(-1) == targets).sum()
     mean = F.cross_entropy(logits, targets, ignore_index=IGNORE_INDEX)
-    return mean, int((targets != IGNORE_INDEX).sum()), int(right)
+    return mean, int((targets != IGNORE_INDEX).sum()), int(correct)
 
 
 class Plain(nn.Module):
@@ -127,7 +127,7 @@ class Plain(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """Attention, then a network of each token: (b, n, d) to (b, n, d)."""
+    """Attention and a feed-forward network: (b, n, d) to (b, n, d)."""
 
     def __init__(self, task: ModelTask) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""The central claim of Sparse Query Attention, measured: fewer query heads, less time.
+"""Speed-ups of Sparse Query Attention, whose central claim is that fewer query heads are faster.
 
-The paper times whole models of 8 layers on an A100 (Table 3). Here it is the attention layer alone,
-projections included, causal, on one thread: its speed-up over multi-head attention, against what
-multiply-adds predict (all n x n of them: causality spares every variant the same share).
+The paper times whole models of 8 layers on an A100 (Table 3). This benchmark times the attention
+layer alone, with projections, causal, on one thread, and compares its speed-up over multi-head
+attention with the ratio of multiply-adds (all n x n: causality saves each variant the same share).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIM, HEADS = 256, 16
 LENGTHS: Final = (512, 2_048, 4_096)
 VARIANTS: Final = ("mha", "gqa", "mqa", "sqa", "ssqa", "xsqa", "xsmqa", "lsqa", "rsqa")
 
-# Table 3: seconds a step.
+# Table 3: seconds per step.
 PAPER_LENGTHS: Final = (1_024, 4_096, 32_768, 131_072, 200_000)
 PAPER: Final = {
     "mha": (0.0869, 0.1114, 0.3727, 1.2648, 2.8734),
@@ -36,7 +36,7 @@ PAPER: Final = {
 
 
 def sqa(options: argparse.Namespace) -> list[Figure]:
-    """Measured against predicted speed-ups, beside the paper's."""
+    """Measured and predicted speed-ups, and those of the paper."""
     print(
         f"\nforward pass, causal, dim {DIM}, {HEADS} heads, float32, batch 1; processor time of one"
         f"\nthread, the fastest of {options.rounds} interleaved rounds"
@@ -45,13 +45,13 @@ def sqa(options: argparse.Namespace) -> list[Figure]:
     print("\nthe paper's speed-ups over mha (Table 3, whole models of 8 layers, A100)")
     print(f"  {'tokens':10}" + "".join(f"{n:>9,}" for n in PAPER_LENGTHS))
     for name, seconds in list(PAPER.items())[1:]:
-        speed_ups = (whole / own for whole, own in zip(PAPER["mha"], seconds, strict=True))
+        speed_ups = (mha / variant for mha, variant in zip(PAPER["mha"], seconds, strict=True))
         print(f"  {name:10}" + "".join(f"{speed_up:9.2f}" for speed_up in speed_ups))
     return figures
 
 
 def _compare(tokens: int, rounds: int) -> list[Figure]:
-    """Every variant's forward pass at one length, beside its multiply-adds."""
+    """Time each variant's forward pass at one length, and compare with its multiply-adds."""
     samples = interleaved({name: _pass(name, tokens) for name in VARIANTS}, rounds)
     macs = {
         name: attention_cost(MECHANISMS[name].genome, dim=DIM, heads=HEADS, tokens=tokens).macs

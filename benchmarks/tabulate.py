@@ -1,4 +1,4 @@
-"""Make a table: train every mechanism of a space, so that searches of it can be replayed.
+"""Make a table: train all mechanisms of a space, so that searches of it can be replayed.
 
     python -m benchmarks.tabulate attention_bench -o mine.json.gz --task mine.yaml --seeds 3
 
@@ -58,7 +58,7 @@ def tabulate(
     backend: str = "ray",
     workers: str | None = None,
 ) -> Table:
-    """Train every mechanism of a space with several seeds, and write the table.
+    """Train all mechanisms of a space with several seeds, and write the table.
 
     Args:
         space: a search space, by name or path.
@@ -77,13 +77,15 @@ def tabulate(
         raise TableError(f"{path}: expected a name that ends in {SUFFIX}.")
     if limit is not None:
         check_count("limit", limit)
-    chosen = load_space(space)
-    trained = task_of(chosen, task, data)
-    check_one_model(trained)
-    mechanisms = mechanisms_of(chosen, trained, None if sources else limit)
+    search_space = load_space(space)
+    training_task = task_of(search_space, task, data)
+    check_one_model(training_task)
+    mechanisms = mechanisms_of(search_space, training_task, None if sources else limit)
     if sources:
-        mechanisms = _only(mechanisms, [resolve(s).genome for s in sources], trained, chosen.name)
-    loaded, name = trained.load(), path.name.removesuffix(SUFFIX)
+        mechanisms = _only(
+            mechanisms, [resolve(s).genome for s in sources], training_task, search_space.name
+        )
+    dataset, name = training_task.load(), path.name.removesuffix(SUFFIX)
     total, done = seeds * len(mechanisms), 0
 
     def on_training(trial: Trial, evaluation: Evaluation) -> None:
@@ -94,14 +96,16 @@ def tabulate(
         print(f"[{done}/{total}] {trial.key[:8]}, seed {trial.repeat}: {result}", file=sys.stderr)
 
     evaluator = make_evaluator(
-        execution_of({"backend": backend, "workers": workers}), trained, loaded
+        execution_of({"backend": backend, "workers": workers}), training_task, dataset
     )
     try:
-        evaluator = JournaledEvaluator(evaluator, path.with_name(f"{name}.jsonl"), trained, loaded)
-        trainings = train_table(mechanisms, trained, evaluator, seeds, on_training)
+        evaluator = JournaledEvaluator(
+            evaluator, path.with_name(f"{name}.jsonl"), training_task, dataset
+        )
+        trainings = train_table(mechanisms, training_task, evaluator, seeds, on_training)
     finally:
         evaluator.close()
-    documents = (*frozen_space(chosen), frozen_task(trained, loaded))
+    documents = (*frozen_space(search_space), frozen_task(training_task, dataset))
     table = table_of(name, about, documents, mechanisms, trainings, command)
     table.write(path)
     return table
@@ -114,10 +118,10 @@ def mechanisms_of(space: SearchSpace, task: Task, limit: int | None = None) -> d
         SpaceError: there are none.
     """
     model, policy = task.main, load_policy(space.policy)
-    found = dict(enumerate_space(space, policy, model.sizes, is_causal=model.is_causal))
-    keys = sorted(found)
+    genomes = dict(enumerate_space(space, policy, model.sizes, is_causal=model.is_causal))
+    keys = sorted(genomes)
     order = np.random.default_rng(0).permutation(len(keys))[:limit]
-    return {keys[i]: found[keys[i]] for i in order}
+    return {keys[i]: genomes[keys[i]] for i in order}
 
 
 def train_table(
@@ -133,7 +137,7 @@ def train_table(
         key: costs_of(context.resolve(genome), context, ["macs"])["macs"]
         for key, genome in mechanisms.items()
     }
-    found: dict[str, list[Evaluation]] = {key: [] for key in mechanisms}
+    evaluations: dict[str, list[Evaluation]] = {key: [] for key in mechanisms}
     for repeat in range(seeds):
         trials = [
             Trial(key, genome, training_seed(0, key, repeat), repeat=repeat, work=work[key])
@@ -141,8 +145,8 @@ def train_table(
         ]
         for trial, evaluation in run_trials(evaluator, trials):
             on_training(trial, evaluation)
-            found[trial.key].append(evaluation)
-    return {key: tuple(evaluations) for key, evaluations in found.items()}
+            evaluations[trial.key].append(evaluation)
+    return {key: tuple(rows) for key, rows in evaluations.items()}
 
 
 def table_of(
@@ -153,7 +157,7 @@ def table_of(
     trainings: Mapping[str, tuple[Evaluation, ...]],
     command: str,
 ) -> Table:
-    """A table of trainings done now on this machine.
+    """A table of trainings on this machine, with today's date.
 
     Args:
         documents: space, policy and task.
@@ -163,7 +167,7 @@ def table_of(
     """
     if not mechanisms:
         raise TableError(f"table {name}: there is no mechanism to train.")
-    hardware = dict.fromkeys(one.hardware for found in trainings.values() for one in found)
+    hardware = dict.fromkeys(e.hardware for rows in trainings.values() for e in rows)
     origin = Origin(
         command,
         datetime.now(UTC).date().isoformat(),
@@ -177,28 +181,28 @@ def _only(
     mechanisms: Mapping[str, Genome], genomes: Sequence[Genome], task: Task, space: str
 ) -> dict[str, Genome]:
     """The mechanisms of a space that genomes equal at the task's sizes."""
-    found = {}
+    selected = {}
     for genome in genomes:
         key = task.resolve(genome).key
         if key not in mechanisms:
             raise TableError(f"mechanism {key} is not in the space {space}.")
-        found[key] = mechanisms[key]
-    return found
+        selected[key] = mechanisms[key]
+    return selected
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Make the table that a command line asks for."""
+    """Make a table from command-line arguments."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tabulate", description=__doc__)
     parser.add_argument("space", help="a search space, by name or path")
     parser.add_argument("sources", nargs="*", help="mechanisms of the space, in place of all")
     parser.add_argument("-o", "--output", type=Path, required=True, help="the table: NAME.json.gz")
     parser.add_argument("--about", default="", help="a description in one sentence")
     parser.add_argument("--task", help="a task, by name or path")
-    parser.add_argument("--data", help="training data, as the task's family names them")
+    parser.add_argument("--data", help="training data, as for `nas search`")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each mechanism")
     parser.add_argument("--limit", type=int, help="number of mechanisms")
     parser.add_argument("--backend", default="ray", help="ray, or local: in this process")
-    parser.add_argument("--workers", help="trainings at once")
+    parser.add_argument("--workers", help="number of workers")
     options = vars(parser.parse_args(words))
     path, command = options.pop("output"), shlex.join([parser.prog, *(words or sys.argv[1:])])
     try:

@@ -1,9 +1,8 @@
-"""How well a calibration predicts the time of mechanisms that it did not measure.
+"""Accuracy of predicted times for mechanisms that the calibration did not measure.
 
-Distinct random genomes of the spaces and all named mechanisms, forward and backward, as compiled
-for a task's sizes; with --decode those that are causal, for one token after others. What disturbs
-a calibration does not meet the measurements alike, so that a quiet machine gives the smaller
-errors.
+Distinct random genomes of the spaces and all named mechanisms, forward and backward, compiled for a
+task's sizes; with --decode the causal ones, for one token after a context. Other load affects the
+calibration and the measurements differently, so errors are smaller on an idle machine.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from nas.space.variation import Variation
 from nas.store.sources import resolve
 
 GENOMES: Final = 200
-DECODED: Final = (256, 1024, 4096)  # tokens after which one is decoded
+DECODED: Final = (256, 1024, 4096)  # context lengths
 SHARES: Final = {"attention_v2": 0.7, "attention_v1": 0.2, "quickstart": 0.1}
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Sizes of one layer and a batch."""
+class LayerSetting:
+    """Sizes of one layer, and the batch size."""
 
     sizes: ModelSizes
     batch: int
@@ -54,17 +53,17 @@ class Setting:
 
 
 SETTINGS: Final = {
-    "vit-cifar10": Setting(ModelSizes(64, 4, 1, 65), 64, is_causal=False),
-    "recall": Setting(ModelSizes(64, 4, 1, 48), 80, is_causal=True),
+    "vit-cifar10": LayerSetting(ModelSizes(64, 4, 1, 65), 64, is_causal=False),
+    "recall": LayerSetting(ModelSizes(64, 4, 1, 48), 80, is_causal=True),
 }
 
 
 def timing(options: argparse.Namespace) -> list[Figure]:
-    """Errors and order of predicted times, at the sizes of two tasks; or of given genomes alone."""
+    """Errors and rank correlation of predicted times at two tasks' sizes, or of named genomes."""
     if options.decode:
         return decoding(options.rounds)
     if options.genome:
-        return beside_mha(options.genome, options.rounds)
+        return relative_to_mha(options.genome, options.rounds)
     figures = []
     for name, setting in SETTINGS.items():
         begin = time.process_time()
@@ -77,7 +76,7 @@ def timing(options: argparse.Namespace) -> list[Figure]:
             qkv_bias=False,
         )
         seconds = time.process_time() - begin
-        genomes = drawn(GENOMES, setting)
+        genomes = sample_genomes(GENOMES, setting)
         measured = measure(genomes, setting, options.rounds)
         predicted = [predict_ms(resolve_genome(g, setting.sizes), calibration) for g in genomes]
         errors = [abs(p / m - 1) for p, m in zip(predicted, measured, strict=True)]
@@ -94,8 +93,8 @@ def timing(options: argparse.Namespace) -> list[Figure]:
     return figures
 
 
-def beside_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
-    """Measured and predicted times of a layer with each, as shares of standard attention's."""
+def relative_to_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
+    """Measured and predicted times of a layer, relative to standard attention."""
     setting = SETTINGS["vit-cifar10"]
     genomes = [resolve(source).genome for source in ("mha", *sources)]
     calibration = calibrate(
@@ -109,15 +108,15 @@ def beside_mha(sources: Sequence[str], rounds: int) -> list[Figure]:
     predicted = [predict_ms(resolve_genome(g, setting.sizes), calibration) for g in genomes]
     measured = measure(genomes, setting, rounds)
     figures = []
-    for source, guess, found in zip(sources, predicted[1:], measured[1:], strict=True):
-        figures.append(single(f"{source}, predicted", guess / predicted[0], "x mha"))
-        figures.append(single(f"{source}, measured", found / measured[0], "x mha"))
+    for source, predicted_ms, measured_ms in zip(sources, predicted[1:], measured[1:], strict=True):
+        figures.append(single(f"{source}, predicted", predicted_ms / predicted[0], "x mha"))
+        figures.append(single(f"{source}, measured", measured_ms / measured[0], "x mha"))
     return figures
 
 
 def decoding(rounds: int) -> list[Figure]:
-    """Predicted and measured times of one token after many, at the sizes of ``bytes``."""
-    setting = Setting(ModelSizes(64, 4, 1, 64), 16, is_causal=True)
+    """Predicted and measured times of one decoding step, at the sizes of ``bytes``."""
+    setting = LayerSetting(ModelSizes(64, 4, 1, 64), 16, is_causal=True)
     sizes = setting.sizes
     passes = Passes(sizes, 1, precision="float32", device="cpu", is_causal=True)
     begin = time.process_time()
@@ -125,7 +124,7 @@ def decoding(rounds: int) -> list[Figure]:
         sizes, batch=16, precision="float32", device="cpu", is_causal=True, qkv_bias=False
     )
     figures = [single("decode, calibration, time_ms included", time.process_time() - begin, "s")]
-    genomes = drawn(20, setting, {"attention_causal": 1.0})
+    genomes = sample_genomes(20, setting, {"attention_causal": 1.0})
     names = {canonicalise(m.genome, sizes): m.name for m in MECHANISMS.values()}
     measured = {context: [math.inf] * len(genomes) for context in DECODED}
     for _ in range(rounds):
@@ -134,25 +133,27 @@ def decoding(rounds: int) -> list[Figure]:
                 seconds = passes.decoding_seconds(_block(genome, sizes), context)
                 times[number] = min(times[number], 1e3 * seconds)
     for context, times in measured.items():
-        asked = costs.CostContext(sizes, False, True, calibration, context)
+        cost_context = costs.CostContext(sizes, False, True, calibration, context)
         plain = []
         for genome in genomes:
-            memory = memory_of(make_plan(genome, asked.decoded), asked.decoded)
+            memory = memory_of(make_plan(genome, cost_context.decoded), cost_context.decoded)
             calls = len(memory.called) + len(memory.sums)
-            plain.append({"layer": 1.0, "call": calls, "held": memory.numbers(asked.decoded)})
-        predicted = [decode_ms(genome, asked) for genome in genomes]
-        # Bytes and calls alone, with units fitted to these very times: more than a search has.
+            plain.append(
+                {"layer": 1.0, "call": calls, "held": memory.numbers(cost_context.decoded)}
+            )
+        predicted = [decode_ms(genome, cost_context) for genome in genomes]
+        # A baseline of bytes and calls alone, fitted to the measured times, unknown to a search.
         units = fitted(plain, times)
-        guessed = [total(work, units) for work in plain]
+        baseline = [total(work, units) for work in plain]
         print(f"\nafter {context} tokens: ms predicted, measured, by bytes and calls alone")
-        for genome, *row in zip(genomes, predicted, times, guessed, strict=True):
+        for genome, *row in zip(genomes, predicted, times, baseline, strict=True):
             name = names.get(genome) or " ".join(node.op for node in genome.nodes)
             print("".join(f"{value:9.3f}" for value in row), "", name)
-        for way, values in (("predicted", predicted), ("bytes and calls", guessed)):
+        for model, values in (("predicted", predicted), ("bytes and calls", baseline)):
             errors = [abs(p / m - 1) for p, m in zip(values, times, strict=True)]
             low, middle, high = (100 * value for value in quantiles(errors, n=4))
             order = float(spearmanr(values, times).statistic)
-            start = f"decode after {context}, {way}"
+            start = f"decode after {context}, {model}"
             figures += [
                 Figure(f"{start}, error of {len(genomes)} genomes", middle, "%", low, high),
                 single(f"{start}, Spearman", order, ""),
@@ -160,43 +161,43 @@ def decoding(rounds: int) -> list[Figure]:
     return figures
 
 
-def drawn(
-    count: int, setting: Setting, shares: Mapping[str, float] = MappingProxyType(SHARES)
+def sample_genomes(
+    count: int, setting: LayerSetting, shares: Mapping[str, float] = MappingProxyType(SHARES)
 ) -> list[Genome]:
-    """All named mechanisms and random genomes in normal form, those that exist there."""
+    """All named mechanisms and random genomes in normal form that can be built at these sizes."""
     rng = np.random.default_rng(5)
-    found: dict[Genome, None] = {}
+    genomes: dict[Genome, None] = {}
     for named in MECHANISMS.values():
-        _add(named.genome, setting, found)
+        _add(named.genome, setting, genomes)
     for name, share in shares.items():
         space = load_space(name)
         variation = Variation(space, load_policy(space.policy), setting.is_causal)
-        least = len(found) + round(share * count)
-        while len(found) < least:
-            _add(variation.sample(rng), setting, found)
-    return list(found)
+        least = len(genomes) + round(share * count)
+        while len(genomes) < least:
+            _add(variation.sample(rng), setting, genomes)
+    return list(genomes)
 
 
-def measure(genomes: Sequence[Genome], setting: Setting, rounds: int) -> list[float]:
-    """Milliseconds of a layer of each, the least of interleaved rounds."""
+def measure(genomes: Sequence[Genome], setting: LayerSetting, rounds: int) -> list[float]:
+    """Milliseconds of a layer with each genome, the minimum over interleaved rounds."""
     sizes = setting.sizes
     passes = Passes(
         sizes, setting.batch, precision="float32", device="cpu", is_causal=setting.is_causal
     )
     works = [passes.of(_block(genome, sizes)) for genome in genomes]
-    found = [[passes.seconds(work) for work in works] for _ in range(rounds + 1)]
-    return [1e3 * min(times) for times in zip(*found[1:], strict=True)]
+    seconds = [[passes.seconds(work) for work in works] for _ in range(rounds + 1)]
+    return [1e3 * min(times) for times in zip(*seconds[1:], strict=True)]
 
 
-def _add(genome: Genome, setting: Setting, found: dict[Genome, None]) -> None:
-    """Keep a genome, if it exists at these sizes and is new; every layer has it."""
+def _add(genome: Genome, setting: LayerSetting, genomes: dict[Genome, None]) -> None:
+    """Add a genome if it can be built at these sizes; it is used in all layers."""
     genome = canonicalise(genome, setting.sizes)
     try:
         _block(genome, setting.sizes)
     except NasError:
         return
     if not (setting.is_causal and make_plan(genome).unsafe):
-        found[genome] = None
+        genomes[genome] = None
 
 
 def _block(genome: Genome, sizes: ModelSizes) -> torch.nn.Module:

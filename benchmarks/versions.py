@@ -1,9 +1,9 @@
-"""Whole searches of this version and of another one, on the same mechanisms, in turn.
+"""Whole searches of this version and of another one, on the same mechanisms, alternately.
 
 ``--before FOLDER`` is a checkout of the other version, which runs with the same installed packages.
-``nas search`` runs in a process of its own, one generation on one worker; in place of its own
-samples it is given some of attention_v1, drawn here, so that both train the same. Core-seconds are
-counted as for ``search``.
+``nas search`` runs in a separate process, one generation on one worker. Its samples are replaced by
+samples of attention_v1 drawn here, so that both versions train the same mechanisms. Core-seconds
+are counted as in ``search``.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ MECHANISMS: Final = 24
 ROUNDS: Final = 2
 HERE: Final = Path(__file__).parents[1]
 
-# A sample that comes round again is no new mechanism, and another one is drawn.
-GIVEN_SAMPLES: Final = """
+# A repeated sample is not a new mechanism, so the search draws the next one.
+FIXED_SAMPLES: Final = """
 import itertools, json, pathlib, sys
 from nas.cli import main
 from nas.genome import Genome
 from nas.space.variation import Variation
-given = json.loads(pathlib.Path(sys.argv.pop(1)).read_text())
-samples = itertools.cycle([Genome.from_dict(genome) for genome in given])
+genomes = json.loads(pathlib.Path(sys.argv.pop(1)).read_text())
+samples = itertools.cycle([Genome.from_dict(genome) for genome in genomes])
 Variation.sample = lambda self, rng: next(samples)
 main()
 """
 
 
 def versions(options: argparse.Namespace) -> list[Figure]:
-    """Core-seconds a mechanism of both, and their ratio."""
+    """Core-seconds per mechanism of both versions, and their ratio."""
     if options.before is None:
-        print("\nversions: needs a checkout of another version, --before FOLDER")
+        print("\nversions: skipped; it needs a checkout of another version, --before FOLDER")
         return []
-    print(f"\n{SPACE}, {TASK}: core-seconds a mechanism, {MECHANISMS} mechanisms, one worker")
+    print(f"\n{SPACE}, {TASK}: core-seconds per mechanism, {MECHANISMS} mechanisms, one worker")
     checkouts = {"before": options.before.resolve(), "now": HERE}
     taken: dict[str, list[float]] = {name: [] for name in checkouts}
     for number in range(ROUNDS):
@@ -61,39 +61,39 @@ def versions(options: argparse.Namespace) -> list[Figure]:
 
 
 def _search(checkout: Path, data: str) -> float:
-    """Core-seconds a mechanism of one search."""
+    """Core-seconds per mechanism of one search."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "RAY_worker_niceness": "0"}
     with tempfile.TemporaryDirectory() as folder:
         genomes = Path(folder) / "genomes.json"
-        genomes.write_text(json.dumps(_drawn()), encoding="utf-8")
-        words = {
+        genomes.write_text(json.dumps(_sample_genomes()), encoding="utf-8")
+        options = {
             "space": SPACE, "task": TASK, "data": data, "pop": MECHANISMS, "gens": 1,
             "workers": 1, "seed": 0,
         }  # fmt: skip
-        arguments = [text for name, value in words.items() for text in (f"--{name}", str(value))]
-        begin = [sys.executable, "-c", GIVEN_SAMPLES, str(genomes)]
-        taken = sum(
-            core_seconds_of([*begin, "search", *arguments], env=environment, cwd=folder).values()
+        arguments = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        command = [sys.executable, "-c", FIXED_SAMPLES, str(genomes)]
+        seconds = sum(
+            core_seconds_of([*command, "search", *arguments], env=environment, cwd=folder).values()
         )
-        shown = subprocess.run(
-            [*begin, "runs", "--json"],
+        process = subprocess.run(
+            [*command, "runs", "--json"],
             env=environment, cwd=folder, check=True, capture_output=True,
         )  # fmt: skip
-        counts = json.loads(shown.stdout)["runs"][0]["counts"]
+        counts = json.loads(process.stdout)["runs"][0]["counts"]
     trained = counts["evaluated"] - counts["failed"]
     assert trained == MECHANISMS, f"{checkout}: {trained} of {MECHANISMS} mechanisms were trained"
-    return taken / trained
+    return seconds / trained
 
 
-def _drawn() -> list[object]:
-    """Samples that differ from each other and from the named mechanisms that come first."""
+def _sample_genomes() -> list[object]:
+    """Distinct samples that also differ from the space's named mechanisms."""
     space = load_space(SPACE)
     sizes = load_task(TASK).sizes
     variation = Variation(space, load_policy(space.policy))
     rng = np.random.default_rng(1)
     named = [mechanism(name).genome for name in space.mechanisms]
-    found = {resolve(genome, sizes).key: genome for genome in named}
-    while len(found) < MECHANISMS:
+    genomes = {resolve(genome, sizes).key: genome for genome in named}
+    while len(genomes) < MECHANISMS:
         sample = variation.sample(rng)
-        found.setdefault(resolve(sample, sizes).key, sample)
-    return [genome.to_dict() for genome in list(found.values())[len(named) :]]
+        genomes.setdefault(resolve(sample, sizes).key, sample)
+    return [genome.to_dict() for genome in list(genomes.values())[len(named) :]]

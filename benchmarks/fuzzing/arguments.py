@@ -1,4 +1,4 @@
-"""The kind of input that is a command line: known commands and options with hostile values."""
+"""Inputs that are command lines: known commands and options with hostile values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, Final, NoReturn
 from unittest.mock import patch
 
 from benchmarks.fuzzing.records import copy_run
-from benchmarks.fuzzing.values import Rng, edited, hostile
+from benchmarks.fuzzing.values import Rng, edit_text, hostile
 from nas.cli import COMMANDS, main
 from nas.common.errors import NasError
 from nas.common.text import printable
 
-# Each with arguments that are well; what trains asks for data that are there.
+# Valid command lines; commands that train use available data.
 EXAMPLES: Final = (
     ("runs",),
     ("runs", "--json"),
@@ -42,47 +42,47 @@ EXAMPLES: Final = (
     ("confirm", "example", "--members", "2", "--data", "digits"),
     ("explain", "sqa", "--task", "recall", "--seeds", "2"),
 )  # fmt: skip
-# They would ask the network, or compare in another process.
-LEFT_OUT: Final = ("hf:", "cifar10", "timm", "pt2", "onnx")
+# Words that would need the network or another process.
+EXCLUDED: Final = ("hf:", "cifar10", "timm", "pt2", "onnx")
 
 
 def arguments(rng: Rng, folder: Path) -> Callable[[], object]:
-    """A command line, run where there is one run."""
-    given = list(EXAMPLES[rng.integers(len(EXAMPLES))])
+    """A command line in a folder with one run."""
+    words = list(EXAMPLES[rng.integers(len(EXAMPLES))])
     for _ in range(1 + rng.geometric(0.6)):
-        at = int(rng.integers(len(given)))
+        at = int(rng.integers(len(words)))
         match rng.integers(6):
             case 0:
-                given[at] = str(hostile(rng))
+                words[at] = str(hostile(rng))
             case 1:
-                given[at] = edited(given[at], rng)
+                words[at] = edit_text(words[at], rng)
             case 2:
-                given.insert(at + 1, str(hostile(rng)))
-            case 3 if len(given) > 1 and at:
-                del given[at]
+                words.insert(at + 1, str(hostile(rng)))
+            case 3 if len(words) > 1 and at:
+                del words[at]
             case 4:
-                given.append(given[at])
-            case _ if given[at : at + 1] and at:
-                given[at] = str(rng.choice(["-1", "0", "1e9", "99999999999999999999", "nan", "é"]))
-    # As the shell hands them on: no zero bytes, and bytes that are no characters as surrogates.
-    given = [text.replace("\0", "")[:5000] for text in given]
-    if any(word in " ".join(given) for word in LEFT_OUT) or "runs" in given[1:]:
-        given = ["front", given[-1]]
+                words.append(words[at])
+            case _ if words[at : at + 1] and at:
+                words[at] = str(rng.choice(["-1", "0", "1e9", "99999999999999999999", "nan", "é"]))
+    # As passed by a shell: no zero bytes, and undecodable bytes as surrogates.
+    words = [text.replace("\0", "")[:5000] for text in words]
+    if any(word in " ".join(words) for word in EXCLUDED) or "runs" in words[1:]:
+        words = ["front", words[-1]]
     copy_run(folder)
-    return partial(_typed, given, folder)
+    return partial(_run_command, words, folder)
 
 
-def _typed(given: list[str], folder: Path) -> None:
-    """Run a command line, and judge what it printed and how it ended."""
+def _run_command(words: list[str], folder: Path) -> None:
+    """Run a command line, and check its output and exit status."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="replace") for _ in range(2))
     before = Path.cwd()
     os.chdir(folder)
     try:
-        with _nothing_trains(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with _without_training(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                main(given)
-            except SystemExit as ended:
-                status = ended.code
+                main(words)
+            except SystemExit as error:
+                status = error.code
     finally:
         os.chdir(before)
     texts = []
@@ -90,16 +90,16 @@ def _typed(given: list[str], folder: Path) -> None:
         stream.flush()
         texts.append(stream.buffer.getvalue().decode())
     for text in texts:
-        assert printable(text) == text, f"raw text is printed: {text!r:.300}"
-    assert status in (0, 1, 2), f"the status {status}"
+        assert printable(text) == text, f"unprintable characters in the output: {text!r:.300}"
+    assert status in (0, 1, 2), f"exit status {status}"
     assert len(texts[1]) < 20_000, f"{len(texts[1])} characters on standard error"
     if status == 2:
         raise NasError(texts[1][:500])
 
 
 @contextlib.contextmanager
-def _nothing_trains() -> Iterator[None]:
-    """Up to where a training would begin, all is real."""
+def _without_training() -> Iterator[None]:
+    """Replace evaluators, so that a command stops where a training would start."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise NasError("a training would begin here")

@@ -1,4 +1,4 @@
-"""Many inputs of all kinds, each from a seed of its own."""
+"""Run many inputs of all kinds, each with its own seed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.fuzzing import arguments, records, subjects
-from benchmarks.fuzzing.watching import Seen, watched
+from benchmarks.fuzzing.watching import Observation, observe
 
-# How many of a hundred inputs are of a kind.
+# Number of inputs of each kind per hundred.
 SHARES: Final[dict[Any, int]] = {
     subjects.genome: 20,
     subjects.source: 8,
@@ -36,30 +36,30 @@ KINDS: Final = {make.__name__: make for make in SHARES}
 
 @dataclass(frozen=True)
 class Input:
-    """One input and what it did."""
+    """One input and its observed effects."""
 
     kind: str
     seed: int
     number: int
-    seen: Seen
+    observation: Observation
 
     @property
     def name(self) -> str:
-        """What makes it again."""
+        """The options that reproduce it."""
         return f"--kind {self.kind} --seed {self.seed} --number {self.number}"
 
 
-def inputs(count: int, seed: int, folder: Path) -> Iterator[Input]:
-    """So many inputs, kinds by turns in their shares."""
-    turns = [make.__name__ for make, share in SHARES.items() for _ in range(share)]
-    order = np.random.default_rng(0).permutation(len(turns))
+def run_inputs(count: int, seed: int, folder: Path) -> Iterator[Input]:
+    """Run ``count`` inputs, with kinds in a fixed order by their shares."""
+    kinds = [make.__name__ for make, share in SHARES.items() for _ in range(share)]
+    order = np.random.default_rng(0).permutation(len(kinds))
     for number in range(count):
-        kind = turns[order[number % len(turns)]]
-        yield one(kind, seed, number, folder)
+        kind = kinds[order[number % len(kinds)]]
+        yield run_input(kind, seed, number, folder)
 
 
-def one(kind: str, seed: int, number: int, folder: Path) -> Input:
-    """The input of that name, in a folder that is empty or was used for others."""
+def run_input(kind: str, seed: int, number: int, folder: Path) -> Input:
+    """Run one input in a folder, which earlier inputs may have used."""
     sys.dont_write_bytecode = True
     place = folder / kind
     place.mkdir(exist_ok=True)
@@ -68,4 +68,4 @@ def one(kind: str, seed: int, number: int, folder: Path) -> Input:
     work = KINDS[kind](rng, place)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return Input(kind, seed, number, watched(work, place))
+        return Input(kind, seed, number, observe(work, place))

@@ -1,4 +1,4 @@
-"""Kinds of input that are files: how each is made of a valid example, and what is done with it."""
+"""Inputs that are files: mutations of valid examples, and the functions that read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from PIL import Image
 
-from benchmarks.fuzzing.values import Rng, edited, edited_bytes, hostile, mutated, written
+from benchmarks.fuzzing.values import Rng, edit_bytes, edit_text, hostile, mutate, serialise
 from nas.api import genomes
 from nas.api.exporting import export
 from nas.common.config import read_model
@@ -41,15 +41,15 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def genome(rng: Rng, folder: Path) -> Work:
-    """A genome file, or an exported file that holds one: judged, sometimes shown or exported."""
+    """A genome file, or an exported file with a genome; it is validated, shown or exported."""
     if rng.random() < 0.1:
         path = folder / "genome.py"
-        path.write_bytes(edited_bytes(_exported(), rng))
+        path.write_bytes(edit_bytes(_exported(), rng))
     else:
         names = sorted(MECHANISMS)
         data = MECHANISMS[names[rng.integers(len(names))]].genome.to_dict()
-        data = _grown(data, rng) if rng.random() < 0.15 else mutated(data, rng)
-        path = _document(folder, "genome", data, rng)
+        data = _extended(data, rng) if rng.random() < 0.15 else mutate(data, rng)
+        path = _write_document(folder, "genome", data, rng)
     match rng.integers(20):
         case 0:
             return partial(genomes.show, path)
@@ -60,8 +60,8 @@ def genome(rng: Rng, folder: Path) -> Work:
     return partial(genomes.validate, path)
 
 
-def _grown(data: dict[str, Any], rng: Rng) -> dict[str, Any]:
-    """The graph with many nodes behind it, which may read each other in all ways."""
+def _extended(data: dict[str, Any], rng: Rng) -> dict[str, Any]:
+    """The graph extended by many nodes with random inputs."""
     graph = data["graph_def"]
     ops = ("add", "multiply", "linear", "gelu", "topk_filter", "relu", "relu_squared", "layer_norm")
     op = str(rng.choice(ops))
@@ -83,19 +83,19 @@ def source(rng: Rng, folder: Path) -> Work:
         "mha:placement=first",
         "a/b",
     )
-    text = edited(str(rng.choice(examples)), rng)
+    text = edit_text(str(rng.choice(examples)), rng)
     return partial(genomes.validate, text)
 
 
 def space(rng: Rng, folder: Path) -> Work:
-    """A search space; from it a first genome is drawn."""
-    path = _document(folder, "space", mutated(_yaml(_names("search_spaces"), rng), rng), rng)
+    """A search space, from which a genome is sampled."""
+    path = _write_document(folder, "space", mutate(_yaml(_names("search_spaces"), rng), rng), rng)
     is_causal = bool(rng.random() < 0.2)
     return lambda: check_space(load_space(str(path)), is_causal=is_causal)
 
 
 def policy(rng: Rng, folder: Path) -> Work:
-    """A policy; a genome is judged by it, and repaired."""
+    """A policy, which validates a genome."""
     data = _yaml(_names("validators"), rng)
     if rng.random() < 0.3 and data["rules"]:
         rule = data["rules"][rng.integers(len(data["rules"]))]
@@ -118,8 +118,8 @@ def policy(rng: Rng, folder: Path) -> Work:
         if rng.random() < 0.3:
             data["rules"] += [{**rule, "name": f"r{i}"} for i in range(int(rng.integers(1, 400)))]
     else:
-        data = mutated(data, rng)
-    path = _document(folder, "policy", data, rng)
+        data = mutate(data, rng)
+    path = _write_document(folder, "policy", data, rng)
     names = sorted(MECHANISMS)
     name = names[rng.integers(len(names))]
     if rng.random() < 0.2:
@@ -129,26 +129,26 @@ def policy(rng: Rng, folder: Path) -> Work:
 
 def task(rng: Rng, folder: Path) -> Work:
     """A task."""
-    path = _document(folder, "task", mutated(_yaml(_names("nas/tasks"), rng), rng), rng)
+    path = _write_document(folder, "task", mutate(_yaml(_names("nas/tasks"), rng), rng), rng)
 
     def work() -> None:
-        found = load_task(str(path))
-        assert found.main.sizes
-        assert found.fingerprint()
-        found.to_dict()
+        loaded = load_task(str(path))
+        assert loaded.main.sizes
+        assert loaded.fingerprint()
+        loaded.to_dict()
 
     return work
 
 
 def journal(rng: Rng, folder: Path) -> Work:
-    """A file of finished trainings."""
+    """A journal of finished trainings."""
     lines = _journal().splitlines()
     at = int(rng.integers(len(lines)))
     if rng.random() < 0.7:
-        lines[at] = written(mutated(json.loads(lines[at]), rng), rng, is_yaml=False)
+        lines[at] = serialise(mutate(json.loads(lines[at]), rng), rng, is_yaml=False)
     content = b"\n".join(line.replace(b"\n", b"") for line in lines) + b"\n"
     path = folder / "journal.jsonl"
-    path.write_bytes(edited_bytes(content, rng) if rng.random() < 0.4 else content)
+    path.write_bytes(edit_bytes(content, rng) if rng.random() < 0.4 else content)
     chosen = _quick_task()
 
     def work() -> None:
@@ -164,39 +164,39 @@ def table(rng: Rng, folder: Path) -> Work:
         case 0:
             path.write_bytes(gzip.compress(bytes(int(rng.choice([10**6, 700 * 10**6])))))
         case 1 | 2:
-            path.write_bytes(edited_bytes(gzip.compress(json.dumps(_table()).encode()), rng))
+            path.write_bytes(edit_bytes(gzip.compress(json.dumps(_table()).encode()), rng))
         case _:
-            content = written(mutated(_table(), rng), rng, is_yaml=False)
+            content = serialise(mutate(_table(), rng), rng, is_yaml=False)
             path.write_bytes(gzip.compress(content, 1))
 
     def work() -> None:
-        found = load_table(str(path))
-        for name in (*found.metrics, "train_loss", "core_seconds"):
-            found.scores(name)
-            found.scores(name, 1)
-        assert found.setting.sizes
+        loaded = load_table(str(path))
+        for name in (*loaded.metrics, "train_loss", "core_seconds"):
+            loaded.scores(name)
+            loaded.scores(name, 1)
+        assert loaded.setting.sizes
 
     return work
 
 
 def images(rng: Rng, folder: Path) -> Work:
-    """A folder of images: names, types, sizes, links, pipes."""
+    """A folder of images with hostile names, types, sizes, links and pipes."""
     root = folder / f"images{rng.integers(2**62):x}"
     for name in ("cats", "dogs"):
-        own = root / "train" / name
-        own.mkdir(parents=True)
+        class_folder = root / "train" / name
+        class_folder.mkdir(parents=True)
         for number in range(2):
             pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(own / f"{number}.png")
-        path = own / "0.png"
+            Image.fromarray(pixels).save(class_folder / f"{number}.png")
+        path = class_folder / "0.png"
         match rng.integers(8):
             case 0 | 1 | 2:
-                path.write_bytes(edited_bytes(path.read_bytes(), rng))
+                path.write_bytes(edit_bytes(path.read_bytes(), rng))
             case 3:
                 with contextlib.suppress(OSError, ValueError):
-                    path.rename(own / f"{hostile(rng)}.png")
+                    path.rename(class_folder / f"{hostile(rng)}.png")
             case 4:
-                os.rename(path, os.fsencode(own) + b"/\xff\x1b[2J.png")
+                os.rename(path, os.fsencode(class_folder) + b"/\xff\x1b[2J.png")
             case 5:
                 path.unlink()
                 target = rng.choice(
@@ -210,35 +210,35 @@ def images(rng: Rng, folder: Path) -> Work:
                 path.write_bytes(_png_of(int(rng.choice([10, 9_000, 60_000]))))
 
     def work() -> None:
-        _, found = list_images(root)
-        read_images([path for own in found for path in own], 8)
+        _, paths_by_class = list_images(root)
+        read_images([path for paths in paths_by_class for path in paths], 8)
 
     return work
 
 
 def _png_of(edge: int) -> bytes:
-    """A small file that says it holds a square image of that edge."""
+    """A small PNG file whose header claims a square image with this edge in pixels."""
     file = io.BytesIO()
     Image.new("RGB", (1, 1)).save(file, "png")
-    found = bytearray(file.getvalue())
-    found[16:24] = struct.pack(">II", edge, edge)
-    found[29:33] = struct.pack(">I", zlib.crc32(bytes(found[12:29])))
-    return bytes(found)
+    content = bytearray(file.getvalue())
+    content[16:24] = struct.pack(">II", edge, edge)
+    content[29:33] = struct.pack(">I", zlib.crc32(bytes(content[12:29])))
+    return bytes(content)
 
 
 def texts(rng: Rng, folder: Path) -> Work:
     """A folder of texts."""
     root = folder / f"texts{rng.integers(2**62):x}"
     for name in ("good", "bad"):
-        own = root / "train" / name
-        own.mkdir(parents=True)
-        (own / "0.txt").write_bytes(edited_bytes(b"fine words\n", rng))
+        class_folder = root / "train" / name
+        class_folder.mkdir(parents=True)
+        (class_folder / "0.txt").write_bytes(edit_bytes(b"fine words\n", rng))
         with contextlib.suppress(OSError, ValueError):
-            (own / f"{hostile(rng)}.txt").write_bytes(b"more")
+            (class_folder / f"{hostile(rng)}.txt").write_bytes(b"more")
         if rng.random() < 0.1:
-            os.mkfifo(own / "pipe.txt")
+            os.mkfifo(class_folder / "pipe.txt")
         if rng.random() < 0.1:
-            (own / "link.txt").symlink_to("/etc/passwd")
+            (class_folder / "link.txt").symlink_to("/etc/passwd")
     return partial(read_folder, root, ("train",))
 
 
@@ -249,16 +249,18 @@ def weights(rng: Rng, folder: Path) -> Work:
         core = {"genome": genome, "sizes": {"dim": 8, "heads": 2}}
         record = {"version": 1, "model": "BertModel", "attn_implementation": "eager"}
         record |= {"attention": {"encoder.layer.0": core}}
-        return partial(read_model, _document(folder, "record", mutated(record, rng), rng), _Record)
+        return partial(
+            read_model, _write_document(folder, "record", mutate(record, rng), rng), _Record
+        )
     path = folder / "weights.safetensors"
-    path.write_bytes(edited_bytes(_weights(), rng))
+    path.write_bytes(edit_bytes(_weights(), rng))
     return partial(read_weights, path)
 
 
-def _document(folder: Path, name: str, data: Any, rng: Rng) -> Path:
+def _write_document(folder: Path, name: str, data: Any, rng: Rng) -> Path:
     is_yaml = bool(rng.random() < 0.4)
     path = folder / f"{name}.{'yaml' if is_yaml else 'json'}"
-    path.write_bytes(written(data, rng, is_yaml=is_yaml))
+    path.write_bytes(serialise(data, rng, is_yaml=is_yaml))
     return path
 
 
@@ -292,7 +294,7 @@ def _quick_task() -> Any:
 
 @cache
 def _journal() -> bytes:
-    """What two trainings leave, as ``nas evaluate --record`` writes it."""
+    """A journal of two trainings, as serialise by ``nas evaluate --record``."""
     from tempfile import TemporaryDirectory
 
     from nas.evaluation.trial import Trial
@@ -301,8 +303,8 @@ def _journal() -> bytes:
     with TemporaryDirectory() as name:
         path = Path(name) / "journal.jsonl"
         evaluator = JournaledEvaluator(Invented(), path, chosen, chosen.load())
-        found = MECHANISMS["mha"].genome
-        evaluator.submit([Trial(f"{seed:016x}", found, seed) for seed in range(2)])
+        genome = MECHANISMS["mha"].genome
+        evaluator.submit([Trial(f"{seed:016x}", genome, seed) for seed in range(2)])
         evaluator.wait()
         evaluator.close()
         return path.read_bytes()
@@ -319,7 +321,7 @@ def _table_text() -> str:
 
 
 def _table() -> Any:
-    """Some mechanisms of a built-in one."""
+    """Three mechanisms of a built-in table."""
     return json.loads(_table_text())
 
 

@@ -7,12 +7,12 @@ import json
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import yaml  # noqa: TID251 - what is written here is hostile on purpose
+import yaml  # noqa: TID251 - to write hostile documents
 
 Rng: TypeAlias = np.random.Generator
 
-MARK: Final = "pwned"  # stands in whatever would run, be markup, or name a file elsewhere
-DEEP: Final = "@deep@"  # becomes brackets, which no writer of JSON or YAML would nest so deep
+MARK: Final = "pwned"  # part of all injected code, markup and paths
+DEEP: Final = "@deep@"  # replaced by deeply nested brackets
 TEXTS: Final = (
     "",
     " ",
@@ -58,7 +58,7 @@ OTHERS: Final = (None, True, False, [], {}, [[]], {"": {}}, [None] * 3)
 
 
 def hostile(rng: Rng) -> Any:
-    """A value that no example holds."""
+    """A random hostile value."""
     kinds = (TEXTS, TEXTS, NUMBERS, NUMBERS, OTHERS)
     kind = kinds[rng.integers(len(kinds))]
     if rng.random() < 0.02:
@@ -66,8 +66,8 @@ def hostile(rng: Rng) -> Any:
     return copy.deepcopy(kind[rng.integers(len(kind))])
 
 
-def mutated(data: Any, rng: Rng) -> Any:
-    """Plain data with a few places changed: values, keys, whole branches."""
+def mutate(data: Any, rng: Rng) -> Any:
+    """A copy of plain data with changed values, keys or branches."""
     data = copy.deepcopy(data)
     for _ in range(rng.geometric(0.6)):
         data = _changed(data, rng)
@@ -88,7 +88,7 @@ def _changed(data: Any, rng: Rng) -> Any:
         case 4:
             del holder[key]
         case 5:
-            holder[key] = nudged(holder[key], rng)
+            holder[key] = nudge(holder[key], rng)
         case 6 if isinstance(holder, dict):
             holder[str(hostile(rng))] = holder.pop(key)
         case 6:
@@ -99,7 +99,7 @@ def _changed(data: Any, rng: Rng) -> Any:
 
 
 def _places(data: Any) -> Any:
-    """Each place in the data, as what holds it and its key there."""
+    """Yield (container, key) of each item in nested data."""
     waiting = [data]
     while waiting:
         holder = waiting.pop()
@@ -111,19 +111,19 @@ def _places(data: Any) -> Any:
                 waiting.append(holder[key])
 
 
-def nudged(value: Any, rng: Rng) -> Any:
-    """A value like this one."""
+def nudge(value: Any, rng: Rng) -> Any:
+    """A similar value."""
     if isinstance(value, bool) or value is None:
         return not value
     if isinstance(value, int | float):
         return [value + 1, -value, value * 1000, value // 3, f"{rng.integers(99)}"][rng.integers(5)]
     if isinstance(value, str):
-        return edited(value, rng)
+        return edit_text(value, rng)
     return str(value)
 
 
-def edited(text: str, rng: Rng) -> str:
-    """A text with pieces cut, doubled, or put in."""
+def edit_text(text: str, rng: Rng) -> str:
+    """The text with parts removed, repeated or inserted."""
     for _ in range(1 + rng.geometric(0.5)):
         a, b = sorted(rng.integers(0, len(text) + 1, 2))
         piece = str(hostile(rng)) if rng.random() < 0.7 else text[a:b] * int(rng.integers(1, 50))
@@ -131,36 +131,36 @@ def edited(text: str, rng: Rng) -> str:
     return text[:200_000]
 
 
-def edited_bytes(content: bytes, rng: Rng) -> bytes:
-    """Bytes that are flipped, cut off, or put in."""
-    found = bytearray(content)
+def edit_bytes(content: bytes, rng: Rng) -> bytes:
+    """The bytes with bits flipped, parts removed or inserted."""
+    result = bytearray(content)
     for _ in range(1 + rng.geometric(0.3)):
-        at = int(rng.integers(len(found) + 1))
+        at = int(rng.integers(len(result) + 1))
         match rng.integers(4):
-            case 0 if found:
-                found[min(at, len(found) - 1)] ^= 1 << int(rng.integers(8))
+            case 0 if result:
+                result[min(at, len(result) - 1)] ^= 1 << int(rng.integers(8))
             case 1 if rng.random() < 0.3:
-                del found[at:]
+                del result[at:]
             case 2:
-                found[at:at] = rng.bytes(int(rng.integers(1, 64)))
+                result[at:at] = rng.bytes(int(rng.integers(1, 64)))
             case _:
-                found[at : at + 8] = b"\xff" * 8
-    return bytes(found)
+                result[at : at + 8] = b"\xff" * 8
+    return bytes(result)
 
 
-def written(data: Any, rng: Rng, *, is_yaml: bool) -> bytes:
-    """Data as a document, mostly well-formed."""
+def serialise(data: Any, rng: Rng, *, is_yaml: bool) -> bytes:
+    """Serialise data as a document, mostly well-formed."""
     text = _yaml(data) if is_yaml else json.dumps(data, indent=1)
     depth = int(rng.choice([3, 100, 20_000]))
     text = text.replace(DEEP, "[" * depth + "]" * depth)
     if rng.random() < 0.1:
         text = _hostile_syntax(text, rng)
     content = text.encode("utf-8", "surrogatepass")
-    return edited_bytes(content, rng) if rng.random() < 0.05 else content
+    return edit_bytes(content, rng) if rng.random() < 0.05 else content
 
 
 def _yaml(data: Any) -> str:
-    """YAML that may hold what a careful writer leaves out."""
+    """YAML, or JSON where YAML cannot represent the data."""
     try:
         return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     except (yaml.YAMLError, UnicodeError, ValueError):
@@ -174,7 +174,7 @@ def _hostile_syntax(text: str, rng: Rng) -> str:
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)
     ]
     extra: list[list[str]] = [
-        [lines[at]],  # a key that stands twice
+        [lines[at]],  # a duplicate key
         bomb,
         [f"{MARK}: !!python/object/apply:os.mkdir [{MARK}]"],
         [f"{MARK}: !!binary gIAB"],

@@ -1,8 +1,7 @@
-"""What an input must not do: raise what is no error of ours, take long, grow, reach elsewhere.
+"""Limits of an input: errors other than ours, time, memory, writes elsewhere, programs.
 
-Work is counted in processor seconds of this process, memory as the peak beyond where it began.
-Files and programs are seen by an audit hook (PEP 578), which no code can get around unnoticed that
-goes through Python; a mark that would be made by code in an input is looked for as well.
+Time is processor time of this process; memory is the increase of the peak. An audit hook (PEP 578)
+reports writes to files and started programs of all Python code.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ FORBIDDEN: Final = (
     "socket.connect", "socket.getaddrinfo", "socket.bind", "pickle.find_class", "code.__new__",
     "ctypes.dlopen/", "os.startfile", "webbrowser.", "ftplib.", "smtplib.", "urllib.Request",
 )  # fmt: skip
-# Their first arguments are paths that are changed.
+# Audit events whose first argument is a changed path.
 CHANGING: Final = frozenset(
     {"os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.chown", "os.utime",
      "shutil.rmtree", "os.mknod", "os.mkfifo"}
@@ -38,19 +37,21 @@ WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class TooLongError(BaseException):
-    """Raised where an input has had its processor seconds."""
+    """Raised when an input exceeds its processor time."""
 
 
 @dataclass
-class Seen:
-    """What one input did.
+class Observation:
+    """Observed effects of one input.
 
     Attributes:
-        outcome: "taken" or "refused".
-        faults: what it must not have done, a line each.
+        outcome: "accepted" or "refused".
+        seconds: processor time.
+        bytes: increase of peak memory.
+        faults: violations, one line each.
     """
 
-    outcome: str = "taken"
+    outcome: str = "accepted"
     seconds: float = 0.0
     bytes: int = 0
     faults: list[str] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Seen:
 
 @dataclass
 class _Hook:
-    """The one hook of this process; it sees nothing while there is no folder."""
+    """The audit hook of this process, inactive while ``folder`` is None."""
 
     folder: str | None = None
     faults: list[str] = field(default_factory=list)
@@ -66,10 +67,10 @@ class _Hook:
 
     def set(self) -> None:
         if not self.is_set:
-            sys.addaudithook(self.hear)
+            sys.addaudithook(self.on_event)
             self.is_set = True
 
-    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.folder is None or event == "object.__getattr__":
             return
         if event.startswith(FORBIDDEN):
@@ -77,13 +78,13 @@ class _Hook:
         elif event == "open":
             path, _, flags = arguments
             if flags & WRITING:
-                self._written(event, path)
+                self._check_path(event, path)
         elif event in CHANGING:
-            self._written(event, arguments[0])
+            self._check_path(event, arguments[0])
         elif event in MOVING:
-            self._written(event, arguments[1])
+            self._check_path(event, arguments[1])
 
-    def _written(self, event: str, path: Any) -> None:
+    def _check_path(self, event: str, path: Any) -> None:
         if isinstance(path, int) or path in ("/dev/null", b"/dev/null"):
             return
         where = os.path.realpath(os.fsdecode(path))
@@ -91,7 +92,7 @@ class _Hook:
             self._fault(f"{event} outside its folder: {where}")
 
     def _fault(self, text: str) -> None:
-        folder, self.folder = self.folder, None  # what follows is of no interest
+        folder, self.folder = self.folder, None  # the hook must not report its own actions
         self.faults.append(printable(text))
         self.folder = folder
 
@@ -99,43 +100,44 @@ class _Hook:
 HOOK: Final = _Hook()
 
 
-def watched(work: Callable[[], object], folder: Path) -> Seen:
-    """Do the work, which may write into ``folder`` alone, and say what it did."""
-    seen = Seen()
+def observe(work: Callable[[], object], folder: Path) -> Seen:
+    """Run ``work``, which may write only into ``folder``, and return its effects."""
+    observation = Observation()
     HOOK.set()
-    before, began = _reset_peak(), time.process_time()
+    before, start = _reset_peak(), time.process_time()
     HOOK.faults, HOOK.folder = [], os.path.realpath(folder)
     try:
         with _timed():
             work()
     except NasError as error:
-        seen.outcome = "refused"
+        observation.outcome = "refused"
         text = str(error)
         if printable(text) != text or len(text) > MAX_MESSAGE:
-            seen.faults.append(f"a message that is raw or long: {text!r:.200}")
+            observation.faults.append(f"an unprintable or long message: {text!r:.200}")
     except TooLongError as error:
-        seen.faults.append(f"takes longer than {MAX_SECONDS} s: {_where(error)}")
+        observation.faults.append(f"takes longer than {MAX_SECONDS} s: {_where(error)}")
     except BaseException as error:
-        seen.faults.append(f"{type(error).__name__}: {error!s:.200}: {_where(error)}")
+        observation.faults.append(f"{type(error).__name__}: {error!s:.200}: {_where(error)}")
     finally:
         HOOK.folder = None
-    seen.seconds, seen.bytes = time.process_time() - began, _peak() - before
-    if seen.bytes > MAX_BYTES:
-        seen.faults.append(f"takes {seen.bytes / 1e6:.0f} MB")
-    return replace_faults(seen, HOOK.faults)
+    observation.seconds, observation.bytes = time.process_time() - start, _peak() - before
+    if observation.bytes > MAX_BYTES:
+        observation.faults.append(f"takes {observation.bytes / 1e6:.0f} MB")
+    return add_faults(observation, HOOK.faults)
 
 
-def replace_faults(seen: Seen, more: list[str]) -> Seen:
-    seen.faults = [*(printable(fault) for fault in seen.faults), *dict.fromkeys(more)]
-    return seen
+def add_faults(observation: Observation, more: list[str]) -> Observation:
+    """Add the hook's faults, without duplicates."""
+    observation.faults = [*(printable(fault) for fault in observation.faults), *dict.fromkeys(more)]
+    return observation
 
 
 @contextlib.contextmanager
 def _timed() -> Iterator[None]:
-    def over(*_: object) -> None:
+    def on_alarm(*_: object) -> None:
         raise TooLongError
 
-    before = signal.signal(signal.SIGPROF, over)
+    before = signal.signal(signal.SIGPROF, on_alarm)
     signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS, 1.0)
     try:
         yield
@@ -145,7 +147,7 @@ def _timed() -> Iterator[None]:
 
 
 def _where(error: BaseException) -> str:
-    """The last places of a traceback, ours first of all."""
+    """The last five frames of a traceback, only of this package if there are any."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/nas/" in frame.filename] or frames
     return " < ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in ours[:-6:-1])

@@ -1,9 +1,10 @@
-"""Other people's multi-objective optimisers on the space attention_bench, beside our own.
+"""Multi-objective optimisers of other packages (peers) and ours on the same recorded trainings.
 
-All of them pay for the same trainings and are judged alike. Those that come from elsewhere see the
-space as one flat choice of categories (``problem``); ours see genomes. ``comparing`` runs them.
+All have the same budget of trainings and are scored alike. Peers see a space as categorical choices
+(``problem``) and learn costs with scores; our algorithms see genomes and know costs before a
+training. ``comparing`` runs all of them.
 
-Left out is NePS: version 0.17 asks for networkx below 3 and an older jaxtyping than ours.
+NePS is excluded: version 0.17 requires networkx below 3 and an older jaxtyping than ours.
 """
 
 from benchmarks.peers.comparing import peers

@@ -1,8 +1,8 @@
-"""Archai: its evolution of the Pareto front, as it comes: 10 at random first, then each iteration
-a mutant of each member of the front, 5 crossovers and 5 at random.
+"""Archai's evolution of the Pareto front with default settings: 10 random models first, then in
+each iteration a mutant of each member of the front, 5 crossovers and 5 random models.
 
-Archai leaves sampling, mutation and crossover to the space: here one choice is drawn anew, or each
-choice comes from either parent. It asks whether a model is valid; illegal ones are not.
+The space defines sampling, mutation and crossover in Archai: here a mutation redraws one choice,
+and a crossover takes each choice from a random parent. Illegal mechanisms are reported as invalid.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENDLESS = 10**6  # iterations; the budget ends the search
 
 
 class Space(EvolutionarySearchSpace):
-    """Assignments as models, named by what they say."""
+    """Assignments as Archai models; an ID is the text of the assignment."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
         self.problem, self.rng = problem, random.Random(seed)
@@ -40,10 +40,10 @@ class Space(EvolutionarySearchSpace):
 
     @overrides
     def mutate(self, arch: ArchaiModel) -> ArchaiModel:
-        now = arch.metadata["assignment"]
-        name = self.rng.choice([name for name, all_ in self.problem.choices.items() if all_[1:]])
-        others = [value for value in self.problem.choices[name] if value != now[name]]
-        return self._model({**now, name: self.rng.choice(others)})
+        current = arch.metadata["assignment"]
+        name = self.rng.choice([n for n, values in self.problem.choices.items() if len(values) > 1])
+        others = [value for value in self.problem.choices[name] if value != current[name]]
+        return self._model({**current, name: self.rng.choice(others)})
 
     @overrides
     def crossover(self, arch_list: list[ArchaiModel]) -> ArchaiModel:
@@ -51,7 +51,7 @@ class Space(EvolutionarySearchSpace):
         return self._model({n: self.rng.choice(parents)[n] for n in self.problem.choices})
 
     def _model(self, assignment: Assignment) -> ArchaiModel:
-        self.problem.asked += 1
+        self.problem.num_requests += 1
         if self.problem.is_stuck:
             raise SpentError
         return ArchaiModel(None, " ".join(assignment.values()), {"assignment": assignment})
@@ -74,7 +74,7 @@ class Space(EvolutionarySearchSpace):
 
 
 class Part(ModelEvaluator):
-    """One number of a training's score; or whether the mechanism is legal."""
+    """One number of a training's score, or the legality of the mechanism if ``part`` is None."""
 
     def __init__(self, problem: Problem, scores: dict[str, Score], part: int | None) -> None:
         self.problem, self.scores, self.part = problem, scores, part
@@ -92,7 +92,7 @@ class Part(ModelEvaluator):
 
 
 def evolution_pareto(problem: Problem, seed: int) -> None:
-    """It never trains an assignment twice."""
+    """Run the search; Archai trains each assignment once."""
     logging.disable(logging.WARNING)
     scores: dict[str, Score] = {}
     objectives = SearchObjectives()
@@ -110,4 +110,4 @@ def evolution_pareto(problem: Problem, seed: int) -> None:
 
 
 def _no_plots(folder: str) -> None:
-    """They would take most of the time."""
+    """Omit plots, which would take most of the time."""

@@ -1,8 +1,8 @@
-"""All optimisers on the same recorded trainings, and how sure the differences are.
+"""Run all optimisers on the same recorded trainings, with paired tests of their differences.
 
-Each search is run once, to its last training; what it would have reported earlier is judged as
-well, which gives all budgets and the curves. A search of a seed meets the same trainings whatever
-its algorithm, so differences are paired.
+Each search runs once, with the largest budget; its reports after fewer trainings give the results
+of smaller budgets and the curves. All algorithms see the same trainings for a seed, so differences
+are paired.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nas.report.charts import COLOURS, DASHES, FONT, new_axes, write_figure
 Search = Callable[[Problem, int], None]
 
 BUDGETS: Final = (60, 200, 600)
-# Shares of the hypervolume that are marked in the picture.
+# Ticks of the picture: missing shares of the hypervolume.
 MISSED: Final = (0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2)
 POINTS: Final = (12, 24, 36, 48, 60, 84, 120, 160, 200, 250, 300, 400, 500, 600)
 BASELINE: Final = "nsga2"
@@ -47,7 +47,7 @@ OURS: Final[Mapping[str, Search]] = {
     "local-search": ours("local-search"),
     "surrogate": ours("surrogate"),
 }
-# Algorithm: the package that it needs, our module for it, and the function there.
+# Algorithm: the required package, our module for it, and its function.
 PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "optuna-nsga2": ("optuna", "optuna_peer", "nsga2"),
     "optuna-tpe": ("optuna", "optuna_peer", "tpe"),
@@ -58,13 +58,13 @@ PEERS: Final[Mapping[str, tuple[str, str, str]]] = {
     "archai-evolution": ("archai", "archai_peer", "evolution_pareto"),
     "smac-parego": ("smac", "smac_peer", "parego"),
 }
-# Those whose own work a training takes so long that more trainings would take days.
+# Limits for algorithms whose proposals would take days.
 MOST_TRAININGS: Final[Mapping[str, int]] = {"optuna-gp": 60, "smac-parego": 60}
 
 
 @dataclass(frozen=True)
-class Searched:
-    """What one search came to: the hypervolume of what it reports after so many trainings."""
+class SearchCurve:
+    """The hypervolumes of one search's reports, by number of trainings."""
 
     algorithm: str
     seed: int
@@ -73,7 +73,7 @@ class Searched:
 
 
 def is_installed(peer: str) -> bool:
-    """Whether a peer's package is there; the extra ``peers`` brings all of them."""
+    """Whether a peer's package is installed; the extra ``peers`` installs all."""
     return find_spec(PEERS[peer][0]) is not None
 
 
@@ -82,20 +82,20 @@ def search_of(name: str) -> Search:
     if name in OURS:
         return OURS[name]
     _, module, function = PEERS[name]
-    found: Search = getattr(import_module(f"benchmarks.peers.{module}"), function)
-    return found
+    search: Search = getattr(import_module(f"benchmarks.peers.{module}"), function)
+    return search
 
 
 def algorithms() -> list[str]:
-    """Ours, and those peers that are installed."""
+    """Our algorithms and the installed peers."""
     missing = [peer for peer in PEERS if not is_installed(peer)]
     if missing:
-        print(f"  not installed, and left out: {', '.join(missing)}", file=sys.stderr)
+        print(f"  skipped, because not installed: {', '.join(missing)}", file=sys.stderr)
     return [*OURS, *(peer for peer in PEERS if peer not in missing)]
 
 
 def run(search: Search, measure: Measure, budget: int, seed: int, is_free: bool = False) -> Problem:
-    """One search, until its budget is spent."""
+    """Run one search until its budget is spent."""
     problem = Problem(measure, budget, is_free)
     with suppress(SpentError):
         search(problem, seed)
@@ -103,21 +103,22 @@ def run(search: Search, measure: Measure, budget: int, seed: int, is_free: bool 
 
 
 def hypervolume(problem: Problem, after: int | None = None) -> float:
-    """The true hypervolume of what a search reports, as a share of the whole space's."""
+    """The true hypervolume of a search's report, as a share of that of the whole space."""
     measure, bench = problem.measure, problem.bench
-    found = bench.hypervolume([measure.truth(key) for key in problem.reported(after)])
-    return found / bench.hypervolume([measure.truth(key) for key in bench.mechanisms])
+    reported = bench.hypervolume([measure.truth(key) for key in problem.reported(after)])
+    return reported / bench.hypervolume([measure.truth(key) for key in bench.mechanisms])
 
 
-def judge(
+def run_and_score(
     name: str, seed: int, measure: Callable[[int], Measure], points: Sequence[int], is_free: bool
-) -> Searched:
-    """Run one search, and judge it after so many trainings each."""
+) -> SearchCurve:
+    """Run one search, and score its reports at each of ``points``, numbers of trainings."""
     start = time.process_time()
     within = [point for point in points if point <= MOST_TRAININGS.get(name, point)]
     problem = run(search_of(name), measure(seed), max(within), seed, is_free)
-    spent = time.process_time() - start
-    return Searched(name, seed, {point: hypervolume(problem, point) for point in within}, spent)
+    seconds = time.process_time() - start
+    hypervolumes = {point: hypervolume(problem, point) for point in within}
+    return SearchCurve(name, seed, hypervolumes, seconds)
 
 
 def compare(
@@ -128,36 +129,36 @@ def compare(
     *,
     is_free: bool = False,
     record: Path | None = None,
-) -> list[Searched]:
-    """All algorithms with all seeds, as many at once as there are cores.
+) -> list[SearchCurve]:
+    """Run all algorithms with all seeds, on all cores.
 
     Args:
-        measure: for a seed; all algorithms of one seed meet the same.
+        measure: returns the measure of a seed, the same for all algorithms.
         is_free: see ``Problem``.
-        record: a file of finished searches, which are not run again.
+        record: a file of finished searches, which are not repeated.
     """
-    found = [] if record is None or not record.exists() else _read(record)
-    done = {(one.algorithm, one.seed) for one in found}
+    curves = [] if record is None or not record.exists() else _read(record)
+    done = {(curve.algorithm, curve.seed) for curve in curves}
     todo = [(name, seed) for seed in seeds for name in names if (name, seed) not in done]
-    # Forked workers would inherit locks of other people's libraries.
+    # Forked workers would inherit locks of the peers' libraries.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        running = [pool.submit(judge, *one, measure, points, is_free) for one in todo]
-        for number, ended in enumerate(as_completed(running), 1):
-            one = ended.result()
-            found.append(one)
-            told = f"[{number}/{len(todo)}] {one.algorithm}, seed {one.seed}: {one.seconds:.0f} s"
-            print(f"  {told}", file=sys.stderr)
+        running = [pool.submit(run_and_score, *search, measure, points, is_free) for search in todo]
+        for number, future in enumerate(as_completed(running), 1):
+            curve = future.result()
+            curves.append(curve)
+            label = f"{curve.algorithm}, seed {curve.seed}: {curve.seconds:.0f} s"
+            print(f"  [{number}/{len(todo)}] {label}", file=sys.stderr)
             if record is not None:
                 with record.open("a") as file:
-                    file.write(json.dumps(asdict(one)) + "\n")
-    return [one for one in found if one.algorithm in names and one.seed in seeds]
+                    file.write(json.dumps(asdict(curve)) + "\n")
+    return [curve for curve in curves if curve.algorithm in names and curve.seed in seeds]
 
 
-def summary(found: Sequence[Searched], budgets: Sequence[int] = BUDGETS) -> dict[str, Any]:
+def summary(curves: Sequence[SearchCurve], budgets: Sequence[int] = BUDGETS) -> dict[str, Any]:
     """Mean and standard error at each budget, and Wilcoxon's paired p against NSGA-II."""
     results: dict[str, Any] = {}
     for budget in budgets:
-        base = _values(found, BASELINE, budget)
+        base = _values(curves, BASELINE, budget)
         if not base:
             continue
         results[str(budget)] = {
@@ -166,15 +167,15 @@ def summary(found: Sequence[Searched], budgets: Sequence[int] = BUDGETS) -> dict
                 "error": float(np.std(values, ddof=1) / len(values) ** 0.5),
                 "p_against_nsga2": _p(values, base),
             }
-            for name in dict.fromkeys(one.algorithm for one in found)
-            if (values := _values(found, name, budget))
+            for name in dict.fromkeys(curve.algorithm for curve in curves)
+            if (values := _values(curves, name, budget))
         }
     return {"budgets": results}
 
 
 def peers(options: argparse.Namespace) -> list[Figure]:
-    """Everyone on a table; the trainings of a search are given in an order that its seed draws."""
-    found = compare(
+    """Compare all algorithms on a table; a search's seed draws the order of its trainings."""
+    curves = compare(
         recorded(options.table),
         options.algorithms.split(",") if options.algorithms else algorithms(),
         range(options.seeds),
@@ -182,67 +183,67 @@ def peers(options: argparse.Namespace) -> list[Figure]:
         is_free=options.free,
         record=options.record,
     )
-    results = summary(found)
+    results = summary(curves)
     if options.plot is not None:
-        draw(found, options.plot)
+        draw(curves, options.plot)
     if options.json:
         print(json.dumps(results))
     return [
         Figure(
             f"{name} after {budget}",
-            one["hypervolume"],
+            row["hypervolume"],
             "of the best",
-            one["hypervolume"] - one["error"],
-            one["hypervolume"] + one["error"],
+            row["hypervolume"] - row["error"],
+            row["hypervolume"] + row["error"],
         )
-        for budget, all_of_them in results["budgets"].items()
-        for name, one in all_of_them.items()
+        for budget, rows in results["budgets"].items()
+        for name, row in rows.items()
     ]
 
 
-def draw(found: Sequence[Searched], path: Path) -> None:
-    """The curves as a picture: how far from the best possible, after so many trainings."""
-    up = "share of the true hypervolume that is missed"
-    seeds = len({one.seed for one in found})
-    with new_axes("Anytime curves", f"means over {seeds} searches", "trainings", up) as axes:
+def draw(curves: Sequence[SearchCurve], path: Path) -> None:
+    """Draw the missing share of the hypervolume by number of trainings."""
+    label = "missing share of the true hypervolume"
+    seeds = len({curve.seed for curve in curves})
+    with new_axes("Anytime curves", f"means over {seeds} searches", "trainings", label) as axes:
         axes.set(xscale="log", yscale="log")
-        looks = zip(cycle(COLOURS), cycle(DASHES), strict=False)
+        styles = zip(cycle(COLOURS), cycle(DASHES), strict=False)
         last: dict[str, float] = {}
         for name, (colour, dashes) in zip(
-            dict.fromkeys(one.algorithm for one in found), looks, strict=False
+            dict.fromkeys(curve.algorithm for curve in curves), styles, strict=False
         ):
-            rows = {point: _values(found, name, point) for point in POINTS}
+            rows = {point: _values(curves, name, point) for point in POINTS}
             points = [point for point, values in rows.items() if values]
             missing = [1 - float(np.mean(rows[point])) for point in points]
-            look = {"linestyle": dashes, "linewidth": 1.3}
+            style = {"linestyle": dashes, "linewidth": 1.3}
             if name == CHOSEN:
-                look = {"linewidth": 3}
-            axes.plot(points, missing, label=name, color=colour, **look)
+                style = {"linewidth": 3}
+            axes.plot(points, missing, label=name, color=colour, **style)
             last[name] = missing[-1]
-        end = max(max(one.hypervolumes) for one in found)
-        across = [point for point in (12, 24, 60, 120, 200, 300, 600) if point <= end]
-        axes.set_xticks(across, [f"{x}" for x in across])
+        end = max(max(curve.hypervolumes) for curve in curves)
+        ticks = [point for point in (12, 24, 60, 120, 200, 300, 600) if point <= end]
+        axes.set_xticks(ticks, [f"{x}" for x in ticks])
         missed = [y for y in MISSED if min(last.values()) <= y]
         axes.set_yticks(missed, [f"{y:g}" for y in missed])
         axes.minorticks_off()
         lines = sorted(axes.lines, key=lambda line: -last[line.get_label()])
-        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-        axes.legend(handles=lines, **beside, frameon=False, fontsize=FONT, handlelength=3.5)
+        position = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+        axes.legend(handles=lines, **position, frameon=False, fontsize=FONT, handlelength=3.5)
     write_figure(axes.figure, path)
 
 
-def _read(record: Path) -> list[Searched]:
+def _read(record: Path) -> list[SearchCurve]:
     rows = [json.loads(line) for line in record.read_text().splitlines()]
     return [
-        Searched(**{**row, "hypervolumes": {int(p): v for p, v in row["hypervolumes"].items()}})
+        SearchCurve(**{**row, "hypervolumes": {int(p): v for p, v in row["hypervolumes"].items()}})
         for row in rows
     ]
 
 
-def _values(found: Sequence[Searched], name: str, point: int) -> list[float]:
-    """The hypervolumes of an algorithm after so many trainings, by seed."""
-    own = sorted((one for one in found if one.algorithm == name), key=lambda one: one.seed)
-    return [one.hypervolumes[point] for one in own if point in one.hypervolumes]
+def _values(curves: Sequence[SearchCurve], name: str, point: int) -> list[float]:
+    """Hypervolumes of an algorithm after ``point`` trainings, in order of seeds."""
+    rows = sorted((c for c in curves if c.algorithm == name), key=lambda curve: curve.seed)
+    return [curve.hypervolumes[point] for curve in rows if point in curve.hypervolumes]
 
 
 def _p(values: Sequence[float], baseline: Sequence[float]) -> float:

@@ -1,7 +1,7 @@
-"""Optuna: its NSGA-II, its tree-structured Parzen estimator, and its Gaussian process.
+"""Optuna's NSGA-II, tree-structured Parzen estimator and Gaussian process.
 
-Each proposes until the budget is spent. An illegal mechanism is told as a failed trial, as Optuna's
-documents say for what has no value: its samplers leave those out.
+Each proposes until the budget is spent. An illegal mechanism is reported as a failed trial, which
+Optuna's documentation recommends for missing values; its samplers ignore such trials.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from optuna.trial import TrialState
 
 from benchmarks.peers.problem import Problem
 
-POPULATION = 12  # as ours; Optuna's default of 50 would be mostly random in so few trainings
+POPULATION = 12  # as ours; the default of 50 would be mostly random within these budgets
 
 
 def nsga2(problem: Problem, seed: int) -> None:
-    """NSGAIISampler, uniform crossover."""
+    """Run NSGAIISampler with uniform crossover."""
     _search(problem, NSGAIISampler(population_size=POPULATION, seed=seed))
 
 
 def tpe(problem: Problem, seed: int) -> None:
-    """TPESampler as it comes: 10 random trials, then one choice at a time."""
+    """Run TPESampler with default settings: 10 random trials, then one choice at a time."""
     _search(problem, TPESampler(seed=seed))
 
 
 def gp(problem: Problem, seed: int) -> None:
-    """GPSampler as it comes: 10 random trials, then expected improvement of the hypervolume."""
+    """Run GPSampler with default settings: 10 random trials, then expected improvement."""
     _search(problem, GPSampler(seed=seed, deterministic_objective=False))
 
 

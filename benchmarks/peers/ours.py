@@ -1,8 +1,8 @@
-"""Our own algorithms on the same budget: on genomes, in generations of 12, asked and told.
+"""Our algorithms on the same budget: on genomes, in generations of 12.
 
-They run as ``nas search`` runs them, with its repeats, and report the front of its estimates.
-``plain`` is NSGA-II with the same means as everyone else: it starts from samples rather than named
-mechanisms, repeats nothing, and reports its scores as they came.
+They run as in ``nas search``: they start from named mechanisms, know costs before a training,
+re-evaluate, and report the front of their estimates. ``plain`` is NSGA-II under the conditions of
+the peers: it starts from random samples, never re-evaluates, and reports mean scores.
 """
 
 from __future__ import annotations
@@ -23,52 +23,54 @@ POPULATION = 12
 
 
 def ours(name: str) -> Callable[[Problem, int], None]:
-    """The search of one of our algorithms."""
+    """A function that runs one of our algorithms."""
 
     def search(problem: Problem, seed: int) -> None:
-        told: list[TrialResult] = []
-        problem.report = lambda after: front(archive_of(problem.bench, told[:after]))
-        search_into(told, name, problem, seed)
+        results: list[TrialResult] = []
+        problem.report = lambda after: front(archive_of(problem.bench, results[:after]))
+        search_into(results, name, problem, seed)
 
     return search
 
 
 def plain(problem: Problem, seed: int) -> None:
-    """NSGA-II alone."""
+    """Run NSGA-II without named mechanisms, re-evaluations and estimates."""
     search_into([], "nsga2", problem, seed, is_plain=True)
 
 
-def archive_of(bench: Bench, told: Sequence[TrialResult]) -> Archive:
-    """What is believed after these results."""
+def archive_of(bench: Bench, results: Sequence[TrialResult]) -> Archive:
+    """The archive, with its estimates, after these results."""
     archive = Archive(bench.objectives)
-    archive.tell(told)
+    archive.tell(results)
     return archive
 
 
 def front(archive: Archive) -> list[str]:
-    """What nothing dominates by estimates."""
+    """Keys of the non-dominated mechanisms by estimates."""
     estimates = [tuple(row) for row in archive.estimates()[0]]
     return [archive.known[i].key for i in non_dominated(estimates)]
 
 
 def search_into(
-    told: list[TrialResult], name: str, problem: Problem, seed: int, *, is_plain: bool = False
+    results: list[TrialResult], name: str, problem: Problem, seed: int, *, is_plain: bool = False
 ) -> None:
-    """Search, adding each result to what was told."""
+    """Search, and append each result to ``results``."""
     bench = problem.bench
     space, policy, objectives = bench.space, bench.policy, bench.objectives
     named = () if is_plain else seeds(space, policy, bench.setting.is_causal)
     mechanisms = tuple((m.name, m.genome) for m in named)
-    judge = CandidateFilter(policy, bench.setting, ["macs"])
-    judge._inspected = bench.judge._inspected  # looks are the same for all
+    candidate_filter = CandidateFilter(policy, bench.setting, ["macs"])
+    candidate_filter._inspected = bench.filter._inspected  # a cache shared by all searches
     operators = Variation(space, policy, bench.setting.is_causal)
-    most = 1 if is_plain else problem.measure.most_trainings
-    archive = Archive(objectives, most_trainings=most)
-    materials = SearchContext(operators, mechanisms, POPULATION, objectives, seed, judge, archive)
-    proposer = Proposer(ALGORITHMS.get(name)(materials), materials)
+    most_trainings = 1 if is_plain else problem.measure.most_trainings
+    archive = Archive(objectives, most_trainings=most_trainings)
+    context = SearchContext(
+        operators, mechanisms, POPULATION, objectives, seed, candidate_filter, archive
+    )
+    proposer = Proposer(ALGORITHMS.get(name)(context), context)
     for number in range(problem.budget):
-        last = proposer.propose(number, told[: number - number % POPULATION])[-1]
-        if not last.is_trained or last.key is None:
+        proposal = proposer.propose(number, results[: number - number % POPULATION])[-1]
+        if not proposal.is_trained or proposal.key is None:
             break  # the space is exhausted
-        accuracy, macs = problem.evaluate(last.key)
-        told.append(TrialResult.of(last, [(-accuracy, macs)]))
+        accuracy, macs = problem.evaluate(proposal.key)
+        results.append(TrialResult.of(proposal, [(-accuracy, macs)]))

@@ -1,9 +1,9 @@
-"""What an optimiser is given: categories to choose from, and a budget of trainings.
+"""The problem of an optimiser: categorical choices, and a budget of trainings.
 
-The categories say what a genome of such a space says: where the scores' two sides come from, how
-they are normalised, one operation more and the edges that it stands on, a second one for the plain
-mean, and the four projections. Each choice changes one thing about the mechanism. Where a choice
-means nothing it is ignored, as in any flat encoding: so several assignments can mean one mechanism.
+The choices encode the genomes of a space: the two inputs of the scores, their normaliser, a further
+operation and its edges, a second one for the plain mean, and the four projections. Each choice
+changes one part of the mechanism. Choices without effect are ignored, as in any flat encoding, so
+several assignments can mean the same mechanism.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ RECALL: Final[Choices] = {
     **dict.fromkeys(FLAGS, EITHER),
     "has_wv": ("yes",),
 }
-# Of each space that is recorded in tables: its choices, and what guessing scores.
+# For each space with recorded tables: its choices, and the accuracy of guessing.
 SPACES: Final[Mapping[str, tuple[Choices, float]]] = {
     "attention_bench": (ATTENTION, 1 / 10),
     "recall_bench": (RECALL, 1 / 16),
 }
 DEFAULT: Final = "attention-bench"
-MAX_ASKED: Final = 100  # assignments for each training, after which a search is stuck
+MAX_REQUESTS: Final = 100  # requests per training of the budget, after which a search is stopped
 
 
 class SpentError(Exception):
-    """No training is left, or the optimiser asks for nothing that can be trained."""
+    """The budget is spent, or the optimiser requests no legal mechanism."""
 
 
 class Measure(Protocol):
-    """Trainings, recorded or made up, by the mechanism's digest resolved at the task's sizes.
+    """Trainings, recorded or synthetic, by the mechanism's digest resolved at the task's sizes.
 
     Attributes:
-        bench: whose mechanisms are trained.
+        bench: the space and its mechanisms.
         most_trainings: of one mechanism.
     """
 
@@ -80,17 +80,17 @@ class Measure(Protocol):
     most_trainings: float
 
     def evaluate(self, key: str, repeat: int) -> Score:
-        """What a mechanism's training gives; the last one again where there are no more."""
+        """The score of a mechanism's training; the last one if there are no more."""
         ...
 
     def truth(self, key: str) -> Score:
-        """What a report is judged by; no search sees it."""
+        """The ground truth that scores a report; no search sees it."""
         ...
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A space under a task, and how what is found in it is valued."""
+    """A space under a task, with its objectives and categorical choices."""
 
     space: SearchSpace
     policy: Policy
@@ -99,19 +99,19 @@ class Bench:
     choices: Choices
 
     @cached_property
-    def judge(self) -> CandidateFilter:
-        """Knows no mechanism: for looking at genomes, which it remembers."""
+    def filter(self) -> CandidateFilter:
+        """A filter without known mechanisms, to inspect genomes; it caches results."""
         return CandidateFilter(self.policy, self.setting, ["macs"])
 
     @cached_property
     def mechanisms(self) -> dict[str, tuple[Genome, float]]:
-        """Genome in normal form and MACs of each mechanism that the choices reach, by digest."""
+        """Genome in normal form and MACs of each mechanism in the encoding, by digest."""
         genomes = {genome_of(assignment): None for assignment in self.assignments()}
-        looks = map(self.judge.inspect, genomes)
-        return {look.key: (look.genome, look.costs["macs"]) for look in looks if not look.note}
+        candidates = map(self.filter.inspect, genomes)
+        return {c.key: (c.genome, c.costs["macs"]) for c in candidates if not c.note}
 
     def assignments(self) -> Iterator[Assignment]:
-        """All that differ in more than what is ignored."""
+        """All assignments that differ in a choice with an effect."""
         fields = ("normaliser", "left", "right", "extra", "edges", *FLAGS)
         plain = {name: values[0] for name, values in self.choices.items()}
         for values in product(*(self.choices[name] for name in fields)):
@@ -119,18 +119,18 @@ class Bench:
                 yield {**plain, **dict(zip(fields, values, strict=True))}
         if "uniform" in self.choices["normaliser"]:
             fields = ("extra", "edges", "second", "second_edge", *FLAGS)
-            either = self.choices["second_edge"]
+            second_edges = self.choices["second_edge"]
             rest = (self.choices[name] for name in fields[2:])
-            for values in product(self.choices["extra"], either, *rest):
+            for values in product(self.choices["extra"], second_edges, *rest):
                 named = dict(zip(fields, values, strict=True))
                 yield {**plain, "normaliser": "uniform", **named}
 
     def decode(self, assignment: Assignment) -> str | None:
         """The resolved digest; None where the policy does not allow the mechanism."""
-        return self.judge.inspect(genome_of(assignment)).key or None
+        return self.filter.inspect(genome_of(assignment)).key or None
 
     def hypervolume(self, scores: list[Score]) -> float:
-        """Of accuracies from chance to 1, and MACs from none to twice those of MHA."""
+        """Hypervolume between (chance, twice the MACs of MHA) and (1, no MACs)."""
         rows = [
             tuple(o.as_cost(x) for o, x in zip(self.objectives, s, strict=True)) for s in scores
         ]
@@ -142,12 +142,12 @@ class Bench:
 @cache
 def bench(table: str = DEFAULT) -> Bench:
     """The space of a table at the sizes of its task."""
-    found = load_table(table)
-    return make_bench(load_space(found.space.name), found.setting)
+    loaded = load_table(table)
+    return make_bench(load_space(loaded.space.name), loaded.setting)
 
 
 def make_bench(space: SearchSpace, setting: CostContext) -> Bench:
-    """A space that ``SPACES`` knows, at the sizes of a task."""
+    """The bench of a space in ``SPACES``, at the sizes of a task."""
     choices, chance = SPACES[space.name]
     mha = costs_of(setting.resolve(mechanism("mha").genome), setting, ["macs"])["macs"]
     objectives = (
@@ -159,14 +159,15 @@ def make_bench(space: SearchSpace, setting: CostContext) -> Bench:
 
 @dataclass
 class Problem:
-    """One search: it may train ``budget`` times, and is told what each training gave.
+    """The problem of one search, with a budget of trainings.
 
     Attributes:
         history: digest, accuracy and MACs of each training.
-        is_free: whether a mechanism that comes again is told as before and costs nothing; an
-            optimiser that cannot tell equal assignments is then spared.
-        report: gives the digests that the search itself reports after so many trainings, where it
-            does not leave that to us.
+        is_free: whether a repeated mechanism costs nothing and returns its first score, in favour
+            of optimisers that do not recognise equal assignments.
+        report: returns the digests that the search reports after a number of trainings; by default
+            the front of mean scores is used.
+        num_requests: assignments requested so far.
     """
 
     measure: Measure
@@ -174,49 +175,49 @@ class Problem:
     is_free: bool = False
     history: list[tuple[str, float, float]] = field(default_factory=list)
     report: Callable[[int], list[str]] | None = None
-    asked: int = 0
+    num_requests: int = 0
 
     @property
     def bench(self) -> Bench:
-        """Whose mechanisms are searched."""
+        """The space and its mechanisms."""
         return self.measure.bench
 
     @property
     def choices(self) -> Choices:
-        """The categories."""
+        """The categorical choices."""
         return self.bench.choices
 
     @property
     def left(self) -> int:
-        """How many trainings may still be had."""
+        """Number of trainings left in the budget."""
         return self.budget - len(self.history)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether so much was asked that nothing more will come of it."""
-        return self.asked > MAX_ASKED * self.budget
+        """Whether the number of requests exceeds the limit."""
+        return self.num_requests > MAX_REQUESTS * self.budget
 
     def train(self, assignment: Assignment) -> Score | None:
-        """Train what an assignment means; None where it means nothing legal, which costs nothing.
+        """Train the mechanism of an assignment; return None, without cost, if it is illegal.
 
         Raises:
-            SpentError: the search is over.
+            SpentError: the budget is spent, or there were too many requests.
         """
-        self.asked += 1
+        self.num_requests += 1
         if self.is_stuck:
             raise SpentError
         key = self.bench.decode(assignment)
         if key is None:
             return None
-        known = (score for name, *score in self.history if self.is_free and name == key)
-        accuracy, macs = next(known, None) or self.evaluate(key)
+        previous = (score for name, *score in self.history if self.is_free and name == key)
+        accuracy, macs = next(previous, None) or self.evaluate(key)
         return accuracy, macs
 
     def evaluate(self, key: str) -> Score:
-        """Train a mechanism; once more where it was trained before.
+        """Train a mechanism, with the next seed if it was trained before.
 
         Raises:
-            SpentError: the search is over.
+            SpentError: the budget is spent, or there were too many requests.
         """
         if self.left <= 0:
             raise SpentError
@@ -226,20 +227,20 @@ class Problem:
         return score
 
     def reported(self, after: int | None = None) -> list[str]:
-        """The non-dominated mechanisms, each by the mean of its trainings."""
+        """The reported digests after ``after`` trainings, by default after all."""
         history = self.history[:after]
         if self.report is not None:
             return self.report(len(history))
-        seen: dict[str, list[Score]] = {}
+        scores: dict[str, list[Score]] = {}
         for key, *score in history:
-            seen.setdefault(key, []).append((score[0], score[1]))
-        keys = list(seen)
-        means = [np.mean(seen[key], axis=0) for key in keys]
+            scores.setdefault(key, []).append((score[0], score[1]))
+        keys = list(scores)
+        means = [np.mean(scores[key], axis=0) for key in keys]
         return [keys[i] for i in non_dominated([(-accuracy, macs) for accuracy, macs in means])]
 
 
 def genome_of(assignment: Assignment) -> Genome:
-    """The mechanism as written: one extra node, on each named edge that reads the same stream."""
+    """The genome of an assignment; the extra node is put on the named edges of one stream."""
     nodes: list[Node] = []
 
     def add(op: str, *inputs: Ref) -> int:
@@ -254,10 +255,10 @@ def genome_of(assignment: Assignment) -> Genome:
     edges["value"] = "v"
     for op, names in extras:
         if op != "none" and names != "output":
-            on = [name for name in names.split("+") if name in edges] or ["value"]
-            stream = edges[on[0]]
+            edge_names = [name for name in names.split("+") if name in edges] or ["value"]
+            stream = edges[edge_names[0]]
             node = add(op, stream)
-            edges.update({name: node for name in on if edges[name] == stream})
+            edges.update({name: node for name in edge_names if edges[name] == stream})
     if assignment["normaliser"] == "uniform":
         weights = add("uniform", "v")
     else:

@@ -1,6 +1,6 @@
-"""PyGlove: its NSGA-II, which mutates the elite in turn, from its evolution library.
+"""PyGlove's NSGA-II, which mutates the elite in turn, from its evolution library.
 
-An illegal mechanism is skipped: the evolution never learns of it.
+An illegal mechanism is skipped and not reported to the evolution.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pyglove.ext.evolution.nsga2 import nsga2 as make_nsga2
 
 from benchmarks.peers.problem import Problem
 
-POPULATION = 12  # as ours, twice that at random first; the default is 100
+POPULATION = 12  # as ours, with twice as many random ones first; the default is 100
 
 
 def nsga2(problem: Problem, seed: int) -> None:
-    """Two populations of random choices, then uniform mutations of single choices."""
+    """Run NSGA-II: two random populations, then uniform mutations of single choices."""
     space = pg.Dict({name: pg.oneof(list(values)) for name, values in problem.choices.items()})
     mutator = evolution.mutators.Uniform(seed=seed)
     algorithm = make_nsga2(mutator, population_size=POPULATION, seed=seed)

@@ -1,6 +1,6 @@
-"""pymoo: NSGA-II with the operators that its documents give for mixed variables.
+"""pymoo's NSGA-II with its documented operators for mixed variables.
 
-An illegal mechanism breaks a constraint, so that it ranks behind all others.
+An illegal mechanism violates a constraint, so it ranks behind all others.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ POPULATION = 12  # as ours; the default is 100
 
 
 def nsga2(problem: Problem, seed: int) -> None:
-    """Assignments that came before are eliminated, as by default."""
+    """Run NSGA-II; repeated assignments are eliminated, which is the default."""
     declared = Declared(
         vars={name: Choice(options=list(values)) for name, values in problem.choices.items()},
         n_obj=2,
         n_ieq_constr=1,
     )
-    same = MixedVariableDuplicateElimination()
+    duplicates = MixedVariableDuplicateElimination()
     algorithm = NSGA2(
         pop_size=POPULATION,
         sampling=MixedVariableSampling(),
-        mating=MixedVariableMating(eliminate_duplicates=same),
-        eliminate_duplicates=same,
+        mating=MixedVariableMating(eliminate_duplicates=duplicates),
+        eliminate_duplicates=duplicates,
     )
     algorithm.setup(declared, seed=seed, verbose=False)
     while problem.left:
-        asked = algorithm.ask()
-        scores = [problem.train(individual.X) for individual in asked]
-        asked.set("F", np.array([(-s[0], s[1]) if s else (0.0, 0.0) for s in scores]))
-        asked.set("G", np.array([[-1.0 if s else 1.0] for s in scores]))
-        for individual in asked:
+        individuals = algorithm.ask()
+        scores = [problem.train(individual.X) for individual in individuals]
+        individuals.set("F", np.array([(-s[0], s[1]) if s else (0.0, 0.0) for s in scores]))
+        individuals.set("G", np.array([[-1.0 if s else 1.0] for s in scores]))
+        for individual in individuals:
             individual.evaluated.update({"F", "G"})
-        algorithm.tell(infills=asked)
+        algorithm.tell(infills=individuals)

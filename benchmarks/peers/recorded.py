@@ -1,4 +1,4 @@
-"""The recorded trainings of a table, as searches meet them."""
+"""The recorded trainings of a table as a measure for searches."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nas.searching.tabular.table import load_table
 
 
 class Recorded:
-    """A table's trainings in an order that the seed draws for each mechanism.
+    """A table's trainings, in an order drawn from the seed for each mechanism.
 
-    A search may see ``seen`` of each; its truth is the mean of the others, which it never sees.
+    A search sees the first ``seen`` of each mechanism; the ground truth is the mean of the others.
     """
 
     def __init__(self, name: str, seen: int, seed: int) -> None:
@@ -24,17 +24,17 @@ class Recorded:
         self._order = TableEvaluator(table, seed=seed, seen=seen)
 
     def evaluate(self, key: str, repeat: int) -> Score:
-        """One training's accuracy; there are ``seen`` of them."""
+        """Accuracy and MACs of a training; the last seen one is repeated."""
         row = self._order.order(key)[min(repeat, self.most_trainings - 1)]
         return self._table.trainings[key][row].metrics["accuracy"], self.bench.mechanisms[key][1]
 
     def truth(self, key: str) -> Score:
-        """The mean of those that no search sees."""
+        """Mean accuracy of the unseen trainings, and MACs."""
         return self._order.truth(key, "accuracy"), self.bench.mechanisms[key][1]
 
 
 def recorded(name: str, seen: int = 2) -> Callable[[int], Recorded]:
-    """The measure of a search seed, on a table by name or path."""
+    """A function from a search seed to its measure, on a table by name or path."""
     return partial(Recorded, name, seen)
 
 

@@ -1,7 +1,7 @@
-"""SMAC: ParEGO over random forests, with its facade for hyperparameters as it comes.
+"""SMAC's ParEGO over random forests, with the default facade for hyperparameters.
 
-Its initial design is Sobol's, a quarter of the budget; it may train an assignment up to three
-times. An illegal mechanism is told as crashed, with the worst of both objectives.
+Its initial design is a Sobol sequence of a quarter of the budget; it may train an assignment up to
+three times. An illegal mechanism is reported as crashed, with the worst value of both objectives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.peers.problem import Problem
 
 
 def parego(problem: Problem, seed: int) -> None:
-    """Random weights of the objectives, drawn anew for each proposal."""
+    """Run ParEGO, which draws random weights of the objectives for each proposal."""
     space = ConfigurationSpace(seed=seed)
     space.add([Categorical(name, list(values)) for name, values in problem.choices.items()])
     _, macs = problem.bench.objectives
@@ -49,4 +49,4 @@ def parego(problem: Problem, seed: int) -> None:
 
 
 def _never_called(config: object, seed: int = 0) -> list[float]:
-    raise AssertionError("asked and told, never run")
+    raise AssertionError("SMAC is used by ask and tell only")

@@ -1,7 +1,7 @@
-"""Syne Tune: multi-objective regularized evolution, the searcher on its own.
+"""Syne Tune's multi-objective regularized evolution, without a scheduler.
 
-An illegal mechanism is not told. Left out: MO-ASHA, which is about trainings of several lengths,
-and EHVI, which measures from a fixed point that suits objectives below 2 in another sign.
+An illegal mechanism is not reported. Two algorithms are excluded: MO-ASHA, which needs trainings of
+several lengths, and EHVI, whose fixed reference point does not fit these objectives.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ POPULATION, SAMPLE = 24, 6  # as ours; the defaults are 100 and 10
 
 
 def regularized_evolution(problem: Problem, seed: int) -> None:
-    """The best of a sample by non-dominated sorting is mutated, the oldest leaves."""
+    """Mutate the best of a sample by non-dominated sorting, and remove the oldest."""
     space = {name: choice(list(values)) for name, values in problem.choices.items()}
-    np.random.seed(seed)  # noqa: NPY002  # its first samples come from there
+    np.random.seed(seed)  # noqa: NPY002  # its first samples use the global generator
     searcher = MultiObjectiveRegularizedEvolution(
         space, population_size=POPULATION, sample_size=SAMPLE, random_seed=seed
     )

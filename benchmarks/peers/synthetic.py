@@ -1,7 +1,7 @@
-"""A made-up truth over attention_bench, with noise: stands in where no table of trainings is.
+"""A synthetic landscape over attention_bench with noise, for tests without a table.
 
-What a mechanism is worth adds up from its operations, what each reads, and its projections, by
-numbers that a landscape draws; training adds normal noise.
+The quality of a mechanism is a sum of random effects of its operations, edges and projections; a
+training adds normal noise.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from benchmarks.peers.problem import Score, bench
 from nas.genome import FLAGS, Genome, Ref
 
-NOISE: Final = 0.006  # of one training's accuracy, a standard deviation
+NOISE: Final = 0.006  # standard deviation of one training's accuracy
 
 
 class Landscape:
-    """A truth, and trainings whose noise depends on landscape, mechanism and repeat."""
+    """A ground truth, and trainings with noise by landscape, mechanism and repeat."""
 
     most_trainings = math.inf
 
@@ -28,12 +28,12 @@ class Landscape:
         self.bench, self.salt = bench(), salt
 
     def truth(self, key: str) -> Score:
-        """Without noise."""
+        """Accuracy without noise, and MACs."""
         genome, macs = self.bench.mechanisms[key]
         return 0.1 + 0.5 / (1 + math.exp(-0.5 * (_total(genome, self.salt) - 1))), macs
 
     def evaluate(self, key: str, repeat: int) -> Score:
-        """With it."""
+        """Accuracy with noise, and MACs."""
         accuracy, macs = self.truth(key)
         return accuracy + NOISE * _normal("noise", self.salt, key, repeat), macs
 

@@ -1,4 +1,4 @@
-"""A space enumerated: complete against sampling, each mechanism once, legal, within its limits."""
+"""Enumeration of a space: complete, without duplicates, legal, within its limits."""
 
 from __future__ import annotations
 
@@ -47,45 +47,45 @@ def small() -> list[tuple[str, Genome]]:
 
 
 @pytest.mark.parametrize("space", [SMALL, load_space("attention_bench")], ids=lambda s: s.name)
-def test_enumeration_holds_whatever_sampling_finds(space: SearchSpace) -> None:
-    found = dict(small() if space is SMALL else enumerate_space(space, POLICY, SIZES))
+def test_enumeration_contains_all_samples(space: SearchSpace) -> None:
+    enumerated = dict(small() if space is SMALL else enumerate_space(space, POLICY, SIZES))
     variation, rng = Variation(space, POLICY), np.random.default_rng(0)
     genomes = [variation.sample(rng) for _ in range(600)]
     genomes += [variation.mutate(genome, rng, 3)[0] for genome in genomes[:200]]
     normal = {canonicalise(genome, SIZES) for genome in genomes}
     keys = {resolve(g, SIZES).key for g in normal if space.excludes(g) is None}
     assert len(keys) > 100
-    assert keys <= set(found)
+    assert keys <= set(enumerated)
 
 
-def test_each_comes_once_in_normal_form_and_legal() -> None:
-    found = small()
-    assert len({key for key, _ in found}) == len(found)
-    for key, genome in found:
+def test_mechanisms_are_distinct_canonical_and_legal() -> None:
+    mechanisms = small()
+    assert len({key for key, _ in mechanisms}) == len(mechanisms)
+    for key, genome in mechanisms:
         assert resolve(genome, SIZES).key == key
         assert canonicalise(genome, SIZES) == genome
         assert not validate(genome, POLICY)
         assert SMALL.excludes(genome) is None
 
 
-def test_a_chain_and_its_flags_are_counted_by_hand() -> None:
+def test_number_of_chains_with_flags_equals_hand_count() -> None:
     flags = {f"has_w{x}": [True, False] for x in "vo"}
     chain = {"scaled_dot_product": {}, "softmax": {}, "weighted_sum": {}}
     fields = {"name": "chain", "nodes": {"max": 3}, "primitives": chain, "projections": flags}
-    found = dict(enumerate_space(SearchSpace.model_validate(fields), POLICY, SIZES))
-    # The values are v, by the policy. Queries and keys may change names: (k, q) is (q, k), and
-    # (k, k) is (q, q); v is told from them by the values.
+    genomes = dict(enumerate_space(SearchSpace.model_validate(fields), POLICY, SIZES))
+    # By the policy the values are v. Queries and keys are interchangeable: (k, q) equals (q, k),
+    # and (k, k) equals (q, q); v differs from them because it is also the values.
     scores = [("q", "k"), ("q", "q"), ("q", "v"), ("v", "q"), ("v", "v")]
-    assert len(found) == len(list(product(scores, flags["has_wv"], flags["has_wo"])))
-    assert resolve(mechanism("mha").genome, SIZES).key in found
+    assert len(genomes) == len(list(product(scores, flags["has_wv"], flags["has_wo"])))
+    assert resolve(mechanism("mha").genome, SIZES).key in genomes
 
 
-def test_a_causal_space_holds_no_look_ahead() -> None:
+def test_causal_space_contains_only_causal_convolutions() -> None:
     chain = {op: {} for op in ("scaled_dot_product", "softmax", "weighted_sum", "short_conv")}
     fields = {"name": "convolved", "nodes": {"max": 4}, "primitives": chain, "causal": True}
     space = SearchSpace.model_validate(fields)
-    found = dict(enumerate_space(space, POLICY, SIZES, is_causal=True))
-    nodes = [node for genome in found.values() for node in genome.nodes]
+    genomes = dict(enumerate_space(space, POLICY, SIZES, is_causal=True))
+    nodes = [node for genome in genomes.values() for node in genome.nodes]
     convolutions = [node for node in nodes if node.op == "short_conv"]
     assert convolutions
     assert all(get(node.op).full(node.param_dict())["causal"] for node in convolutions)

@@ -1,4 +1,4 @@
-"""The benchmark of GPUs, its paths walked on a processor, where there is no graph."""
+"""The benchmark ``gpu``, run on a processor without CUDA graphs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def data(task: Task) -> Data:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_gpu_says_that_it_needs_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpu_is_skipped_without_a_device(capsys: pytest.CaptureFixture[str]) -> None:
     assert gpu.gpu(Namespace(data="cifar10", rounds=1)) == []
-    assert "sees no CUDA device here, and this benchmark needs one" in capsys.readouterr().out
+    assert "finds no CUDA device" in capsys.readouterr().out
 
 
-def test_gpu_steps_compares_ways_of_the_same_training(task: Task, data: Data) -> None:
+def test_gpu_steps_compares_eager_and_graph(task: Task, data: Data) -> None:
     figures = gpu.steps(task, data, CPU, rounds=2, count=2)
     names = [figure.name for figure in figures]
     assert len(set(names)) == len(names) == 3 * len(gpu.GENOMES)
@@ -41,22 +41,22 @@ def test_gpu_steps_compares_ways_of_the_same_training(task: Task, data: Data) ->
     assert all(figure.low <= figure.value <= figure.high for figure in figures)
 
 
-def test_gpu_candidates_counts_what_was_trained(
+def test_gpu_candidates_reports_rate_per_number_of_workers(
     task: Task, data: Data, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = []
+    worker_counts = []
 
     def local(task: Task, data: Data, workers: int) -> LocalEvaluator:
-        asked.append(workers)
+        worker_counts.append(workers)
         return LocalEvaluator(task, data)
 
     figures = gpu.candidates(task, data, local, numbers=(1, 2), count=3)
-    assert asked == [1, 2]
+    assert worker_counts == [1, 2]
     assert [figure.unit for figure in figures] == ["candidates/h"] * 2
     assert "2 workers: 0 failed" in capsys.readouterr().out
 
 
-def test_gpu_attention_holds_blocks_against_fused_attention() -> None:
+def test_gpu_attention_compares_blocks_with_fused_attention() -> None:
     genomes = {name: mechanism(name).genome for name in ("mha", "uniform")}
     figures = gpu.attention(genomes, CPU, rounds=1, lengths=(32,))
     assert [figure.name for figure in figures] == [
@@ -66,7 +66,7 @@ def test_gpu_attention_holds_blocks_against_fused_attention() -> None:
     ]  # fmt: skip
 
 
-def test_gpu_attention_shows_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpu_attention_reports_out_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
     class Greedy(gpu.Fused):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -76,7 +76,7 @@ def test_gpu_attention_shows_what_does_not_fit(capsys: pytest.CaptureFixture[str
     assert "out of memory" in capsys.readouterr().out
 
 
-def test_gpu_fused_is_the_block_of_standard_attention() -> None:
+def test_gpu_fused_equals_block_of_standard_attention() -> None:
     torch.manual_seed(0)
     fused, block = (
         gpu.Fused(),

@@ -1,4 +1,4 @@
-"""The naive forms that blocks are timed against compute what the blocks compute."""
+"""The naive forms compute the same values and gradients as the blocks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from nas.genome.mechanisms import MECHANISMS
 def test_naive_form_equals_the_block(name: str) -> None:
     torch.manual_seed(0)
     block = build_attention(MECHANISMS[name].genome, 32, 8).double()
-    for weight in block.parameters():  # what starts at zero would hide its part
+    for weight in block.parameters():  # weights that start at zero would hide errors
         torch.nn.init.normal_(weight, std=0.3)
     x = torch.randn(2, 70, 32, dtype=torch.float64, requires_grad=True)
-    given, wanted = block(x), naive(block, x)
-    torch.testing.assert_close(given, wanted, atol=1e-10, rtol=0)
-    above = torch.randn_like(given)
-    pairs = zip(*(_gradients(out, x, block, above) for out in (given, wanted)), strict=True)
-    for own, plain in pairs:
-        torch.testing.assert_close(own, plain, atol=1e-8, rtol=0)
+    actual, expected = block(x), naive(block, x)
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
+    gradient = torch.randn_like(actual)
+    pairs = zip(*(_gradients(out, x, block, gradient) for out in (actual, expected)), strict=True)
+    for compiled, plain in pairs:
+        torch.testing.assert_close(compiled, plain, atol=1e-8, rtol=0)
 
 
 def _gradients(
-    out: torch.Tensor, x: torch.Tensor, block: torch.nn.Module, above: torch.Tensor
+    out: torch.Tensor, x: torch.Tensor, block: torch.nn.Module, gradient: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     weights = [x, *block.parameters()]
-    return torch.autograd.grad(out, weights, above, materialize_grads=True, allow_unused=True)
+    return torch.autograd.grad(out, weights, gradient, materialize_grads=True, allow_unused=True)

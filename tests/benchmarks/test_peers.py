@@ -1,4 +1,4 @@
-"""The encoding reaches the whole space, budgets hold, and every peer finds something."""
+"""The encoding covers the space, budgets are kept, and each peer reports a front."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ MHA = {
 }  # fmt: skip
 
 
-def test_the_encoding_reaches_what_variation_makes():
+def test_encoding_covers_variation():
     assert len(bench().mechanisms) == 932
     operators, rng = Variation(bench().space, bench().policy), np.random.default_rng(0)
     genome = operators.sample(rng)
     for number in range(300):
         genome = operators.sample(rng) if number % 3 else operators.mutate(genome, rng)[0]
-        assert bench().judge.inspect(genome).key in bench().mechanisms
+        assert bench().filter.inspect(genome).key in bench().mechanisms
 
 
 @pytest.mark.slow  # the enumeration takes a minute
 @pytest.mark.parametrize("name", SPACES)
-def test_the_encoding_reaches_every_mechanism_and_no_other(name):
+def test_encoding_equals_enumeration(name):
     space = load_space(name)
     task = load_task(space.task.name, overrides=space.task.overrides)
-    own = make_bench(space, CostContext(task.sizes, task.qkv_bias, task.is_causal, {}))
-    found = enumerate_space(space, own.policy, task.sizes, is_causal=task.is_causal)
-    assert {key for key, _ in found} == set(own.mechanisms)
+    expected = make_bench(space, CostContext(task.sizes, task.qkv_bias, task.is_causal, {}))
+    mechanisms = enumerate_space(space, expected.policy, task.sizes, is_causal=task.is_causal)
+    assert {key for key, _ in mechanisms} == set(expected.mechanisms)
 
 
-def test_an_assignment_means_what_it_says():
+def test_assignment_gives_expected_graph():
     genome = genome_of({**MHA, "left": "v", "extra": "rope", "edges": "left+value"})
     assert genome.to_dict()["graph_def"] == [
         {"op": "rope", "inputs": ["v"]},
@@ -68,7 +68,7 @@ def test_an_assignment_means_what_it_says():
     assert bench().decode(MHA) in bench().mechanisms
 
 
-def test_a_repeat_costs_and_tells_another_training_what_is_illegal_costs_nothing():
+def test_repeats_cost_a_training_and_illegal_assignments_nothing():
     problem = Problem(Landscape(0), budget=2)
     first, second = problem.train(MHA), problem.train(MHA)
     assert first is not None
@@ -79,12 +79,12 @@ def test_a_repeat_costs_and_tells_another_training_what_is_illegal_costs_nothing
     with pytest.raises(SpentError):
         problem.train(MHA)
     assert problem.reported() == [bench().decode(MHA)]
-    spared = Problem(Landscape(0), budget=2, is_free=True)
-    assert spared.train(MHA) == spared.train(MHA) == first
-    assert spared.left == 1
+    free = Problem(Landscape(0), budget=2, is_free=True)
+    assert free.train(MHA) == free.train(MHA) == first
+    assert free.left == 1
 
 
-def test_who_asks_for_nothing_legal_is_stopped():
+def test_search_with_only_illegal_requests_is_stopped():
     def stuck(problem, seed):
         while True:
             problem.train({**MHA, "extra": "output_gate"})
@@ -93,29 +93,31 @@ def test_who_asks_for_nothing_legal_is_stopped():
 
 
 @pytest.mark.parametrize("name", ["nsga2", "nsga2-plain", "random"])
-def test_ours_spend_the_budget(name):
+def test_our_algorithms_spend_the_budget(name):
     problem = run(OURS[name], Landscape(1), 24, 1)
     assert len(problem.history) == 24
     assert hypervolume(problem) > 0
 
 
-def test_a_comparison_has_the_form_that_is_published(tmp_path):
-    chosen, record = ["nsga2", "random"], tmp_path / "searches.jsonl"
-    searches = compare(Landscape, chosen, range(2), [12, 13], record=record)
-    searches = compare(Landscape, chosen, range(3), [12, 13], record=record)  # two are known
+def test_comparison_records_searches_and_summarises_them(tmp_path):
+    names, record = ["nsga2", "random"], tmp_path / "searches.jsonl"
+    searches = compare(Landscape, names, range(2), [12, 13], record=record)
+    searches = compare(
+        Landscape, names, range(3), [12, 13], record=record
+    )  # two seeds are in the record
     assert len(record.read_text().splitlines()) == len(searches) == 6
     draw(searches, tmp_path / "curves.png")
-    found = summary(searches, [13])["budgets"]["13"]
-    assert set(found) == set(chosen)
-    assert set(found["random"]) == {"hypervolume", "error", "p_against_nsga2"}
-    assert found["nsga2"]["p_against_nsga2"] == 1.0
+    results = summary(searches, [13])["budgets"]["13"]
+    assert set(results) == set(names)
+    assert set(results["random"]) == {"hypervolume", "error", "p_against_nsga2"}
+    assert results["nsga2"]["p_against_nsga2"] == 1.0
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("peer", PEERS)
-def test_a_peer_spends_the_budget_and_its_seed_decides(peer):
+def test_peer_spends_the_budget_and_is_deterministic(peer):
     if not is_installed(peer):
-        pytest.skip(f"{PEERS[peer][0]} is not installed; the extra peers brings it")
+        pytest.skip(f"{PEERS[peer][0]} is not installed")
     first, second = (run(search_of(peer), Landscape(1), 26, 1) for _ in range(2))
     assert len(first.history) == 26
     assert first.history == second.history

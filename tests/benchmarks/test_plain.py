@@ -1,4 +1,4 @@
-"""The plain loops train what our evaluation trains: the same model on the same images."""
+"""The plain loops train the same model on the same images as our evaluation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def data(task: ImageTask) -> Data:
 
 
 @pytest.mark.parametrize("sizes", [{"depth": 1, "heads": 1}, {"depth": 3, "heads": 4}], ids=str)
-def test_plain_model_is_ours(task: ImageTask, data: Data, sizes: dict[str, int]) -> None:
+def test_plain_model_equals_ours(task: ImageTask, data: Data, sizes: dict[str, int]) -> None:
     task = task.model_copy(update=sizes)
     torch.manual_seed(0)
     channels = data.train["images"].shape[1]
@@ -47,18 +47,18 @@ def test_plain_model_is_ours(task: ImageTask, data: Data, sizes: dict[str, int])
     )
 
 
-def test_both_ways_give_the_same_images(task: ImageTask, data: Data) -> None:
+def test_loaders_and_memory_give_the_same_images(task: ImageTask, data: Data) -> None:
     one_by_one, in_memory = (get(data, 7)[1] for get in (loaders, preloaded))
     for (images, labels), (others, their_labels) in zip(one_by_one, in_memory, strict=True):
         torch.testing.assert_close(images, others, atol=1e-5, rtol=1e-5)
         assert torch.equal(labels, their_labels)
 
 
-def test_training_gives_an_accuracy(task: ImageTask, data: Data) -> None:
+def test_training_returns_an_accuracy(task: ImageTask, data: Data) -> None:
     assert 0.0 <= train(task, data, preloaded(data, 8), seed=0) <= 1.0
 
 
-def test_what_is_held_against_the_published_evaluation_trains(task: ImageTask, data: Data) -> None:
+def test_our_side_of_the_published_comparison_trains(task: ImageTask, data: Data) -> None:
     accuracy, seconds = published._ours(task, data, published.STANDARD, seed=0)
     assert 0.0 <= accuracy <= 1.0
     assert seconds > 0.0

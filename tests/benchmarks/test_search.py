@@ -1,4 +1,4 @@
-"""Benchmarks of searches count the time of every process, orphans too, and every mechanism once."""
+"""Benchmarks of searches count the time of all processes, orphans included."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import search, versions
 
-# A process starts another one and leaves; that one, nobody's child now, works for a moment.
+# A process starts another one and exits; the orphan computes for one second.
 ORPHAN: Final = """
 import subprocess, sys, time
 work = "import time\\nwhile time.process_time() < 1: pass"
@@ -19,16 +19,16 @@ time.sleep(0.5)
 """
 
 
-def test_the_time_of_orphans_counts() -> None:
+def test_time_of_orphans_is_counted() -> None:
     with subprocess.Popen([sys.executable, "-c", ORPHAN]) as process:
         family = search.Family(process.pid)
         while family.is_alive():
-            family.look()
+            family.poll()
         assert process.wait() == 0
     assert sum(family.core_seconds().values()) > 0.9
 
 
-def test_a_name_of_a_program_may_hold_spaces_and_brackets() -> None:
+def test_program_name_may_contain_spaces_and_brackets() -> None:
     numbers = " ".join(map(str, range(3, 30)))
     stat = search.Stat(f"17 (a (b) c) S {numbers}")
     assert (stat.pid, stat.name, stat.parent) == (17, "a (b) c", 3)
@@ -36,6 +36,6 @@ def test_a_name_of_a_program_may_hold_spaces_and_brackets() -> None:
 
 
 @pytest.mark.slow
-def test_a_version_trains_the_samples_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_trains_the_fixed_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "MECHANISMS", 4)
-    assert versions._search(versions.HERE, "digits") > 0.0  # it says if fewer were trained
+    assert versions._search(versions.HERE, "digits") > 0.0

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import ROOT, Site, calm, incidents, outcome, search, started, under_fire
+from benchmarks.chaos import (
+    ROOT,
+    Site,
+    incidents,
+    outcome,
+    run_undisturbed,
+    run_with_kills,
+    search,
+    start_command,
+)
 from tests.evaluation.test_handshake import write_plugin
 
 pytestmark = pytest.mark.slow
@@ -84,16 +93,16 @@ def test_plugins_are_sent_and_a_node_that_cannot_import_them_is_named(
 
 def test_killed_and_joining_nodes_do_not_change_the_result(site: Site, tmp_path: Path) -> None:
     """If the head is killed, the command ends with an error, and the run can be resumed."""
-    expected = calm(tmp_path, 2)
+    expected = run_undisturbed(tmp_path, 2)
     site.nodes = [site.add(), site.add()]
-    kills, _ = under_fire(site, tmp_path, 2, kills=2, period=2.0)
+    kills, _ = run_with_kills(site, tmp_path, 2, kills=2, period=2.0)
     assert outcome(tmp_path / "runs" / "fire") == expected
     assert kills == 2
     counts = incidents(tmp_path / "runs" / "fire")
     assert counts["node"] > 0
     assert set(counts) <= {"node", "waiting", "back"}
 
-    driver = started(tmp_path, search(2, "beheaded"), "--ray-address", site.address)
+    driver = start_command(tmp_path, search(2, "beheaded"), "--ray-address", site.address)
     while driver.poll() is None and not (tmp_path / "runs" / "beheaded").exists():
         with pytest.raises(subprocess.TimeoutExpired):
             driver.wait(timeout=0.5)
@@ -102,7 +111,7 @@ def test_killed_and_joining_nodes_do_not_change_the_result(site: Site, tmp_path:
     assert driver.returncode == 2
     assert err.splitlines()[-1].startswith("nas: the head of the Ray cluster at ")
     assert "Traceback" not in err
-    resumed = started(tmp_path, "resume beheaded --backend local")
+    resumed = start_command(tmp_path, "resume beheaded --backend local")
     resumed.communicate(timeout=300)
     assert resumed.returncode == 0
     assert outcome(tmp_path / "runs" / "beheaded") == expected
