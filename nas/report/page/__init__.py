@@ -1,4 +1,4 @@
-"""A page: one HTML file that shows runs, to open anywhere and to pass on.
+"""A page: one self-contained HTML file that shows runs.
 
 writer.py     the file: policy, style, scripts, sections   templates/  its HTML and SVG
 rendering.py  templates to HTML, all texts escaped         scripts/    its interaction

@@ -1,4 +1,4 @@
-"""Answers of ``nas explain`` and ``nas benchmark`` on a run's mechanisms, as a page shows them."""
+"""Data of the page's sections for recorded results of ``nas explain`` and ``nas benchmark``."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _summary(edits: Sequence[Answer], unit: str) -> str:
 
 
 def _table(part: str, answer: Answer) -> tuple[list[str], list[dict[str, Any]]]:
-    """Heads and rows of a part; edits in order of their effect, the worst first."""
+    """Headers and rows of a table; edits are sorted by their effect, largest loss first."""
     rows, unit = answer[part], answer["metric"]["unit"]
     if part == "edits":
         sign = 1 if answer["metric"]["direction"] == "max" else -1
@@ -158,7 +158,7 @@ def _benchmark(view: RunView, answer: Answer) -> dict[str, Any]:
 
 
 def _cell(cell: Answer | None, absent: str | None, unit: str) -> tuple[str, str, str]:
-    """The words of a cell, its verdict, and why there is no value."""
+    """The text of a cell, its verdict, and the reason if there is no value."""
     if cell is None or cell["mean"] is None:
         return "–", "", absent or "every training failed"
     return amount(cell["mean"], unit, cell["error"]), cell["verdict"] or "", ""

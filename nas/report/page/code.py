@@ -1,7 +1,7 @@
-"""Exported sources of the mechanisms that are most likely wanted; needs torch.
+"""Exported sources of selected mechanisms; needs torch.
 
-A front may have hundreds of members and a source takes milliseconds, so the page holds the first
-``MOST`` sources. For every other mechanism it shows the command that writes the source.
+A front may have hundreds of members and each source takes milliseconds, so the page holds at most
+``MOST`` sources. For every other mechanism it shows the export command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST: Final = 24
 
 
 def code_of(view: RunView) -> dict[str, str]:
-    """Sources by digest at the sizes of the run's task, or why one cannot be written.
+    """Sources by digest at the sizes of the run's task; the error text where the export fails.
 
     Best, knee and cheapest come first, then named and confirmed mechanisms, then the front.
     """
@@ -32,7 +32,7 @@ def code_of(view: RunView) -> dict[str, str]:
     except NasError as error:
         return {member.digest: str(error) for member in view.members}
     sources: dict[str, str] = {}
-    for digest in islice(_wanted(view), MOST):
+    for digest in islice(_by_priority(view), MOST):
         try:
             genome = make_plan(view.by_digest[digest].proposal.genome).genome
             sources[digest] = plain_source(
@@ -50,8 +50,8 @@ def roles() -> dict[str, str]:
     return {name: str(get(name).signatures[0].role) for name in names()}
 
 
-def _wanted(view: RunView) -> dict[str, None]:
+def _by_priority(view: RunView) -> dict[str, None]:
     confirmed = {one.key for one in view.confirmations}
     keys = [key for key in (*confirmed, *view.names) if key in view.trained]
-    wanted = [view.trained[key].digest for key in sorted(keys)]
-    return dict.fromkeys([*view.titles, *wanted, *(m.digest for m in view.members)])
+    digests = [view.trained[key].digest for key in sorted(keys)]
+    return dict.fromkeys([*view.titles, *digests, *(m.digest for m in view.members)])

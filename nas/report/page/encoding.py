@@ -49,13 +49,13 @@ class ColumnEncoder:
         return self._add(_json(list(values)), type="text")
 
     def pieces(self, values: Iterable[str]) -> Packed:
-        """A column of long texts, each decoded when it is asked for."""
+        """A column of long texts, each decoded on first use."""
         texts = [value.encode("utf-8", "backslashreplace") for value in values]
         lengths = self.numbers(map(len, texts), "i4")
         return {"type": "pieces", "lengths": lengths, "texts": self._add(b"".join(texts))}
 
     def words(self, values: Sequence[str]) -> Packed:
-        """A column of texts that repeat: indices into their list."""
+        """A column of texts with few distinct values, stored as indices into their list."""
         indices = {word: index for index, word in enumerate(dict.fromkeys(values))}
         places = self.numbers(map(indices.__getitem__, values), "i4")
         return {"type": "words", "words": self.texts(indices), "places": places}

@@ -1,4 +1,4 @@
-"""The drawings that need no script: the front, means over fresh seeds, hypervolume.
+"""Static drawings: the front, means over fresh seeds, hypervolume.
 
 Each function returns the positions and words that a template draws (``templates/``).
 """
@@ -33,17 +33,17 @@ MOST_MARKS: Final = 200
 
 
 def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
-    """All mechanisms over the first run's first cost and metric; fronts and named ones marked."""
+    """All mechanisms by the first run's first cost and metric, with marks for fronts and names."""
     axes = axes_of(views[0].setup.objectives)
     names = {objective.name for objective in axes}
     shown = [c for c in views if names <= {o.name for o in c.setup.objectives}]
     values = [{key: _point(m, axes) for key, m in c.trained.items()} for c in shown]
-    known = [point for run in values for point in run.values() if point]
-    x = Scale.over((a for a, _ in known), 64, WIDTH - 20, may_be_log=axes[0].direction == "min")
-    y = Scale.over((b for _, b in known), 470, 40)
+    plotted = [point for run in values for point in run.values() if point]
+    x = Scale.over((a for a, _ in plotted), 64, WIDTH - 20, may_be_log=axes[0].direction == "min")
+    y = Scale.over((b for _, b in plotted), 470, 40)
     runs = []
-    for view, own in zip(shown, values, strict=True):
-        places = {key: (x(point[0]), y(point[1])) for key, point in own.items() if point}
+    for view, by_key in zip(shown, values, strict=True):
+        places = {key: (x(point[0]), y(point[1])) for key, point in by_key.items() if point}
         members = [member.key for member in view.members]
         marked = [key for key in dict.fromkeys([*members, *view.names]) if key in places]
         runs.append(
@@ -58,7 +58,7 @@ def front_figure(views: Sequence[RunView]) -> dict[str, Any]:
 
 
 def _point(mechanism: Candidate, axes: Axes) -> Point | None:
-    """A mechanism's values by estimate; None while it has no result."""
+    """A mechanism's estimates on both axes; None if it has no result."""
     if not mechanism.objectives:
         return None
     across, up = (axis_factor(o) * mechanism.objectives[o.name] for o in axes)
@@ -66,13 +66,13 @@ def _point(mechanism: Candidate, axes: Axes) -> Point | None:
 
 
 def _dots(places: Iterable[Point]) -> str:
-    """Many dots as one path; of dots that cover each other, one."""
+    """All dots as one SVG path; dots within three pixels of each other are drawn once."""
     cells = {(round(x / 3), round(y / 3)): (x, y) for x, y in places}
     return "".join(f"M{x:.0f} {y:.0f}h0" for x, y in cells.values())
 
 
 def _stairs(places: Sequence[Point], axes: Axes) -> str:
-    """The staircase through the members that no other beats in these two; pixels grow down."""
+    """The staircase through the members that are non-dominated on these axes, in pixels."""
     if [o.direction for o in axes] != ["min", "max"] or not places:
         return ""
     (x, y), *others = sorted({places[i] for i in non_dominated(places)})
@@ -97,7 +97,7 @@ def _mark(view: RunView, key: str, at: Point, y: Scale) -> dict[str, Any]:
 
 
 def confirmed_figure(view: RunView) -> dict[str, Any] | None:
-    """A row for each mechanism with fresh seeds: score, estimate, fresh mean, then leads."""
+    """Scores, estimates, fresh means and leads of confirmed mechanisms; None without any."""
     metric, fresh = view.metric, view.fresh.get(FRESH["search"])
     if not fresh or metric is None:
         return None
@@ -134,7 +134,7 @@ def confirmed_figure(view: RunView) -> dict[str, Any] | None:
 
 
 def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
-    """The three numbers of a mechanism, on the axis and in words, and its costs."""
+    """Score, estimate and fresh mean of a mechanism as values and texts, and its costs."""
     mechanism, unit = view.trained[key], axis_factor(metric)
     fresh = view.spread(FRESH["search"], key)
     assert fresh is not None
@@ -168,7 +168,7 @@ def _row(view: RunView, metric: Objective, key: str) -> dict[str, Any]:
 def _gains(
     view: RunView, metric: Objective, title: str, rows: Sequence[dict[str, Any]]
 ) -> list[tuple[int, float, float, str]]:
-    """Leads over standard attention: row, mean and standard error on the axis, words."""
+    """Leads over standard attention: row index, mean and standard error as plotted, text."""
     unit, leads = axis_factor(metric), []
     for place, row in enumerate(rows):
         values = view.gains(title, row["key"])
@@ -183,9 +183,8 @@ def _gains(
 def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any]:
     """Hypervolume after each generation, over trainings or over their core-minutes."""
     courses = [_course(view, over_time=over_time) for view in views]
-    known = [point for course in courses for point in course]
-    x = Scale.over([0.0, *(a for a, _ in known)], 56, 540)
-    y = Scale.over([b for _, b in known], 262, 40)
+    x = Scale.over([0.0, *(a for course in courses for a, _ in course)], 56, 540)
+    y = Scale.over([b for course in courses for _, b in course], 262, 40)
     title = "core-minutes of training" if over_time else "trainings"
     runs = []
     for course in courses:
@@ -196,12 +195,12 @@ def course_figure(views: Sequence[RunView], *, over_time: bool) -> dict[str, Any
 
 
 def _course(view: RunView, *, over_time: bool) -> list[Point]:
-    """Work done and hypervolume after each generation."""
+    """Trainings or core-minutes so far, and hypervolume, after each generation."""
     work = sorted(
         (row.recorded, row.evaluation.core_seconds / 60 if over_time else 1)
         for row in view.trainings
     )
-    moments, spent = [moment for moment, _ in work], [0.0, *accumulate(one for _, one in work)]
+    moments, spent = [moment for moment, _ in work], [0.0, *accumulate(cost for _, cost in work)]
     return [
         (spent[bisect_right(moments, generation.finished)], generation.hypervolume)
         for generation in view.generations

@@ -1,7 +1,7 @@
 """The data of a page: each run as a header and encoded columns, read by scripts/run.js.
 
-Whatever a script shows comes ready from here: each number with its text, the columns of the table,
-the quantities of the axes, and means over fresh seeds.
+Python formats everything that scripts show: texts of numbers, columns of the table, quantities of
+the axes, and means over fresh seeds.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     Table = list[Column[Candidate]]
 
-# Columns of `nas front` that the scripts make themselves, or that are slow for many mechanisms.
+# Columns of `nas front` that scripts compute, or that are slow for many mechanisms.
 LEFT_OUT = ("id", "name", "formula")
 
 
 def page_columns(view: RunView) -> Table:
-    """The columns of ``nas front``, and those that only a table of all mechanisms needs."""
+    """The columns of the table of all mechanisms: those of ``nas front`` and four more."""
     size = view.setup.population
     return [
         *(c for c in front_columns(view) if c.title and c.key not in LEFT_OUT),
@@ -117,7 +117,7 @@ def _run(view: RunView, table: Table, encoder: ColumnEncoder) -> dict[str, Any]:
 
 
 def _column(column: Column[Candidate], view: RunView, encoder: ColumnEncoder) -> Packed | None:
-    """A column of the table: values for sorting and CSV, texts of cells; None without a value."""
+    """Encoded values (for sorting and CSV) and texts of a column; None without any value."""
     rows = view.mechanisms
     values: list[Any] = [column.value(row) for row in rows]
     if not any(value is not None and value != "" for value in values):
@@ -139,7 +139,7 @@ def _numbers(
     texts: Sequence[str] | str,
     type_: str = "f8",
 ) -> Packed:
-    """Numbers, their errors and texts; ``texts`` may be a unit to write the numbers in."""
+    """Encoded numbers, errors and texts; if ``texts`` is a unit, numbers are formatted in it."""
     if isinstance(texts, str):
         texts = [
             _text(value, texts, error)
@@ -157,10 +157,10 @@ def _text(value: float | None, unit: str, error: float | None) -> str:
 def _quantities(
     view: RunView, encoder: ColumnEncoder, table: Container[str]
 ) -> tuple[list[dict[str, Any]], dict[str, Packed]]:
-    """What an axis can show, objectives first; the keys of its columns, and these columns.
+    """The quantities that an axis can show, objectives first, and their encoded columns by key.
 
     Args:
-        table: the columns of the table, of which that of a cost has its name.
+        table: keys of the table's columns; a cost that is among them is not encoded twice.
     """
     objectives, rows = view.setup.objectives, view.mechanisms
     names = {objective.name for objective in objectives}
@@ -205,7 +205,7 @@ def _quantities(
 
 
 def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
-    """What only the panel of one mechanism shows."""
+    """Columns that only the panel of one mechanism shows."""
     rows = view.mechanisms
     place = {row.digest: i for i, row in enumerate(rows)}
     parents = [[place[p] for p in row.proposal.parents if p in place] for row in rows]
@@ -218,7 +218,7 @@ def _mechanisms(view: RunView, encoder: ColumnEncoder) -> dict[str, Packed]:
 
 
 def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> dict[str, Any]:
-    """A row for each training, and the reports of all epochs in a row."""
+    """Columns with a row for each training, and the reports of all trainings concatenated."""
     rows, ended = view.trainings, [row.evaluation for row in view.trainings]
     place = {m.key: i for i, m in enumerate(view.mechanisms) if view.trained.get(m.key) is m}
     reports = [report for evaluation in ended for report in evaluation.reports]
@@ -250,7 +250,7 @@ def _trainings(view: RunView, encoder: ColumnEncoder, curves: Sequence[str]) -> 
 def _curves(view: RunView) -> dict[str, dict[str, str]]:
     """The metrics that have learning curves, with title and unit.
 
-    The run's metric; of a suite, whose tasks report one after the other, the first metric of each.
+    The run's metric; for a suite, whose tasks report separately, the first metric of each task.
     """
     metric = view.metric
     names = dict.fromkeys(
@@ -286,9 +286,9 @@ def _fresh(view: RunView) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
 
 
 def _spread(
-    name: str, unit: str, own: Sequence[Training], base: Sequence[Training]
+    name: str, unit: str, trainings: Sequence[Training], base: Sequence[Training]
 ) -> dict[str, Any]:
-    values, others = (_by_repeat(confirmations, name) for confirmations in (own, base))
+    values, others = (_by_repeat(confirmations, name) for confirmations in (trainings, base))
     fresh, lead = spread(values.values()), spread(paired(values, others))
     assert fresh is not None
     return {
@@ -296,7 +296,7 @@ def _spread(
         "error": fresh.error,
         "seeds": fresh.seeds,
         "text": amount(fresh.mean, unit, fresh.error),
-        "lead": gain(lead.mean, lead.error, unit) if lead and own is not base else "",
+        "lead": gain(lead.mean, lead.error, unit) if lead and trainings is not base else "",
     }
 
 

@@ -1,7 +1,8 @@
 """HTML from the templates beside this file.
 
 Jinja escapes every value. Before that, control characters and marks that change the direction of
-text are spelled out, so that a text of a record is never markup and never reorders a line.
+text are spelled out, so that texts from a run's record are never interpreted as markup and never
+reorder a line.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from nas.report.run_view import STANDARD
 from nas.report.trials import points
 from nas.report.units import amount, duration, header, quantity
 
-# A number with its error and unit, which stay on one line.
+# A number with its error and unit; no line break is allowed inside.
 _NUMBER: Final = re.compile(r"[\d.]+( ± [\d.]+)?( %| points| ×)|[\d.]+ ± [\d.]+")
 _CODE: Final = re.compile("`([^`]+)`")
 
@@ -31,8 +32,8 @@ def render(template: str, **values: Any) -> Markup:
 
 def prose(text: str) -> Markup:
     """A sentence as HTML: ``code`` between backticks, no line break inside a quantity."""
-    kept = _NUMBER.sub(lambda found: found[0].replace(" ", "\u00a0"), printable(text))
-    return Markup(_CODE.sub(r"<code>\1</code>", escape(kept)))  # noqa: S704 - escaped before
+    text = _NUMBER.sub(lambda match: match[0].replace(" ", "\u00a0"), printable(text))
+    return Markup(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S704 - escaped before
 
 
 def gain(mean: float, error: float | None, unit: str) -> str:
@@ -41,7 +42,7 @@ def gain(mean: float, error: float | None, unit: str) -> str:
 
 
 def _output(value: Any) -> Any:
-    """What ``{{ value }}`` writes: a number is a position in a drawing, to a tenth of a pixel."""
+    """The text of ``{{ value }}``; floats are pixel positions and get one decimal."""
     if isinstance(value, float):
         return f"{value:.1f}".removesuffix(".0")
     if isinstance(value, str) and not isinstance(value, Markup):

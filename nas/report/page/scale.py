@@ -29,7 +29,7 @@ class Scale:
     def over(
         cls, values: Iterable[float], start: float, end: float, *, may_be_log: bool = False
     ) -> Scale:
-        """A scale that shows all finite values with some room around them."""
+        """A scale over the range of the finite values, with a margin at both ends."""
         finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
         low, high = min(finite), max(finite)
         if may_be_log and low > 0 and high / low > LOGARITHMIC_FROM:
@@ -44,17 +44,17 @@ class Scale:
         at = math.log(value) if self.is_log else value
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
-    def ticks(self, wanted: int = 6) -> list[float]:
-        """Round values within the scale."""
+    def ticks(self, count: int = 6) -> list[float]:
+        """About ``count`` round values within the scale; by decade on a logarithmic scale."""
         if self.is_log:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             ticks = [step * 10.0**decade for decade in decades for step in STEPS[:3]]
         else:
-            raw = (self.high - self.low) / wanted
+            raw = (self.high - self.low) / count
             power = 10.0 ** math.floor(math.log10(raw))
             step = power * next(s for s in STEPS if s * power >= raw * 0.999)
             first = math.ceil(self.low / step)
-            ticks = [i * step for i in range(first, first + 2 * wanted)]
+            ticks = [i * step for i in range(first, first + 2 * count)]
         return [tick for tick in ticks if self.low <= tick <= self.high]
 
 

@@ -1,4 +1,4 @@
-"""How a search went: what each operator's mechanisms were worth, failures and incidents."""
+"""Statistics of a search: results by operator, failed trainings, and worker failures."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ MOST_EXAMPLES: Final = 10
 
 @dataclass(frozen=True)
 class Operator:
-    """What an operator's mechanisms were worth.
+    """Results of the mechanisms that one operator proposed.
 
     Attributes:
-        trained: number of its mechanisms that were to be trained; ``failed`` of them failed.
-        joined: number of them in the front after some generation; ``stayed``: after the last.
+        trained: number of its mechanisms that were submitted for training.
+        failed: number of these whose training failed.
+        joined: number of these that were in the front after any generation.
+        stayed: number of these in the front after the last generation.
         gain: mean improvement of the first objective over the better parent, by estimates, and
             its standard error; positive is better. None where no parent is known.
-        core_seconds: of all their trainings.
+        core_seconds: core time of all their trainings.
     """
 
     name: str
@@ -83,7 +85,12 @@ def _cost(mechanism: Candidate, objective: Objective) -> float | None:
 
 
 def failures_of(view: RunView) -> list[tuple[str, int, list[tuple[str, str, str]]]]:
-    """By reason, most frequent first: count, and examples as name, digest, last line of error."""
+    """Failures by reason, most frequent first.
+
+    Returns:
+        For each reason its text, the number of trainings, and examples: name, digest, last line of
+        the error.
+    """
     reasons: dict[str, list[str]] = {}
     errors: dict[str, str] = {}
     for row in view.trainings:

@@ -1,9 +1,9 @@
-"""Serve the page of a running search on this machine, to whoever knows the address.
+"""Serve the page of a running search on this machine under a secret address.
 
 The server listens on 127.0.0.1 and answers one address, which contains a random token. Other
 machines cannot connect; other users and pages of this machine do not know the token. A foreign page
 whose name points at 127.0.0.1 (DNS rebinding) is refused by the Host that its browser sends. The
-page sends the change token of what it shows, and is written again only if the run has changed.
+page sends the change token of its content; the server renders it again only if the run has changed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ADDRESS: Final = "127.0.0.1"
 HOST: Final = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
 TOKEN_BYTES: Final = 32
 PAUSE_SECONDS: Final = 3.0
-# The largest share of a core that writing the page may take, for each browser that shows it.
-SHARE: Final = 0.05
+# Maximum share of a core that rendering the page may use, for each open browser.
+MAX_RENDERING_SHARE: Final = 0.05
 
 
 class PageServer(ThreadingHTTPServer):
@@ -62,10 +62,10 @@ class PageServer(ThreadingHTTPServer):
         self.url = f"http://{ADDRESS}:{self.server_address[1]}{self.path}"
         self._folder, self._label = folder, label
         self._lock = threading.Lock()
-        self._made: tuple[str, bytes] = "", b""
+        self._rendered: tuple[str, bytes] = "", b""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report any fault but a client that disconnects before the answer."""
+        """Report errors, except that a client disconnected before the answer."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -74,20 +74,21 @@ class PageServer(ThreadingHTTPServer):
         return change_token(self._folder)
 
     def page(self) -> tuple[str, bytes]:
-        """The change token and the page, which is written once for all concurrent requests.
+        """The change token and the page; concurrent requests share one rendering.
 
         Raises:
-            RunError: the run cannot be read any more.
+            RunError: the run can no longer be read.
         """
         with self._lock:
             now = self.change_token()
-            if now != self._made[0]:
+            if now != self._rendered[0]:
                 began = time.process_time()
                 with collection_paused(), open_run(self._folder) as run:
                     view = RunView.read(run, self._label)
-                    pause = max(PAUSE_SECONDS, (time.process_time() - began) / SHARE)
-                    self._made = now, page([view], Watched(now, round(pause, 1))).encode()
-            return self._made
+                    pause = max(PAUSE_SECONDS, (time.process_time() - began) / MAX_RENDERING_SHARE)
+                    watched = Watched(now, round(pause, 1))
+                    self._rendered = now, page([view], watched).encode()
+            return self._rendered
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -122,8 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_allowed(self) -> bool:
         hosts = self.headers.get_all("Host") or []
         is_ours = len(hosts) == 1 and HOST.fullmatch(hosts[0]) is not None
-        given = self.path.encode(errors="surrogateescape")
-        if is_ours and hmac.compare_digest(given, self.server.path.encode()):
+        path = self.path.encode(errors="surrogateescape")
+        if is_ours and hmac.compare_digest(path, self.server.path.encode()):
             return True
         self._answer(HTTPStatus.FORBIDDEN, b"This is not the address that nas watch printed.\n")
         return False
@@ -132,10 +133,10 @@ class _Handler(BaseHTTPRequestHandler):
         self, status: HTTPStatus, text: bytes, kind: str = "text/plain", tag: str | None = None
     ) -> None:
         self.send_response(status)
-        self.send_header("RunView-Type", f"{kind}; charset=utf-8")
-        self.send_header("RunView-Length", str(len(text)))
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(text)))
         self.send_header("Cache-Control", "no-store")
-        self.send_header("X-RunView-Type-Options", "nosniff")
+        self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("X-Frame-Options", "DENY")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.send_header("Referrer-Policy", "no-referrer")

@@ -1,9 +1,9 @@
-"""Write a page: one HTML file that shows runs and asks for nothing else.
+"""Write a page: one HTML file that shows runs and needs no other file.
 
-A strict view security policy allows the page's script and style by their hashes, and nothing
-beside them: no request, no other script, no form. A page that ``nas watch`` serves (serving.py) may
-ask its own server. Data are base64, which cannot end the element that holds them. The scripts share
-one scope: the page's script is their texts in the order of ``SCRIPTS``.
+A strict content security policy allows only the page's script and style, by their hashes: no
+request, no other script, no form. A page that ``nas watch`` serves (serving.py) may connect to its
+own server. Data are base64, which cannot end the element that holds them. The page's script is
+the texts of all scripts in the order of ``SCRIPTS``; they share one scope.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from nas.report.page.packing import Table
-# Columns that say little of a member of the front.
+
+# Columns of ``page_columns`` that the static table of the front omits.
 LEFT_OUT: Final = ("operator", "state")
 HERE: Final = resources.files("nas.report.page")
-# A constant of a script is read by functions alone, so only the last one's place matters.
+# Only functions read the constants of scripts, so the order matters only for the last script.
 SCRIPTS: Final = (
     *("dom", "data", "run", "state", "filter", "scale", "marks", "labels", "tip", "pointer"),
     *("front", "table", "curves", "edits", "graph", "mechanism", "timeline", "watch", "main"),
@@ -48,7 +49,7 @@ SCRIPTS: Final = (
 
 @dataclass(frozen=True)
 class Watched:
-    """The change token of a served page's run, and seconds between its requests for another."""
+    """The change token of a served page, and the seconds between its checks for a new one."""
 
     change_token: str
     pause_seconds: float
@@ -60,7 +61,7 @@ def write_report(
     """Write one HTML file that shows runs: the function behind ``nas report``.
 
     Args:
-        runs: names or paths of runs, or ``latest``; several are shown over each other.
+        runs: names or paths of runs, or ``latest``; several are overlaid in one figure.
         path: of the file; parent folders are created.
         folder: the folder that runs are in.
 
@@ -81,7 +82,7 @@ def write_report(
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause garbage collection, which else visits the many objects of a run again and again."""
+    """Pause garbage collection, which is slow while the many objects of a run are created."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -92,7 +93,7 @@ def collection_paused() -> Iterator[None]:
 
 
 def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
-    """The text of the page; a served one asks its server whether its run has changed."""
+    """The HTML of the page; ``watched`` makes it check its server for changes of the run."""
     style, script = (HERE / "page.css").read_text("utf-8"), page_script()
     tables = [page_columns(view) for view in views]
     figures = (confirmed_figure(view) for view in views)
@@ -125,12 +126,12 @@ def page(views: Sequence[RunView], watched: Watched | None = None) -> str:
 
 
 def page_script() -> str:
-    """All scripts as one."""
+    """The texts of all scripts, joined."""
     return "\n".join((HERE / "scripts" / f"{name}.js").read_text("utf-8") for name in SCRIPTS)
 
 
 def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
-    """The runs' views; runs of one name are numbered."""
+    """The views of the runs; runs with the same name are numbered."""
     views: list[RunView] = []
     for label in labels:
         with open_run(find_run(label, folder)) as run:
@@ -141,7 +142,7 @@ def _views(labels: Sequence[str], folder: Path) -> list[RunView]:
 
 
 def _about(view: RunView) -> list[str]:
-    """Which run it is and how it stands."""
+    """The run's name, space, task, seed, algorithm, status and date."""
     setup = view.setup
     done = f"{len(view.generations)} of {plural(setup.generations, 'generation')}"
     return [
@@ -160,9 +161,9 @@ def _members(views: Sequence[RunView], tables: Sequence[Table]) -> dict[str, Any
     columns = [column for column in shared_columns(tables) if column.key not in LEFT_OUT]
     rows = []
     for view, table in zip(views, tables, strict=True):
-        own = {column.key: column for column in table}
+        by_key = {column.key: column for column in table}
         for member in view.members:
-            cells = [own[c.key].cell(member) if c.key in own else "" for c in columns]
+            cells = [by_key[c.key].cell(member) if c.key in by_key else "" for c in columns]
             rows.append([view.name if len(views) > 1 else "", view.called(member.key), *cells])
     heads = ["run", "id", *(column.title for column in columns)]
     used = [any(row[place] for row in rows) for place in range(len(heads))]

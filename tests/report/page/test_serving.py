@@ -156,7 +156,7 @@ def test_page_follows_the_run_and_keeps_its_state(
     browser: Any, make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(serving, "SHARE", 1e9)
+    monkeypatch.setattr(serving, "MAX_RENDERING_SHARE", 1e9)
     folder = make_run(tmp_path, generations=1, is_finished=False)
     messages: list[str] = []
     with serve(folder) as server:

@@ -1,4 +1,4 @@
-// Curves over epochs: of one mechanism's trainings, in front of those of standard attention.
+// Learning curves of one mechanism's trainings, drawn over those of standard attention.
 
 const [CURVES_WIDTH, CURVES_HEIGHT] = [460, 250];
 

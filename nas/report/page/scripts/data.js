@@ -13,7 +13,7 @@ async function decode(base64) {
   const body = bytes.subarray(4 + length);
 
   function read(packed) {
-    const own = body.subarray(packed.start, packed.start + packed.bytes);
+    const bytes = body.subarray(packed.start, packed.start + packed.bytes);
     switch (packed.type) {
       case "words": {
         const [words, places] = [read(packed.words), read(packed.places)];
@@ -25,9 +25,9 @@ async function decode(base64) {
         return { at: (i) => text.decode(whole.subarray(places[i], places[i + 1])) };
       }
       case "text":
-        return JSON.parse(text.decode(own));
+        return JSON.parse(text.decode(bytes));
       default:
-        return numbers(own, ARRAYS[packed.type], packed.length);
+        return numbers(bytes, ARRAYS[packed.type], packed.length);
     }
   }
   return { header, read };
@@ -42,7 +42,7 @@ function numbers(bytes, type, length) {
   return new type(sorted.buffer);
 }
 
-/** Where each of several lists in a row begins, and where the last one ends. */
+/** The start of each of several concatenated lists, and the end of the last one. */
 function starts(lengths) {
   const places = new Int32Array(lengths.length + 1);
   for (let i = 0; i < lengths.length; i++) places[i + 1] = places[i] + lengths[i];

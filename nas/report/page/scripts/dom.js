@@ -14,7 +14,6 @@ function html(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
 
-/** An SVG element. */
 function svg(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
@@ -34,7 +33,6 @@ function nodes(children) {
   return shown.map((child) => (child instanceof Node ? child : document.createTextNode(printable(child))));
 }
 
-/** Download a text as a file. */
 function save(name, text, type = "text/plain") {
   const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
   html("a", { href: address, download: name.replace(/[^\w.+-]+/g, "_") }).click();

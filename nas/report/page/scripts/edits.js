@@ -1,6 +1,6 @@
 // The edits from one genome to another, found by aligning their nodes in order.
 
-/** Edits from parent to child as texts, and the child's nodes that the parent lacks. */
+/** Edits from parent to child as texts, and the indices of the child's added nodes. */
 function edits(parent, child) {
   const pairs = aligned(parent.graph_def, child.graph_def);
   const [kept, added, removed, changed] = [new Map(), [], [], []];
@@ -45,7 +45,7 @@ function likeness(a, b) {
   return 2 + (same ? 0.5 : 0) + (reads ? 0.25 : 0);
 }
 
-/** Between two kept nodes, a removed and an added node are in pairs a swap. */
+/** Removed and added nodes as texts; a removed and an added node between kept ones are a swap. */
 function swaps(from, to, pairs) {
   const texts = [];
   let [removed, added] = [[], []];
@@ -96,9 +96,9 @@ function fields(parent, child) {
 /** Steps back to the first ancestor, each to the parent with the fewest edits. */
 function lineage(run, i) {
   const steps = [];
-  const seen = new Set();
-  while (i >= 0 && !seen.has(i)) {
-    seen.add(i);
+  const visited = new Set();
+  while (i >= 0 && !visited.has(i)) {
+    visited.add(i);
     const child = run.genome(i);
     const [near, ...others] = run.parents(i)
       .map((from) => ({ from, ...edits(run.genome(from), child) }))

@@ -1,4 +1,4 @@
-// Which mechanisms are shown: those of a kind, in the box, with the words, of runs that are on.
+// The filter of mechanisms: by kind, by the box in the front, by words, and by visible runs.
 
 const KINDS = {
   all: () => true,
@@ -11,13 +11,13 @@ const COMPARISON = /^([a-z_]+)(<=|>=|<|>|=)(-?[\d.]+(?:e-?\d+)?)([kmg%]?)$/;
 const FACTORS = { "": 1, k: 1e3, m: 1e6, g: 1e9, "%": 0.01 };
 const ALIASES = { p: "p_non_dominated" };
 
-/** A mask for each run, kept until something that it depends on has changed. */
+/** Computes a mask for each run and caches it until the filter's state changes. */
 class Filter {
   constructor(runs, state) {
     Object.assign(this, { runs, state, key: null, masks: [] });
   }
 
-  /** A one for each mechanism of a run that is shown. */
+  /** 1 for each mechanism of a run that is shown, else 0. */
   mask(run) {
     const key = ["q", "box", "x", "y", "as", "show", "off"].map((name) => this.state.get(name)).join("\n");
     if (key !== this.key) {
@@ -25,10 +25,6 @@ class Filter {
       this.masks = this.runs.map((run) => this.compute(run));
     }
     return this.masks[run.index];
-  }
-
-  get isOpen() {
-    return !this.state.get("q") && !this.state.get("box") && this.state.get("show") === "all";
   }
 
   isOff(run) {
@@ -83,14 +79,11 @@ function compared(run, word) {
   }[sign];
 }
 
-/** A word that must occur; with a minus before it, must not. */
+/** A test that a word occurs, or does not occur if a minus precedes it. */
 function contains(run, word) {
   const isWanted = !word.startsWith("-") || word === "-";
   const text = isWanted ? word : word.slice(1);
-  const texts = run.keep("searched", () =>
-    run.digests.map((digest, i) =>
-      [digest, run.called(i), ...["formula", "operator", "state"].map((key) => run.text(key, i))].join(" ").toLowerCase(),
-    ),
-  );
+  const words = (digest, i) => [digest, run.called(i), ...["formula", "operator", "state"].map((key) => run.text(key, i))];
+  const texts = run.keep("searched", () => run.digests.map((digest, i) => words(digest, i).join(" ").toLowerCase()));
   return (i) => texts[i].includes(text) === isWanted;
 }

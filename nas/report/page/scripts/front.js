@@ -1,4 +1,4 @@
-// The front: all mechanisms by two quantities, to point at, to select, and to draw a box around.
+// The front: an interactive scatter plot of all mechanisms by two quantities.
 
 const MARGIN = { left: 62, right: 18, top: 34, bottom: 52 };
 
@@ -34,7 +34,7 @@ class Front {
     return [choice("y", "up ", quantities), choice("x", "across ", quantities), choice("as", "metrics as ", readings), this.clear];
   }
 
-  /** Draw everything, from the scales on. */
+  /** Compute the scales and draw everything. */
   draw() {
     const width = this.root.clientWidth;
     if (!width) return;
@@ -47,7 +47,7 @@ class Front {
     this.decorate();
   }
 
-  /** The place of every mechanism in pixels; without a value it is left of everything. */
+  /** Compute the position of every mechanism in pixels; -1 if it has no value. */
   locate() {
     const [x, y, kind] = ["x", "y", "as"].map((name) => this.state.get(name));
     const shown = this.runs.filter((run) => !this.filter.isOff(run));
@@ -69,13 +69,12 @@ class Front {
     });
   }
 
-  /** The ends of an error bar. */
   bar(run, i, { name }) {
     const { values, errors } = run.reading(name);
     return [values[i] - (errors[i] || 0), values[i] + (errors[i] || 0)];
   }
 
-  /** The mean over fresh seeds of what goes up. */
+  /** The mean over fresh seeds of the quantity on the vertical axis. */
   fresh(run, i) {
     return run.confirmed(i).fresh?.[this.up.name];
   }
@@ -88,16 +87,16 @@ class Front {
       const { xs, ys } = this.places[run.index];
       const mask = this.filter.mask(run);
       const isOne = this.runs.length === 1;
-      const own = colour(`run-${run.index % 6}`);
-      const look = { colour: isOne ? colour("cloud") : own, isRing: this.state.get("as") === "score" };
-      if (!this.filter.isOpen) cloud(context, xs, ys, mask, 0, { ...look, alpha: isOne ? 0.25 : 0.1 });
+      const runColour = colour(`run-${run.index % 6}`);
+      const look = { colour: isOne ? colour("cloud") : runColour, isRing: this.state.get("as") === "score" };
+      if (mask.includes(0)) cloud(context, xs, ys, mask, 0, { ...look, alpha: isOne ? 0.25 : 0.1 });
       cloud(context, xs, ys, mask, 1, { ...look, alpha: isOne ? 0.85 : 0.35 });
-      this.steps(context, run, own);
+      this.steps(context, run, runColour);
       const marked = run.marked.filter((i) => xs[i] >= 0);
       for (const i of marked) this.paintFresh(context, run, i, colour("fresh"), paper);
       for (const i of marked) {
         context.globalAlpha = mask[i] ? 1 : 0.2;
-        this.paintMark(context, run, i, run.isNamed(i) ? "diamond" : "disc", run.isNamed(i) ? colour("named") : own, paper);
+        this.paintMark(context, run, i, run.isNamed(i) ? "diamond" : "disc", run.isNamed(i) ? colour("named") : runColour, paper);
         context.globalAlpha = 1;
       }
     }
@@ -123,7 +122,7 @@ class Front {
     mark(context, "square", x, this.y.place(fresh.mean), 3.6, colour, paper);
   }
 
-  /** The staircase through the members that no other beats in these two quantities. */
+  /** The staircase through the members that are non-dominated in these two quantities. */
   steps(context, run, colour) {
     const { xs, ys } = this.places[run.index];
     const signs = [this.across.direction === "min" ? 1 : -1, this.up.direction === "max" ? 1 : -1];
@@ -162,11 +161,15 @@ class Front {
       ...labels(narrow ? this.wanted().slice(0, 4) : this.wanted(), this.ground(), this.frame),
       this.selected, this.ring, this.rectangle,
     );
-    this.showBox();
+    if (this.filter.ends) {
+      const [left, right, low, high] = this.filter.ends;
+      const [x, y] = [this.x.within(left), this.y.within(high)];
+      this.outline(x, y, this.x.within(right) - x, this.y.within(low) - y);
+    }
     this.select();
   }
 
-  /** What labels should leave free: marks with their bars, the staircase, then the cloud. */
+  /** The areas that labels avoid: marks with their bars, the staircase, then the cloud. */
   ground() {
     const ground = new Ground(this.width, this.height);
     for (const run of this.runs) {
@@ -220,16 +223,9 @@ class Front {
     for (const [name, value] of Object.entries({ x, y, width, height, visibility: "visible" }))
       this.rectangle.setAttribute(name, value);
   }
-
-  showBox() {
-    if (!this.filter.ends) return;
-    const [left, right, low, high] = this.filter.ends;
-    const [x, y] = [this.x.within(left), this.y.within(high)];
-    this.outline(x, y, this.x.within(right) - x, this.y.within(low) - y);
-  }
 }
 
-/** Points some pixels apart along a line of straight pieces: what labels should not cover. */
+/** Points at most 12 pixels apart along a polyline, which labels avoid. */
 function along(places) {
   return places.slice(1).flatMap(([x, y], i) => {
     const [a, b] = places[i];

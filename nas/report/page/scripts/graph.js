@@ -76,7 +76,6 @@ function middle(boxes) {
   return boxes.reduce((sum, box) => sum + box.x, 0) / boxes.length;
 }
 
-/** Push the boxes of a layer apart. */
 function separate(layer) {
   layer.sort((a, b) => a.x - b.x);
   for (let round = 0; round < layer.length; round++)

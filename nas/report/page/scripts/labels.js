@@ -1,4 +1,4 @@
-// Labels: each on a ring around its point, where it covers least.
+// Label placement: of several positions around its point, each label takes the one of lowest cost.
 
 const ANGLES = [0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160].map((a) => (a * Math.PI) / 180);
 const DISTANCES = [13, 20, 32, 48, 68];
@@ -6,7 +6,7 @@ const [OVER_LABEL, OUTSIDE] = [1000, 5000];
 const CELL = 6; // pixels
 const [LABEL_LETTER, LABEL_HEIGHT] = [6.6, 15];
 
-/** What labels should not cover, in cells that hold the largest weight put there. */
+/** A grid of the areas that labels avoid; each cell holds the largest weight put there. */
 class Ground {
   constructor(width, height) {
     this.columns = Math.ceil(width / CELL) + 1;
@@ -18,7 +18,7 @@ class Ground {
     if (weight > this.cells[at]) this.cells[at] = weight;
   }
 
-  /** The sum of what a box covers. */
+  /** The sum of the weights under a box. */
   under({ x, y, width, height }) {
     let sum = 0;
     for (let row = Math.floor((y - 2) / CELL); row <= (y + height + 2) / CELL; row++)
@@ -28,10 +28,10 @@ class Ground {
   }
 }
 
-/** Labels as SVG: each of `wanted` has x, y, words and a kind; `ground` should not be covered. */
-function labels(wanted, ground, frame) {
+/** Labels as SVG; each entry has x, y, words and a kind. Labels avoid the weights in `ground`. */
+function labels(entries, ground, frame) {
   const taken = [];
-  return wanted.map(({ x, y, words, kind }) => {
+  return entries.map(({ x, y, words, kind }) => {
     const width = words.length * LABEL_LETTER + 4;
     const places = DISTANCES.flatMap((away) => ANGLES.map((angle) => labelBox(x, y, away, angle, width)));
     const best = least(places, (place) => labelCost(place, taken, ground, frame));
@@ -57,7 +57,6 @@ function labelCost(box, taken, ground, { left, top, right, bottom }) {
   return box.away + (isOutside ? OUTSIDE : OVER_LABEL * taken.filter(isOver).length + ground.under(box));
 }
 
-/** The element with the smallest cost. */
 function least(list, costOf) {
   const costs = list.map(costOf);
   return list[costs.indexOf(Math.min(...costs))];

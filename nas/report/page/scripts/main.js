@@ -1,4 +1,4 @@
-// The page: decode the data, then show every view of one state.
+// Entry point: decodes the data, then creates every view of the shared state.
 
 async function main() {
   const at = (id) => document.getElementById(id);
@@ -6,7 +6,7 @@ async function main() {
   const { roles, columns } = header;
   const runs = header.runs.map((about, index) => new Run(about, read, index));
   const defaults = { ...header.defaults, as: "estimate", box: "", q: "", show: "all", off: "" };
-  // The address may be of an older page, or of one of other runs.
+  // The address may come from an older page or from a page of other runs.
   const quantities = runs[0].quantities.map(({ name }) => name);
   const known = { run: runs.map(({ name }) => name), x: quantities, y: quantities, as: ["estimate", "score"], show: Object.keys(KINDS) };
   const state = new State(defaults, known);
@@ -17,7 +17,7 @@ async function main() {
   for (const run of runs) new Timeline(at("timeline"), run, parts);
   followLinks(state);
   toggleRuns(runs, state);
-  // Parts for readers without scripts are hidden once everything that replaces them is there.
+  // Static parts are hidden once everything that replaces them exists.
   document.documentElement.classList.add("scripted");
   document.documentElement.dataset.ready = Math.round(performance.now());
   watch();

@@ -1,9 +1,9 @@
-// Marks on a canvas. The shape states the kind of number: ring, disc, square or diamond.
+// Marks on a canvas. Each kind of number has a shape: ring, disc, square or diamond.
 
 const TURN = 2 * Math.PI;
 const DOT = 3; // pixels, the radius of a dot of the cloud
 
-/** The colours of the style sheet as they are now, light or dark, asked by way of an element without text. */
+/** Reads the current (light or dark) colours of the style sheet through an element without text. */
 function colours(element) {
   return (name) => {
     element.style.color = `var(--${name})`;
@@ -14,17 +14,15 @@ function colours(element) {
 /** A context whose unit is a pixel of the page, sharp on every screen. */
 function sharpened(canvas, width, height) {
   const ratio = devicePixelRatio || 1;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
+  Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
+  Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
   const context = canvas.getContext("2d");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   return context;
 }
 
-/** The cloud: points whose mask has the value, as dots or rings; where they overlap, no darker. */
-function cloud(context, xs, ys, mask, wanted, { colour, alpha, isRing }) {
+/** Draw the points whose mask has the value, as dots or rings that do not darken where they overlap. */
+function cloud(context, xs, ys, mask, value, { colour, alpha, isRing }) {
   const { width, height } = context.canvas;
   const ratio = context.getTransform().a;
   const size = 2 * Math.ceil((DOT + 1) * ratio);
@@ -36,7 +34,7 @@ function cloud(context, xs, ys, mask, wanted, { colour, alpha, isRing }) {
   if (isRing) pen.stroke();
   else pen.fill();
   for (let i = 0; i < xs.length; i++)
-    if (mask[i] === wanted && xs[i] >= 0)
+    if (mask[i] === value && xs[i] >= 0)
       layer.drawImage(stamp, Math.round(xs[i] * ratio) - size / 2, Math.round(ys[i] * ratio) - size / 2);
   context.save();
   context.resetTransform();
@@ -60,7 +58,6 @@ function mark(context, shape, x, y, size, colour, paper) {
   context.stroke();
 }
 
-/** A line through points. */
 function stroke(context, colour, width, ...points) {
   Object.assign(context, { strokeStyle: colour, lineWidth: width });
   context.beginPath();

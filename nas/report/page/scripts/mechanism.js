@@ -1,4 +1,4 @@
-// One mechanism: what is known of it, its costs, its ancestry, its trainings, and how to export it.
+// The panel of one mechanism: results, graph, costs, lineage, trainings, and export commands.
 
 const MOST_STEPS = 40;
 
@@ -11,11 +11,8 @@ class Mechanism {
 
   show() {
     const { run, i } = this.state.selected(this.runs);
-    this.root.replaceChildren(...nodes(i < 0 ? this.nothing() : this.all(run, i)));
-  }
-
-  nothing() {
-    return [html("h2", {}, "One mechanism"), html("p", { class: "note" }, "Select one in the front or in the table.")];
+    const empty = [html("h2", {}, "One mechanism"), html("p", { class: "note" }, "Select one in the front or in the table.")];
+    this.root.replaceChildren(...nodes(i < 0 ? empty : this.all(run, i)));
   }
 
   all(run, i) {
@@ -41,7 +38,6 @@ class Mechanism {
     ];
   }
 
-  /** The colours of the roles in a graph. */
   legend(genome) {
     const roles = new Set(genome.graph_def.map(({ op }) => this.roles[op] ?? "other"));
     return html("p", { class: "roles" }, [...roles].map((role) => html("span", { class: `role-${role}` }, role)));
@@ -95,7 +91,7 @@ class Mechanism {
     return html("li", { class: "whole" }, html("p", {}, "altogether, from ", link(run, run.reference)), edited(texts));
   }
 
-  /** A plot for each curve; of a suite for each task, over its own epochs. */
+  /** A plot for each curve; a suite has one for each task, over that task's epochs. */
   curves(run, i) {
     const fresh = run.confirmations.filter(({ digest }) => digest === run.digests[i]);
     const reported = run.trained(i).some((row) => run.training("epochs")[row]);
@@ -120,7 +116,7 @@ class Mechanism {
     ];
   }
 
-  /** Answers of `nas explain` and `nas benchmark` on it, copied from other sections of the page. */
+  /** Copies of the sections of `nas explain` or `nas benchmark` that contain the mechanism. */
   answers(run, i, kind) {
     return [...document.querySelectorAll(`section:not(#mechanism) .${kind}`)]
       .filter(({ dataset }) => dataset.of === run.name && dataset.about.split(" ").includes(run.digests[i]))
@@ -164,13 +160,13 @@ class Mechanism {
   }
 }
 
-/** A curve without the epochs at both ends for which nothing was reported: those of other tasks. */
+/** A curve without the missing values at both ends, which are epochs of other tasks. */
 function trimmed(values) {
   const isKnown = (value) => !Number.isNaN(value);
   return values.slice(Math.max(0, values.findIndex(isKnown)), values.findLastIndex(isKnown) + 1);
 }
 
-/** A difference with its sign; of fractions in percentage points. Empty where it is unknown. */
+/** A difference with its sign, fractions in percentage points; empty if it is unknown. */
 function difference(value, unit) {
   if (!Number.isFinite(value)) return "";
   const shown = unit === "fraction" ? Math.abs(100 * value).toFixed(1) : Math.abs(value).toFixed(3);
@@ -189,7 +185,6 @@ function panel(title, content, name, note) {
   return html("div", { class: `panel ${name}` }, html("h3", {}, title, note && html("small", {}, note)), content);
 }
 
-/** A link that selects a mechanism. */
 function link(run, i) {
   const digest = run.digests[i];
   return html("a", { href: `#run=${encodeURIComponent(run.name)}&id=${digest}`, "data-run": run.name, "data-id": digest }, run.called(i));

@@ -1,6 +1,6 @@
 // Pointing at the front: hovering, selecting, drawing a box, and stepping through it by keyboard.
 
-const REACH = 18; // pixels within which a point is meant
+const REACH = 18; // maximum distance of a selected point in pixels
 const CLICK = 4; // pixels that a pointer may move in a click
 
 class Pointer {
@@ -8,7 +8,7 @@ class Pointer {
     Object.assign(this, { front, tip, from: null });
   }
 
-  /** The nearest mechanism within reach; marked ones count as nearer. */
+  /** The nearest mechanism within reach; marked ones are preferred. */
   nearest(x, y) {
     let [nearest, low] = [null, REACH ** 2];
     for (const run of this.front.runs) {

@@ -1,4 +1,4 @@
-// A run: its mechanisms by index, and what is known of each. Unknown numbers are NaN.
+// A run: mechanisms by index, with their results. Unknown numbers are NaN.
 
 class Run {
   /** `about` is the run's entry of the header (nas/report/page/packing.py), `read` decodes a column. */
@@ -19,16 +19,16 @@ class Run {
     return this.cache.get(name);
   }
 
-  /** A column: its values, their standard errors, and texts to show; a run may lack another's. */
+  /** Values, standard errors and texts of a column; unknown if this run does not have it. */
   column(key) {
     return this.keep(`column ${key}`, () => {
       const { values, errors, texts } = this.columns[key] ?? {};
       const unknown = () => new Float64Array(this.size).fill(NaN);
-      const own = values ? this.read(values) : unknown();
+      const numbers = values ? this.read(values) : unknown();
       return {
-        values: own,
+        values: numbers,
         errors: errors ? this.read(errors) : unknown(),
-        texts: texts ? this.read(texts) : values ? own : { at: () => "" },
+        texts: texts ? this.read(texts) : values ? numbers : { at: () => "" },
       };
     });
   }
@@ -45,12 +45,12 @@ class Run {
     return this.quantities.find((quantity) => quantity.name === name);
   }
 
-  /** The column of a quantity: of a metric its estimates or its scores. */
+  /** The column of a quantity; `kind` selects estimates or scores of a metric. */
   reading(name, kind = "estimate") {
     return this.column(this.quantity(name)?.[kind]);
   }
 
-  /** The index of the mechanism whose digest is or begins so, or -1. */
+  /** The index of the mechanism whose digest starts with the text, or -1. */
   find(digest) {
     if (this.places.has(digest)) return this.places.get(digest);
     return digest ? this.digests.findIndex((other) => other.startsWith(digest)) : -1;
@@ -64,7 +64,7 @@ class Run {
     return this.digests[i] in this.names;
   }
 
-  /** A mechanism's name, else the beginning of its digest. */
+  /** A mechanism's names, or the beginning of its digest. */
   called(i) {
     return (this.names[this.digests[i]] ?? [this.short(i)]).join(" = ");
   }
@@ -87,10 +87,6 @@ class Run {
     return this.keep("trained", rows).get(i) ?? [];
   }
 
-  isEstimated(i) {
-    return !Number.isNaN(this.column("p_non_dominated").values[i]);
-  }
-
   /** Means over fresh seeds, by title ("fresh", "long", ...) and metric. */
   confirmed(i) {
     return this.fresh[this.digests[i]] ?? {};
@@ -102,7 +98,7 @@ class Run {
     return this.reference < 0 ? NaN : values[i] / values[this.reference];
   }
 
-  /** The values that a training reported after each epoch: of a metric, or the loss. */
+  /** The values of a metric or of the loss that a training reported after each epoch. */
   reports(row, name) {
     const places = this.keep("epochs", () => starts(this.training("epochs")));
     const values =

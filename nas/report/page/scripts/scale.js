@@ -10,7 +10,7 @@ class Scale {
     this.slope = (end - start) / (to(high) - to(low));
   }
 
-  /** A scale from one value to another, with some room around them. */
+  /** A scale over a range of values, with a margin at both ends. */
   static over([low, high], start, end, mayBeLog = false) {
     if (!(low <= high)) [low, high] = [0, 1];
     if (mayBeLog && low > 0 && high / low > LOGARITHMIC_FROM) {
@@ -25,7 +25,7 @@ class Scale {
     return this.start + (this.to(value) - this.to(this.low)) * this.slope;
   }
 
-  /** The place of a value, or the nearest end of the scale: a logarithmic one has no place for 0. */
+  /** The place of a value clamped to the scale; a logarithmic scale has no place for 0. */
   within(value) {
     return this.place(Math.min(Math.max(value, this.low), this.high));
   }
@@ -35,9 +35,9 @@ class Scale {
   }
 
   /** Round values within the scale. */
-  ticks(wanted = 6) {
+  ticks(count = 6) {
     const { low, high } = this;
-    return (this.isLog ? decades(low, high) : steps(low, high, wanted)).filter((tick) => tick >= low && tick <= high);
+    return (this.isLog ? decades(low, high) : steps(low, high, count)).filter((tick) => tick >= low && tick <= high);
   }
 }
 
@@ -48,8 +48,8 @@ function decades(low, high) {
   return ticks;
 }
 
-function steps(low, high, wanted) {
-  const raw = (high - low) / wanted;
+function steps(low, high, count) {
+  const raw = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = power * [1, 2, 5, 10].find((step) => step * power >= raw * 0.999);
   const ticks = [];

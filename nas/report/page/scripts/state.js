@@ -1,7 +1,7 @@
-// What the page shows, kept in its address: a copied address shows the same.
+// The state of the page, stored in its address: a copied address shows the same view.
 
 class State {
-  /** The address leaves out defaults; where `known` lists values, others in an address are ignored. */
+  /** The address omits defaults. `known` lists the allowed values of a name; others are ignored. */
   constructor(defaults, known) {
     Object.assign(this, { defaults, known });
     this.watchers = [];
@@ -20,7 +20,7 @@ class State {
     history.replaceState(null, "", `#${new URLSearchParams(kept)}`);
   }
 
-  /** The selected mechanism: its run and its index, -1 where there is none. */
+  /** The run and index of the selected mechanism; the index is -1 if there is none. */
   selected(runs) {
     const run = runs.find((run) => run.name === this.get("run"));
     return { run, i: run ? run.find(this.get("id")) : -1 };
@@ -47,12 +47,12 @@ class State {
 
   read() {
     const text = location.hash.slice(1);
-    // The name of a section is an address, too: it scrolls the page and changes nothing.
+    // A link to a section scrolls the page and does not change the state.
     if (text && !text.includes("=")) return this.values ?? { ...this.defaults };
-    const given = new URLSearchParams(text);
-    const isKept = (name) => given.has(name) && (this.known[name]?.includes(given.get(name)) ?? true);
+    const address = new URLSearchParams(text);
+    const isKept = (name) => address.has(name) && (this.known[name]?.includes(address.get(name)) ?? true);
     return Object.fromEntries(
-      Object.entries(this.defaults).map(([name, value]) => [name, isKept(name) ? given.get(name) : value]),
+      Object.entries(this.defaults).map(([name, value]) => [name, isKept(name) ? address.get(name) : value]),
     );
   }
 }

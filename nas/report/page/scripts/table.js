@@ -1,16 +1,16 @@
-// The table of all mechanisms: filtered, sorted, with only as many rows made as can be seen.
+// The table of all mechanisms: filtered and sorted; only visible rows are elements.
 
 const ROW = 31; // pixels
-const SPARE = 8; // rows made beyond what can be seen
+const SPARE = 8; // additional rows above and below the visible ones
 
 /** The table's columns: run and id, then those that the header declares. */
 function tableColumns(declared, runs) {
-  const own = [
+  const fixed = [
     { key: "run", title: "run", text: (run) => run.name, value: (run) => run.name },
     { key: "id", title: "id", text: (run, i) => run.called(i), value: (run, i) => run.digests[i] },
   ];
   return [
-    ...own.slice(runs.length > 1 ? 0 : 1),
+    ...fixed.slice(runs.length > 1 ? 0 : 1),
     ...declared.map((column) => {
       const { key, isNumber } = column;
       const value = isNumber ? (run, i) => run.column(key).values[i] : (run, i) => run.text(key, i);
@@ -55,12 +55,10 @@ class Table {
       event.preventDefault();
       this.search.focus();
     });
-    const load = html("button", { type: "button", id: "csv", onclick: () => this.save() }, "CSV");
+    const name = `${this.runs.map((run) => run.name).join("_")}.csv`;
+    const download = () => save(name, csv(this.columns, this.rows), "text/csv");
+    const load = html("button", { type: "button", id: "csv", onclick: download }, "CSV");
     return [this.search, this.kind, load, this.count];
-  }
-
-  save() {
-    save(`${this.runs.map((run) => run.name).join("_")}.csv`, csv(this.columns, this.rows), "text/csv");
   }
 
   title(column) {
@@ -68,7 +66,7 @@ class Table {
       html("button", { type: "button", "data-sort": column.key, onclick: () => this.turn(column) }, column.title));
   }
 
-  /** Sort by a column; once more, the other way round. */
+  /** Sort by a column; a second time in the opposite order. */
   turn({ key, isNumber }) {
     const [current, way] = this.state.get("sort").split(":");
     const [first, other] = isNumber ? ["down", "up"] : ["up", "down"];
@@ -98,19 +96,19 @@ class Table {
     this.fill();
   }
 
-  /** Make the rows that can be seen; if nothing but the view `hasMoved`, only where it shows others. */
+  /** Create the visible rows; after scrolling (`hasMoved`) only if other rows are visible. */
   fill(hasMoved = false) {
     const { scrollTop, clientHeight } = this.box;
     const from = Math.max(0, Math.floor(scrollTop / ROW) - SPARE);
     const to = Math.min(this.rows.length, Math.ceil((scrollTop + clientHeight) / ROW) + SPARE);
-    if (hasMoved && `${from} ${to}` === this.seen) return;
-    this.seen = `${from} ${to}`;
-    const made = [];
-    for (let place = from; place < to; place++) made.push(this.row(place));
+    if (hasMoved && `${from} ${to}` === this.visible) return;
+    this.visible = `${from} ${to}`;
+    const rows = [];
+    for (let place = from; place < to; place++) rows.push(this.row(place));
     const gap = (count) => html("tr", { class: "gap", "aria-hidden": "true" }, html("td", { colspan: this.columns.length, height: count * ROW }));
-    this.body.replaceChildren(gap(from), ...made, gap(this.rows.length - to));
+    this.body.replaceChildren(gap(from), ...rows, gap(this.rows.length - to));
     // The focus stays on the grid, since rows come and go; this names the row for screen readers.
-    const chosen = made.find((row) => row.getAttribute("aria-selected") === "true");
+    const chosen = rows.find((row) => row.getAttribute("aria-selected") === "true");
     if (chosen) this.grid.setAttribute("aria-activedescendant", chosen.id);
     else this.grid.removeAttribute("aria-activedescendant");
   }

@@ -1,4 +1,4 @@
-// What the workers did when: a line for each worker, a bar for each training.
+// Trainings over time: a line for each worker, a bar for each training.
 
 const TIMELINE = { left: 16, right: 18, top: 8, bottom: 30 };
 
@@ -28,7 +28,7 @@ class Timeline {
     const width = this.canvas.parentElement.clientWidth;
     if (!width) return;
     const { run, height } = this;
-    const [ends, own, statuses, { places }] = ["ended", "mechanism", "status", "worker"].map((name) => run.training(name));
+    const [ends, mechanisms, statuses, { places }] = ["ended", "mechanism", "status", "worker"].map((name) => run.training(name));
     const context = sharpened(this.canvas, width, height);
     const colour = colours(this.canvas);
     const last = ends.reduce((most, end) => Math.max(most, end), 0);
@@ -38,7 +38,7 @@ class Timeline {
     const gap = this.line > 6 ? 2 : 0;
     for (let row = 0; row < places.length; row++) {
       const [from, to] = [this.x.place(this.starts[row]), this.x.place(ends[row])];
-      const [status, isSelected] = [statuses.at(row), own[row] === selected];
+      const [status, isSelected] = [statuses.at(row), mechanisms[row] === selected];
       context.fillStyle = isSelected ? colour("named") : hues[status];
       context.globalAlpha = isSelected || status !== "ok" ? 1 : row % 2 ? 0.55 : 0.75;
       context.fillRect(from, TIMELINE.top + places[row] * this.line + gap, Math.max(0.7, to - from - 0.6), this.line - 2 * gap);

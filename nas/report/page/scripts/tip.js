@@ -1,4 +1,4 @@
-// The tip: the mechanism under the pointer, or the one that the keyboard stepped to.
+// The tooltip of the mechanism under the pointer, or selected by keyboard.
 
 class Tip {
   constructor(element) {
@@ -35,11 +35,11 @@ function brief(run, i, isOneOfSeveral) {
 function metricFacts(run, i) {
   const seeds = run.trained(i).length;
   return run.quantities.filter((one) => one.isObjective && one.isMetric).flatMap(({ name, title, estimate, score }) => [
-    run.isEstimated(i) && [`${title}, estimate`, run.text(estimate, i), "disc"],
+    !Number.isNaN(run.column("p_non_dominated").values[i]) && [`${title}, estimate`, run.text(estimate, i), "disc"],
     [`${title}, score of ${seeds} seed${seeds === 1 ? "" : "s"}`, run.text(score, i), "ring"],
     ...Object.entries(run.confirmed(i)).map(([part, { [name]: fresh }]) =>
       fresh && [`${title}, ${part} (${fresh.seeds} seeds)`, fresh.text, "square"]),
-  ]).filter((found) => found && found[1]);
+  ]).filter((row) => row && row[1]);
 }
 
 function costFacts(run, i) {
@@ -49,7 +49,7 @@ function costFacts(run, i) {
   });
 }
 
-/** The probability of being in the true front, and the state of a mechanism that has no result. */
+/** The probability of being in the front, and the state of a mechanism without a result. */
 function stateFacts(run, i) {
   const [p, state] = [run.text("p_non_dominated", i), run.text("state", i)];
   return [p && ["p(front)", p, ""], state !== "ok" && ["training", state, ""]].filter(Boolean);

@@ -1,6 +1,6 @@
-// A page that `nas watch --web` serves reloads when its run has changed; a file never does.
+// A page that `nas watch --web` serves reloads when its run has changed. A file does not.
 
-/** Ask regularly whether the run has changed. The address keeps what the page shows. */
+/** Check regularly whether the run has changed. The address keeps the state over a reload. */
 function watch() {
   const { token, pause } = document.documentElement.dataset;
   if (!token) return;
