@@ -1,6 +1,6 @@
-"""Reports: what a person sees of runs and genomes, and the results of the API.
+"""Reports: tables, figures and pages of runs and genomes, and the results of the API.
 
-    run_view.py       everything that is shown of a run    verdict.py    a run in words
+    run_view.py       the data of all displays of a run    verdict.py    a run in words
     columns.py        a column, in every output            table.py      tables that fit a terminal
     front_columns.py  the columns of a front               front.py      the front of a run
     charts.py         pictures: costs, benchmarks          plot.py       pictures: a front

@@ -36,12 +36,12 @@ class BenchmarkCell(Result):
     """Trainings of one mechanism under one task.
 
     Attributes:
-        mean, error: of the metric over seeds, and its standard error; None if all failed.
+        mean, error: mean of the metric over seeds, and its standard error; None if all failed.
         values: the metric by repeat; None where a training failed.
         failed: number of failed trainings.
         reasons: how often trainings failed, by reason.
-        core_seconds: mean over successful trainings.
-        costs: of all attention layers, by name.
+        core_seconds: mean core time of successful trainings.
+        costs: costs of all attention layers, by name.
         difference: ``mean``, ``low``, ``high``, ``p`` and ``p_holm`` of the paired difference to
             the reference; None for the reference, or if a training of either failed.
         verdict: "better", "worse", "undecided", or None without a difference.
@@ -65,7 +65,7 @@ class BenchmarkRow(Result):
     Attributes:
         source: the SOURCE as given.
         tasks: trainings by task.
-        absent: tasks that the mechanism cannot be trained under, with the reason.
+        absent: reasons why the mechanism cannot be trained, by task.
         id: digest of the mechanism.
     """
 
@@ -84,7 +84,7 @@ class BenchmarkResult(TableResult):
         seeds: trainings of each mechanism under each task.
         test: whether test sets were used in place of examples held out of training.
         tasks: the metric of each task.
-        rank_correlations: of pairs of tasks, Spearman's coefficient with its interval.
+        rank_correlations: Spearman's coefficient of each pair of tasks, with its interval.
         mechanisms: the reference, then the others in the order given.
     """
 
@@ -109,7 +109,7 @@ class BenchmarkResult(TableResult):
         return super().to_dict() | {"tasks": tasks}
 
     def records(self) -> list[dict[str, Any]]:
-        """A row a mechanism and task."""
+        """A row for each mechanism and task."""
         empty = dict.fromkeys(("mean", "low", "high", "p", "p_holm"))
         return [
             {
@@ -140,9 +140,10 @@ def make_benchmark(
     """Compare mechanisms by their trainings.
 
     Args:
-        digests: by SOURCE; the first is the reference.
-        trainings: by task.
-        absent: by task, the SOURCES that cannot be trained under it, and why.
+        digests: digests of mechanisms by SOURCE; the first is the reference.
+        trainings: all trainings by task.
+        absent: reasons why a SOURCE cannot be trained, by task and SOURCE.
+        seeds: trainings of each mechanism under each task.
         test: whether test sets were used.
     """
     against, *_ = sources = list(digests)
@@ -152,7 +153,7 @@ def make_benchmark(
         for task in trainings
         for source in present[task]
     }
-    values = {key: _values(own) for key, own in rows.items()}
+    values = {key: _values(group) for key, group in rows.items()}
     differences = {
         (task, source): difference(paired(values[task, source], values[task, against]))
         for task, source in rows
@@ -160,10 +161,10 @@ def make_benchmark(
         and against in present[task]
         and all(t.evaluation.is_ok for name in (source, against) for t in rows[task, name])
     }
-    compared = [found for found in differences.values() if found]
-    for found, p in zip(compared, holm([found["p"] for found in compared]), strict=True):
-        found["p_holm"] = p
-    metrics = {t: MetricInfo.of(own[0].metric) for t, own in trainings.items() if own}
+    compared = [result for result in differences.values() if result]
+    for result, p in zip(compared, holm([result["p"] for result in compared]), strict=True):
+        result["p_holm"] = p
+    metrics = {t: MetricInfo.of(group[0].metric) for t, group in trainings.items() if group}
     cells = {
         task: {
             source: _cell(rows[task, source], differences.get((task, source)), metrics[task], seeds)
@@ -180,8 +181,8 @@ def make_benchmark(
         mechanisms=tuple(
             BenchmarkRow(
                 source,
-                {task: of[source] for task, of in cells.items() if source in of},
-                {task: of[source] for task, of in absent.items() if source in of},
+                {task: group[source] for task, group in cells.items() if source in group},
+                {task: group[source] for task, group in absent.items() if source in group},
                 digests[source],
             )
             for source in sources
@@ -190,7 +191,7 @@ def make_benchmark(
 
 
 def benchmark_table(console: Console, result: BenchmarkResult) -> None:
-    """Print a row a mechanism, a column a task: mean, error, and a verdict."""
+    """Print a row for each mechanism and a column for each task: mean, error, and verdict."""
     columns = [TextColumn("mechanism", [row.source for row in result.mechanisms])]
     for task, metric in result.tasks.items():
         shown = [_shown(row.tasks.get(task), metric.unit) for row in result.mechanisms]
@@ -229,11 +230,11 @@ def benchmark_table(console: Console, result: BenchmarkResult) -> None:
 def _ranked(
     cells: Mapping[str, Mapping[str, BenchmarkCell]], metrics: Mapping[str, MetricInfo]
 ) -> dict[str, dict[str, float]]:
-    """Means of mechanisms without failures, by task and mechanism; more is better."""
+    """Means of mechanisms without failures, by task and mechanism; higher is better."""
     signs = {task: 1 if metric.direction == "max" else -1 for task, metric in metrics.items()}
     return {
-        task: {name: signs[task] * (cell.mean or 0) for name, cell in of.items() if not cell.failed}
-        for task, of in cells.items()
+        task: {n: signs[task] * (cell.mean or 0) for n, cell in group.items() if not cell.failed}
+        for task, group in cells.items()
         if task in signs
     }
 

@@ -1,7 +1,7 @@
-"""Charts: what all pictures share, costs against length, and a benchmark; plot.py draws a front.
+"""Charts of costs and benchmarks, and helpers that all figures share; plot.py draws a front.
 
-matplotlib is used without a window and without its global state. Lines and marks differ in
-darkness, dashes and shape too, so that a picture can be read in grey.
+No window and no global state of matplotlib is used. Lines and marks also differ in darkness, dashes
+and shape, so that figures are readable in greyscale.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VERDICTS: Final = {
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a format that cannot be drawn, before anything else is done.
+    """Check the file format of a figure.
 
     Raises:
         RunError: the name does not end in one of ``FORMATS``.
@@ -89,7 +89,7 @@ def new_panels(
 
 
 def write_figure(figure: Any, path: Path) -> None:
-    """Write a figure into a file, whole or not at all; parent folders are created.
+    """Write a figure into a file atomically; parent folders are created.
 
     Raises:
         RunError: the file cannot be written.
@@ -105,7 +105,7 @@ def write_figure(figure: Any, path: Path) -> None:
 
 
 def draw_costs(table: CostTable) -> Any:
-    """Multiply-adds against sequence length, a line a mechanism, as a matplotlib figure."""
+    """A matplotlib figure of multiply-adds against sequence length, a line for each mechanism."""
     from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, NullLocator
 
     caption = f"dim {table.dim} · {table.heads} heads · batch 1"
@@ -131,9 +131,9 @@ def draw_costs(table: CostTable) -> Any:
 
 
 def draw_benchmark(result: BenchmarkResult) -> Any:
-    """A panel a task, a line a mechanism: its lead with 95 % interval, as a matplotlib figure.
+    """A matplotlib figure of leads with 95 % intervals, by task (panels) and mechanism (lines).
 
-    Leads point to the right whatever a task measures; the colour is the verdict.
+    A lead to the right is better for every metric; the colour is the verdict.
     """
     rows = [row for row in result.mechanisms if row.source != result.against]
     caption = (

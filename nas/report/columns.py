@@ -36,13 +36,13 @@ class Column(Generic[T]):
 
     Attributes:
         key: its name in JSON, CSV and data frames, with the unit.
-        title: its name for people; empty for a column that only programs read.
-        value: of a row; None if it is unknown.
+        title: its displayed header; empty for columns of CSV, JSON and data frames only.
+        value: returns the value of a row; None if it is unknown.
         unit: "fraction" is shown in per cent.
-        error: the standard error of the value.
-        error_key: the name of the error in CSV and data frames; without one it is left out.
-        better: which direction is better, if either is.
-        text: the cell for people, by default the value with its error.
+        error: returns the standard error of the value.
+        error_key: the name of the error in CSV and data frames; if empty, it is omitted.
+        better: the better direction; None if there is none.
+        text: returns the displayed cell; by default the value with its error.
         about: one sentence for the legend.
         in_json: whether ``json_rows`` has it; False if the JSON answer states it elsewhere.
         is_number: numbers are aligned to the right.
@@ -65,7 +65,7 @@ class Column(Generic[T]):
     style: str = ""
 
     def cell(self, row: T) -> str:
-        """The value for people; empty if it is unknown."""
+        """The displayed value; empty if it is unknown."""
         if self.text is not None:
             return self.text(row)
         value, error = self.value(row), self.error(row) if self.error else None
@@ -82,7 +82,7 @@ class Column(Generic[T]):
 
 
 def text_columns(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[TextColumn]:
-    """The table for a terminal; columns without a title or without any value are left out."""
+    """The table for a terminal; columns without a title or without any value are omitted."""
     rendered = [
         TextColumn(
             column.title,
@@ -99,13 +99,13 @@ def text_columns(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[TextCo
 
 
 def legend(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[str]:
-    """What the columns that have values mean, each sentence once."""
+    """Descriptions of the columns that have values, without duplicates."""
     shown = (c.about for c in columns if c.about and any(c.cell(row) for row in rows))
     return [*dict.fromkeys(shown)]
 
 
 def html_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
-    """The table as HTML that shows on light and on dark; all texts are escaped."""
+    """The table as HTML for light and dark backgrounds; all texts are escaped."""
 
     def cell(tag: str, text: str, align: str) -> str:
         style = f"text-align: {align}; padding: 0.2em 0.7em; white-space: nowrap"
@@ -118,7 +118,7 @@ def html_table(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
         f"<tr>{''.join(cell('td', c.cells[i], c.align) for c in shown)}</tr>"
         for i in range(len(rows))
     )
-    # Some notebooks give tables another colour than the text around them.
+    # Some notebooks give tables another text colour.
     table = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     grid = f'<table style="color: inherit">{table}</table>'
     return f'<div style="overflow-x: auto">{grid}</div>'
@@ -130,9 +130,9 @@ def json_rows(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[dict[str,
 
 
 def csv_text(columns: Sequence[Column[T]], rows: Sequence[T]) -> str:
-    """The table as CSV, numbers in full.
+    """The table as CSV with unrounded numbers.
 
-    Texts may come from others: an apostrophe precedes one that a spreadsheet would evaluate.
+    Texts may be untrusted: an apostrophe precedes each text that a spreadsheet would evaluate.
     """
     fields = _fields(columns)
     text = io.StringIO()

@@ -32,16 +32,16 @@ class ConfirmRow(Result):
 
     Attributes:
         id: digest of the mechanism.
-        name: of a named mechanism.
-        score: mean of the search's trainings; None if the search did not train it.
+        name: name of a named mechanism, else None.
+        score: mean over the search's trainings; None if the search did not train it.
         estimate, error: the search's estimate with its standard error.
         p: probability that no trained mechanism dominates it.
         fresh, long, test: ``mean``, ``error`` and ``values`` of trainings with fresh seeds, under
-            the run's task, a longer one, and on the test set; None where none was asked for.
-        over_mha: the same of paired differences to standard attention.
-        over_mha_in: of a suite, by part and task: ``mean``, ``low``, ``high``, ``p``.
+            the run's task, a longer one, and on the test set; None for parts not requested.
+        over_mha: the same for paired differences to standard attention.
+        over_mha_in: ``mean``, ``low``, ``high``, ``p`` by part and task of a suite.
         failed: how often trainings failed, by reason.
-        costs: of all attention layers, by name.
+        costs: costs of all attention layers, by name.
     """
 
     id: str
@@ -67,7 +67,7 @@ class ConfirmResult(TableResult):
         seeds: trainings of each member in each part.
         metric: the run's first metric, which is confirmed.
         tasks: the task of each part: "fresh", "long", "test".
-        judged: of a suite, unit and direction of each task's metric, by part.
+        judged: unit and direction of the metric of each task of a suite, by part.
         members: mechanisms, best first, then the controls.
     """
 
@@ -85,14 +85,14 @@ class ConfirmResult(TableResult):
         return any(part and part["values"] for part in parts)
 
     def records(self) -> list[dict[str, Any]]:
-        """A row a mechanism."""
+        """A row for each mechanism."""
         records = []
         for row in self.members:
             record = {n: getattr(row, n) for n in ("id", "name", "score", "estimate", "error", "p")}
             for part in self.tasks:
-                own, over = getattr(row, part) or {}, (row.over_mha or {}).get(part) or {}
+                values, over = getattr(row, part) or {}, (row.over_mha or {}).get(part) or {}
                 for name in ("mean", "error"):
-                    record[f"{part}_{name}"] = own.get(name)
+                    record[f"{part}_{name}"] = values.get(name)
                     record[f"{part}_over_mha_{name}"] = over.get(name)
             records.append({**record, **row.costs})
         return records
@@ -101,23 +101,26 @@ class ConfirmResult(TableResult):
 def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
     """The confirmation of a run, from the recorded trainings of a plan."""
     metric = plan.metric
-    # By part, then by key: metrics of trainings that ended well, by repeat.
-    found: dict[str, dict[str, dict[int, Mapping[str, float]]]] = {s.stage: {} for s in plan.stages}
+    # Metrics of successful trainings, by part, key and repeat.
+    results: dict[str, dict[str, dict[int, Mapping[str, float]]]] = {
+        stage.stage: {} for stage in plan.stages
+    }
     failed: dict[str, Counter[str]] = defaultdict(Counter)  # reasons, by key
     planned = {(stage.stage, stage.fingerprint) for stage in plan.stages}
-    for one in run.trainings("confirm"):
-        if (one.stage, one.task) not in planned or one.repeat >= plan.seeds:
+    for training in run.trainings("confirm"):
+        evaluation, stage_name = training.evaluation, training.stage
+        if (stage_name, training.task) not in planned or training.repeat >= plan.seeds:
             continue
-        if one.evaluation.is_ok:
-            own = found[one.stage].setdefault(one.key, {})
-            own[one.repeat] = one.evaluation.metrics
+        if evaluation.is_ok:
+            by_repeat = results[stage_name].setdefault(training.key, {})
+            by_repeat[training.repeat] = evaluation.metrics
         else:
-            failed[one.key][f"{FRESH[one.stage]}: {why(one.evaluation)}"] += 1
+            failed[training.key][f"{FRESH[stage_name]}: {why(evaluation)}"] += 1
     standard = next(c.key for c in plan.candidates if c.proposal.name == STANDARD)
     judged = {FRESH[stage.stage]: _judged(stage) for stage in plan.stages}
 
     def scores(part: str, key: str, name: str) -> dict[int, float]:
-        return {repeat: metrics[name] for repeat, metrics in found[part].get(key, {}).items()}
+        return {repeat: metrics[name] for repeat, metrics in results[part].get(key, {}).items()}
 
     def over(part: str, key: str, name: str) -> list[float]:
         return paired(scores(part, key, name), scores(part, standard, name))
@@ -126,7 +129,7 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
         key = candidate.key
         parts: dict[str, Any] = {
             shown: spread_answer([*scores(part, key, metric.name).values()])
-            if part in found
+            if part in results
             else None
             for part, shown in FRESH.items()
         }
@@ -134,11 +137,11 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
         over_mha_in: dict[str, Any] | None = None
         if key != standard:
             over_mha = {
-                shown: spread_answer(over(part, key, metric.name)) if part in found else None
+                shown: spread_answer(over(part, key, metric.name)) if part in results else None
                 for part, shown in FRESH.items()
             }
             over_mha_in = {
-                shown: {one.name: difference(over(part, key, one.name)) for one in judged[shown]}
+                shown: {m.name: difference(over(part, key, m.name)) for m in judged[shown]}
                 for part, shown in FRESH.items()
                 if judged.get(shown)
             }
@@ -162,9 +165,9 @@ def make_confirmation(run: Run, plan: ConfirmationPlan) -> ConfirmResult:
         metric=MetricInfo.of(metric),
         tasks={FRESH[stage.stage]: stage.task.name for stage in plan.stages},
         judged={
-            part: {m.name: {"unit": m.unit, "direction": m.direction} for m in own}
-            for part, own in judged.items()
-            if own
+            part: {m.name: {"unit": m.unit, "direction": m.direction} for m in metrics}
+            for part, metrics in judged.items()
+            if metrics
         },
         members=tuple(row(candidate) for candidate in plan.candidates),
     )
@@ -174,12 +177,12 @@ def _judged(stage: ConfirmationStage) -> tuple[Metric, ...]:
     """The metric of each task of a suite; empty for a single task."""
     if not isinstance(stage.task, Suite):
         return ()
-    names = {f"{name}.{one.metric}" for name, one in stage.task.references.items()}
+    names = {f"{name}.{ref.metric}" for name, ref in stage.task.references.items()}
     return tuple(metric for metric in stage.task.metrics(stage.data) if metric.name in names)
 
 
 def confirmation_table(console: Console, result: ConfirmResult) -> None:
-    """Print a row a mechanism; differences to standard attention are between equal seeds."""
+    """Print a row for each mechanism; differences to standard attention are paired by seed."""
     unit, members, tasks = result.metric.unit, result.members, result.tasks
     name = header(result.metric.name, unit)
     columns = [
@@ -225,7 +228,7 @@ def _each_task(
     part: str,
     judged: Mapping[str, Mapping[str, str]],
 ) -> None:
-    """A column a task of a suite: differences to standard attention, with their intervals."""
+    """Print differences to standard attention with intervals, a column for each task of a suite."""
     compared = [(row, row.over_mha_in[part]) for row in members if row.over_mha_in is not None]
     columns = [TextColumn("mechanism", [_label(row) for row, _ in compared])]
     for name, metric in judged.items():
@@ -240,10 +243,10 @@ def _each_task(
     say(console, "", "; ".join(senses) + ".")
 
 
-def _interval(found: Mapping[str, float] | None, unit: str) -> str:
-    if found is None:
+def _interval(difference: Mapping[str, float] | None, unit: str) -> str:
+    if difference is None:
         return "-"
-    mean, low, high = (points(found[name], None, unit) for name in ("mean", "low", "high"))
+    mean, low, high = (points(difference[name], None, unit) for name in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
 
 
@@ -251,8 +254,8 @@ def _value(mean: float | None, error: float | None, unit: str) -> str:
     return "-" if mean is None else amount(mean, unit, error)
 
 
-def _counted(found: Mapping[str, Any], unit: str) -> str:
-    return f"{_value(found['mean'], found['error'], unit)} ({len(found['values'])})"
+def _counted(spread: Mapping[str, Any], unit: str) -> str:
+    return f"{_value(spread['mean'], spread['error'], unit)} ({len(spread['values'])})"
 
 
 def _difference(over: Mapping[str, Any] | None, key: str, unit: str) -> str:

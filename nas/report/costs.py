@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of one block that costs and source are given at."""
+    """The sizes of the block for which costs and source are computed."""
 
     dim: int = 64
     heads: int = 4
@@ -40,7 +40,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Priced:
-    """The cost of a block, or None and, in ``problem``, why the mechanism does not exist."""
+    """The cost of a block; or None, and ``problem`` states why it cannot be built."""
 
     cost: Cost | None
     problem: str = ""
@@ -54,7 +54,7 @@ class CostRow:
         source: the SOURCE string.
         name: a short name of the mechanism.
         tokens: sequence length.
-        remarks: what the head count changes in the mechanism, a sentence each.
+        remarks: sentences on the effects of the head count on the mechanism.
     """
 
     source: str
@@ -71,7 +71,7 @@ class CostTable(TableResult):
     Attributes:
         dim: model width.
         heads: heads of the backbone.
-        rows: in the order of the sources, of each from the shortest length to the longest.
+        rows: a row for each source and length, in order of sources, then of lengths.
     """
 
     dim: int
@@ -102,7 +102,7 @@ class CostTable(TableResult):
         return objects[0] if len(objects) == 1 else objects
 
     def records(self) -> list[dict[str, Any]]:
-        """A row a source and length."""
+        """A row for each source and length."""
         return [{"source": r.source, "tokens": r.tokens, **r.cost.to_dict()} for r in self.rows]
 
 
@@ -124,7 +124,7 @@ def count_costs(
 
 
 def price(genome: Genome, sizes: Sizes) -> Priced:
-    """The cost of one block, if it exists at these sizes."""
+    """The cost of one block, or the reason why it cannot be built at these sizes."""
     try:
         return Priced(attention_cost(genome, **asdict(sizes)))
     except GenomeError as error:
@@ -132,16 +132,16 @@ def price(genome: Genome, sizes: Sizes) -> Priced:
 
 
 def show_price(console: Console, priced: Priced, sizes: Sizes, title: str = "") -> None:
-    """Print a row a cost, and how many times standard attention's it is; or the problem."""
+    """Print each cost and its ratio to standard attention's; or the problem."""
     if priced.cost is None:
         say(console, priced.problem)
         return
-    own = priced.cost.to_dict()
+    costs = priced.cost.to_dict()
     standard = attention_cost(mechanism(STANDARD).genome, **asdict(sizes)).to_dict()
-    ratios = [f"{own[n] / standard[n]:.2f} × {STANDARD}" if standard[n] else "" for n in own]
+    ratios = [f"{costs[n] / standard[n]:.2f} × {STANDARD}" if standard[n] else "" for n in costs]
     columns = [
-        TextColumn("", [header(name) for name in own]),
-        TextColumn(title, [human(value) for value in own.values()], "right"),
+        TextColumn("", [header(name) for name in costs]),
+        TextColumn(title, [human(value) for value in costs.values()], "right"),
         TextColumn("", ratios, style="dim", rank=1),
     ]
     say_table(console, columns)

@@ -1,7 +1,7 @@
-"""What this machine offers, what a search would use of it, and what is missing or broken.
+"""The answer of ``nas doctor``: resources of this machine, the defaults of a search, and faults.
 
-Nothing uses a network and nothing is trained. Environment variables are listed by name only: a
-value may be a secret.
+No network is used and nothing is trained. Only the names of environment variables are listed, since
+values may be secrets.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ class Finding:
     """One line of the answer.
 
     Attributes:
-        state: "broken": it is needed and does not work; "note": good to know.
-        help: what to do about it, if there is anything to do.
+        about: the subject, such as "memory".
+        state: "broken" if something required does not work; "note" for a remark.
+        found: the result of the check.
+        help: what to do, if anything.
     """
 
     about: str
@@ -83,20 +85,21 @@ def examine_machine(runs: Path = RUNS) -> list[Finding]:
 def doctor_answer(findings: Sequence[Finding]) -> dict[str, Any]:
     """The JSON answer of ``nas doctor``."""
     return {
-        "works": not any(one.state == "broken" for one in findings),
+        "works": not any(finding.state == "broken" for finding in findings),
         "versions": dict(this_session("").versions),
-        "findings": [asdict(one) for one in findings],
+        "findings": [asdict(finding) for finding in findings],
     }
 
 
 def show_doctor(console: Console, findings: Sequence[Finding]) -> None:
-    """Print a line a finding, with what to do below it."""
+    """Print a line for each finding, followed by its help."""
     width, rows = line_width(console), list[tuple[str, str, str]]()
-    for one in findings:
-        lines = [one.found, *([f"→ {one.help}"] if one.help else [])]
+    for finding in findings:
+        lines = [finding.found, *([f"→ {finding.help}"] if finding.help else [])]
         if width is not None:
             lines = [line for text in lines for line in wrap(text, max(20, width - 28))]
-        rows.append((one.about, "" if one.state == "ok" else one.state, lines[0]))
+        state = "" if finding.state == "ok" else finding.state
+        rows.append((finding.about, state, lines[0]))
         rows += [("", "", line) for line in lines[1:]]
     about, states, texts = zip(*rows, strict=True)
     named = [TextColumn("", about, style="dim"), TextColumn("", states, style="bold")]
@@ -119,9 +122,10 @@ def _extra(name: str) -> Finding:
 def _missing(extra: str | None) -> list[str]:
     """Packages that nas, or one of its extras, requires and that are not installed."""
     pattern = re.compile(r"([\w.-]+)[^;]*(?:; extra == ['\"](\w+)['\"])?")
-    found = (pattern.fullmatch(line) for line in metadata.requires("nas") or ())
+    matches = (pattern.fullmatch(line) for line in metadata.requires("nas") or ())
     installed = {_normal(package.name) for package in metadata.distributions()}
-    return [one[1] for one in found if one and one[2] == extra and _normal(one[1]) not in installed]
+    required = [match[1] for match in matches if match and match[2] == extra]
+    return [name for name in required if _normal(name) not in installed]
 
 
 def _normal(name: str) -> str:
@@ -153,23 +157,23 @@ def _memory() -> Finding:
 
 
 def _torch() -> list[Finding]:
-    """GPUs, and what a search would use."""
+    """GPUs, and the resources that a search would use."""
     try:
         import torch
 
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         names = [torch.cuda.get_device_name(i) for i in range(gpus)]
-    # The errors of a library that does not fit its driver or its processor.
+    # torch raises these if it does not match the driver or the processor.
     except (ImportError, OSError, RuntimeError) as error:
         return [Finding("torch", "broken", last_line(str(error)), "install torch again")]
-    found = Finding("GPU", "ok", ", ".join(names) or "none that torch can use")
+    gpu = Finding("GPU", "ok", ", ".join(names) or "none that torch can use")
     try:
         share = allocate(Execution(), cores=os.cpu_count() or 1, gpus=gpus)
     except NasError as error:
-        return [found, Finding("a search", "broken", str(error))]
+        return [gpu, Finding("a search", "broken", str(error))]
     device = f"{share.gpus:g} of a GPU each" if share.gpus else "on processor cores"
     text = f"{plural(share.workers, 'worker')}, {device}; task vit-cifar10 on cifar10"
-    return [found, Finding("a search", "ok", f"{text}, unless its space or you say otherwise")]
+    return [gpu, Finding("a search", "ok", f"{text}, unless its space or you say otherwise")]
 
 
 def _cifar10() -> Finding:

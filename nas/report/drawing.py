@@ -8,8 +8,8 @@
     ●───┘    tokens_2 = sum(weights_1, v)     tokens[H, d/H]
     ▼        output = W_O(heads side by side)
 
-One line an operation, in order of execution; the names are those of the emitted source. The line of
-a value ends at its last reader, and interrupts connections that cross it.
+One line for each operation, in order of execution; names are those of the emitted source. The line
+of a value ends at its last reader and interrupts connections that cross it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DOT: Final = "●"
 END: Final = "▼"
-# A rail that is read: (is leftmost, is rightmost, goes on) of the connection.
+# The character of an operand's line: (is leftmost, is rightmost, continues).
 JOINTS: Final = {
     (True, False, True): "├",
     (True, False, False): "└",
@@ -54,7 +54,7 @@ def drawing(genome: Genome) -> list[Drawn]:
     """The graph of a genome, legal or not, line by line."""
     typing = infer(genome)
     names: dict[Ref, str] = {s: s for s in STREAMS}
-    names |= {i: f"{found.kind if found else 'node'}_{i}" for i, found in enumerate(typing.nodes)}
+    names |= {i: f"{type_.kind if type_ else 'node'}_{i}" for i, type_ in enumerate(typing.nodes)}
     streams = [s for s in STREAMS if any(s in node.inputs for node in genome.nodes)]
     rails = Rails(genome)
     lines = [
@@ -62,15 +62,15 @@ def drawing(genome: Genome) -> list[Drawn]:
         for s in streams
     ]
     for index, node in enumerate(genome.nodes):
-        found = str(typing.nodes[index] or "?")
-        lines.append(Drawn(rails.join(index), names[index], _call(node, names), found))
+        type_ = str(typing.nodes[index] or "?")
+        lines.append(Drawn(rails.join(index), names[index], _call(node, names), type_))
     if genome.nodes:
         lines.append(Drawn(rails.end(), "output", _output(genome.projections), ""))
     return lines
 
 
 def drawing_columns(lines: Sequence[Drawn]) -> list[TextColumn]:
-    """The drawing as a table without header, which fits any terminal."""
+    """The drawing as a table without header."""
     return [
         TextColumn("", [line.rails for line in lines], style="cyan"),
         TextColumn("", [f"{line.value} = {line.expression}" for line in lines], least=20),

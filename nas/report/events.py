@@ -4,9 +4,8 @@
     DIR/RUN/front/ID/               a member of the front: hyperparameters and objectives (HParams)
     DIR/RUN/curves/ID-0/            the learning curve of one of its trainings; the steps are epochs
 
-Each write replaces the files of the last one, so that nothing is repeated after a generation, after
-``kill -9`` or at the end. Of mechanisms only members of the front have files: the HParams plug-in
-shows a thousand at most.
+Each write replaces all files, so that no value is duplicated after a resume or ``kill -9``. Only
+members of the front have files: the HParams plug-in shows at most a thousand.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class EventFiles(Listener):
 
     Args:
         target: the folder for TensorBoard.
-        complain: called with the reason if they can no longer be written; the search continues.
+        complain: called with the reason if the files cannot be written; the search continues.
 
     Raises:
         ConfigError: TensorBoard's package is not installed.
@@ -47,7 +46,7 @@ class EventFiles(Listener):
         self._target, self._complain = target, complain
 
     def on_start(self, event: Started) -> None:
-        """Write what the record holds; an error ends the command before the search."""
+        """Write the files; an error ends the command before the search."""
         self._folder = event.folder
         write_events(self._folder, self._target)
 
@@ -98,12 +97,12 @@ def write_events(folder: Path, target: Path) -> tuple[Path, int]:
 
 
 def _write_all(view: RunView, root: Path) -> int:
-    members = [one for one in view.members if one.p is not None]
+    members = [member for member in view.members if member.p is not None]
     _write_search(view, root)
     for member in members:
         _write_member(view, member, root / MEMBERS / view.short(member))
     keys = {member.key: member for member in members}
-    trainings = [one for one in view.trainings if one.key in keys]
+    trainings = [training for training in view.trainings if training.key in keys]
     for training in trainings:
         name = f"{view.short(keys[training.key])}-{training.repeat}"
         with _writer(root / CURVES / name) as writer:
@@ -116,7 +115,7 @@ def _write_all(view: RunView, root: Path) -> int:
 
 
 def _write_search(view: RunView, root: Path) -> None:
-    ended = sorted((one.recorded, one.evaluation.status == "failed") for one in view.trainings)
+    ended = sorted((t.recorded, t.evaluation.status == "failed") for t in view.trainings)
     moments = [moment for moment, _ in ended]
     with _writer(root) as writer:
         for generation in view.generations:
@@ -165,7 +164,7 @@ def _hyperparameters(member: Candidate, population: int) -> dict[str, bool | flo
 def _writer(folder: Path) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
-    # A TensorBoard that has read the last files drops their values.
+    # purge_step makes a running TensorBoard drop the values of the replaced files.
     return SummaryWriter(folder, purge_step=0, filename_suffix=SUFFIX)
 
 

@@ -1,4 +1,4 @@
-"""The result of ``nas.explain``: what each part of a mechanism contributes.
+"""The result of ``nas.explain``: the contribution of each part of a mechanism.
 
 Three tables of comparisons between trainings that share their seed: the mechanism with one edit,
 the steps that lead to it from standard attention, and standard attention of about its costs. All
@@ -46,10 +46,10 @@ class ExplainedMechanism(Result):
     Attributes:
         id: digest of the mechanism.
         formula: the mechanism in a line of mathematics.
-        mean, error: of the metric over seeds, and its standard error; None if all failed.
+        mean, error: mean of the metric over seeds, and its standard error; None if all failed.
         values: the metric by repeat; None where a training failed.
         failed: how often trainings failed, by reason.
-        costs: of all attention layers, by name.
+        costs: costs of all attention layers, by name.
     """
 
     id: str
@@ -67,11 +67,11 @@ class ExplainRow(Result):
     """A comparison of two mechanisms.
 
     Attributes:
-        words: what was changed.
+        words: a description of the change.
         mechanism: the mechanism after the change.
         difference: paired difference of the metric, after minus before; None if undecidable.
-        verdict: of an edit "needed", "harmful", "harmless"; of a step or control "better",
-            "worse", "same"; or "unresolved".
+        verdict: "needed", "harmful" or "harmless" for an edit; "better", "worse" or "same" for a
+            step or control; or "unresolved".
         added_costs: costs after minus costs before, by name.
     """
 
@@ -89,11 +89,11 @@ class ExplainRow(Result):
 
 @dataclass(frozen=True)
 class ExplainResult(TableResult):
-    """What each part of a mechanism contributes.
+    """The contribution of each part of a mechanism.
 
     Attributes:
         source: the SOURCE as given.
-        margin: differences below it count as none, in the metric's unit.
+        margin: differences below it count as zero, in the metric's unit.
         seeds: numbers of seeds at which verdicts were tested.
         mechanism: the mechanism itself.
         edits: the mechanism with one edit each.
@@ -121,11 +121,11 @@ class ExplainResult(TableResult):
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of ``nas explain``."""
         answer = super().to_dict()
-        own: dict[str, Any] = answer.pop("mechanism")
-        return answer | own
+        mechanism: dict[str, Any] = answer.pop("mechanism")
+        return answer | mechanism
 
     def records(self) -> list[dict[str, Any]]:
-        """A row a comparison."""
+        """A row for each comparison."""
         return [
             {
                 "part": part,
@@ -152,9 +152,9 @@ def make_explanation(
     """The result of all comparisons.
 
     Args:
-        costs: by mechanism key, then by name.
+        costs: costs by mechanism key and name.
     """
-    plan, found = race.plan, race.findings()
+    plan, findings = race.plan, race.findings()
 
     def mechanism(key: str) -> ExplainedMechanism:
         values, genome = race.values(key), plan.mechanisms[key]
@@ -171,7 +171,7 @@ def make_explanation(
         )
 
     def row(comparison: Comparison) -> ExplainRow:
-        finding = found[comparison.pair]
+        finding = findings[comparison.pair]
         if finding is not None and comparison.pair != (comparison.before, comparison.after):
             finding = finding.reversed()
         verdict: str = "unresolved" if finding is None else finding.verdict
@@ -202,12 +202,12 @@ def make_explanation(
 
 
 def explanation_table(console: Console, result: ExplainResult) -> None:
-    """Print the mechanism, then a table a part: difference, verdict and costs a row."""
-    metric, source, own = result.metric, result.source, result.mechanism
+    """Print the mechanism, then a table for each part: differences, verdicts and costs."""
+    metric, source, explained = result.metric, result.source, result.mechanism
     unit = metric.unit
-    mean = "-" if own.mean is None else amount(own.mean, unit, own.error)
-    say(console, f"{source}   {own.formula}")
-    seeds = f"{len(own.values)} seeds"
+    mean = "-" if explained.mean is None else amount(explained.mean, unit, explained.error)
+    say(console, f"{source}   {explained.formula}")
+    seeds = f"{len(explained.values)} seeds"
     say(console, f"{header(metric.name, unit)} {mean} under {result.task}, {seeds}")
     parts: dict[str, tuple[ExplainRow, ...]] = {part: getattr(result, part) for part in TITLES}
     for part, title in TITLES.items():
@@ -229,24 +229,24 @@ def explanation_table(console: Console, result: ExplainResult) -> None:
     if not result.has_path:
         say(console, "No path of single legal edits from mha was found.")
     rows = [(row.words, row.mechanism) for part in parts.values() for row in part]
-    for words, mechanism in ((source, own), *rows):
+    for words, mechanism in ((source, explained), *rows):
         for reason, count in mechanism.failed.items():
             say(console, f"{words}: {count} of {len(mechanism.values)} failed, {reason}")
 
 
 def _columns(part: str, rows: Sequence[ExplainRow], unit: str) -> list[TextColumn]:
-    found = [row.difference for row in rows]
+    differences = [row.difference for row in rows]
 
     def end(name: str) -> list[str]:
-        return [points(getattr(one, name), None, unit) if one else "-" for one in found]
+        return [points(getattr(d, name), None, unit) if d else "-" for d in differences]
 
-    over = [points(one.mean, one.error, unit) if one else "-" for one in found]
+    over = [points(d.mean, d.error, unit) if d else "-" for d in differences]
     columns = [
         TextColumn(ROWS[part], [row.words for row in rows]),
         TextColumn("difference", over, "right"),
         TextColumn("low", end("low"), "right", rank=1),
         TextColumn("high", end("high"), "right", rank=1),
-        TextColumn("seeds", [str(one.pairs) if one else "-" for one in found], "right", rank=2),
+        TextColumn("seeds", [str(d.pairs) if d else "-" for d in differences], "right", rank=2),
         TextColumn("verdict", [row.verdict for row in rows]),
     ]
     for cost in rows[0].added_costs:
@@ -256,5 +256,5 @@ def _columns(part: str, rows: Sequence[ExplainRow], unit: str) -> list[TextColum
 
 
 def signed(value: float) -> str:
-    """A difference of costs."""
+    """The text of a difference of costs, with its sign."""
     return f"{'+' if value > 0 else '-'}{amount(abs(value))}" if value else "0"

@@ -1,4 +1,4 @@
-"""The front of a run: the result of ``nas.front``, and what a terminal shows of it."""
+"""The front of a run: the result of ``nas.front``, and its display on a terminal."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Front(TableResult):
         }
 
     def to_csv(self, *, every: bool = False) -> str:
-        """The members as CSV, best first; or every mechanism whose trainings ended well."""
+        """The members as CSV, best first; with ``every``, all successfully trained mechanisms."""
         return csv_text(self.columns, self.view.candidates if every else self.view.members)
 
     def records(self) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
         runs: the folder of runs.
 
     Returns:
-        The non-dominated mechanisms of the run with all that it recorded of them.
+        The non-dominated mechanisms of the run with all their recorded results.
 
     Raises:
         RunError: there is no such run, or it cannot be read.
@@ -109,9 +109,9 @@ def front(run: str = "latest", *, runs: str | Path = RUNS) -> Front:
 
 
 def notes_of(view: RunView) -> list[str]:
-    """The legend of the table, and what limits its numbers."""
+    """The legend of the table, and notes on the reliability of its numbers."""
     lines = legend(front_columns(view), view.members)
-    if is_estimated(view) and max(len(one.trainings) for one in view.candidates) == 1:
+    if is_estimated(view) and max(len(c.trainings) for c in view.candidates) == 1:
         lines.append("No mechanism was trained twice: noise, ± and p(front) are rough guesses.")
     elif not is_estimated(view) and view.setup.repeats > 1:
         repeats = plural(view.setup.repeats, "training")
@@ -137,7 +137,7 @@ def show_front(console: Console, view: RunView) -> None:
 
 
 def no_front(view: RunView) -> str:
-    """Why there is no front, in a sentence or two."""
+    """The message for a run without a front: the reason, and what to do."""
     words = dict(tally(view))
     more = {
         "running": "It is running: look again later.",
@@ -152,7 +152,7 @@ def no_front(view: RunView) -> str:
 
 
 def next_commands(view: RunView) -> list[TextColumn]:
-    """What to type next, and what it does."""
+    """A table of suggested commands and their effects."""
     run, best = shlex.quote(view.label), shlex.quote(f"{view.label}/best")
     commands = [
         (f"nas show {best}", "formula, graph, costs, lineage and source"),
@@ -166,13 +166,13 @@ def next_commands(view: RunView) -> list[TextColumn]:
 
 
 def headline(view: RunView) -> str:
-    """Which run this is and how it stands, in one line."""
+    """One line: the run, its space, task, seed and algorithm, and its progress."""
     done = f"{len(view.generations)} of {plural(view.setup.generations, 'generation')}"
     return run_line(view.name, view.setup, f"{view.status}, {done}")
 
 
 def run_line(name: str, setup: RunSetup, state: str) -> str:
-    """A run's name, what it searches and how, and its state."""
+    """One line: a run's name, space, task, seed, algorithm and state."""
     what = f"run {name} · space {setup.space.name} · task {task_and_data(setup)}"
     return f"{what} · seed {setup.seed} · {setup.algorithm} · {state}"
 

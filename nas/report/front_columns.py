@@ -1,7 +1,6 @@
-"""The columns of a front: the only list of what is shown of a mechanism of a run.
+"""The columns of a front, declared once for all outputs.
 
-Terminal, page, notebook, CSV, JSON and data frame render it (``nas.report.columns``): a new column
-is a line here.
+Terminal, page, notebook, CSV, JSON and data frame render them (``nas.report.columns``).
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ if TYPE_CHECKING:
     from nas.store import Candidate
 
 MAX_NAMES: Final = 2
-SURE: Final = 0.8  # probability from which on a published mechanism counts as dominated
+SURE: Final = 0.8  # minimum probability at which a published mechanism counts as dominated
 MIN_FORMULA: Final = 20
 
 
 def front_columns(view: RunView) -> list[Column[Candidate]]:
-    """Everything that is shown of a mechanism, in order."""
+    """The columns of a run's mechanisms in order."""
     setup, members = view.setup, {member.digest for member in view.members}
     objectives = {objective.name for objective in setup.objectives}
-    costs = dict.fromkeys(name for one in view.candidates for name in one.costs)
-    metrics = dict.fromkeys(name for one in view.candidates for name in one.scores)
+    costs = dict.fromkeys(name for candidate in view.candidates for name in candidate.costs)
+    metrics = dict.fromkeys(name for candidate in view.candidates for name in candidate.scores)
     columns: list[Column[Candidate]] = [
-        _text("id", "id", lambda one: one.digest, text=view.short, in_json=False, style="cyan"),
-        Column("in_front", "", lambda one: int(one.digest in members), in_json=False),
+        _text("id", "id", lambda c: c.digest, text=view.short, in_json=False, style="cyan"),
+        Column("in_front", "", lambda c: int(c.digest in members), in_json=False),
     ]
     for objective in setup.objectives:
         columns += (_metric if objective.is_metric else _cost)(view, objective)
@@ -47,7 +46,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         Column(
             "seeds",
             "seeds" if is_estimated(view) else "",
-            lambda one: len(one.trainings),
+            lambda c: len(c.trainings),
             in_json=False,
             rank=4,
         )
@@ -56,9 +55,9 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         Column(
             "p_non_dominated",
             "p(front)",
-            lambda one: one.p,
+            lambda c: c.p,
             better="max",
-            text=lambda one: f"{one.p:.2f}" if one.is_estimated else "",
+            text=lambda c: f"{c.p:.2f}" if c.is_estimated else "",
             about="p(front): probability that no trained mechanism dominates the member.",
             in_json=False,
             rank=4,
@@ -69,7 +68,7 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         _text(
             "name",
             "named",
-            lambda one: " = ".join(view.names_of(one)),
+            lambda c: " = ".join(view.names_of(c)),
             text=partial(mark, view),
             rank=1,
             style="green",
@@ -77,14 +76,14 @@ def front_columns(view: RunView) -> list[Column[Candidate]]:
         _text(
             "formula",
             "formula",
-            lambda one: one.proposal.formula,
+            lambda c: c.proposal.formula,
             in_json=False,
             rank=1,
             least=MIN_FORMULA,
         ),
-        Column("proposed", "", lambda one: one.proposal.number),
-        _text("operator", "", lambda one: one.proposal.operator),
-        _text("parents", "", lambda one: " ".join(one.proposal.parents), in_json=False),
+        Column("proposed", "", lambda c: c.proposal.number),
+        _text("operator", "", lambda c: c.proposal.operator),
+        _text("parents", "", lambda c: " ".join(c.proposal.parents), in_json=False),
     ]
 
 
@@ -94,15 +93,15 @@ def is_estimated(view: RunView) -> bool:
 
 
 def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
-    """Estimate and score; before the first estimate the score stands in its place."""
+    """Estimate and score of a metric; only the score is displayed before the first estimate."""
     name, unit = objective.name, objective.unit
     title, has_estimates = header(name, unit), is_estimated(view)
     yield Column(
         _key(name, "estimate", unit),
         title if has_estimates else "",
-        lambda one: None if one.p is None else one.objectives.get(name),
+        lambda c: None if c.p is None else c.objectives.get(name),
         unit=unit,
-        error=lambda one: one.errors.get(name),
+        error=lambda c: c.errors.get(name),
         error_key=_key(name, "error", unit),
         better=objective.direction,
         about="±: standard error of an estimate from all trainings of the run.",
@@ -111,9 +110,9 @@ def _metric(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
     yield Column(
         _key(name, "score", unit),
         "score" if has_estimates else title,
-        lambda one: one.scores.get(name),
+        lambda c: c.scores.get(name),
         unit=unit,
-        error=None if has_estimates else lambda one: one.errors.get(name),
+        error=None if has_estimates else lambda c: c.errors.get(name),
         better=objective.direction,
         about="score: mean of the member's own trainings, each with another seed."
         if has_estimates
@@ -128,7 +127,7 @@ def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
     yield Column(
         name,
         header(name, objective.unit),
-        lambda one: one.costs.get(name),
+        lambda c: c.costs.get(name),
         unit=objective.unit,
         better=objective.direction,
         in_json=False,
@@ -136,30 +135,30 @@ def _cost(view: RunView, objective: Objective) -> Iterator[Column[Candidate]]:
     yield Column(
         f"{name}_times_mha",
         "× mha",
-        lambda one: view.shares(one).get(name),
+        lambda c: view.shares(c).get(name),
         better=objective.direction,
-        text=lambda one: "" if (share := view.shares(one).get(name)) is None else f"{share:.2f}",
+        text=lambda c: "" if (share := view.shares(c).get(name)) is None else f"{share:.2f}",
         rank=2,
     )
 
 
 def _score(name: str, unit: str) -> Column[Candidate]:
-    """A metric that is no objective."""
-    return Column(f"{name}_score", "", lambda one: one.scores.get(name), unit=unit, in_json=False)
+    """The score of a metric that is not an objective."""
+    return Column(f"{name}_score", "", lambda c: c.scores.get(name), unit=unit, in_json=False)
 
 
 def _extra(name: str) -> Column[Candidate]:
-    """A cost that is no objective."""
+    """A cost that is not an objective."""
     title = header(name) if name in default_costs() else ""
-    return Column(name, title, lambda one: one.costs.get(name), better="min", rank=3)
+    return Column(name, title, lambda c: c.costs.get(name), better="min", rank=3)
 
 
 def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Candidate]]:
-    """The metric in trainings with fresh seeds, and the number of these."""
+    """The mean over trainings with fresh seeds, and their number."""
     name = f"{title} {metric.name}".replace(" ", "_")
 
-    def part(field: str, one: Candidate) -> float | None:
-        spread = view.spread(title, one.key)
+    def part(field: str, candidate: Candidate) -> float | None:
+        spread = view.spread(title, candidate.key)
         return getattr(spread, field) if spread else None
 
     yield Column(
@@ -178,7 +177,7 @@ def _fresh(view: RunView, metric: Objective, title: str) -> Iterator[Column[Cand
 
 
 def _key(name: str, what: str, unit: str) -> str:
-    """The name of a column; the unit is added unless the metric's name contains it."""
+    """The key of a column, with the unit unless the metric's name contains it."""
     return "_".join([name, what, *([unit] if unit and unit.lower() not in name.lower() else [])])
 
 
@@ -188,16 +187,16 @@ def _text(
     return Column(key, title, value, is_number=False, **options)
 
 
-def _limit(one: Candidate) -> str | None:
-    """Of several tasks, the one with the largest regret."""
-    regrets = {name: value for name, value in one.scores.items() if name.endswith(REGRET)}
+def _limit(candidate: Candidate) -> str | None:
+    """The task with the largest regret; None for a single task."""
+    regrets = {name: value for name, value in candidate.scores.items() if name.endswith(REGRET)}
     return max(regrets, key=regrets.__getitem__).removesuffix(REGRET) if len(regrets) > 1 else None
 
 
-def mark(view: RunView, one: Candidate) -> str:
-    """Its names; else the published mechanisms that it most likely dominates."""
-    if names := view.names_of(one):
+def mark(view: RunView, candidate: Candidate) -> str:
+    """Names of a mechanism, or the published mechanisms that it dominates with high probability."""
+    if names := view.names_of(candidate):
         return " = ".join(names)
-    beaten = [name for name, p in view.dominated_by(one).items() if p >= SURE]
+    beaten = [name for name, p in view.dominated_by(candidate).items() if p >= SURE]
     more = f" +{len(beaten) - MAX_NAMES}" if len(beaten) > MAX_NAMES else ""
     return f"> {', '.join(beaten[:MAX_NAMES])}{more}" if beaten else ""

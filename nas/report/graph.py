@@ -1,8 +1,8 @@
 """A genome's graph as a picture: streams on top, the output at the bottom, colours by role.
 
-Where boxes stand, ``placed`` says; ``graph_svg`` and ``draw_graph`` (graph_plot.py) paint it. The
-report page draws any of ten thousand mechanisms when it is selected, so a script of the page
-(page/scripts/graph.js) places boxes in the same way.
+``placed`` computes the positions of the boxes; ``graph_svg`` and ``draw_graph`` (graph_plot.py)
+draw them. The report page draws a mechanism when it is selected, so one of its scripts
+(page/scripts/graph.js) implements the same layout.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GAP, LAYER, HEIGHT, LETTER, TOP, MARGIN = 22.0, 66.0, 38.0, 7.1, 8.0, 8.0
 ROUNDS: Final = 120
-# What a role looks like on white and on black; text and wires have the colour of the text around.
+# Colours of roles, for light and dark backgrounds; text and wires have the surrounding text colour.
 COLOURS: Final = {
     "score": "#3f7ddb",
     "normalize": "#d9700f",
@@ -48,7 +48,7 @@ class Box:
 
     Attributes:
         more: the second line: a node's parameters.
-        x: of its middle; y of its upper edge follows from its layer.
+        x: the centre; the upper edge ``y`` follows from the layer.
     """
 
     words: str
@@ -66,17 +66,17 @@ class Box:
 
     @property
     def colour(self) -> str:
-        """Of its role."""
+        """The colour of its role."""
         return COLOURS.get(self.kind, NO_ROLE)
 
 
 def placed(genome: Genome) -> list[Box]:
-    """The boxes of a genome with bends between them, each with its place, layer by layer."""
+    """The boxes of a genome and the bends of its wires with their positions, layer by layer."""
     return _arranged(_bent(_laid_out(genome)))
 
 
 def extent(boxes: Iterable[Box]) -> tuple[float, float, float]:
-    """Left and right edge of a picture, and its height."""
+    """Left edge, right edge and height of the picture."""
     boxes = list(boxes)
     left = min(box.x - box.width / 2 for box in boxes) - MARGIN
     right = max(box.x + box.width / 2 for box in boxes) + MARGIN
@@ -84,13 +84,13 @@ def extent(boxes: Iterable[Box]) -> tuple[float, float, float]:
 
 
 def wire(start: Box, end: Box) -> tuple[float, float]:
-    """Where a wire leaves and where it arrives, down; at a bend it goes straight through."""
+    """The y coordinates of a wire's ends; at a bend the middle of its box."""
     leaves = start.y + (HEIGHT / 2 if start.kind == "bend" else HEIGHT)
     return leaves, end.y + (HEIGHT / 2 if end.kind == "bend" else 0.0)
 
 
 def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
-    """The picture as an SVG element that needs no style, and shows on light and on dark."""
+    """The picture as an SVG element without external style, for light and dark backgrounds."""
     boxes = placed(genome)
     left, right, bottom = extent(boxes)
     return render(
@@ -107,26 +107,26 @@ def graph_svg(genome: Genome, about: str = "Graph of the mechanism") -> Markup:
 
 
 def _laid_out(genome: Genome) -> list[Box]:
-    """Boxes with what they read: each one layer below the deepest of these."""
+    """Boxes with the boxes that they read, each one layer below the deepest of these."""
     projections = genome.projections
-    found: dict[Ref, Box] = {}
+    by_ref: dict[Ref, Box] = {}
     for stream in STREAMS:
         if any(stream in node.inputs for node in genome.nodes):
-            made = f"x·W_{stream.upper()}" if projections.has_projection(stream) else "x"
-            found[stream] = _box(f"{stream} = {made}", "stream", 0)
+            source = f"x·W_{stream.upper()}" if projections.has_projection(stream) else "x"
+            by_ref[stream] = _box(f"{stream} = {source}", "stream", 0)
     for index, node in enumerate(genome.nodes):
-        reads = [found[ref] for ref in dict.fromkeys(node.inputs)]
+        reads = [by_ref[ref] for ref in dict.fromkeys(node.inputs)]
         more = ", ".join(f"{name} {_value(value)}" for name, value in node.params)
         layer = 1 + max((box.layer for box in reads), default=0)
         role = str(get(node.op).signatures[0].role)
-        found[index] = _box(node.op.replace("_", " "), role, layer, more, reads)
+        by_ref[index] = _box(node.op.replace("_", " "), role, layer, more, reads)
     merged = "sum of heads" if projections.merge == "sum" else "heads side by side"
-    last = [found[len(genome.nodes) - 1]] if genome.nodes else []
+    last = [by_ref[len(genome.nodes) - 1]] if genome.nodes else []
     words = f"W_O({merged})" if projections.has_wo else merged
     out = _box(words, "stream", 1 + max((box.layer for box in last), default=0), "", last)
-    boxes = [*found.values(), out]
-    for box in boxes:  # streams come down to just above their first reader
-        readers = [one.layer for one in boxes if box in one.reads]
+    boxes = [*by_ref.values(), out]
+    for box in boxes:  # a stream stands one layer above its first reader
+        readers = [other.layer for other in boxes if box in other.reads]
         if not box.reads and readers:
             box.layer = min(readers) - 1
     return boxes
@@ -143,7 +143,7 @@ def _value(value: ParamValue) -> str:
 
 
 def _bent(boxes: list[Box]) -> list[Box]:
-    """Long wires pass through a narrow box in each layer between, so that no box hides them."""
+    """Insert a bend into each layer that a wire crosses, so that no box hides the wire."""
     bends: dict[tuple[Box, Box, int], Box] = {}
     for box in boxes:
         for place, last in enumerate(box.reads):
@@ -155,7 +155,7 @@ def _bent(boxes: list[Box]) -> list[Box]:
 
 
 def _arranged(boxes: list[Box]) -> list[Box]:
-    """Places across: near what is read and what reads, beside each other where they overlap."""
+    """Set x: near connected boxes, and without overlap within a layer."""
     around: dict[Box, list[Box]] = {box: [] for box in boxes}
     layers: defaultdict[int, list[Box]] = defaultdict(list)
     for box in boxes:
@@ -164,28 +164,28 @@ def _arranged(boxes: list[Box]) -> list[Box]:
             around[box].append(other)
             around[other].append(box)
     taken = 0.0
-    for own in layers.values():
-        for box in own:
+    for layer in layers.values():
+        for box in layer:
             if box.reads:
                 box.x = fmean(other.x for other in box.reads)
             else:
                 box.x = taken + box.width / 2 + GAP
                 taken += box.width + GAP
-        _apart(own)  # before the next layer, which takes over this one's order
+        _apart(layer)  # before the next layer, whose order depends on this one's
     for _ in range(ROUNDS):
         for box in boxes:
             if around[box]:
                 box.x = 0.5 * box.x + 0.5 * fmean(other.x for other in around[box])
-        for own in layers.values():
-            _apart(own)
+        for layer in layers.values():
+            _apart(layer)
     return boxes
 
 
-def _apart(own: list[Box]) -> None:
-    """Push boxes of a layer apart."""
-    own.sort(key=lambda box: box.x)
-    for _ in own:
-        for left, right in pairwise(own):
+def _apart(layer: list[Box]) -> None:
+    """Sort the boxes of a layer by position and remove their overlap."""
+    layer.sort(key=lambda box: box.x)
+    for _ in layer:
+        for left, right in pairwise(layer):
             room = (right.width + left.width) / 2 + GAP - (right.x - left.x)
             if room > 0:
                 right.x, left.x = right.x + room / 2, left.x - room / 2

@@ -1,4 +1,4 @@
-"""A genome's graph as a matplotlib figure, for the formats that are no text: .png and .pdf."""
+"""A genome's graph as a matplotlib figure, for .png and .pdf files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_graph(genome: Genome, path: Path) -> None:
     """Draw a graph into a file.
 
     Raises:
-        RunError: the name does not end as a picture's does, or the file cannot be written.
+        RunError: the file's suffix is not that of a picture, or the file cannot be written.
     """
     check_picture(path)
     if path.suffix.lower() == ".svg":
@@ -31,7 +31,7 @@ def write_graph(genome: Genome, path: Path) -> None:
 
 
 def draw_graph(genome: Genome) -> Any:
-    """The picture of ``graph_svg``, on white."""
+    """The picture of ``graph_svg`` as a matplotlib figure with a white background."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

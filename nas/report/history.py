@@ -31,7 +31,7 @@ class History:
     Attributes:
         ancestors: the genome itself, its parents, their parents, and so on, each once, with its
             candidate if its trainings ended well.
-        evaluations: of its trainings in the search, by repeat.
+        evaluations: evaluations of its trainings in the search, by repeat.
         incidents: worker failures during its trainings.
         id_length: number of characters that distinguish the run's digests.
     """
@@ -45,7 +45,7 @@ class History:
 
     @property
     def more(self) -> list[str]:
-        """A line on the ancestors that the table leaves out."""
+        """A line that counts the ancestors beyond those of the table."""
         hidden = len(self.ancestors) - MAX_ANCESTORS
         return [f"... and {plural(hidden, 'more ancestor')}."] if hidden > 0 else []
 
@@ -59,18 +59,18 @@ class History:
                 "name": proposal.name,
                 "parents": list(proposal.parents),
                 "formula": proposal.formula,
-                "objectives": dict(found.objectives) if found else None,
+                "objectives": dict(candidate.objectives) if candidate else None,
             }
-            for proposal, found in self.ancestors
+            for proposal, candidate in self.ancestors
         ]
-        _, found = self.ancestors[0]
-        own = ("generation", "operator", "name", "parents", "objectives")
+        _, candidate = self.ancestors[0]
+        keys = ("generation", "operator", "name", "parents", "objectives")
         return {
             "run": self.run,
-            **{name: entries[0][name] for name in own},
-            "standard_errors": dict(found.errors) if found else None,
-            "scores": dict(found.scores) if found else None,
-            "p_non_dominated": found.p if found else None,
+            **{name: entries[0][name] for name in keys},
+            "standard_errors": dict(candidate.errors) if candidate else None,
+            "scores": dict(candidate.scores) if candidate else None,
+            "p_non_dominated": candidate.p if candidate else None,
             "incidents": [asdict(incident) for incident in self.incidents],
             "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],
             "lineage": entries,
@@ -84,14 +84,14 @@ class History:
 def history_of(folder: Path, digest: str) -> History:
     """Read results and lineage of a proposed genome."""
     with open_run(folder) as run, run.snapshot():
-        setup, found = run.setup, lineage(run, digest)
-        key = found[0].key or ""
-        measured = {one.proposal.key: one for one in candidates(run)}
+        setup, proposals = run.setup, lineage(run, digest)
+        key = proposals[0].key or ""
+        by_key = {candidate.proposal.key: candidate for candidate in candidates(run)}
         evaluations = [training.evaluation for training in run.trainings(key=key)]
         return History(
             run=run.name,
             setup=setup,
-            ancestors=tuple((p, measured.get(p.key)) for p in found),
+            ancestors=tuple((p, by_key.get(p.key)) for p in proposals),
             evaluations=tuple(evaluations),
             incidents=tuple(incident for incident in run.incidents() if incident.key == key),
             id_length=id_length(run.digests()),
@@ -100,21 +100,21 @@ def history_of(folder: Path, digest: str) -> History:
 
 def results(history: History) -> list[TextColumn]:
     """Origin and results of the genome, as names and values."""
-    (proposal, found), objectives = history.ancestors[0], history.setup.objectives
+    (proposal, candidate), objectives = history.ancestors[0], history.setup.objectives
     # People count generations from 1, as the live display does.
     generation = history.generation(proposal) + 1
     rows = [("proposed", f"generation {generation} by {_maker(proposal)}")]
-    if found is not None:
-        units = {name: history.setup.unit(name) for name in found.objectives}
-        rows += [(header(n, unit), _value(found, n, unit)) for n, unit in units.items()]
-        if found.p is not None and found.errors:
+    if candidate is not None:
+        units = {name: history.setup.unit(name) for name in candidate.objectives}
+        rows += [(header(n, unit), _value(candidate, n, unit)) for n, unit in units.items()]
+        if (p := candidate.p) is not None and candidate.errors:
             rows += [
                 (f"{header(o.name, o.unit)} by seed", _scores(history, o))
                 for o in objectives
-                if o.name in found.scores
+                if o.name in candidate.scores
             ]
             rows.append(
-                ("p(front)", f"{found.p:.2f}: probability that no trained mechanism dominates it")
+                ("p(front)", f"{p:.2f}: probability that no trained mechanism dominates it")
             )
     rows += _trained(history)
     if not history.evaluations:
@@ -123,11 +123,11 @@ def results(history: History) -> list[TextColumn]:
 
 
 def lineage_columns(history: History) -> list[TextColumn]:
-    """The lineage, one row an ancestor."""
+    """The lineage, a row for each ancestor."""
     shown, short = history.ancestors[:MAX_ANCESTORS], history.id_length
     proposals, first = [proposal for proposal, _ in shown], history.setup.objectives[0]
     parents = [" + ".join(digest[:short] for digest in p.parents) for p in proposals]
-    values = [_value(found, first.name, first.unit) if found else "" for _, found in shown]
+    values = [_value(c, first.name, first.unit) if c else "" for _, c in shown]
     return [
         TextColumn("id", [p.digest[:short] for p in proposals], style="cyan"),
         TextColumn("gen", [str(history.generation(p) + 1) for p in proposals], "right"),
@@ -139,7 +139,7 @@ def lineage_columns(history: History) -> list[TextColumn]:
 
 
 def _trained(history: History) -> list[tuple[str, str]]:
-    """Budget, time and reports of the first training, and failures."""
+    """Budget, time and reports of the first training, restarts, and failures."""
     evaluations, objective = history.evaluations, history.setup.objectives[0]
     rows = []
     for first in evaluations[:1]:
@@ -162,7 +162,7 @@ def _trained(history: History) -> list[tuple[str, str]]:
 
 
 def _curves(evaluation: Evaluation, setup: RunSetup) -> Iterator[tuple[str, str]]:
-    """The objective by epoch; of several tasks, the first metric of each."""
+    """The objective by epoch; for a suite, the first metric of each task."""
     curves: dict[str, list[float]] = {}
     objective = setup.objectives[0]
     for report in evaluation.reports:
@@ -179,9 +179,9 @@ def _maker(proposal: Proposal) -> str:
 
 def _scores(history: History, metric: Objective) -> str:
     """The metric in each training."""
-    found = [evaluation.metrics[metric.name] for evaluation in history.evaluations]
-    return ", ".join(amount(score, metric.unit) for score in found)
+    scores = [evaluation.metrics[metric.name] for evaluation in history.evaluations]
+    return ", ".join(amount(score, metric.unit) for score in scores)
 
 
-def _value(found: Candidate, name: str, unit: str) -> str:
-    return amount(found.objectives[name], unit, found.errors.get(name))
+def _value(candidate: Candidate, name: str, unit: str) -> str:
+    return amount(candidate.objectives[name], unit, candidate.errors.get(name))

@@ -1,4 +1,4 @@
-"""The named mechanisms with their costs at one size: all as a table, one with its reading."""
+"""The named mechanisms with their costs: a table of all, or one with its description."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from nas.report.costs import Sizes
 
 
-def mechanisms_answer(sizes: Sizes, found: NamedMechanism | None = None) -> dict[str, Any]:
-    """The JSON answer of ``nas mechanisms``: of all, or of one alone."""
-    if found is not None:
-        return {"sizes": asdict(sizes)} | _item(found, sizes)
-    items = [_item(found, sizes) for found in MECHANISMS.values()]
+def mechanisms_answer(sizes: Sizes, mechanism: NamedMechanism | None = None) -> dict[str, Any]:
+    """The JSON answer of ``nas mechanisms``, about all mechanisms or one."""
+    if mechanism is not None:
+        return {"sizes": asdict(sizes)} | _item(mechanism, sizes)
+    items = [_item(mechanism, sizes) for mechanism in MECHANISMS.values()]
     return {"sizes": asdict(sizes), "mechanisms": items}
 
 
 def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
-    """The table, a row a mechanism; where rows would not fit, formulas stand below their row."""
-    found = list(MECHANISMS.values())
-    formulas = [formula(m.genome) for m in found]
-    costs = [price(m.genome, sizes).cost for m in found]
+    """The table of all mechanisms; formulas have separate lines if rows are too wide."""
+    mechanisms = list(MECHANISMS.values())
+    formulas = [formula(m.genome) for m in mechanisms]
+    costs = [price(m.genome, sizes).cost for m in mechanisms]
     numbers = [
         TextColumn(
             header(n), [human(getattr(c, n)) if c else "-" for c in costs], "right", rank=rank
@@ -44,9 +44,9 @@ def mechanisms_lines(sizes: Sizes, width: int | None) -> list[Text]:
         for rank, n in enumerate(default_costs())
     ]
     columns = [
-        TextColumn("name", [m.name for m in found], style="cyan"),
+        TextColumn("name", [m.name for m in mechanisms], style="cyan"),
         *numbers,
-        TextColumn("paper", [m.paper for m in found], rank=2),
+        TextColumn("paper", [m.paper for m in mechanisms], rank=2),
     ]
     lines = table_lines([*columns, TextColumn("formula", formulas)])
     if width is None or max(line.cell_len for line in lines) <= width:
@@ -66,27 +66,27 @@ def show_mechanisms(console: Console, sizes: Sizes) -> None:
     say(console, "", "next: nas mechanisms NAME · nas show NAME · nas evaluate NAME mha")
 
 
-def show_mechanism(console: Console, found: NamedMechanism, sizes: Sizes) -> None:
-    """Print one mechanism: its reading, its formula, and its costs beside standard attention's."""
-    name = found.name
-    say(console, Text.assemble((name, "bold"), f"   {found.paper}"), "", found.reading, "")
-    say(console, Text("Formula", "bold"), formula(found.genome), "")
+def show_mechanism(console: Console, mechanism: NamedMechanism, sizes: Sizes) -> None:
+    """Print a mechanism: its description, formula, and costs relative to standard attention."""
+    name = mechanism.name
+    say(console, Text.assemble((name, "bold"), f"   {mechanism.paper}"), "", mechanism.reading, "")
+    say(console, Text("Formula", "bold"), formula(mechanism.genome), "")
     say(console, Text(f"One attention block at {sizes}", "bold"))
-    show_price(console, price(found.genome, sizes), sizes, name)
+    show_price(console, price(mechanism.genome, sizes), sizes, name)
     others = "" if name == STANDARD else f" {STANDARD}"
     steps = f"nas show {name} · nas evaluate {name}{others} · nas export {name} -o FILE"
     say(console, "", f"next: {steps}")
 
 
-def _item(found: NamedMechanism, sizes: Sizes) -> dict[str, Any]:
-    cost = price(found.genome, sizes).cost
+def _item(mechanism: NamedMechanism, sizes: Sizes) -> dict[str, Any]:
+    cost = price(mechanism.genome, sizes).cost
     return {
-        "name": found.name,
-        "paper": found.paper,
-        "about": found.about,
-        "reading": found.reading,
-        "digest": digest(found.genome),
-        "formula": formula(found.genome),
-        "genome": found.genome.to_dict(),
+        "name": mechanism.name,
+        "paper": mechanism.paper,
+        "about": mechanism.about,
+        "reading": mechanism.reading,
+        "digest": digest(mechanism.genome),
+        "formula": formula(mechanism.genome),
+        "genome": mechanism.genome.to_dict(),
         "costs": cost.to_dict() if cost else None,
     }

@@ -1,8 +1,8 @@
-"""The front as a picture.
+"""The front as a figure.
 
 Light dots are measured scores. Members of the front and published mechanisms of the same run are
-at their estimates, with standard errors. The staircase joins the front: everything to the right of
-it and below is dominated.
+drawn at their estimates with standard errors. All points to the right of the staircase and below it
+are dominated.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 LOGARITHMIC_FROM: Final = 20.0  # largest over smallest cost
 GREY, BLUE, ORANGE, GREEN = "#b8bcc4", "#1f4e9c", "#d9660c", "#2a8c4a"
 
-# Where a label may stand: directions in degrees, the preferred ones first, and pixels away.
+# Label positions: directions in degrees, preferred ones first, and distances in pixels.
 ANGLES: Final = (0, 180, 45, -45, 135, -135, 90, -90, 20, -20, 160, -160, 65, -65, 115, -115)
 DISTANCES: Final = (12, 22, 34, 48, 66, 90, 120)
-# What it costs a label to cover another one or a point, or to stand outside, in pixels away.
+# Costs of a label that overlaps another label or a point, or lies outside, in pixels of distance.
 OVER_LABEL, OVER_DRAWN, OUTSIDE = 1000, 40, 5000
 
 
@@ -55,7 +55,7 @@ def draw_front(view: RunView) -> Any:
         picture = _Picture(axes, view, across, up)
         picture.draw()
         axes.figure.canvas.draw()
-        axes.figure.set_layout_engine("none")  # from here on nothing moves
+        axes.figure.set_layout_engine("none")  # freeze the layout before labels are placed
         picture.label()
     return axes.figure
 
@@ -66,8 +66,8 @@ class _Picture:
     def __init__(self, axes: Any, view: RunView, across: Objective, up: Objective) -> None:
         self.axes, self.view, self.across, self.up = axes, view, across, up
         self.stairs = self._stairs()
-        self.taken: list[Any] = []  # boxes of labels
-        self.drawn: list[Any] = []  # boxes of what labels should not cover
+        self.label_boxes: list[Any] = []
+        self.drawn: list[Any] = []  # boxes of marks and lines that labels should not cover
 
     def draw(self) -> None:
         view = self.view
@@ -95,7 +95,7 @@ class _Picture:
                 self._label(f"{titles}: {view.short(member)}", member, BLUE)
 
     def _label(self, name: str, candidate: Candidate, colour: str) -> None:
-        """Write a label at the best of several places around its point."""
+        """Write a label at the position of lowest cost around its point."""
         from matplotlib.patheffects import withStroke
         from matplotlib.text import Text
 
@@ -121,29 +121,29 @@ class _Picture:
             return math.cos(angle) * across, math.sin(angle) * up
 
         def cost(place: Point) -> float:
-            found = box.translated(*shift(place))
-            outside = 2 - frame.count_contains(found.get_points())
-            covered = OVER_LABEL * found.count_overlaps(self.taken)
-            covered += OVER_DRAWN * found.count_overlaps(self.drawn)
+            shifted = box.translated(*shift(place))
+            outside = 2 - frame.count_contains(shifted.get_points())
+            covered = OVER_LABEL * shifted.count_overlaps(self.label_boxes)
+            covered += OVER_DRAWN * shifted.count_overlaps(self.drawn)
             return float(place[0] + covered + OUTSIDE * outside)
 
         best = shift(min(product(DISTANCES, map(math.radians, ANGLES)), key=cost))
         text.set_position([72 / DPI * pixels for pixels in best])
-        self.taken.append(box.translated(*best))
+        self.label_boxes.append(box.translated(*best))
 
     def _estimates(self, shown: Sequence[Candidate], label: str, marker: str, colour: str) -> None:
         errors = [self._error(candidate) for candidate in shown]
         self._points(list(map(self._place, shown)), label, marker, colour, 6.5, errors)
 
     def _fresh(self, shown: Sequence[Candidate]) -> None:
-        """Means over fresh seeds under the run's own task."""
+        """Draw means over fresh seeds under the run's task."""
         if self.view.metric is not self.up:
             return
-        found = {c.digest: (c, self.view.spread(FRESH["search"], c.key)) for c in shown}
-        held = [(c, spread) for c, spread in found.values() if spread is not None]
+        spreads = {c.digest: (c, self.view.spread(FRESH["search"], c.key)) for c in shown}
+        confirmed = [(c, spread) for c, spread in spreads.values() if spread is not None]
         scale = axis_factor(self.up)
-        places = [(self._place(c)[0], scale * spread.mean) for c, spread in held]
-        errors = [scale * (spread.error or 0.0) for _, spread in held]
+        places = [(self._place(c)[0], scale * spread.mean) for c, spread in confirmed]
+        errors = [scale * (spread.error or 0.0) for _, spread in confirmed]
         self._points(places, "with fresh seeds", "s", GREEN, 4.5, errors)
 
     def _points(
@@ -193,8 +193,8 @@ class _Picture:
     def _stairs(self) -> list[Point]:
         """The corners from left to right; the last step reaches the largest evaluated cost.
 
-        With three objectives not every member is a corner. There are no stairs but between a cost
-        and something that is maximised.
+        With three objectives not every member is a corner. The list is empty unless the horizontal
+        objective is minimised and the vertical one maximised.
         """
         if (self.across.direction, self.up.direction) != ("min", "max"):
             return []
@@ -209,7 +209,7 @@ class _Picture:
 
         boxes = [self.axes.get_legend().get_window_extent().padded(3.0)]
         view, bars = self.view, []
-        for candidate in (*view.members, *(found for _, found in view.named)):
+        for candidate in (*view.members, *(named for _, named in view.named)):
             (x, y), error = self._place(candidate), self._error(candidate)
             bars.append(((x, y - error), (x, y + error), 5.0))
         scores = [self._place(candidate, is_score=True) for candidate in view.candidates]
@@ -233,7 +233,7 @@ class _Picture:
 
 
 def axes_of(objectives: Sequence[Objective]) -> tuple[Objective, Objective]:
-    """The objectives across and up: the first cost, if there is one, and the first metric."""
+    """The objectives of the horizontal axis (the first cost, if any) and the vertical one."""
     up = next((o for o in objectives if o.is_metric), objectives[0])
     others = [o for o in objectives if o is not up] or [up]
     return min(others, key=lambda o: (o.is_metric, o.direction != "min")), up

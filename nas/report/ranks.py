@@ -1,4 +1,4 @@
-"""Whether two tasks rank mechanisms alike: Spearman's rank correlation of their mean scores."""
+"""Spearman's rank correlation between tasks, over mean scores of mechanisms."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-LEAST: Final = 10  # mechanisms, below which a rank correlation has no meaning
+MIN_MECHANISMS: Final = 10  # a rank correlation of fewer is too uncertain
 NUM_DRAWS: Final = 1000
 
 
 def rank_correlations(
     scores: Mapping[str, Mapping[str, float]],
 ) -> Iterator[dict[str, Any]]:
-    """For each pair of tasks with ten common mechanisms or more, with a 95 % bootstrap interval.
+    """Rank correlations with 95 % bootstrap intervals, of task pairs with ten common mechanisms.
 
     Args:
         scores: mean scores by task and mechanism; higher is better.
     """
-    for one, other in combinations(scores, 2):
-        shared = [name for name in scores[one] if name in scores[other]]
-        if len(shared) >= LEAST:
-            rho, low, high = _rho(*([scores[t][name] for name in shared] for t in (one, other)))
+    for first, second in combinations(scores, 2):
+        shared = [name for name in scores[first] if name in scores[second]]
+        if len(shared) >= MIN_MECHANISMS:
+            rho, low, high = _rho(*([scores[t][name] for name in shared] for t in (first, second)))
             yield {
-                "tasks": [one, other],
+                "tasks": [first, second],
                 "mechanisms": len(shared),
                 "rho": rho,
                 "low": low,

@@ -1,4 +1,4 @@
-"""Results of the API: frozen dataclasses that convert to plain data and, if tabular, to pandas."""
+"""Results of the API: frozen dataclasses that convert to plain data, tables also to pandas."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Result:
 
 
 class TableResult(Result):
-    """A result that is also a table."""
+    """Base of results that convert to a table."""
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows of ``to_pandas``: a dict a row, with the same keys in each."""
+        """The rows of ``to_pandas`` as dicts with the same keys."""
         raise NotImplementedError
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -58,7 +58,7 @@ class MetricInfo(Result):
 
 
 def to_plain(value: Any) -> Any:
-    """Dataclasses, mappings and sequences as dicts and lists, which JSON can express."""
+    """Convert dataclasses, mappings and sequences to dicts and lists for JSON."""
     if is_dataclass(value) and hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value):

@@ -1,8 +1,8 @@
-"""One view of a run: everything that a display shows of it, read from its record at one moment.
+"""The data of all displays of a run, read from its record in one snapshot.
 
-Tables, pictures, the report page and notebooks render a ``RunView``; none of them reads the record
-itself. Names of published mechanisms come from the record as well (the search writes them down), so
-that reading a view needs no torch.
+Tables, figures, the report page and notebooks render a ``RunView``; none of them reads the record
+itself. The record also contains the names of published mechanisms, so that reading a view needs no
+torch.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class RunView:
     """A run at one moment.
 
     Attributes:
-        name: of the run; distinct from other runs that are shown together.
+        name: name of the run, unique among runs that are shown together.
         label: the run's name as typed on the command line.
-        mechanisms: all that were proposed, one for each digest, in order of proposal.
+        mechanisms: all proposed mechanisms, one for each digest, in order of proposal.
         members: the front, best first objective first.
         titles: best, knee and cheapest, by digest; a member may have several.
         names: names of published mechanisms by key; at small sizes one may have several.
-        trainings: of the search, by key and repeat.
+        trainings: trainings of the search, sorted by key and repeat.
         confirmations: all trainings with fresh seeds.
-        explained, benchmarked: answers of ``nas explain`` and ``nas benchmark``.
-        hypervolume: of the members, as a share of the recorded box.
-        wall_seconds: over all sessions.
+        explained, benchmarked: recorded results of ``nas explain`` and ``nas benchmark``.
+        hypervolume: hypervolume of the members, as a share of the recorded box.
+        wall_seconds: duration of all sessions.
         busy: share of the workers' time spent in trainings; None while a session is open.
     """
 
@@ -91,7 +91,7 @@ class RunView:
 
     @classmethod
     def read(cls, run: Run, label: str | None = None, name: str | None = None) -> RunView:
-        """Read everything at one moment.
+        """Read a run's record in one snapshot.
 
         Args:
             label: the run's name as typed, by default its name.
@@ -112,7 +112,7 @@ class RunView:
             mechanisms = _mechanisms(proposals, candidates)
             members = run.front(candidates)
             wall, available = session_seconds(run)
-            busy = math.fsum(one.evaluation.wall_seconds for one in trainings)
+            busy = math.fsum(training.evaluation.wall_seconds for training in trainings)
             return cls(
                 name=name or run.name,
                 label=label or run.name,
@@ -139,12 +139,12 @@ class RunView:
 
     @cached_property
     def metric(self) -> Objective | None:
-        """The first objective that a training measures."""
+        """The first objective that is a metric; None if all are costs."""
         return next((o for o in self.setup.objectives if o.is_metric), None)
 
     @cached_property
     def trained(self) -> dict[str, Candidate]:
-        """Mechanisms that are trained here, by key, in order of proposal."""
+        """Mechanisms submitted for training, by key, in order of proposal."""
         return {one.key: one for one in self.mechanisms if one.proposal.is_new}
 
     @cached_property
@@ -154,7 +154,7 @@ class RunView:
 
     @cached_property
     def by_digest(self) -> dict[str, Candidate]:
-        """All mechanisms."""
+        """All mechanisms by digest."""
         return {one.digest: one for one in self.mechanisms}
 
     @cached_property
@@ -170,21 +170,21 @@ class RunView:
 
     @cached_property
     def standard_key(self) -> str | None:
-        """The key of standard attention, if it was trained by the search or for confirmation."""
+        """The key of standard attention; None if neither search nor confirmation trained it."""
         keys = [key for key, names in self.names.items() if STANDARD in names]
         keys += [one.key for one in self.confirmations if one.name == STANDARD]
         return keys[0] if keys else None
 
     @property
     def standard(self) -> Candidate | None:
-        """Standard attention, if the search proposed it."""
+        """Standard attention; None if the search did not propose it."""
         return self.trained.get(self.standard_key or "")
 
     @cached_property
     def fresh(self) -> dict[str, dict[str, tuple[Training, ...]]]:
-        """Trainings with fresh seeds that ended well, by title and key.
+        """Successful trainings with fresh seeds, by title and key.
 
-        The title is "fresh", "long" or "test", followed by the task where one part has several.
+        The title is "fresh", "long" or "test", followed by the task if a part has several tasks.
         """
         tasks = {part: {c.task for c in self.confirmations if c.stage == part} for part in FRESH}
         fresh: dict[str, dict[str, tuple[Training, ...]]] = {}
@@ -204,28 +204,28 @@ class RunView:
 
     @property
     def core_seconds(self) -> float:
-        """Over all trainings of the search."""
+        """Core time of all trainings of the search."""
         return math.fsum(one.evaluation.core_seconds for one in self.trainings)
 
     @property
     def hardware(self) -> tuple[str, ...]:
-        """Processors and GPUs that trained, each once."""
+        """Processors and GPUs of the trainings, without duplicates."""
         return tuple(dict.fromkeys(filter(None, (t.evaluation.hardware for t in self.trainings))))
 
     def names_of(self, one: Candidate) -> tuple[str, ...]:
-        """Names of the published mechanisms that it equals at this task's sizes."""
+        """Names of the published mechanisms equal to the candidate at this task's sizes."""
         return self.names.get(one.key, ())
 
     def short(self, one: Candidate) -> str:
-        """The beginning of its digest, unique in the run."""
+        """The shortened digest of a candidate, unique in the run."""
         return one.digest[: self.id_length]
 
     def called(self, key: str) -> str:
-        """The names of a trained mechanism, else the beginning of its digest."""
+        """The names of a trained mechanism, or its shortened digest."""
         return " = ".join(self.names.get(key, ())) or self.short(self.trained[key])
 
     def shares(self, one: Candidate) -> dict[str, float]:
-        """Costs as multiples of standard attention's, by name."""
+        """Ratios of a candidate's costs to standard attention's, by name."""
         base = self.standard.costs if self.standard else {}
         return {name: cost / base[name] for name, cost in one.costs.items() if base.get(name)}
 
@@ -233,28 +233,28 @@ class RunView:
         """The metric in trainings with fresh seeds, by repeat."""
         if self.metric is None:
             return {}
-        found, name = self.fresh.get(title, {}).get(key, ()), self.metric.name
-        return {one.repeat: one.evaluation.metrics[name] for one in found}
+        trainings, name = self.fresh.get(title, {}).get(key, ()), self.metric.name
+        return {t.repeat: t.evaluation.metrics[name] for t in trainings}
 
     def spread(self, title: str, key: str) -> Spread | None:
-        """Of the metric in trainings with fresh seeds; None without any."""
+        """Mean and error of the metric over trainings with fresh seeds; None without any."""
         return spread(self.values(title, key).values())
 
     def gains(self, title: str, key: str) -> list[float]:
-        """Differences of the metric to standard attention's at equal seeds."""
+        """Differences of the metric to standard attention, paired by seed."""
         base = self.values(title, self.standard_key) if self.standard_key else {}
         return paired(self.values(title, key), base)
 
     def confirmed(self, one: Candidate) -> dict[str, dict[str, Any]]:
-        """Mean, error and values of its trainings with fresh seeds, by title."""
+        """Mean, error and values of a candidate's trainings with fresh seeds, by title."""
         values = {title: [*self.values(title, one.key).values()] for title in self.fresh}
-        return {title: spread_answer(found) for title, found in values.items() if found}
+        return {title: spread_answer(scores) for title, scores in values.items() if scores}
 
     def dominated_by(self, one: Candidate) -> dict[str, float]:
-        """Published mechanisms that it dominates by estimates, with the probability that it does.
+        """Published mechanisms that a candidate dominates by estimates, with probabilities.
 
-        The probability is that it is better in every metric; errors count as independent and
-        normal, and a metric without an error as unknown.
+        The probability is that the candidate is better in every metric. Errors are treated as
+        independent and normal, a missing error as infinite.
         """
         costs = as_costs(self.setup.objectives, one.objectives)
         return {
@@ -300,16 +300,19 @@ def task_and_data(setup: RunSetup) -> str:
     data = document.get("data") if isinstance(document, dict) else None
     if not data:
         return setup.task.name
-    # A whole path may disclose more than its owner intends.
+    # Only the last part of a path is shown: the whole path may be private.
     _, _, path = str(data).partition(":")
     is_path = path.startswith(("/", "~"))
     return f"{setup.task.name} on {f'folder {PurePath(path).name}' if is_path else data}"
 
 
 def session_seconds(run: Run) -> tuple[float, float]:
-    """Seconds of all sessions, and the same times their workers, or 0 while one is open.
+    """Duration of all sessions, and available worker time.
 
     A killed session counts until the last generation that was complete before the next session.
+
+    Returns:
+        Seconds, and the sum of seconds times workers; the latter is 0 while a session is open.
     """
     finished = [generation.finished for generation in run.generations()]
     wall = available = 0.0
@@ -326,7 +329,7 @@ def session_seconds(run: Run) -> tuple[float, float]:
 
 
 def damaged(view: RunView, command: str) -> RunError:
-    """The error of a recorded answer that cannot be shown."""
+    """The error for a recorded answer that cannot be read."""
     return RunError(
         f"run {view.label}: its record holds an answer of `nas {command}` that cannot be read; run "
         "the command again."
@@ -336,7 +339,7 @@ def damaged(view: RunView, command: str) -> RunError:
 def _mechanisms(
     proposals: Sequence[Proposal], candidates: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
-    """One for each digest: the candidate that is trained, else the first proposal."""
+    """For each digest the trained candidate, or the first proposal."""
     by_digest = {candidate.digest: candidate for candidate in candidates}
     digests = {proposal.digest: proposal for proposal in reversed(proposals)}
     order = dict.fromkeys(proposal.digest for proposal in proposals)
@@ -345,9 +348,10 @@ def _mechanisms(
 
 def _names(mechanisms: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
-    for one in mechanisms:
-        if one.proposal.key and one.proposal.name:
-            names[one.key] = (*names.get(one.key, ()), one.proposal.name)
+    for mechanism in mechanisms:
+        key, name = mechanism.proposal.key, mechanism.proposal.name
+        if key and name:
+            names[key] = (*names.get(key, ()), name)
     return names
 
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def runs_answer(runs: Sequence[RunSummary], problems: Sequence[Exception]) -> dict[str, Any]:
-    """The JSON answer of ``nas runs``: the runs, last active last, and what cannot be read."""
+    """The JSON answer of ``nas runs``: runs, last active last, and errors of unreadable ones."""
     return {"runs": [_answer(run) for run in runs], "problems": [str(p) for p in problems]}
 
 
 def runs_columns(runs: Sequence[RunSummary]) -> list[TextColumn]:
-    """The table's columns, one row a run."""
+    """The columns of the table of runs."""
     best = ["" if r.best is None else quantity(r.best, r.objective.unit) for r in runs]
     active = [f"{r.active.astimezone():%Y-%m-%d %H:%M}" for r in runs]
     volumes = ["" if r.hypervolume is None else f"{r.hypervolume:.4f}" for r in runs]

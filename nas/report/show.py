@@ -31,13 +31,13 @@ class ShowResult(Result):
     """Everything known about one genome; a notebook shows formula, graph and costs.
 
     Attributes:
-        origin: the SOURCE and its genome as written.
+        origin: the SOURCE and its genome, not normalised.
         sizes: the sizes of costs and source code.
         plan: the genome in normal form, typed.
         digest: digest of the normal form.
         mechanisms: named mechanisms equal to the genome.
-        priced: costs of one block, or why the mechanism does not exist at the sizes.
-        source: readable Python source; None if the mechanism does not exist at the sizes.
+        priced: costs of one block, or the reason why it cannot be built at the sizes.
+        source: readable Python source; None if the block cannot be built at the sizes.
         history: results and lineage in its run; None unless the SOURCE is RUN/ID.
     """
 
@@ -62,7 +62,7 @@ class ShowResult(Result):
 
     @property
     def costs(self) -> Cost | None:
-        """Costs of one block at batch 1; None if the mechanism does not exist at the sizes."""
+        """Costs of one block at batch 1; None if it cannot be built at the sizes."""
         return self.priced.cost
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def examine(
     if task is not None:
         model = task.main.sizes
         sizes = Sizes(model.dim, model.heads, model.tokens, task.main.qkv_bias)
-    given: dict[str, Any] = {"dim": dim, "heads": heads, "tokens": tokens}
-    sizes = replace(sizes, **{name: size for name, size in given.items() if size is not None})
+    arguments: dict[str, Any] = {"dim": dim, "heads": heads, "tokens": tokens}
+    sizes = replace(sizes, **{name: size for name, size in arguments.items() if size is not None})
     priced = price(plan.genome, sizes)
     code = None
     if priced.cost is not None:
@@ -156,8 +156,8 @@ def show(console: Console, result: ShowResult) -> None:
 def _title(result: ShowResult) -> list[str]:
     lines = [f"{result.origin.text}   digest {result.digest}"]
     if result.origin.text in MECHANISMS:
-        found = MECHANISMS[result.origin.text]
-        lines.append(f"{found.about} ({found.paper})")
+        named = MECHANISMS[result.origin.text]
+        lines.append(f"{named.about} ({named.paper})")
     others = [name for name in result.mechanisms if name != result.origin.text]
     if others:
         lines.append(f"the named mechanism {' = '.join(others)}")
@@ -165,16 +165,18 @@ def _title(result: ShowResult) -> list[str]:
 
 
 def _notes(result: ShowResult) -> list[str]:
-    """Remarks beside the drawing."""
-    given, canonical = result.origin.genome, result.plan.genome
+    """Remarks on placement, removed nodes, head count and causality."""
+    genome, canonical = result.origin.genome, result.plan.genome
     layers = {
         "all": "In every layer of a backbone.",
         "first": "In the first layer of a backbone; the others keep standard attention.",
         "alternate": "In every other layer of a backbone; the rest keep standard attention.",
     }
     lines = [layers[canonical.placement]]
-    if len(canonical.nodes) < len(given.nodes):
-        lines.append(f"The file has {len(given.nodes)} nodes; what has no effect is left out here.")
+    if len(canonical.nodes) < len(genome.nodes):
+        lines.append(
+            f"The file has {len(genome.nodes)} nodes; what has no effect is left out here."
+        )
     lines += [f"{remark}." for remark in result.plan.remarks(result.sizes.heads)]
     if result.plan.unsafe:
         lines.append(f"Not causal: {', '.join(result.plan.unsafe)} sees later tokens.")

@@ -1,8 +1,8 @@
 """Tables whose rows fit on one line of the terminal.
 
-Columns are left out by rank and the last one is cut until a row fits. In a pipe or a file a table
-is complete, without escape codes, so that `grep` and `less -S` see all of it. (``rich.table`` has
-no ranks, and cuts in a pipe as on a terminal.)
+Columns are omitted by rank and the last one is cut until a row fits. In a pipe or a file a table is
+complete and without escape codes, for `grep` and `less -S`. (``rich.table`` has no ranks, and also
+cuts in a pipe.)
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class TextColumn:
     """A column of cells, each one printable line.
 
     Args:
-        rank: columns of the highest rank are left out first, those of rank 0 never.
-        least: the width down to which it may be cut; 0: it is never cut.
+        rank: columns of the highest rank are omitted first, those of rank 0 never.
+        least: minimum width after cutting; 0 if the column must not be cut.
     """
 
     header: str
@@ -58,7 +58,7 @@ def line_width(console: Console) -> int | None:
 
 
 def say(console: Console, *lines: Line) -> None:
-    """Print lines; a terminal wraps them between words, a pipe does not."""
+    """Print lines; they wrap between words on a terminal, not in a pipe."""
     for line in lines:
         shown = printable(line) if isinstance(line, str) else line
         console.print(
@@ -72,7 +72,7 @@ def say_table(console: Console, columns: Sequence[TextColumn]) -> None:
 
 
 def say_lines(console: Console, lines: Sequence[Text]) -> None:
-    """Print lines that fit."""
+    """Print lines without wrapping."""
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
@@ -80,7 +80,7 @@ def say_lines(console: Console, lines: Sequence[Text]) -> None:
 def table_lines(columns: Sequence[TextColumn], width: int | None = None) -> list[Text]:
     """Header and rows as lines of at most ``width`` characters, unless rank 0 alone is wider.
 
-    Columns without any text are left out, and the header if it is empty.
+    Columns without any text are omitted, and so is an empty header.
     """
     fitted = fit([column for column in columns if any(column.cells)], width)
     headers = [column.header for column, _ in fitted]
@@ -96,7 +96,7 @@ def named_values(rows: Sequence[tuple[str, str]]) -> list[TextColumn]:
 
 
 def fit(columns: Sequence[TextColumn], width: int | None) -> list[tuple[TextColumn, int]]:
-    """The columns that stay, each with its width."""
+    """The columns that fit into the width, each with its own width."""
     kept = list(columns)
     while width is not None and _least_width(kept) > width:
         worst = max(column.rank for column in kept)
@@ -107,9 +107,9 @@ def fit(columns: Sequence[TextColumn], width: int | None) -> list[tuple[TextColu
     fitted = []
     for column in kept:
         least = _least(column)
-        given = column.width if spare is None else min(column.width, least + spare)
-        spare = None if spare is None else spare - (given - least)
-        fitted.append((column, given))
+        size = column.width if spare is None else min(column.width, least + spare)
+        spare = None if spare is None else spare - (size - least)
+        fitted.append((column, size))
     return fitted
 
 

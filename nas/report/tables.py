@@ -1,4 +1,4 @@
-"""What recorded tables hold: a list, one of them, some of its mechanisms, and two compared."""
+"""The answers of ``nas table``: all tables, one table, its mechanisms, or two tables compared."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def table_answer(
     """The JSON answer about a table: its front by mean scores, or mechanisms with all trainings.
 
     Args:
-        genomes: mechanisms of the table to tell all about.
-        against: a table of longer trainings, to say how this one ranks those mechanisms.
+        genomes: mechanisms of the table to show in full.
+        against: a table of longer trainings, whose ranking is compared with this one.
 
     Raises:
         TableError: a genome is not in the table, or the tables share too little.
@@ -49,9 +49,9 @@ def table_answer(
     metric = table.metrics[0]
     answer = _facts(table) | {"metric": metric}
     if against is not None:
-        num, found = agreements(table, against, metric)
-        agreed = [asdict(one) for one in found]
-        return answer | {"against": against.name, "shared": num, "agreements": agreed}
+        count, results = agreements(table, against, metric)
+        entries = [asdict(result) for result in results]
+        return answer | {"against": against.name, "shared": count, "agreements": entries}
     if genomes:
         return answer | {"found": [_whole(table, table.key_of(genome)) for genome in genomes]}
     means = zip(table.mechanisms, table.scores(metric).mean(axis=1), strict=True)
@@ -68,20 +68,20 @@ def show_tables(console: Console, answer: Sequence[dict[str, Any]]) -> None:
     say_table(
         console,
         [
-            TextColumn("table", [one["table"] for one in answer], style="cyan"),
-            TextColumn("space", [one["space"] for one in answer]),
-            TextColumn("task", [one["task"] for one in answer]),
-            TextColumn("mechanisms", [str(one["mechanisms"]) for one in answer], "right"),
-            TextColumn("trainings of each", [str(one["repeats"]) for one in answer], "right"),
-            TextColumn("core hours", [f"{one['core_hours']:.1f}" for one in answer], "right"),
-            TextColumn("date", [one["origin"]["date"] for one in answer], rank=1),
+            TextColumn("table", [row["table"] for row in answer], style="cyan"),
+            TextColumn("space", [row["space"] for row in answer]),
+            TextColumn("task", [row["task"] for row in answer]),
+            TextColumn("mechanisms", [str(row["mechanisms"]) for row in answer], "right"),
+            TextColumn("trainings of each", [str(row["repeats"]) for row in answer], "right"),
+            TextColumn("core hours", [f"{row['core_hours']:.1f}" for row in answer], "right"),
+            TextColumn("date", [row["origin"]["date"] for row in answer], rank=1),
         ],
     )
     say(console, "", "next: nas table NAME · nas table NAME SOURCE")
 
 
 def show_table(console: Console, answer: dict[str, Any]) -> None:
-    """Print what a table holds."""
+    """Print the answer about a table."""
     origin = answer["origin"]
     say(console, f"{answer['table']}: {answer['about']}".removesuffix(": "), "")
     what = f"{answer['mechanisms']} mechanisms of {answer['space']}, {answer['repeats']} trainings"
@@ -109,7 +109,7 @@ def show_table(console: Console, answer: dict[str, Any]) -> None:
 
 
 def _facts(table: Table) -> dict[str, Any]:
-    every = [one for own in table.trainings.values() for one in own]
+    evaluations = [e for repeats in table.trainings.values() for e in repeats]
     return {
         "table": table.name,
         "about": table.about,
@@ -122,10 +122,10 @@ def _facts(table: Table) -> dict[str, Any]:
         },
         "mechanisms": len(table.mechanisms),
         "repeats": table.repeats,
-        "failed": sum(not one.is_ok for one in every),
-        "epochs": max((len(one.reports) for one in every), default=0),
+        "failed": sum(not e.is_ok for e in evaluations),
+        "epochs": max((len(e.reports) for e in evaluations), default=0),
         "metrics": table.metrics,
-        "core_hours": sum(one.core_seconds for one in every) / 3600,
+        "core_hours": sum(e.core_seconds for e in evaluations) / 3600,
         "origin": asdict(table.origin),
     }
 
@@ -137,27 +137,27 @@ def _entry(table: Table, key: str) -> dict[str, Any]:
     for name in table.metrics:
         numbers[name] = _summary([e.metrics[name] for e in good])
     costs = costs_of(table.setting.resolve(genome), table.setting, size_costs())
-    names = [name for name, known in _named(table).items() if known == key]
+    names = [name for name, named_key in _named(table).items() if named_key == key]
     return {"key": key, "names": names, "formula": formula(genome), "costs": costs, **numbers}
 
 
 def _whole(table: Table, key: str) -> dict[str, Any]:
-    """The same with the genome, and each training with each epoch."""
-    trainings = [one.to_dict() for one in table.trainings[key]]
-    kept = ("seed", "status", "reason", "reports", "core_seconds", "hardware")
+    """The entry of a mechanism with its genome and the reports of all trainings."""
+    trainings = [evaluation.to_dict() for evaluation in table.trainings[key]]
+    fields = ("seed", "status", "reason", "reports", "core_seconds", "hardware")
     return _entry(table, key) | {
         "genome": table.mechanisms[key].to_dict(),
-        "trainings": [{name: one[name] for name in kept} for one in trainings],
+        "trainings": [{name: row[name] for name in fields} for row in trainings],
     }
 
 
 def _named(table: Table) -> dict[str, str]:
-    """The key of each named mechanism that the table holds."""
-    found = {}
-    for name, one in MECHANISMS.items():
+    """Keys of the named mechanisms in the table, by name."""
+    keys = {}
+    for name, mechanism in MECHANISMS.items():
         with suppress(GenomeError, TableError):  # it may not exist at the table's sizes
-            found[name] = table.key_of(one.genome)
-    return found
+            keys[name] = table.key_of(mechanism.genome)
+    return keys
 
 
 def _summary(values: Sequence[float]) -> dict[str, Any] | None:
@@ -168,7 +168,7 @@ def _summary(values: Sequence[float]) -> dict[str, Any] | None:
 
 
 def _noise(table: Table, metric: str) -> dict[str, float]:
-    """The deviation of one mechanism's trainings, pooled, and that of the means."""
+    """Pooled standard deviation over seeds, and standard deviation of the mechanisms' means."""
     scores = table.scores(metric)
     scores = scores[np.isfinite(scores).all(axis=1)]
     within = float(np.sqrt(scores.var(axis=1, ddof=1).mean())) if scores.shape[1] > 1 else 0.0
@@ -176,15 +176,15 @@ def _noise(table: Table, metric: str) -> dict[str, float]:
 
 
 def _show_rows(console: Console, answer: dict[str, Any]) -> None:
-    metric, found = answer["metric"], answer.get("found")
-    rows = answer["front"] if found is None else found
-    say(console, "The front by mean scores:" if found is None else "From its trainings:", "")
-    told = {name: [_cell(name, row[name]) for row in rows] for name in answer["metrics"]}
+    metric, selected = answer["metric"], answer.get("found")
+    rows = answer["front"] if selected is None else selected
+    say(console, "The front by mean scores:" if selected is None else "From its trainings:", "")
+    cells = {name: [_cell(name, row[name]) for row in rows] for name in answer["metrics"]}
     say_table(
         console,
         [
             TextColumn("key", [row["key"][:8] for row in rows], style="cyan"),
-            *(TextColumn(header(n, _unit(n)), cells, "right") for n, cells in told.items()),
+            *(TextColumn(header(n, _unit(n)), texts, "right") for n, texts in cells.items()),
             *(
                 TextColumn(header(n), [human(row["costs"][n]) for row in rows], "right")
                 for n in size_costs()
@@ -195,12 +195,13 @@ def _show_rows(console: Console, answer: dict[str, Any]) -> None:
         ],
     )
     say(console, "", "±: deviation of one training.")
-    for row in found or ():
+    for row in selected or ():
         say(console, "", f"{row['key'][:8]}, {header(metric, _unit(metric))} after each epoch:")
-        for one in row["trainings"]:
-            values = [_shown(metric, float(r["metrics"][metric])) for r in one["reports"]]
-            ended = [] if one["status"] == "ok" else [f"{one['status']} ({one['reason']})"]
-            say(console, f"  seed {one['seed']}: {', '.join([*values, *ended])}")
+        for training in row["trainings"]:
+            values = [_shown(metric, float(r["metrics"][metric])) for r in training["reports"]]
+            if training["status"] != "ok":
+                values.append(f"{training['status']} ({training['reason']})")
+            say(console, f"  seed {training['seed']}: {', '.join(values)}")
 
 
 def _show_agreements(console: Console, answer: dict[str, Any]) -> None:
@@ -226,8 +227,8 @@ def _seconds(row: dict[str, Any]) -> str:
     return f"{row['core_seconds']['mean']:.1f}" if row["core_seconds"] else "-"
 
 
-def _interval(found: dict[str, float]) -> str:
-    return f"{found['value']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
+def _interval(tau: dict[str, float]) -> str:
+    return f"{tau['value']:.2f} [{tau['low']:.2f}, {tau['high']:.2f}]"
 
 
 def _unit(name: str) -> str:
@@ -238,5 +239,7 @@ def _shown(name: str, value: float) -> str:
     return percent(value) if name in FRACTIONS else digits(value)
 
 
-def _cell(name: str, found: dict[str, Any] | None) -> str:
-    return "-" if found is None else amount(found["mean"], _unit(name), found["deviation"])
+def _cell(name: str, summary: dict[str, Any] | None) -> str:
+    if summary is None:
+        return "-"
+    return amount(summary["mean"], _unit(name), summary["deviation"])

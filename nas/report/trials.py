@@ -1,4 +1,4 @@
-"""The result of ``nas.evaluate``: mechanisms trained without a search, with their spread."""
+"""The result of ``nas.evaluate``: mechanisms trained without a search, with standard errors."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class TrainingRow:
 
     Attributes:
         name: the SOURCE as given.
-        digest: of the mechanism.
+        digest: digest of the mechanism.
         repeat: index of the training, from 0.
-        costs: of all attention layers, by name.
-        metric: the task's first, by which mechanisms are compared.
+        costs: costs of all attention layers, by name.
+        metric: the task's first metric, by which mechanisms are compared.
     """
 
     name: str
@@ -67,9 +67,9 @@ class EvaluateResult(TableResult):
     """Trainings of mechanisms under one task, without a search.
 
     Attributes:
-        task: the task as it was named.
+        task: the task argument.
         test: whether the test set was used in place of examples held out of training.
-        trainings: by mechanism in the order given, then by repeat.
+        trainings: sorted by mechanism, in the order of the arguments, then by repeat.
     """
 
     task: str
@@ -87,7 +87,7 @@ class EvaluateResult(TableResult):
         return {"task": self.task, "test": self.test, "evaluations": rows}
 
     def records(self) -> list[dict[str, Any]]:
-        """A row a training; metrics and costs are columns."""
+        """A row for each training; metrics and costs are columns."""
         records = []
         for training in self.trainings:
             entry = training.to_dict()
@@ -100,45 +100,48 @@ class EvaluateResult(TableResult):
 def trial_line(training: TrainingRow, done: int, total: int) -> str:
     """One line for a finished training."""
     result, metric = training.evaluation, training.metric
-    told = f"{result.status} ({result.reason})" if result.reason else why(result)
+    outcome = f"{result.status} ({result.reason})" if result.reason else why(result)
     if result.is_ok:
-        told = f"{metric.name} {quantity(result.metrics[metric.name], metric.unit)}"
+        outcome = f"{metric.name} {quantity(result.metrics[metric.name], metric.unit)}"
     seconds = f"{result.core_seconds:.1f} core s"
-    return f"[{done}/{total}] {training.name}, seed {training.repeat}: {told}, {seconds}"
+    return f"[{done}/{total}] {training.name}, seed {training.repeat}: {outcome}, {seconds}"
 
 
 def trial_table(console: Console, result: EvaluateResult) -> None:
-    """Print a row a mechanism: means, standard errors, costs, and failures if there are any.
+    """Print a row for each mechanism: means, standard errors, costs, and failures.
 
-    Differences are between trainings that share their seed, to the first mechanism.
+    Differences are to the first mechanism, between trainings that share their seed.
     """
     trainings = result.trainings
     metric, ok = trainings[0].metric, [t for t in trainings if t.evaluation.is_ok]
-    of = {t.name: [own for own in trainings if own.name == t.name] for t in trainings}
+    rows = {t.name: [row for row in trainings if row.name == t.name] for t in trainings}
     values = {
         name: {t.repeat: t.evaluation.metrics[metric.name] for t in ok if t.name == name}
-        for name in of
+        for name in rows
     }
-    seconds = [[t.evaluation.core_seconds for t in ok if t.name == name] for name in of]
-    first = next(iter(of))
+    seconds = [[t.evaluation.core_seconds for t in ok if t.name == name] for name in rows]
+    first = next(iter(rows))
     cells = {
-        header(metric.name, metric.unit): [_mean(own.values(), metric) for own in values.values()],
+        header(metric.name, metric.unit): [_mean(v.values(), metric) for v in values.values()],
         f"over {first}": [
-            "-" if name == first else _over(own, values[first], metric)
-            for name, own in values.items()
+            "-" if name == first else _over(scores, values[first], metric)
+            for name, scores in values.items()
         ],
-        **{header(c): [amount(own[0].costs[c]) for own in of.values()] for c in default_costs()},
-        "core s": [f"{mean_and_error(own)[0]:.1f}" if own else "-" for own in seconds],
-        "trained": [str(len(own)) for own in values.values()],
-        "failed": [str(len(own) - len(values[name])) for name, own in of.items()],
+        **{
+            header(c): [amount(group[0].costs[c]) for group in rows.values()]
+            for c in default_costs()
+        },
+        "core s": [f"{mean_and_error(times)[0]:.1f}" if times else "-" for times in seconds],
+        "trained": [str(len(scores)) for scores in values.values()],
+        "failed": [str(len(group) - len(values[name])) for name, group in rows.items()],
     }
     numbers = [TextColumn(title, column, "right") for title, column in cells.items()]
-    say_table(console, [TextColumn("mechanism", [*of]), *numbers])
+    say_table(console, [TextColumn("mechanism", [*rows]), *numbers])
     if result.test:
         say(console, "", ON_TEST)
-    if any(len(own) > 1 for own in of.values()):
+    if any(len(group) > 1 for group in rows.values()):
         say(console, "", "±: standard error of the mean over seeds.")
-    if len(of) > 1:
+    if len(rows) > 1:
         what = f"points of {metric.name}" if metric.unit == FRACTION else metric.name
         say(
             console,
@@ -146,13 +149,13 @@ def trial_table(console: Console, result: EvaluateResult) -> None:
             "backbone's start and the order of examples).",
         )
     for training in trainings:
-        found = training.evaluation
-        if not found.is_ok:
-            say(console, f"{training.name}, seed {training.repeat}: {why(found)}")
+        if not training.evaluation.is_ok:
+            reason = why(training.evaluation)
+            say(console, f"{training.name}, seed {training.repeat}: {reason}")
 
 
 def why(evaluation: Evaluation) -> str:
-    """Why a training did not end well; at a gate, which one, whatever the score."""
+    """Why a training failed, or the gate that stopped it, without the score."""
     text = last_line(evaluation.error)
     if evaluation.status == "stopped":
         return f"stopped at the {text.partition(':')[0]}"
@@ -166,14 +169,16 @@ def _mean(values: Collection[float], metric: Metric | Objective) -> str:
     return amount(mean, metric.unit, error)
 
 
-def _over(own: Mapping[int, float], base: Mapping[int, float], metric: Metric | Objective) -> str:
+def _over(
+    scores: Mapping[int, float], base: Mapping[int, float], metric: Metric | Objective
+) -> str:
     """The mean difference between trainings of the same repeats."""
-    gains = paired(own, base)
+    gains = paired(scores, base)
     return points(*mean_and_error(gains), metric.unit) if gains else "-"
 
 
 def points(mean: float, error: float | None, unit: str) -> str:
-    """A difference with its sign and standard error; of fractions in points of a hundred."""
+    """A difference with its sign and standard error; fractions in percentage points."""
     scale, places = (100, 1) if unit == FRACTION else (1, 3)
     shown = f"{scale * mean:+.{places}f}"
     return shown if error is None else f"{shown} ± {scale * error:.{places}f}"

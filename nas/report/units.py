@@ -1,4 +1,4 @@
-"""Numbers as people read them: three significant digits, a prefix, a unit.
+"""Formatted numbers: three significant digits, a prefix, a unit.
 
 Fractions are shown in per cent, large numbers with a prefix of 1000.
 """
@@ -21,7 +21,7 @@ def header(name: str, unit: str = "") -> str:
 
 
 def amount(value: float, unit: str = "", error: float | None = None) -> str:
-    """A value without its unit, and its standard error where there is one."""
+    """A value without its unit, with its standard error if it has one."""
     if unit == FRACTION:
         return percent(value) + (f" ± {percent(error)}" if error is not None else "")
     if error and error < 1000 and abs(value) < 1000:
@@ -43,7 +43,7 @@ def human(value: float) -> str:
         return str(int(value))
     for prefix in PREFIXES:
         decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-        # What rounds to 1000 belongs to the next prefix.
+        # A value that rounds to 1000 gets the next prefix.
         if round(abs(value), decimals) < 1000 or prefix == PREFIXES[-1]:
             return f"{value:.{decimals}f} {prefix}".rstrip()
         value /= 1000
@@ -51,7 +51,7 @@ def human(value: float) -> str:
 
 
 def digits(value: float) -> str:
-    """A quantity in three significant digits, written out: 0.0123, 1.23, 12,300."""
+    """A quantity in three significant digits without a prefix: 0.0123, 1.23, 12,300."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
     rounded = float(f"{value:.2e}")

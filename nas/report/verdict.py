@@ -1,18 +1,18 @@
-"""The verdict on a run in words: what the search found, how sure that is, and at what cost.
+"""The verdict on a run in words: the best mechanism, its uncertainty, and its costs.
 
 The rules, which the tests check over randomly drawn confirmations:
 
-1. The subject is the confirmed mechanism with the best estimate, whether it has a published name or
-   not. It is chosen before its fresh seeds, so its fresh mean is not that of a lucky one. Standard
-   attention and the control ``uniform`` are never the subject and never counted.
+1. The subject is the confirmed mechanism with the best estimate, published or not. It is chosen
+   before its fresh seeds, so its fresh mean has no selection bias. Standard attention and the
+   control ``uniform`` are never the subject and never counted.
 2. A mechanism "leads" or "falls behind" standard attention if Student's t-test over the differences
-   at equal seeds has p below .05. Everything else, a single seed above all, is undecided; it is
-   never called equal.
-3. Three numbers stay apart: a *score* is the mean of a mechanism's own trainings in the search, and
-   too high for the best of many; an *estimate* is the search's; a *fresh* mean is of trainings with
-   seeds that the search never used.
-4. Only a lead is marked as good.
-5. Counts are of all confirmed mechanisms.
+   at equal seeds has p below .05. All others, including those with a single seed, are undecided,
+   never equal.
+3. Three numbers are distinguished: a *score* is the mean of a mechanism's trainings in the search,
+   and too high for the best of many; an *estimate* is that of the search's model; a *fresh* mean is
+   over trainings with seeds that the search never used.
+4. Only a lead is highlighted.
+5. Counts include all confirmed mechanisms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Side: TypeAlias = Literal["leads", "falls behind", "undecided"]
 
 CONTROLS: Final = (STANDARD, "uniform")
-CHEAPER: Final = 0.9  # the largest share of standard attention's cost that the headline mentions
+CHEAPER: Final = 0.9  # the headline mentions shares of standard attention's cost up to this
 SEARCHED: Final = FRESH["search"]
 MINUS: Final = str.maketrans({"-": "−"})
 AFTER_LEAD: Final[dict[Side, str]] = {
@@ -84,16 +84,16 @@ class Gain(NamedTuple):
 
 
 def verdict_of(view: RunView) -> Verdict:
-    """What can be said of a run."""
+    """The verdict on a run, with or without confirmed mechanisms."""
     if not view.members:
         counts = view.counts
         proposals = f"{plural(counts.proposed, 'proposal')}, {counts.failed} failed."
         headline = "No training has ended well yet, so there is no front."
         return Verdict(headline, (proposals,), ())
     if view.metric is not None:
-        found = _Confirmed(view, view.metric)
-        if found.mechanisms:
-            return found.verdict()
+        confirmed = _Confirmed(view, view.metric)
+        if confirmed.mechanisms:
+            return confirmed.verdict()
     return _unconfirmed(view)
 
 
@@ -122,17 +122,17 @@ class _Confirmed:
 
     @cached_property
     def mechanisms(self) -> list[Candidate]:
-        """The confirmed mechanisms that the search found, best estimate first."""
+        """The confirmed mechanisms without controls, best estimate first."""
         view, name = self.view, self.metric.name
         controls = {c.key for c in view.confirmations if c.name in CONTROLS}
         controls |= {key for key, names in view.names.items() if {*names} & {*CONTROLS}}
-        found = [one for one in view.candidates if one.key in view.fresh.get(SEARCHED, {})]
-        found = [one for one in found if one.key not in controls]
-        return sorted(found, key=lambda one: self.metric.as_cost(one.objectives[name]))
+        keys = view.fresh.get(SEARCHED, {}).keys() - controls
+        candidates = [c for c in view.candidates if c.key in keys]
+        return sorted(candidates, key=lambda c: self.metric.as_cost(c.objectives[name]))
 
     @cached_property
     def gains(self) -> dict[str, Gain]:
-        """Of the confirmed mechanisms, by key; without those that share no seed with mha."""
+        """Gains of confirmed mechanisms by key; without those that share no seed with mha."""
         pairs = ((one.key, self.gain(SEARCHED, one)) for one in self.mechanisms)
         return {key: gain for key, gain in pairs if gain is not None}
 
@@ -151,14 +151,14 @@ class _Confirmed:
         gain, fresh = self.gains.get(best.key), self.spread(best)
         reached = _value(fresh.mean, fresh.error, unit)
         figures = [Figure(reached, f"{_words(self.metric)}, fresh seeds", "fresh")]
-        for title, found in [(SEARCHED, gain), *later]:
-            if found is not None:
+        for title, lead in [(SEARCHED, gain), *later]:
+            if lead is not None:
                 label = f"over {STANDARD}, {'fresh seeds' if title == SEARCHED else title}"
-                kind = "lead" if found.side == "leads" else "fresh"
-                figures.append(Figure(_over(found, unit), label, kind))
+                kind = "lead" if lead.side == "leads" else "fresh"
+                figures.append(Figure(_over(lead, unit), label, kind))
         sentences = (
             self._means(fresh, gain),
-            *(self._longer(title, found, gain) for title, found in later),
+            *(self._longer(title, lead, gain) for title, lead in later),
             self._counts(),
             self._cheapest(),
             self._calibration(),
@@ -172,7 +172,7 @@ class _Confirmed:
         )
 
     def gain(self, title: str, one: Candidate) -> Gain | None:
-        """None without trainings of equal seeds."""
+        """The gain of a mechanism; None without trainings of equal seeds."""
         values = self.view.gains(title, one.key)
         if not values:
             return None
@@ -183,9 +183,9 @@ class _Confirmed:
         return Gain(mean, error, "leads" if is_better else "falls behind")
 
     def spread(self, one: Candidate) -> Spread:
-        found = self.view.spread(SEARCHED, one.key)
-        assert found is not None
-        return found
+        spread = self.view.spread(SEARCHED, one.key)
+        assert spread is not None
+        return spread
 
     def _headline(
         self, fresh: Spread, gain: Gain | None, later: list[tuple[str, Gain | None]]
@@ -205,7 +205,7 @@ class _Confirmed:
         return headline
 
     def _at_cost(self) -> str:
-        """The objective of which the best costs the smallest share, if it is cheaper."""
+        """The best's smallest ratio of a cost to standard attention's, if at most ``CHEAPER``."""
         shares = self.view.shares(self.best)
         names = [o.name for o in self.view.setup.objectives if o.name in shares]
         least = min(names, key=lambda name: shares[name], default="")
@@ -227,19 +227,19 @@ class _Confirmed:
         return f"{sentence}, {standard}: {_over(gain, unit)} between equal seeds."
 
     def _longer(self, title: str, later: Gain | None, first: Gain | None) -> str:
-        unit, found = self.metric.unit, self.view.spread(title, self.best.key)
-        if found is None:
+        unit, spread = self.metric.unit, self.view.spread(title, self.best.key)
+        if spread is None:
             return ""
         task = next(iter(self.view.fresh[title].values()))[0].task_name
         where = "On the test set" if title.startswith("test") else f"Trained longer (task {task})"
-        sentence = f"{where} it reaches {_value(found.mean, found.error, unit)}"
+        sentence = f"{where} it reaches {_value(spread.mean, spread.error, unit)}"
         if later is None:
             return f"{sentence}."
         words = AFTER_LEAD if first and first.side == "leads" else AFTER_NONE
         return f"{sentence}, {_over(later, unit)} over standard attention: {words[later.side]}."
 
     def _counts(self) -> str:
-        """How many confirmed mechanisms lead, fall behind, or are undecided."""
+        """Numbers of confirmed mechanisms that lead, fall behind, or are undecided."""
         if len(self.gains) < 2:
             return ""
         counts = Counter(gain.side for gain in self.gains.values())
@@ -269,7 +269,7 @@ class _Confirmed:
         )
 
     def _calibration(self) -> str:
-        """By how much scores and estimates were too good, over all confirmed mechanisms."""
+        """Mean bias of scores and estimates over all confirmed mechanisms."""
         name, unit = self.metric.name, self.metric.unit
         sign = 1 if self.metric.direction == "max" else -1
         means = {one.key: self.spread(one).mean for one in self.mechanisms}
@@ -294,7 +294,7 @@ class _Confirmed:
 
 
 def effort(view: RunView) -> str:
-    """The number of proposals and what became of them, and the time."""
+    """Numbers of proposals by outcome, and the time."""
     counts = view.counts
     failed = f"{counts.failed} failed" if counts.failed else "none failed"
     failed += f", {counts.stopped} stopped at a gate" if counts.stopped else ""
