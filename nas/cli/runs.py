@@ -159,7 +159,7 @@ def watch(
         from nas.report.page.serving import PageServer
 
         with PageServer(folder, label, port) as server:
-            note("Ctrl-C ends it. Whoever has this address can read the run:")
+            note("Ctrl-C ends it. Everyone who has this address can read the run:")
             tell(server.url)
             sys.stdout.flush()  # in a pipe it would wait until the end
             server.serve_forever()
