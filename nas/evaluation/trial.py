@@ -36,6 +36,8 @@ Kind: TypeAlias = Literal[
 ]
 
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+# Recorded failures that a resumed command tries again.
+RETRIED: Final[frozenset[Reason]] = frozenset({"worker_lost"})
 NOT_RECORDED: Final = datetime.min.replace(tzinfo=UTC)
 MAX_ERROR_CHARACTERS: Final = 2000
 _STRICT: Final = ConfigDict(extra="forbid")

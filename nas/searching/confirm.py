@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import ConfigError, RunError
 from nas.costs import costs_of, default_costs
-from nas.evaluation.trial import Training, Trial, run_trials, task_fingerprint, training_seed
+from nas.evaluation.trial import (
+    RETRIED,
+    Training,
+    Trial,
+    run_trials,
+    task_fingerprint,
+    training_seed,
+)
 from nas.genome.mechanisms import mechanism
-from nas.searching.loop import LIKELY, LOST
+from nas.searching.loop import LIKELY
 from nas.searching.setup import check_count, cost_context, run_cost_context
 from nas.store import (
     Candidate,
@@ -252,7 +259,7 @@ def _lacking(
         (training.key, training.repeat)
         for training in run.trainings("confirm")
         if (training.stage, training.task) == (stage.stage, stage.fingerprint)
-        and training.evaluation.reason != LOST
+        and training.evaluation.reason not in RETRIED
     }
     context = cost_context(stage.task, {})
     resolved = {c.key: stage.task.resolve(c.proposal.genome) for c in candidates}

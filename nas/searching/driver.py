@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nas.common.errors import NasWarning
 from nas.costs import need_calibration
-from nas.evaluation.trial import REASONS
+from nas.evaluation.trial import REASONS, RETRIED
 from nas.searching.front_file import write_front
 from nas.searching.listener import Listener, SearchResult, Started
-from nas.searching.loop import LOST, Loop
+from nas.searching.loop import Loop
 from nas.searching.proposing import MAX_ATTEMPTS
 from nas.searching.references import is_lacking_references, provisional, train_references
 from nas.searching.setup import (
@@ -140,7 +140,7 @@ def resume_search(
     """
     if generations is not None:
         check_count("generations", generations)
-    retried = frozenset(REASONS if retry_failed else (LOST,))
+    retried = frozenset(REASONS if retry_failed else RETRIED)
     with open_run(folder) as run:
         setup, done, sessions = run.setup, _complete(run, generations, retried), run.sessions()
     if done is not None:
@@ -190,7 +190,7 @@ def _work(
     evaluator: Evaluator,
     make_evaluator: MakeEvaluator,
     listener: Listener,
-    retried: Collection[Reason] = (LOST,),
+    retried: Collection[Reason] = RETRIED,
 ) -> SearchResult:
     """Train what the record lacks, close the run, and return how it ended."""
     run = writer.run

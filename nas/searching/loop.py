@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from nas.common.errors import RunError, SpaceExhausted
 from nas.common.objectives import as_costs
-from nas.evaluation.trial import Budget, Evaluation, Trial, training_seed
+from nas.evaluation.trial import RETRIED, Budget, Evaluation, Trial, training_seed
 from nas.searching.archive import posterior_estimates
 from nas.searching.front_file import write_front
 from nas.searching.listener import Evaluated, GenerationDone
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from nas.searching.proposing import Proposer
     from nas.store import Proposal, RunWriter
 
-LOST: Final[Reason] = "worker_lost"
 LIKELY: Final = 0.01  # probability of membership from which on weights are kept
 
 
@@ -49,7 +48,7 @@ class Loop:
         evaluator: Evaluator,
         listener: Listener,
         *,
-        retried: Collection[Reason] = (LOST,),
+        retried: Collection[Reason] = RETRIED,
     ) -> None:
         self._writer, self._run = writer, writer.run
         self._setup = setup = writer.run.setup

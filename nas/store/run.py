@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_a
 from nas.common.errors import NasError, RunError
 from nas.common.objectives import as_costs
 from nas.common.pareto import hypervolume, non_dominated, normalise
+from nas.evaluation.trial import RETRIED
 from nas.store import lock, rows
 from nas.store.database import Database
 from nas.store.records import Candidate, Counts, RunStatus, RunSummary
@@ -132,12 +133,13 @@ class Run(AbstractContextManager["Run"]):
         return found if last is None else found[::-1]
 
     def num_trainings(self) -> int:
-        """The number of finished trainings of the search, lost workers not counted."""
+        """The number of finished trainings of the search, without failures that are retried."""
         statement = (
-            "SELECT count(*) AS ended FROM trainings "
-            "WHERE purpose = 'search' AND reason IS NOT 'worker_lost'"
+            "SELECT count(*) AS ended FROM trainings WHERE purpose = 'search' "
+            "AND ifnull(reason, '') NOT IN (SELECT value FROM json_each(:retried))"
         )
-        return int(self._database.query(statement)[0]["ended"])
+        retried = json.dumps(sorted(RETRIED))
+        return int(self._database.query(statement, retried=retried)[0]["ended"])
 
     def candidates(
         self, keys: Iterable[str] | None = None, proposals: Iterable[Proposal] | None = None
