@@ -157,7 +157,7 @@ def test_a_plan_serves_several_layers() -> None:
 def test_the_source_is_readable_and_carries_the_formula() -> None:
     source = emit(MECHANISMS["sqa"].genome, 64, 8)
     assert "class Attention(nn.Module):" in source
-    assert 'head_count("1/2", heads)' in source
+    assert "self.q_heads = max(1, heads // 2)" in source
     assert formula(MECHANISMS["sqa"].genome) in source
     assert max(len(line) for line in source.splitlines()) <= 100
 

@@ -191,7 +191,7 @@ def test_loop_takes_any_objectives_in_both_directions(kit: Any, names: tuple[str
 
 @both_forms
 @pytest.mark.parametrize("repeats", [1, 2])
-def test_loop_keeps_the_weights_of_the_front_alone(
+def test_weights_of_likely_members_and_files_of_the_user_are_kept(
     kit: Any, make_table: Callable[..., Any], lag: int | None, repeats: int
 ) -> None:
     seen: list[bool] = []
@@ -209,16 +209,17 @@ def test_loop_keeps_the_weights_of_the_front_alone(
     with pytest.raises(KeyboardInterrupt):
         kit.search(kit.create(lag=lag, repeats=repeats), Looking(4, stop_after=20))
     folder = kit.root / "run" / "weights"
-    (folder / f"{'0' * 16}.safetensors").write_bytes(b"of nobody known")
+    of_user = f"{'0' * 16}.safetensors"
+    (folder / of_user).write_bytes(b"of the user")
     kit.search(kit.open(), Looking(4))
     assert all(seen)
     with open_run(kit.root / "run") as run:
         likely = {e.key for e in run.estimates() if e.is_member or e.p >= LIKELY}
         members = {str(member.proposal.key) for member in front(run)}
-    # What was unlikely for a while has its weights still; it lost them.
-    kept = {name.removesuffix(".safetensors") for name in kit.recorded()["weights"]}
-    assert members <= kept == likely
-    assert kit.recorded()["weights"] == {f"{k}.safetensors": k.encode() for k in kept}
+    weights = kit.recorded()["weights"]
+    assert weights.pop(of_user) == b"of the user"
+    assert {f"{key}.safetensors" for key in members} <= weights.keys()
+    assert weights == {f"{key}.safetensors": key.encode() for key in likely}
 
 
 def test_loop_a_task_that_does_not_measure_an_objective_is_one_sentence(kit: Any) -> None:

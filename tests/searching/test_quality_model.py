@@ -201,18 +201,21 @@ def test_the_doubtful_are_trained_again_and_not_twice_at_once(kit: Any) -> None:
     assert second.key != first.key
 
 
-def test_what_missed_a_gate_says_nothing_of_noise(kit: Any) -> None:
+def test_a_missed_gate_does_not_count_as_seed_noise(kit: Any) -> None:
     rng = np.random.default_rng(0)
     passing = [0.3 + 0.004 * i + 0.001 * float(rng.standard_normal()) for i in range(12)]
-    told = results(kit, [*passing, 0.05, 0.05, 0.05])
+    history = results(kit, [*passing, 0.05, 0.05, 0.05])
     again = results(kit, [0.302, None, 0.31, None, 0.316])
-    told += [replace(again[i], number=20 + i, is_repeat=True) for i in (0, 2, 4)]
-    # Trained once more, one that had passed misses the gate.
-    missed = replace(told[6], number=30, costs=None, each=((math.inf, told[6].costs[1]),))
+    history += [replace(again[i], number=20 + i, is_repeat=True) for i in (0, 2, 4)]
+    # A repeat of a mechanism that had passed misses the gate.
+    missed = replace(
+        history[6], number=30, costs=None, trainings=((math.inf, history[6].costs[1]),)
+    )
     archive = Archive((kit.accuracy, kit.macs))
-    archive.tell([*told, replace(missed, is_repeat=True)])
-    (belief,) = archive.models.values()
-    assert belief.noise < 0.01
-    found = dict(zip([one.key for one in archive.known], archive.estimates()[0][:, 0], strict=True))
-    assert told[6].key not in found
-    assert found[told[0].key] == pytest.approx(-passing[0], abs=0.01)
+    archive.tell([*history, replace(missed, is_repeat=True)])
+    (model,) = archive.models.values()
+    assert model.noise < 0.01
+    keys = [result.key for result in archive.known]
+    estimates = dict(zip(keys, archive.estimates()[0][:, 0], strict=True))
+    assert history[6].key not in estimates
+    assert estimates[history[0].key] == pytest.approx(-passing[0], abs=0.01)

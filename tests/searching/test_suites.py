@@ -97,7 +97,7 @@ def parse_task_of(run: Any) -> Suite:
     return task
 
 
-def test_what_misses_a_gate_is_no_candidate(searched: Any) -> None:
+def test_mechanism_that_misses_a_gate_is_no_candidate(searched: Any) -> None:
     ended, _ = searched
     with open_run(ended.folder) as run:
         keys = {p.name: str(p.key) for p in run.proposals() if p.is_trained}
@@ -115,7 +115,7 @@ def test_what_misses_a_gate_is_no_candidate(searched: Any) -> None:
     again = resume_search(ended.folder, make_evaluator=LocalEvaluator)
     assert again.counts == ended.counts
     own = named(results(history_of(ended.folder, best)))
-    assert {"gate.accuracy by epoch", "recall.accuracy by epoch"} <= own.keys()
+    assert {"gate.accuracy % by epoch", "recall.accuracy % by epoch"} <= own.keys()
     assert named(results(history_of(ended.folder, missing)))["stopped"].startswith("gate of gate")
 
 
