@@ -1,10 +1,10 @@
-"""Explaining: what each part of a mechanism is worth, by trainings of mechanisms that differ by it.
+"""Explaining: measure the contribution of each part of a mechanism by training edited mechanisms.
 
-edits.py      single edits of a genome, in words
-bounds.py     which edited genomes may be trained: legal, possible under the task, each once
+edits.py      single edits of a genome, with descriptions
+bounds.py     selects the edited genomes that may be trained: legal and valid under the task
 path.py       from standard attention to the mechanism, one edit at a time
-plan.py       all comparisons of one explanation, controls of like costs among them
-racing.py     train what is compared, the unresolved with further seeds
+plan.py       all comparisons of one explanation, including controls of similar costs
+racing.py     trains the compared mechanisms; unresolved comparisons get further seeds
 """
 
 from nas.explaining.bounds import Bounds

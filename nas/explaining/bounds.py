@@ -1,4 +1,4 @@
-"""Which edited genomes may be trained: legal under the policy, possible under the task."""
+"""Select the edited genomes that may be trained: legal under the policy, valid under the task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where mechanisms are compared: under a policy and at a task's sizes."""
+    """The policy and the task that limit which mechanisms are compared."""
 
     policy: Policy
     task: ModelTask
@@ -40,19 +40,19 @@ class Bounds:
     def distinct(
         self, edits: Iterable[Edit], known: Iterable[str], *, repairs: bool = False
     ) -> Iterator[tuple[str, Edit]]:
-        """The edits that lead to another mechanism each, by key, their genomes in normal form.
+        """The edits that lead to distinct new mechanisms, with their keys; genomes in normal form.
 
         Args:
-            known: mechanisms that need not come again.
-            repairs: whether the nearest legal genome is taken where an edit's own is not legal.
+            known: keys of mechanisms that are left out.
+            repairs: replace a genome that is not legal by the nearest legal one.
         """
-        seen = set(known)
+        keys = set(known)
         for edit in edits:
             resolved, is_repaired = self.admitted(edit.genome), False
             if resolved is None and repairs:
                 repaired = nearest_legal(edit.genome.pruned(), self.policy)
                 resolved, is_repaired = None if repaired is None else self.admitted(repaired), True
-            if resolved is not None and resolved.key not in seen:
-                seen.add(resolved.key)
+            if resolved is not None and resolved.key not in keys:
+                keys.add(resolved.key)
                 genome = resolved.genome
                 yield resolved.key, replace(edit, genome=genome, is_repaired=is_repaired)

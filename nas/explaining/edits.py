@@ -1,9 +1,9 @@
 """Single edits of a mechanism with their descriptions, for ablations and paths.
 
-An edit removes one part or replaces it by a plainer one: a node is bypassed, a normaliser becomes
+An edit removes one part or replaces it by a simpler one: a node is bypassed, a normaliser becomes
 ``uniform`` or softmax, a score the dot product, a parameter or label its default; a projection is
-switched, a window removed. The result may be illegal or the same mechanism; nas.explaining.bounds
-filters it.
+switched on or off, a window removed. The result may be illegal or the same mechanism;
+nas.explaining.bounds filters the results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from nas.genome import Ref
 
-# Plainer operations by role: the standard one, and the control of normalisers.
+# Replacements by role: the standard operation, and for normalisers the uniform control too.
 PLAIN: Final = {Role.SCORE: ("scaled_dot_product",), Role.NORMALIZE: ("uniform", "softmax")}
 
 
@@ -31,9 +31,9 @@ class Edit:
     """One change of a genome.
 
     Attributes:
-        removed, added: the part before and after; empty for none.
-        genome: after it.
-        is_repaired: whether another change was needed to make it legal.
+        removed, added: names of the removed and of the added part; empty if there is none.
+        genome: the edited genome.
+        is_repaired: whether a further change was needed to make the genome legal.
     """
 
     removed: str
@@ -51,7 +51,7 @@ class Edit:
         return f"{words}, repaired" if self.is_repaired else words
 
     def undone(self, genome: Genome) -> Edit:
-        """The reverse edit, which gives ``genome``."""
+        """The reverse edit, whose result is ``genome``."""
         return replace(self, removed=self.added, added=self.removed, genome=genome)
 
 
@@ -91,6 +91,7 @@ def _bypassed(genome: Genome) -> Iterator[Edit]:
 
 
 def _plainer(genome: Genome) -> Iterator[Edit]:
+    """Replace scores and normalisers by standard ones."""
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         for op in PLAIN.get(typing.role(index), ()):
@@ -106,31 +107,33 @@ def _reset(genome: Genome) -> Iterator[Edit]:
         for name in params.keys() - {*primitive.derived}:
             default = primitive.parameters[name].default
             kept = tuple(pair for pair in node.params if pair[0] != name)
-            said = f"{_name(genome, index)} {name}"
+            part = f"{_name(genome, index)} {name}"
             edited = genome.with_node(index, replace(node, params=kept))
-            yield Edit(f"{said}={params[name]}", f"{said}={default}", edited)
+            yield Edit(f"{part}={params[name]}", f"{part}={default}", edited)
 
 
 def _switched(genome: Genome) -> Iterator[Edit]:
     """Switch each projection on or off."""
     for flag in FLAGS:
-        is_on, said = getattr(genome.projections, flag), f"W_{flag[-1].upper()}"
+        is_on, part = getattr(genome.projections, flag), f"W_{flag[-1].upper()}"
         edited = _projecting(genome, **{flag: not is_on})
-        yield Edit(said, "", edited) if is_on else Edit("", said, edited)
+        yield Edit(part, "", edited) if is_on else Edit("", part, edited)
 
 
 def _projected(genome: Genome) -> Iterator[Edit]:
-    """Project operands that share the unprojected input with others."""
+    """Give an operand that reads the unprojected input a projection of its own."""
     typing, used = infer(genome), {ref for node in genome.nodes for ref in node.inputs}
     for index, node in enumerate(genome.nodes):
         ports = typing.signatures[index].inputs
         for slot, (ref, port) in enumerate(zip(node.inputs, ports, strict=True)):
-            own = STREAM_OF_PORT.get(port.name)
-            if not isinstance(ref, str) or own is None or own in used:
+            stream = STREAM_OF_PORT.get(port.name)
+            if not isinstance(ref, str) or stream is None or stream in used:
                 continue
             if not genome.projections.has_projection(ref):
-                edited = genome.with_node(index, node.reading(slot, own))
-                yield Edit("", f"W_{own.upper()}", _projecting(edited, **{f"has_w{own}": True}))
+                edited = genome.with_node(index, node.reading(slot, stream))
+                yield Edit(
+                    "", f"W_{stream.upper()}", _projecting(edited, **{f"has_w{stream}": True})
+                )
 
 
 def _relabelled(genome: Genome) -> Iterator[Edit]:
@@ -145,29 +148,31 @@ def _relabelled(genome: Genome) -> Iterator[Edit]:
 
 def _opened(genome: Genome) -> Iterator[Edit]:
     """Remove the window, the global tokens and the placement."""
-    seen = genome.visibility
-    if seen.window is not None:
+    visibility = genome.visibility
+    if visibility.window is not None:
         edited = replace(genome, visibility=Visibility())
-        yield Edit(f"window of {seen.window}", "", edited)
-    if seen.global_tokens:
-        edited = replace(genome, visibility=replace(seen, global_tokens=0))
-        yield Edit(f"{seen.global_tokens} global tokens", "", edited)
+        yield Edit(f"window of {visibility.window}", "", edited)
+    if visibility.global_tokens:
+        edited = replace(genome, visibility=replace(visibility, global_tokens=0))
+        yield Edit(f"{visibility.global_tokens} global tokens", "", edited)
     if genome.placement != "all":
         edited = replace(genome, placement="all")
         yield Edit(f"placement={genome.placement}", "placement=all", edited)
 
 
 def _reread(genome: Genome) -> Iterator[Edit]:
-    """Read the usual stream at each port."""
+    """Connect each port to its default stream."""
     typing = infer(genome)
     for index, node in enumerate(genome.nodes):
         ports = typing.signatures[index].inputs
         for slot, (ref, port) in enumerate(zip(node.inputs, ports, strict=True)):
-            usual = STREAM_OF_PORT.get(port.name)
-            if isinstance(ref, str) and usual is not None and ref != usual:
-                said = f"{_name(genome, index)} of"
-                edited = genome.with_node(index, node.reading(slot, usual))
-                yield Edit(f"{said} {_name(genome, ref)}", f"{said} {_name(genome, usual)}", edited)
+            default = STREAM_OF_PORT.get(port.name)
+            if isinstance(ref, str) and default is not None and ref != default:
+                part = f"{_name(genome, index)} of"
+                edited = genome.with_node(index, node.reading(slot, default))
+                yield Edit(
+                    f"{part} {_name(genome, ref)}", f"{part} {_name(genome, default)}", edited
+                )
 
 
 def _attending(genome: Genome) -> Iterator[Edit]:

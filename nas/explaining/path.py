@@ -27,9 +27,9 @@ MOST_STEPS: Final = 40
 
 
 def path(goal: Genome, bounds: Bounds) -> Steps | None:
-    """The steps from standard attention to the goal, by key; None if no path was found.
+    """The steps from standard attention to the goal, with keys; None if no path was found.
 
-    Empty for standard attention itself.
+    The path of standard attention itself is empty.
 
     Args:
         goal: in normal form.
@@ -38,33 +38,33 @@ def path(goal: Genome, bounds: Bounds) -> Steps | None:
     if first == standard:
         return []
     beam: list[tuple[str, Genome, Steps]] = [(first, goal, [])]
-    seen = {first}
+    visited = {first}
     for _ in range(MOST_STEPS):
-        found: list[tuple[str, Genome, Steps]] = []
-        for before, genome, behind in beam:
-            for key, edit in bounds.distinct(steps(genome), seen):
-                onwards = [(before, edit.undone(genome)), *behind]
+        candidates: list[tuple[str, Genome, Steps]] = []
+        for before, genome, later_steps in beam:
+            for key, edit in bounds.distinct(steps(genome), visited):
+                path_steps = [(before, edit.undone(genome)), *later_steps]
                 if key == standard:
-                    return onwards
-                seen.add(key)
-                found.append((key, edit.genome, onwards))
-        found.sort(key=lambda step: distance(step[1]))
-        beam = found[:BEAM]
+                    return path_steps
+                visited.add(key)
+                candidates.append((key, edit.genome, path_steps))
+        candidates.sort(key=lambda step: distance(step[1]))
+        beam = candidates[:BEAM]
     return None
 
 
 def distance(genome: Genome) -> int:
     """Approximate number of edits from a genome in normal form to standard attention."""
-    plain, own, typing = Projections(), genome.projections, infer(genome)
-    far: int = sum(getattr(own, name) != getattr(plain, name) for name in (*FLAGS, *LABELS))
-    far += (genome.placement != "all") + (genome.visibility != Visibility())
+    plain, actual, typing = Projections(), genome.projections, infer(genome)
+    edits: int = sum(getattr(actual, name) != getattr(plain, name) for name in (*FLAGS, *LABELS))
+    edits += (genome.placement != "all") + (genome.visibility != Visibility())
     usual = [node.op for node in mechanism(STANDARD).genome.nodes]
     for index, node in enumerate(genome.nodes):
         if node.op in usual:
             usual.remove(node.op)
         else:
-            far += 1
-        far += len(node.params)
+            edits += 1
+        edits += len(node.params)
         for ref, port in zip(node.inputs, typing.signatures[index].inputs, strict=True):
-            far += isinstance(ref, str) and STREAM_OF_PORT.get(port.name, ref) != ref
-    return far + len(usual)
+            edits += isinstance(ref, str) and STREAM_OF_PORT.get(port.name, ref) != ref
+    return edits + len(usual)

@@ -1,7 +1,8 @@
 """Plan the comparisons of an explanation: edits, a path from standard attention, and controls.
 
-Controls are standard attention with fewer heads or narrower keys: the one of most similar
-multiply-adds and the one of most similar parameters, to separate merit from cost.
+Controls are standard attention with fewer heads or narrower keys: the variant with the most similar
+number of multiply-adds and the variant with the most similar number of parameters. They separate
+the effect of the design from that of the costs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Comparison:
     """Two mechanisms that are trained with the same seeds, by key.
 
     Attributes:
-        words: the edit from ``before`` to ``after``.
+        words: description of the edit from ``before`` to ``after``.
     """
 
     part: Part
@@ -52,8 +53,8 @@ class Explanation:
 
     Attributes:
         source: key of the explained mechanism.
-        mechanisms: all of them in normal form, by key.
-        comparisons: part by part.
+        mechanisms: genomes in normal form, by key.
+        comparisons: comparisons of edits, then of the path, then of controls.
         has_path: whether a path from standard attention was found.
     """
 
@@ -63,58 +64,55 @@ class Explanation:
     has_path: bool
 
 
-def plan_explanation(genome: Genome, bounds: Bounds, setting: CostContext) -> Explanation:
+def plan_explanation(genome: Genome, bounds: Bounds, context: CostContext) -> Explanation:
     """Plan the comparisons of a legal mechanism.
 
     Raises:
         GenomeError: it does not exist at the task's sizes.
     """
     resolved = bounds.task.resolve(genome)
-    own, source = resolved.genome, resolved.key
-    mechanisms, comparisons = {source: own}, []
-    for key, edit in bounds.distinct(ablations(own), [source], repairs=True):
+    genome, source = resolved.genome, resolved.key
+    mechanisms, comparisons = {source: genome}, []
+    for key, edit in bounds.distinct(ablations(genome), [source], repairs=True):
         mechanisms[key] = edit.genome
         comparisons.append(Comparison("edits", edit.words, source, key))
     standard = bounds.admitted(mechanism(STANDARD).genome)
-    found = None if standard is None else path(own, bounds)
+    steps = None if standard is None else path(genome, bounds)
     if standard is not None:
         before = standard.key
         mechanisms.setdefault(before, standard.genome)
-        for key, edit in found or ():
+        for key, edit in steps or ():
             mechanisms.setdefault(key, edit.genome)
             comparisons.append(Comparison("path", edit.words, before, key))
             before = key
-        for key, edit in _controls(own, source, bounds, setting):
+        for key, edit in _controls(genome, source, bounds, context):
             mechanisms.setdefault(key, edit.genome)
             comparisons.append(Comparison("controls", edit.added, source, key))
-    return Explanation(source, mechanisms, tuple(comparisons), found is not None)
+    return Explanation(source, mechanisms, tuple(comparisons), steps is not None)
 
 
 def _controls(
-    own: Genome, source: str, bounds: Bounds, setting: CostContext
+    genome: Genome, source: str, bounds: Bounds, context: CostContext
 ) -> Iterator[tuple[str, Edit]]:
-    """Standard attention and its forms of most similar costs; none for standard attention."""
+    """Standard attention and its variants of most similar costs; none for standard attention."""
     forms = list(bounds.distinct(_narrowed(), [source]))
     if not forms or forms[0][1].added != STANDARD:
         return
-    chosen, costs = (
-        {forms[0][0]: forms[0][1]},
-        costs_of(setting.resolve(own), setting, size_costs()),
-    )
+    controls = {forms[0][0]: forms[0][1]}
+    costs = costs_of(context.resolve(genome), context, size_costs())
+    resolved = [context.resolve(edit.genome) for _, edit in forms]
     for name in size_costs():
-        resolved = [setting.resolve(edit.genome) for _, edit in forms]
-        theirs = [costs_of(one, setting, [name])[name] for one in resolved]
-        off = [abs(cost - costs[name]) for cost in theirs]
-        key, edit = forms[off.index(min(off))]
-        chosen[key] = edit
-    yield from chosen.items()
+        gaps = [abs(costs_of(form, context, [name])[name] - costs[name]) for form in resolved]
+        key, edit = forms[gaps.index(min(gaps))]
+        controls[key] = edit
+    yield from controls.items()
 
 
 def _narrowed() -> Iterator[Edit]:
-    """Standard attention, then its forms with fewer heads or narrower keys."""
+    """Standard attention, then its variants with fewer heads or narrower keys."""
     genome, plain = mechanism(STANDARD).genome, Projections()
     for labels in product(*(LABELS[name] for name in _LABELS)):
-        chosen: dict[str, Any] = dict(zip(_LABELS, labels, strict=True))
-        changed = [f"{n}={v}" for n, v in chosen.items() if v != getattr(plain, n)]
+        values: dict[str, Any] = dict(zip(_LABELS, labels, strict=True))
+        changed = [f"{n}={v}" for n, v in values.items() if v != getattr(plain, n)]
         text = f"{STANDARD}:{','.join(changed)}" if changed else STANDARD
-        yield Edit("", text, replace(genome, projections=replace(plain, **chosen)))
+        yield Edit("", text, replace(genome, projections=replace(plain, **values)))

@@ -1,8 +1,8 @@
 """Train the mechanisms of an explanation; unresolved comparisons get further seeds.
 
 All mechanisms share each seed, and no other command uses these seeds. nas.common.differences
-corrects verdicts for several looks. A pair with a failed training gets no verdict, because the
-remaining trainings are a biased selection.
+corrects verdicts for repeated interim analyses ("looks"). A pair with a failed training gets no
+verdict, because the remaining trainings are a biased selection.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Race:
     """The trainings of an explanation so far, and what to train next.
 
     Attributes:
-        looks: numbers of seeds after which verdicts are computed.
-        evaluations: by key and repeat.
+        looks: numbers of seeds after which verdicts are computed, ascending.
+        evaluations: finished trainings, by key and repeat.
     """
 
     plan: Explanation
@@ -40,33 +40,32 @@ class Race:
     evaluations: dict[str, dict[int, Evaluation]] = field(default_factory=lambda: defaultdict(dict))
 
     def values(self, key: str) -> dict[int, float]:
-        """The metric by repeat, of trainings that ended well."""
-        own = sorted(self.evaluations[key].items())
-        return {repeat: e.metrics[self.metric.name] for repeat, e in own if e.is_ok}
+        """The metric of each successful training, by repeat."""
+        evaluations = sorted(self.evaluations[key].items())
+        return {repeat: e.metrics[self.metric.name] for repeat, e in evaluations if e.is_ok}
 
     def has_failed(self, pair: Sequence[str]) -> bool:
-        """Whether a training of one of them did not end well."""
+        """Whether a training of one of the two mechanisms failed or was stopped."""
         return not all(e.is_ok for key in pair for e in self.evaluations[key].values())
 
     def findings(self) -> dict[tuple[str, str], Finding | None]:
-        """The finding of each pair: second less first; None without one."""
-        pairs = list(dict.fromkeys(one.pair for one in self.plan.comparisons))
+        """The finding on the second mechanism less the first, by pair; None without enough data."""
+        pairs = list(dict.fromkeys(comparison.pair for comparison in self.plan.comparisons))
         gains = [
             [] if self.has_failed(pair) else paired(self.values(pair[1]), self.values(pair[0]))
             for pair in pairs
         ]
-        judged = findings(gains, self.looks, self.margin, self.metric.direction)
-        return dict(zip(pairs, judged, strict=True))
+        results = findings(gains, self.looks, self.margin, self.metric.direction)
+        return dict(zip(pairs, results, strict=True))
 
     def undecided(self) -> list[str]:
         """Keys to train with further seeds: all at first, then those of unresolved pairs."""
-        found = self.findings()
-        wanted = [
+        open_pairs = [
             pair
-            for pair, finding in found.items()
+            for pair, finding in self.findings().items()
             if not self.has_failed(pair) and (finding is None or finding.verdict == "unresolved")
         ]
-        return list(dict.fromkeys(key for pair in wanted for key in pair))
+        return list(dict.fromkeys(key for pair in open_pairs for key in pair))
 
     def run(
         self,
@@ -76,17 +75,17 @@ class Race:
         seed: int,
         known: Collection[Training] = (),
     ) -> Iterator[tuple[Training, int]]:
-        """Train; yields trainings as they finish, with the number that is wanted so far.
+        """Train, and yield each finished training with the number of trainings planned so far.
 
         Args:
             known: recorded trainings, which are not repeated.
         """
         total = 0
         for first, look in zip((0, *self.looks), self.looks, strict=False):
-            wanted = [(key, self.plan.mechanisms[key]) for key in self.undecided()]
-            total += len(wanted) * (look - first)
+            mechanisms = [(key, self.plan.mechanisms[key]) for key in self.undecided()]
+            total += len(mechanisms) * (look - first)
             for training in study(
-                wanted,
+                mechanisms,
                 task,
                 data,
                 evaluator,
