@@ -1,4 +1,4 @@
-"""Search: select the next mechanism to train, and the loop that trains and records.
+"""Search: algorithms that select the next mechanism, and the loop that trains and records.
 
     algorithm.py   contract, context and registry of algorithms; nsga2.py, surrogate.py, ...
     archive.py     results and estimates                  quality_model.py  a Gaussian process

@@ -1,8 +1,8 @@
-"""The contract of a search algorithm: what it proposes, what it learns, and the registry.
+"""The protocol of search algorithms, the context that they are built from, and their registry.
 
-The state of an algorithm is a function of the results it was given, in order of submission;
-proposal t comes from that state and a random generator derived from (seed, t). So the same record
-gives the same proposals, and resuming a run is reading its record.
+The state of an algorithm is a function of the results that it received, in order of submission;
+proposal t depends on that state and a random generator derived from (seed, t). So the same record
+gives the same proposals, and a run is resumed by reading its record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nas.searching.filtering import CandidateFilter
     from nas.space.variation import Variation
 
-# The purpose of a generator: to draw a proposal, or to break ties when results are given.
+# The purpose of a generator: to draw a proposal, or to break ties when results arrive.
 PROPOSE: Final = 0
 TELL: Final = 1
 
@@ -37,13 +37,14 @@ SAMPLE_AFTER: Final = PATIENCE * (MAX_STRENGTH - 1)
 
 @dataclass(frozen=True)
 class SearchContext:
-    """What an algorithm is made from.
+    """Everything that an algorithm may use.
 
     Attributes:
-        mechanisms: (name, genome), proposed first; samples complete the first generation.
-        population: proposals a generation.
-        seed: of every draw; see ``generator``.
-        filter: resolves an attempt and says whether it is legal and new.
+        mechanisms: (name, genome) of published mechanisms, proposed first; samples complete the
+            first generation.
+        population: number of proposals in a generation.
+        seed: seeds every random generator; see ``generator``.
+        filter: resolves an attempt and decides whether it is legal and new.
         archive: all results so far with their estimates; updated before the algorithm.
     """
 
@@ -56,7 +57,7 @@ class SearchContext:
     archive: Archive
 
     def generator(self, number: int, purpose: int = PROPOSE) -> np.random.Generator:
-        """The generator of one proposal: draws for one never shift those for another."""
+        """The random generator of one proposal, independent of all other proposals."""
         return np.random.default_rng([self.seed, number, purpose])
 
     def sample(self, rng: np.random.Generator) -> Attempt:
@@ -64,7 +65,11 @@ class SearchContext:
         return Attempt(self.operators.sample(rng), "sample")
 
     def mutant(self, parent: TrialResult, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """A mutant, stronger the more attempts have failed; in the end half are samples."""
+        """A mutant of a parent.
+
+        The more attempts have failed, the more mutations it has; after ``SAMPLE_AFTER`` failures
+        half of the attempts are samples.
+        """
         if num_failed >= SAMPLE_AFTER and rng.random() < 0.5:
             return self.sample(rng)
         strength = min(MAX_STRENGTH, 1 + num_failed // PATIENCE)
@@ -76,20 +81,20 @@ class SearchContext:
 class Algorithm(Protocol):
     """Proposes genomes and learns from their results.
 
-    The first generation is not asked of it: named mechanisms, then samples. Contract: ``tell``
-    receives results in order of submission, several at a time; their division into calls changes
-    nothing, except as an algorithm states (NSGA-II selects survivors a generation at a time).
-    ``propose`` draws from ``rng`` alone and changes no state.
+    The first generation does not come from the algorithm: it holds named mechanisms, then samples.
+    ``tell`` receives results in order of submission, several at a time. Their division into calls
+    changes nothing, unless the algorithm documents it (NSGA-II selects survivors a generation at a
+    time). ``propose`` draws from ``rng`` alone and changes no state.
     """
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Learn the results of earlier proposals."""
+        """Add the results of earlier proposals."""
         ...
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Draw an attempt after ``num_failed`` consecutive attempts without a new mechanism.
 
-        The operator ``REPEAT`` asks for another training of a known mechanism.
+        An attempt with the operator ``REPEAT`` re-evaluates a known mechanism.
         """
         ...
 

@@ -1,6 +1,6 @@
 """All results of a search, and posterior estimates of every mechanism's objectives.
 
-The state of the archive is a function of the results it was given, in order. Costs are known
+The state of the archive is a function of the results that it received, in order. Costs are known
 exactly; each metric has a ``NoisyGP``. Mechanisms are compared by estimates, not by scores: a mean
 over unequal numbers of trainings would favour the one lucky training.
 """
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 DRAWS: Final = 200  # joint posterior samples behind each probability
-FAR: Final = 3.0  # standard errors that bound the error of an estimate
+FAR: Final = 3.0  # half-width of the confidence interval of an estimate, in standard errors
 TINY: Final = 1e-30
-FEWEST: Final = 8  # known mechanisms from which on models are fitted
+FEWEST: Final = 8  # mechanisms with a result that a fitted model needs
 
 
 @dataclass
 class Archive:
     """Results by resolved digest.
 
-    A mechanism with a failed training is left out. One that missed a gate informs the models, but
-    is not ``known``.
+    ``known`` leaves out mechanisms with a failed training and mechanisms that missed a gate; the
+    trainings of the latter inform the models.
 
     Attributes:
-        objectives: of the run.
+        objectives: the run's objectives.
         pending: proposals without results yet.
-        most_trainings: of one mechanism; with 1 nothing is re-evaluated.
-        models: of each metric, by its column among the objectives.
+        most_trainings: largest number of trainings of a mechanism; with 1 none is re-evaluated.
+        models: the model of each metric, by its column among the objectives.
     """
 
     objectives: Sequence[Objective]
@@ -58,14 +58,14 @@ class Archive:
         self._bad: set[str] = set()
         metrics = [i for i, objective in enumerate(self.objectives) if objective.is_metric]
         self.models = {column: NoisyGP() for column in metrics}
-        self._num_told = 0
+        self._num_results = 0
         self._estimates: tuple[Array, Array] | None = None
         self._p: Array | None = None
 
     def tell(self, results: Iterable[TrialResult]) -> None:
-        """Learn results; a mechanism with a failed training is no longer ``known``."""
+        """Add results; a mechanism with a failed training is no longer ``known``."""
         for result in results:
-            self._num_told += 1
+            self._num_results += 1
             if result.costs is None:
                 self._bad.add(result.key)
             for costs in result.trainings or ((result.costs,) if result.costs else ()):
@@ -79,11 +79,11 @@ class Archive:
 
     @property
     def known(self) -> list[TrialResult]:
-        """The first result of each mechanism that never failed, in order."""
+        """The first result of each mechanism without a failure or a missed gate, in order."""
         return [result for key, result in self._first.items() if key not in self._bad]
 
     def estimates(self) -> tuple[Array, Array]:
-        """Objectives of all ``known`` mechanisms, lower is better, and standard errors: (n, m)."""
+        """Objectives of ``known`` mechanisms, lower is better, and standard errors: (n, m) each."""
         if self._estimates is None:
             keys = [result.key for result in self.known]
             costs = [result.costs for result in self.known]
@@ -98,7 +98,11 @@ class Archive:
     def predict(
         self, candidates: Sequence[tuple[Genome, Mapping[str, float]]]
     ) -> tuple[Array, Array]:
-        """The same of untrained mechanisms, from genomes and known costs."""
+        """Predicted objectives of untrained mechanisms and standard errors: (n, m) each.
+
+        Args:
+            candidates: genomes with their costs by name.
+        """
         rows = [features(*candidate) for candidate in candidates]
         means = np.array([self._known_costs(costs) for _, costs in candidates], float)
         errors = np.zeros_like(means)
@@ -107,20 +111,20 @@ class Archive:
         return means, errors
 
     def p_non_dominated(self) -> Array:
-        """Probability that no other mechanism dominates it, for each ``known`` one: (n,)."""
+        """Probability for each ``known`` mechanism that no other one dominates it: (n,)."""
         if self._p is None:
             means, errors = self.estimates()
             self._p = _non_dominated(means).astype(float)
             if self.is_informed:
                 rows = np.flatnonzero(_contenders(means, errors))
                 self._p[:] = 0.0
-                known = self.known
-                self._p[rows] = self._p_of_draws(means[rows], [known[i].key for i in rows])
+                keys = [result.key for result in self.known]
+                self._p[rows] = self._p_of_draws(means[rows], [keys[i] for i in rows])
         return self._p
 
     def _p_of_draws(self, means: Array, keys: Sequence[str]) -> Array:
-        """Fraction of posterior samples in which each is non-dominated."""
-        rng = np.random.default_rng(self._num_told)
+        """Fraction of posterior samples in which each mechanism is non-dominated: (keys,)."""
+        rng = np.random.default_rng(self._num_results)
         drawn = np.repeat(means[None], DRAWS, axis=0)
         for column, model in self.models.items():
             drawn[:, :, column] = model.draws(keys, DRAWS, rng)
@@ -128,9 +132,9 @@ class Archive:
         return p
 
     def select_reevaluation(self) -> TrialResult | None:
-        """The mechanism to re-evaluate: a likely member whose estimate gains most.
+        """The mechanism whose re-evaluation is worth most; None if none may be re-evaluated.
 
-        It maximises the probability of membership times the variance that a training removes.
+        It maximises p(front) times the variance of its estimate that another training removes.
         """
         if not self.is_informed:
             return None
@@ -142,32 +146,32 @@ class Archive:
         return self.known[max(rows, key=lambda i: worth[i])] if rows else None
 
     def repeatable(self) -> list[int]:
-        """Indices of ``known`` mechanisms that may be trained again and are not pending."""
-        waiting = {proposal.key for proposal in self.pending}
+        """Indices of ``known`` mechanisms that may be re-evaluated and are not pending."""
+        pending_keys = {proposal.key for proposal in self.pending}
         model = next(iter(self.models.values()))
         return [
             row
             for row, result in enumerate(self.known)
-            if result.key not in waiting and model.trainings(result.key) < self.most_trainings
+            if result.key not in pending_keys and model.trainings(result.key) < self.most_trainings
         ]
 
     def expected_shift(self) -> Array:
-        """Standard deviation of the change of each estimate by another training: (n, m)."""
-        moves = np.zeros_like(self.estimates()[1])
+        """Standard deviation of the change of each estimate after another training: (n, m)."""
+        shifts = np.zeros_like(self.estimates()[1])
         for column, model in self.models.items():
             variances = self.estimates()[1][:, column] ** 2
-            moves[:, column] = variances / np.sqrt(variances + model.noise**2 + TINY)
-        return moves
+            shifts[:, column] = variances / np.sqrt(variances + model.noise**2 + TINY)
+        return shifts
 
     def _learn(self, result: TrialResult, costs: Costs) -> None:
         self._first.setdefault(result.key, result)
-        described = features(result.genome, result.known_costs)
+        row = features(result.genome, result.known_costs)
         for column, model in self.models.items():
             # Scores below chance count as chance: the difference carries no information.
             objective = self.objectives[column]
             worst = objective.as_cost(objective.reference)
             cost = costs[column]
-            model.tell(result.key, described, min(cost, worst), is_censored=cost >= worst)
+            model.tell(result.key, row, min(cost, worst), is_censored=cost >= worst)
 
     def _known_costs(self, costs: Mapping[str, float]) -> list[float]:
         return [o.as_cost(costs.get(o.name, 0.0)) for o in self.objectives]
@@ -176,11 +180,11 @@ class Archive:
 def posterior_estimates(
     objectives: Sequence[Objective], results: Sequence[TrialResult]
 ) -> list[Estimate]:
-    """Posterior estimates of every mechanism that never failed."""
+    """Posterior estimates of every mechanism without a failure or a missed gate."""
     archive = Archive(objectives)
     archive.tell(results)
-    known = archive.known
-    if not known:
+    results = archive.known
+    if not results:
         return []
     means, errors = archive.estimates()
     members = _non_dominated(means)
@@ -199,12 +203,12 @@ def posterior_estimates(
             p=float(p[i]),
             is_member=bool(members[i]),
         )
-        for i, result in enumerate(known)
+        for i, result in enumerate(results)
     ]
 
 
 def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:
-    """Rows that no other row dominates, at optimistic values against pessimistic ones: (n,)."""
+    """Whether each row, at its optimistic values, is non-dominated by pessimistic ones: (n,)."""
     worst = means + FAR * errors
     worst = worst[_non_dominated(worst)]
     best = (means - FAR * errors)[:, None]
@@ -214,6 +218,6 @@ def _contenders(means: Array, errors: Array) -> NDArray[np.bool_]:
 
 
 def _non_dominated(rows: Array) -> NDArray[np.bool_]:
-    """Rows that no other row dominates; equal rows stay together: (n,)."""
+    """Whether no other row dominates each row; equal rows do not dominate each other: (n,)."""
     is_member: NDArray[np.bool_] = is_nondominated(rows, keep_weakly=True)
     return is_member

@@ -1,4 +1,7 @@
-"""Check a run's folder: one sentence for each fault, with what to do. Changes nothing; no torch."""
+"""Check a run's folder without changing it; each fault is a sentence that says what to do.
+
+This module imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ if TYPE_CHECKING:
 
     from nas.store import Run
 
-SHOWN: Final = 3  # of faults of one kind
+SHOWN: Final = 3  # most faults of one kind that are listed
 
 
 def check_run(folder: Path) -> list[str]:
-    """The faults of a run; of one that is being written, those of its database alone."""
+    """The faults of a run; while another process writes it, only those of its database."""
     try:
         with open_run(folder) as run, run.snapshot():
             faults = [*_database_faults(run)]
@@ -46,9 +49,9 @@ def _database_faults(run: Run) -> Iterator[str]:
     keys = {proposal.key for proposal in proposals if proposal.is_trained}
     for key in sorted({training.key for training in trainings["search"]} - keys)[:SHOWN]:
         yield f"{run.folder}: holds a training of {key}, which was never proposed. {restore}"
-    known = {proposal.digest for proposal in proposals}
+    digests = {proposal.digest for proposal in proposals}
     parents = {parent for proposal in proposals for parent in proposal.parents}
-    for digest in sorted(parents - known)[:SHOWN]:
+    for digest in sorted(parents - digests)[:SHOWN]:
         yield f"{run.folder}: {digest} was varied, but never proposed. {restore}"
     for read in (run.sessions, run.generations, run.summary, run.incidents):
         read()
@@ -75,8 +78,8 @@ def _folder_faults(run: Run) -> Iterator[str]:
                 f"report {run_argument(folder)} -o run.html` shows that."
             )
     yield from _weights_faults(run)
-    for left in (*leftovers(folder.parent, STAGING), *leftovers(folder)):
-        yield f"{left}: was left unfinished by a process that was killed; it can be removed."
+    for path in (*leftovers(folder.parent, STAGING), *leftovers(folder)):
+        yield f"{path}: was left unfinished by a process that was killed; it can be removed."
 
 
 def _is_same_front(path: Path, answer: Mapping[str, Any]) -> bool:

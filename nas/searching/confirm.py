@@ -1,9 +1,9 @@
-"""Re-train likely members of a run's front with fresh seeds, which the search never uses.
+"""Re-train likely members of a run's front with seeds that the search never uses.
 
 The score that put a mechanism into the front is the best of many, and biased upwards. Here a few
-are chosen once and trained again beside standard attention and a control, all with the same seeds,
-so that differences are paired. Each training is recorded before it is returned; recorded ones are
-not repeated, except after a lost worker.
+are selected once and trained again together with standard attention and a control, all with the
+same seeds, so that differences are paired. Each training is recorded before it is returned;
+recorded ones are not repeated, except after a lost worker.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ConfirmationStage:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of task and data."""
+        """A digest of task and data."""
         return task_fingerprint(self.task, self.data)
 
 
@@ -76,11 +76,11 @@ class ConfirmationPlan:
     """The trainings of a confirmation.
 
     Attributes:
-        metric: the run's first, which is confirmed.
-        seeds: trainings of each candidate under each stage.
+        metric: the run's first metric, which is confirmed.
+        seeds: trainings of each candidate in each stage.
         candidates: members of the front, then controls. A control that the search did not train
             has no trainings.
-        todo: the trials of each stage that the record lacks.
+        todo: the trials of each stage that are not recorded yet.
     """
 
     metric: Objective
@@ -100,7 +100,7 @@ def plan_confirmation(
     is_tested: bool = False,
     data: str | None = None,
 ) -> ConfirmationPlan:
-    """Choose candidates and stages; arguments as of ``nas.confirm``.
+    """Select candidates and stages; for the arguments see ``nas.confirm``.
 
     Raises:
         NasError: there is nothing to confirm, or an argument cannot be used.
@@ -115,21 +115,21 @@ def plan_confirmation(
             "confirm; `nas evaluate` trains its members."
         )
     task = load_frozen_task(setup.task, data)
-    chosen = _chosen(run, task, ids, members)
+    chosen = _select(run, task, ids, members)
     stages = [ConfirmationStage("search", task, load_unchanged(run.folder, setup.task, task))]
     if long is not None:
-        stages.append(ConfirmationStage("long", *_longer(long, task, metric)))
+        stages.append(ConfirmationStage("long", *_longer_task(long, task, metric)))
     if is_tested:
         last = stages[-1].task
         stages.append(ConfirmationStage("test", last, last.load_test()))
-    todo = tuple(tuple(_lacking(run, stage, chosen, seeds)) for stage in stages)
+    todo = tuple(tuple(_missing_trials(run, stage, chosen, seeds)) for stage in stages)
     return ConfirmationPlan(metric, seeds, chosen, tuple(stages), todo)
 
 
 def confirm_run(
     writer: RunWriter, plan: ConfirmationPlan, make_evaluator: MakeEvaluator
 ) -> Generator[tuple[Candidate, Training], None, None]:
-    """Train what the record lacks; each training is on the disk before it is yielded."""
+    """Run the planned trials; record each training on disk, then yield it."""
     candidates = {candidate.key: candidate for candidate in plan.candidates}
     for stage, trials in zip(plan.stages, plan.todo, strict=True):
         if not trials:
@@ -152,28 +152,26 @@ def confirm_run(
                 yield candidate, training
 
 
-def _chosen(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
-    """Members, then controls; each mechanism once, whatever its names are."""
+def _select(run: Run, task: Task, ids: Sequence[str], members: int) -> tuple[Candidate, ...]:
+    """Members, then controls; a mechanism with two names is listed once."""
     known = {c.key: c for c in candidates(run)}
     context = run_cost_context(run.setup, task)
-    names = dict.fromkeys([o.name for o in run.setup.objectives if not o.is_metric])
+    objectives = [o.name for o in run.setup.objectives if not o.is_metric]
+    names = dict.fromkeys([*objectives, *default_costs()])
     chosen: dict[str, Candidate] = {}
 
     def add(genome: Genome, name: str | None) -> None:
         resolved = task.resolve(genome)
-        key, costs = (
-            resolved.key,
-            costs_of(resolved, context, names | dict.fromkeys(default_costs())),
-        )
+        key, costs = resolved.key, costs_of(resolved, context, names)
         if key not in chosen:
-            found = known.get(key) or Candidate(_proposal(resolved))
-            chosen[key] = replace(found, proposal=replace(found.proposal, name=name, costs=costs))
+            base = known.get(key) or Candidate(_proposal(resolved))
+            chosen[key] = replace(base, proposal=replace(base.proposal, name=name, costs=costs))
 
     for name in CONTROLS:
         add(mechanism(name).genome, name)
     controls = dict(chosen)
-    proposals = [_named(run, name) for name in ids] or [
-        c.proposal for c in _likely(run, known.values()) if c.key not in controls
+    proposals = [_legal_proposal(run, name) for name in ids] or [
+        c.proposal for c in _likely_members(run, known.values()) if c.key not in controls
     ][:members]
     for proposal in proposals:
         add(proposal.genome, proposal.name)
@@ -186,8 +184,8 @@ def _proposal(resolved: ResolvedGenome) -> Proposal:
     return Proposal(0, 0, digest, key, genome, "", "control", None, (), "new")
 
 
-def _named(run: Run, name: str) -> Proposal:
-    """The proposal of an id; RunError if it is not legal."""
+def _legal_proposal(run: Run, name: str) -> Proposal:
+    """The proposal of an id; raises RunError if it was rejected."""
     proposal = find_proposal(run, name)
     if proposal.verdict == "rejected":
         raise RunError(
@@ -197,11 +195,11 @@ def _named(run: Run, name: str) -> Proposal:
     return proposal
 
 
-def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
-    """Best, knee and cheapest, then what adds most to their hypervolume, then the likeliest.
+def _likely_members(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
+    """Best, knee and cheapest; then members by hypervolume gain; then others by p(front).
 
-    By probability alone cheap mechanisms would come first: expensive ones resemble each other, so
-    that each is less likely to be a member.
+    Sorted by p(front) alone, cheap mechanisms would come first: expensive ones resemble each other,
+    so that each is less likely to be a member.
     """
     members = front(run)
     if not members:
@@ -215,8 +213,8 @@ def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     rest = [member for member in members if member.key not in chosen]
 
     def volume_with(member: Candidate) -> float:
-        found = [c.objectives for c in (*chosen.values(), member)]
-        return scaled_hypervolume(objectives, found)
+        rows = [c.objectives for c in (*chosen.values(), member)]
+        return scaled_hypervolume(objectives, rows)
 
     while rest:
         best = max(rest, key=volume_with)
@@ -227,22 +225,22 @@ def _likely(run: Run, known: Iterable[Candidate]) -> list[Candidate]:
     return list(chosen.values())
 
 
-def _longer(name: str, own: Task, metric: Objective) -> tuple[Task, Data]:
+def _longer_task(name: str, run_task: Task, metric: Objective) -> tuple[Task, Data]:
     """A longer task of the run's family, trained on the run's data.
 
     Raises:
         ConfigError: the task is of another family or does not measure the metric.
     """
     task = load_task(name)
-    if task.kind != own.kind:
+    if task.kind != run_task.kind:
         raise ConfigError(
             f"long: task {name!r} is of the family {task.kind!r}; expected one of the run's "
-            f"family, {own.kind!r}, so that {metric.name} means the same."
+            f"family, {run_task.kind!r}, so that {metric.name} means the same."
         )
-    if own.data:
-        task = load_task(name, data=own.data)
+    if run_task.data:
+        task = load_task(name, data=run_task.data)
     data = task.load()
-    names = [found.name for found in task.metrics(data)]
+    names = [measured.name for measured in task.metrics(data)]
     if metric.name not in names:
         raise ConfigError(
             f"task {name!r} measures {', '.join(names)}; expected one that measures "
@@ -251,10 +249,10 @@ def _longer(name: str, own: Task, metric: Objective) -> tuple[Task, Data]:
     return task, data
 
 
-def _lacking(
+def _missing_trials(
     run: Run, stage: ConfirmationStage, candidates: Sequence[Candidate], seeds: int
 ) -> Iterator[Trial]:
-    """The trials of a stage that the record lacks, seed by seed."""
+    """The trials of a stage that are not recorded yet, seed by seed."""
     done = {
         (training.key, training.repeat)
         for training in run.trainings("confirm")

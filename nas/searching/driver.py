@@ -1,7 +1,7 @@
 """Begin or resume a search, for ``nas search``, ``nas resume`` and their functions.
 
-The caller supplies space, task, a factory of evaluators and a listener. Ctrl-C, SIGTERM, an error
-or ``kill -9`` lose only the trainings that run at that moment.
+The caller supplies space, task, a factory of evaluators and a listener. After Ctrl-C, SIGTERM, an
+error or ``kill -9`` only the trainings that were running are lost.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def run_search(
     command: str = "nas.search",
     listener: Listener | None = None,
 ) -> SearchResult:
-    """Begin a run, and work on it until it ends or until Ctrl-C or SIGTERM.
+    """Begin a run and search until it ends, or until Ctrl-C or SIGTERM.
 
     Args:
-        make_evaluator: called with a task and its data, and again where a suite's references are
-            to be trained. Evaluators are closed here.
-        root, name: where the run's folder goes, and how it is called; see ``create_run``.
+        make_evaluator: called with a task and its data, and again if a suite's references must
+            be trained. This function closes the evaluators.
+        root, name: parent and name of the run's folder; see ``create_run``.
         command: the command line, for the record.
 
     Raises:
@@ -122,18 +122,19 @@ def resume_search(
     command: str = "nas resume",
     listener: Listener | None = None,
 ) -> SearchResult:
-    """Resume a run from its folder; trainings of lost workers are repeated.
+    """Resume a run from its folder; trainings of lost workers start again.
 
     Args:
-        generations: number of generations in all; by default unchanged.
-        data: where the data are now; their content must be the same.
-        retry_failed: repeat all failed trainings, not those of lost workers alone.
+        generations: total number of generations; by default unchanged.
+        data: the data spec, if the data were moved; their content must be the same.
+        retry_failed: retry all failed trainings, not only those of lost workers.
 
     Returns:
-        How it ended; at once if nothing is left to do, with log and front.json brought up to date.
+        How the search ended. A complete run trains nothing: its log is written into the database,
+        and front.json is brought up to date.
 
     Warns:
-        NasWarning: libraries or plug-ins are of other versions than before.
+        NasWarning: versions of libraries or plug-ins differ from those of the last session.
 
     Raises:
         RunError: there is no such run, another process writes it, or its data have changed.
@@ -146,7 +147,7 @@ def resume_search(
     if done is not None:
         if data is not None:
             load_unchanged(folder, setup.task, load_frozen_task(setup.task, data))
-        checkpoint_wal(folder)  # a process that was killed at the end may not have done it
+        checkpoint_wal(folder)  # its writer may have been killed before it did
         sweep(folder)
         with open_run(folder) as run:
             write_front(run)
@@ -192,7 +193,7 @@ def _work(
     listener: Listener,
     retried: Collection[Reason] = RETRIED,
 ) -> SearchResult:
-    """Train what the record lacks, close the run, and return how it ended."""
+    """Search until the run ends, close it, and return how it ended."""
     run = writer.run
     if is_lacking_references(task):
         evaluator.close()
@@ -226,7 +227,7 @@ def _complete_setup(
     make_evaluator: MakeEvaluator,
     listener: Listener,
 ) -> Suite:
-    """Train a suite's references, and record the objectives that are relative to them."""
+    """Train a suite's references; record the suite and the objectives relative to them."""
     with closing(make_evaluator(suite.without_gates(), data)) as evaluator:
         complete = train_references(writer, suite, data, evaluator, listener.on_reference)
     setup, metrics = writer.run.setup, complete.metrics(data)
@@ -242,41 +243,41 @@ def _interrupted(run: Run) -> SearchResult:
         f"Interrupted in generation {len(run.generations()) + 1}; every finished training is "
         f"kept. `nas resume {run_argument(run.folder)}` goes on."
     )
-    return _ended(run, "interrupted", message)
+    return _result(run, "interrupted", message)
 
 
 def _done(run: Run, is_exhausted: bool) -> SearchResult:
-    """The end of a run that has just been completed."""
+    """The result of a run that this process completed."""
     num_trained, num_done = run.counts().evaluated, len(run.generations())
     if is_exhausted:
         message = (
             f"The space is exhausted: {MAX_ATTEMPTS} attempts in a row gave no mechanism that was "
             f"new; {num_trained} were trained."
         )
-        return _ended(run, "exhausted", message)
-    return _ended(run, "finished", f"Done: {_generations(num_done)}, {num_trained} mechanisms.")
+        return _result(run, "exhausted", message)
+    return _result(run, "finished", f"Done: {_generations(num_done)}, {num_trained} mechanisms.")
 
 
 def _complete(
     run: Run, generations: int | None, retried: Collection[Reason]
 ) -> SearchResult | None:
-    """The end of a run in which nothing is left to do; None if there is."""
+    """The result of a run that is complete; None if there is something left to train."""
     is_exhausted = run.is_exhausted
-    wanted = max(run.setup.generations, generations or 0)
-    is_short = len(run.generations()) < wanted and not is_exhausted
+    total = max(run.setup.generations, generations or 0)
+    is_short = len(run.generations()) < total and not is_exhausted
     is_lost = any(t.evaluation.reason in retried for t in run.trainings("search"))
     if run.status != "finished" or is_short or is_lost:
         return None
     if is_exhausted:
-        return _ended(run, "exhausted", f"Run {run.name} is complete. {run.note}")
+        return _result(run, "exhausted", f"Run {run.name} is complete. {run.note}")
     message = (
-        f"Run {run.name} is complete with {_generations(wanted)}; "
+        f"Run {run.name} is complete with {_generations(total)}; "
         f"`nas resume {run_argument(run.folder)} --gens N` with more of them goes on."
     )
-    return _ended(run, "finished", message)
+    return _result(run, "finished", message)
 
 
-def _ended(run: Run, status: EndStatus, message: str) -> SearchResult:
+def _result(run: Run, status: EndStatus, message: str) -> SearchResult:
     return SearchResult(
         run=run.name,
         folder=run.folder,

@@ -1,4 +1,4 @@
-"""Decide which attempts are trained: legal ones in normal form that the run has not trained."""
+"""Decide which attempts are trained: legal ones whose normal form the run has not trained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nas.space.validation import Policy
     from nas.store.records import Verdict
 
-MOST_REMEMBERED: Final = 50_000  # genomes whose evaluation by the filter is cached
+MOST_CACHED: Final = 50_000  # genomes whose CandidateInfo is cached
 ILLEGAL: Final = "internal error, the policy forbids it: "
 
 
@@ -31,8 +31,8 @@ class CandidateInfo:
     """A genome resolved at the task's sizes.
 
     Attributes:
-        genome: in normal form; as written if it does not exist at these sizes.
-        key: resolved digest; empty if it is rejected, like formula and costs.
+        genome: in normal form; unchanged if it does not exist at these sizes.
+        key: resolved digest. Key, formula and costs are empty if the genome is rejected.
         costs: by name.
         note: why it is rejected; empty if it is legal.
         is_new: whether it is legal and the run has not trained it.
@@ -48,35 +48,35 @@ class CandidateInfo:
 
 
 class CandidateFilter:
-    """Tells which attempts are to be trained, and remembers the keys of all new ones.
+    """Decides which attempts are trained, and stores the keys of all new mechanisms.
 
-    An attempt is resolved at the task's sizes. Its normal form is validated by the policy, named,
-    counted and trained; it may hold primitives that the space lacks, if two of the space's simplify
-    to one. A mechanism that the run has trained is a duplicate ("replayed"); what sizes or policy
-    forbid is "rejected".
+    An attempt is resolved at the task's sizes. Its normal form is validated by the policy, counted
+    and trained; it may hold primitives outside the space, if primitives of the space simplify to
+    them. A mechanism that the run has trained is a duplicate ("replayed"); a mechanism that the
+    sizes or the policy forbid is "rejected".
 
     Args:
-        context: of the task, for normal forms and costs.
-        costs: names of objectives, beside the default costs.
+        context: the task's sizes, for normal forms and costs.
+        costs: names of objectives, in addition to the default costs.
     """
 
     def __init__(self, policy: Policy, context: CostContext, costs: Iterable[str]) -> None:
         self._policy, self._context = policy, context
         self._names = tuple(dict.fromkeys([*default_costs(), *costs]))
         self._known: set[str] = set()
-        self._inspected = lru_cache(maxsize=MOST_REMEMBERED)(self._inspect)
+        self._inspected = lru_cache(maxsize=MOST_CACHED)(self._inspect)
 
     def add_known(self, key: str) -> None:
-        """Remember a mechanism, so that it is not new again."""
+        """Add the key of a trained mechanism, which is not new from now on."""
         self._known.add(key)
 
     def inspect(self, genome: Genome) -> CandidateInfo:
-        """Resolve a genome without remembering it."""
+        """Resolve a genome without adding its key."""
         info = self._inspected(genome)
         return replace(info, is_new=not info.note and info.key not in self._known)
 
     def propose(self, attempt: Attempt, number: int, index: int) -> Proposal:
-        """Turn attempt ``index`` for proposal ``number`` into a proposal; remember a new one."""
+        """The proposal of attempt ``index`` for proposal ``number``; adds the key of a new one."""
         info = self.inspect(attempt.genome)
         verdict: Verdict = "rejected" if info.note else "new" if info.is_new else "replayed"
         if info.is_new:

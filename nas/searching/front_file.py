@@ -1,7 +1,7 @@
 """The front as plain data: the answer of ``nas front --json``, and front.json in the run folder.
 
-Read from the record alone, without torch or pymoo. front.json is for people and other programs;
-the database stays the truth.
+Both are computed from the run's database, without torch or pymoo. nas itself never reads a run from
+front.json, which is for people and other programs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def front_answer(
     hypervolume: float,
     generations: int,
 ) -> dict[str, Any]:
-    """The stable keys of a run's front: objectives, hypervolume, counts and members.
+    """A run's front as JSON data: objectives, hypervolume, counts and members; keys are stable.
 
     Args:
         members: candidates of the front, best first objective first.
@@ -71,7 +71,7 @@ def front_content(run: Run) -> bytes:
 
 
 def write_front(run: Run) -> Path:
-    """Write front.json from the record: whole or not at all.
+    """Write front.json from the database, atomically.
 
     Raises:
         RunError: the folder cannot be written.

@@ -1,6 +1,6 @@
-"""Events of a run: frozen values, each sent after it is on the disk.
+"""Events of a run: frozen values, each sent after it was recorded on disk.
 
-A display, a log or a test is a listener. It sees nothing that ``kill -9`` could take back. An
+Displays, logs and tests are listeners. No event that they receive is lost by ``kill -9``. An
 exception in a listener ends the command; the run can be resumed.
 """
 
@@ -35,7 +35,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A training ended, well or not, and is recorded."""
+    """A training ended, successfully or not, and is recorded."""
 
     generation: int
     proposal: Proposal
@@ -48,9 +48,9 @@ class GenerationDone:
     """A generation is complete.
 
     Attributes:
-        generation: computed from the record, with its own counts.
-        counts: of the run so far.
-        is_replayed: it was complete in the record already.
+        generation: read from the record; its counts are those of this generation.
+        counts: counts of the run so far.
+        is_replayed: whether the record already held the complete generation.
     """
 
     generation: Generation
@@ -63,7 +63,7 @@ class SearchResult:
     """How a search ended.
 
     Attributes:
-        message: what happened and how to resume, in a sentence or two.
+        message: one or two sentences on how the search ended and how to resume it.
     """
 
     run: str

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @ALGORITHMS.register("local-search")
 class LocalSearch:
-    """Mutants of members of the front; see the module."""
+    """Pareto local search; see the module."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context
@@ -32,8 +32,8 @@ class LocalSearch:
 
     def tell(self, results: Sequence[TrialResult]) -> None:
         """Keep the non-dominated candidates."""
-        known = [result for result in (*self._front, *results) if not result.is_repeat]
-        rows = [(result, result.costs) for result in known if result.costs is not None]
+        candidates = [result for result in (*self._front, *results) if not result.is_repeat]
+        rows = [(result, result.costs) for result in candidates if result.costs is not None]
         self._front = [rows[i][0] for i in non_dominated([costs for _, costs in rows])]
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:

@@ -2,8 +2,9 @@
 
 Deb et al. 2002, "A fast and elitist multiobjective genetic algorithm: NSGA-II": parents win binary
 tournaments by rank and crowding distance, and the best of parents and offspring survive by the
-same order. With a generation at a time it is the paper's; with one result at a time, the
-steady-state form of Durillo et al. 2009, "On the effect of the steady-state selection scheme".
+same order. A call of ``tell`` for each generation is the paper's algorithm; a call for each result
+is the steady-state form of Durillo et al. 2009, "On the effect of the steady-state selection
+scheme".
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from nas.searching.results import TrialResult
 
 # Share of offspring by crossover; the others are mutants. On an analytic landscape over two spaces,
-# shares of 0.5 to 0.9 were equal, and better than none or than mutating the child of a crossover.
+# shares of 0.5 to 0.9 were equally good, and better than 0 or than mutating a crossover's child.
 CROSSOVER_SHARE: Final = 0.75
-# Finite, because pymoo ranks NaN above a valid candidate; the constraint ranks a failure last.
+# Any finite number: pymoo ranks NaN above a valid candidate. The constraint ranks failures last.
 FAILED_COST: Final = 0.0
 RESULT: Final = "result"
 
@@ -38,7 +39,7 @@ Config.warnings["not_compiled"] = False
 
 @ALGORITHMS.register("nsga2")
 class Nsga2:
-    """NSGA-II; a failed candidate is infeasible, and ranks behind every other."""
+    """NSGA-II. A failed candidate is infeasible and ranks behind all others."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context
@@ -76,7 +77,7 @@ class Nsga2:
         return self._context.mutant(a, rng, num_failed)
 
     def _winner(self, rng: np.random.Generator) -> TrialResult:
-        """The better of two random members; the first of equal ones."""
+        """The better of two random members; the first if they are equal."""
         count = len(self._members)
         drawn = rng.choice(count, size=2, replace=count < 2)
         winner: TrialResult = min((self._members[i] for i in drawn), key=_standing).get(RESULT)

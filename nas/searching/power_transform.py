@@ -1,4 +1,4 @@
-"""A power transform that makes scores look normally distributed.
+"""A power transform that makes scores approximately normal.
 
 Yeo & Johnson 2000, "A new family of power transformations to improve normality or symmetry", with
 t = (score - centre) / spread:
@@ -40,10 +40,10 @@ class YeoJohnson:
 
     @classmethod
     def fit(cls, scores: Array) -> YeoJohnson:
-        """The power of greatest posterior probability."""
+        """The transform whose power has the greatest posterior probability."""
         centre = float(scores.mean())
         spread = float(scores.std()) if np.ptp(scores) > 0 else 1.0
-        if len(set(scores)) < 3:  # too few to have a shape
+        if len(set(scores)) < 3:  # too few to fit a power
             return cls(1.0, centre, spread)
         t = (scores - centre) / spread
 

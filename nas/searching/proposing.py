@@ -1,9 +1,9 @@
-"""Draw proposals, apart from training: a function of earlier proposals and their results.
+"""Draw proposals as a function of earlier proposals and their results, without training.
 
 Proposal t is computed from the results of the proposals up to t - lag, in order, with its own
 random generator; without a lag, from all results of earlier generations. Attempts are drawn until
-one is new. Recorded proposals are followed as recorded, even where another processor would draw
-others, so that resuming is reading. Programs that train by other means can ask and tell here:
+one is new. A resumed run takes over recorded proposals unchanged, even if this processor would draw
+others. Programs that train by other means can use a proposer directly:
 
     proposer = make_proposer(...)
     while proposer.may_propose(number, len(results)):
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 # Attempts in a row without a new mechanism after which a space counts as exhausted.
 MAX_ATTEMPTS: Final = 1000
-REPEAT_EVERY: Final = 10  # proposals, of which one is a re-evaluation
+REPEAT_EVERY: Final = 10  # every so many proposals, one is a re-evaluation
 
 
 class Proposer:
     """Draws proposals in order of their numbers.
 
-    Most are new mechanisms from the algorithm. One in ``REPEAT_EVERY``, and those that the
-    algorithm asks for, re-train a known mechanism to estimate seed noise: each time the likely
-    member of the front whose estimate gains most from another training.
+    Most are new mechanisms from the algorithm. One in ``REPEAT_EVERY`` re-trains a known mechanism
+    to estimate seed noise, see ``Archive.select_reevaluation``; the algorithm may propose further
+    re-evaluations.
 
     Args:
         lag: see the module; None for whole generations.
@@ -49,11 +49,11 @@ class Proposer:
         self._filter, self._archive = context.filter, context.archive
         self._lag = lag
         self._trained: list[Proposal] = []
-        self._num_told = 0
+        self._num_passed = 0
         self._num_named = 0
 
     def follow(self, recorded: Iterable[Proposal]) -> None:
-        """Take over recorded attempts."""
+        """Take over recorded attempts of a run that is resumed."""
         for proposal in recorded:
             self._num_named += proposal.name is not None and not proposal.is_repeat
             if proposal.is_new and proposal.key is not None:
@@ -61,15 +61,15 @@ class Proposer:
             if proposal.is_trained:
                 self._trained.append(proposal)
 
-    def may_propose(self, number: int, known: int) -> bool:
-        """Whether the results of the first ``known`` proposals suffice for proposal ``number``."""
-        return known >= self._horizon(number)
+    def may_propose(self, number: int, num_results: int) -> bool:
+        """Whether the first ``num_results`` results suffice to draw proposal ``number``."""
+        return num_results >= self._horizon(number)
 
     def propose(self, number: int, results: Sequence[TrialResult]) -> list[Proposal]:
         """All attempts for a number; the last one is to be trained, or the space is exhausted.
 
         Args:
-            results: of the proposals from 0 on, as many as are known without a gap.
+            results: results of proposals 0, 1, ..., up to the first without a result.
         """
         horizon = self._horizon(number)
         self._tell(results[:horizon])
@@ -91,17 +91,17 @@ class Proposer:
         return max(0, number - self._lag + 1)
 
     def _tell(self, results: Sequence[TrialResult]) -> None:
-        """Pass on new results, by generations or one by one, however they arrived."""
+        """Pass new results to archive and algorithm, a generation or one result at a time."""
         size = self._context.population if self._lag is None else 1
-        while self._num_told < len(results):
-            end = min(self._num_told + size, len(results))
-            part = results[self._num_told : end]
+        while self._num_passed < len(results):
+            end = min(self._num_passed + size, len(results))
+            part = results[self._num_passed : end]
             self._archive.tell(part)
             self._algorithm.tell(part)
-            self._num_told = end
+            self._num_passed = end
 
     def _reevaluation(self, number: int) -> Attempt | None:
-        """A known mechanism to train again, if this proposal is due for one."""
+        """A re-evaluation, if it is this proposal's turn and a mechanism may be re-evaluated."""
         if number % REPEAT_EVERY != REPEAT_EVERY - 1:
             return None
         chosen = self._archive.select_reevaluation()

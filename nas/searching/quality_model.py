@@ -1,14 +1,16 @@
 """A Gaussian process of mechanism quality with seed noise, over features of genomes.
 
 A training's score is the mechanism's quality plus the noise of its seed. Quality is a Gaussian
-process over the genome's features (Matérn 1/2, the rough one) plus a residual that no feature
-explains. So an estimate combines the mechanism's trainings, with more weight the more there are,
-with those of similar mechanisms. One model screens proposals, selects re-evaluations and reports.
+process over the genome's features (Matérn 1/2 kernel) plus a residual that no feature explains. So
+an estimate combines the mechanism's own trainings with those of similar mechanisms; the more
+trainings of its own there are, the more weight they have. The same model screens proposals, selects
+re-evaluations and gives the reported estimates.
 
-Good mechanisms differ little and bad ones much, so that a process with one scale takes luck among
-the best for merit. The process therefore models transformed scores (``YeoJohnson``), among which
-the best differ as much as others and have more noise (warped Gaussian processes, Snelson et al.
-2004). Results are in the unit of the score.
+The scores of good mechanisms differ little and those of bad ones much, so that a process with one
+length scale would mistake seed noise among the best for differences of quality. The process
+therefore models transformed scores (``YeoJohnson``), on whose scale good mechanisms differ as much
+as bad ones and have more noise (warped Gaussian processes, Snelson et al. 2004). Results are in the
+unit of the score.
 
 Rasmussen & Williams 2006, "Gaussian processes for machine learning", chapters 2 and 5. scikit-learn
 fits the kernel; the noise is estimated from mechanisms that were trained several times.
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Features = Mapping[str, float]
 
-MOST_FITTED: Final = 256  # mechanisms that the kernel is fitted to; estimates use all of them
+MOST_FITTED: Final = 256  # most mechanisms that the kernel is fitted to; estimates use all
 # The noise is estimated from repeats, with a prior of a quarter of the variance of all scores (.22
 # in attention-bench-quick) that weighs as much as four repeats. The two are averaged as logarithms,
 # because on other tasks the prior may be wrong by orders of magnitude.
@@ -117,8 +119,8 @@ class NoisyGP:
         """Add the score of one training of a mechanism.
 
         Args:
-            is_censored: the score is only a bound, as of a training that missed a gate. It informs
-                means, but not the noise.
+            is_censored: whether the score is only a bound, as for a training that missed a gate. It
+                informs means, but not the noise.
         """
         observations = self._observed.setdefault(key, _Observations(features))
         observations.scores.append(score)
@@ -183,13 +185,13 @@ class _Posterior:
         self.transform = YeoJohnson.fit(means)
         transformed = self.transform.transform(means)
         self._centre = float(transformed.mean())
-        variances = noise / counts  # of the means; greater on a steep part of the transform
+        variances = noise / counts  # of the means; transformed, they grow with the slope
         slopes = self.transform.derivative(means)
         self.kernel = _fit(self._x, transformed, variances * slopes**2, noise)
         residual = self.kernel.residual_variance * np.eye(len(rows))
         self._prior = self._covariance(self._x, self._x) + residual
         self._condition(transformed, variances * slopes**2)
-        # Again with the slope at the quality, of which the mean was a first, often lucky guess.
+        # Again, with slopes at the estimated quality: the mean score is a biased first guess.
         quality = self.transform.inverse(self._centre + self._prior @ self._weights)
         slopes = self.transform.derivative(quality)
         self._condition(transformed, variances * slopes**2)
@@ -220,7 +222,7 @@ class _Posterior:
         """See ``NoisyGP.predict``."""
         unseen = sorted({n for f in candidates for n in f} - set(self._names))
         x = self._matrix(candidates)
-        # Features of no observed mechanism lie on axes of their own.
+        # A feature that no observed mechanism has is an additional axis.
         more = np.array([[f.get(name, 0.0) for name in unseen] for f in candidates])
         apart = (more**2).sum(axis=1, keepdims=True) if unseen else 0.0
         squared = _squared_distances(x, self._x) + apart
@@ -248,29 +250,34 @@ def _squared_distances(a: Array, b: Array) -> Array:
 
 
 def _log_scales(rows: Sequence[_Observations]) -> dict[str, float]:
-    """The spread of each logarithm; counts, which are small numbers, are not scaled."""
+    """The standard deviation of each logarithm; counts are not scaled."""
     names = [name for name in rows[0].features if name.startswith(LOG)]
     spreads = {name: float(np.std([row.features[name] for row in rows])) for name in names}
     return {name: spread for name, spread in spreads.items() if spread > 0}
 
 
 def _fit(x: Array, transformed: Array, variances: Array, noise: float) -> Kernel:
-    """Maximise the likelihood, given variances of transformed means and of one training."""
+    """The kernel of greatest likelihood.
+
+    Args:
+        variances: of the transformed means.
+        noise: variance of one training.
+    """
     scale = float(transformed.std()) or 1.0
-    part = slice(None, None, -(-len(transformed) // MOST_FITTED))
-    known = variances / scale**2 + JITTER
+    subset = slice(None, None, -(-len(transformed) // MOST_FITTED))
+    alpha = variances / scale**2 + JITTER
     shape = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(3.0, (0.3, 100.0), nu=0.5)
-    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (JITTER, 3.0)), alpha=known[part])
+    process = GaussianProcessRegressor(shape + WhiteKernel(0.3, (JITTER, 3.0)), alpha=alpha[subset])
     with warnings.catch_warnings():
         # A parameter at its bound means that features distinguish nothing, a valid result.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        process.fit(x[part], (transformed - transformed.mean())[part] / scale)
+        process.fit(x[subset], (transformed - transformed.mean())[subset] / scale)
     signal, length, residual = (float(value) for value in np.exp(process.kernel_.theta))
     return Kernel(length, signal * scale**2, residual * scale**2, noise)
 
 
 def _noise(rows: Sequence[_Observations]) -> float:
-    """The variance of a training, from repeats and the prior, by their weights."""
+    """The variance of a training: the weighted mean of repeats and prior, as logarithms."""
     variance = float(np.var([row.mean for row in rows]))
     freedom = sum(len(row.scores) - 1 for row in rows)
     squares = sum(float(np.var(row.scores)) * len(row.scores) for row in rows)
@@ -278,6 +285,6 @@ def _noise(rows: Sequence[_Observations]) -> float:
     prior = math.log(max(PRIOR_NOISE * variance, least))
     if not freedom:
         return math.exp(prior)
-    # The mean logarithm of a sum of squares with this freedom, corrected for its bias.
+    # The logarithm of the pooled variance with these degrees of freedom, corrected for bias.
     pooled = math.log(max(squares / 2, least)) - float(digamma(freedom / 2))
     return math.exp((PRIOR_REPEATS * prior + freedom * pooled) / (PRIOR_REPEATS + freedom))

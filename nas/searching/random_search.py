@@ -1,4 +1,4 @@
-"""Random search: type-directed samples of the space, the baseline that every search must beat.
+"""Random search: type-directed samples of the space, the baseline of all algorithms.
 
 Li and Talwalkar 2019, "Random search and reproducibility for neural architecture search".
 """
@@ -26,7 +26,7 @@ class RandomSearch:
         self._context = context
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Results change nothing."""
+        """Ignore the results."""
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
         """Draw a sample."""

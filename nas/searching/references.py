@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from nas.store import RunWriter
     from nas.tasks.base import Data, Task
 
-TRAININGS: Final = 3  # of each
+TRAININGS: Final = 3  # trainings of each reference
 NAMES: Final = ("mha", "uniform")
-LEAST: Final = 3.0  # standard errors by which the two must differ
+LEAST: Final = 3.0  # least difference of the two scores, in standard errors
 
 
 def is_lacking_references(task: Task) -> TypeGuard[Suite]:
-    """Whether a task is a suite whose references were neither given nor trained."""
+    """Whether a task is a suite without references."""
     return isinstance(task, Suite) and not task.references
 
 
@@ -50,11 +50,11 @@ def train_references(
     evaluator: Evaluator,
     on_reference: Callable[[int, int], None],
 ) -> Suite:
-    """The suite with reference scores; each training is recorded, recorded ones are not repeated.
+    """The suite with reference scores. Records each training; recorded ones are not repeated.
 
     Args:
-        evaluator: of ``suite.without_gates()``.
-        on_reference: called with the number of finished trainings and the number of all.
+        evaluator: trains under ``suite.without_gates()``.
+        on_reference: called with the number of finished trainings and the total number.
 
     Raises:
         RunError: a training failed, or mha is not clearly better in one of the tasks.

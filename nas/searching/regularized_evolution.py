@@ -4,8 +4,8 @@ Real et al. 2019, "Regularized evolution for image classifier architecture searc
 parent is the best of a random sample of the population, its mutant joins, the oldest leaves.
 Departures from the paper, each with its reason:
 
-- The population holds two generations, because without a lag a whole one joins at once, and each
-  candidate needs time to be a parent.
+- The population holds two generations: without a lag a whole generation joins at once, and with one
+  generation no candidate would stay long enough to become a parent.
 - With several objectives the parent is drawn uniformly from the sample's non-dominated members:
   crowding distance would always select the two ends of a small front.
 - A candidate whose training failed ages like the others and is never a parent.

@@ -11,7 +11,7 @@ from nas.genome import Genome
 from nas.store import Proposal
 
 REPEAT: Final = "repeat"  # the operator of a re-evaluation, which trains a known mechanism again
-# One number an objective, lower is better.
+# One number for each objective; lower is better.
 Costs: TypeAlias = "tuple[float, ...]"
 
 
@@ -20,9 +20,9 @@ class Attempt:
     """A genome that an operator made.
 
     Attributes:
-        operator: its name.
-        name: of a published mechanism.
-        parents: digests of the genomes that it was made from.
+        operator: name of the operator.
+        name: name of the published mechanism, if it is one.
+        parents: digests of the parent genomes.
     """
 
     genome: Genome
@@ -36,14 +36,14 @@ class TrialResult:
     """The result of a proposal, as an algorithm receives it.
 
     Attributes:
-        number: of the proposal, from 0.
+        number: number of the proposal, from 0.
         key: digest resolved at the task's sizes, equal for all trainings of one mechanism.
         costs: the objectives, means over this proposal's trainings; None if one failed or missed a
             gate of its task.
-        trainings: the objectives of each training; those of one that missed a gate are the worst
-            possible.
+        trainings: the objectives of each training. A training that missed a gate has the worst
+            possible ones.
         known_costs: counted and predicted costs by name.
-        is_repeat: whether it re-evaluates a known mechanism; the archive learns from it anyway.
+        is_repeat: whether it re-evaluates a known mechanism; the archive uses these results too.
     """
 
     number: int

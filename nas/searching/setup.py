@@ -41,12 +41,13 @@ class SearchConfig:
 
     Attributes:
         algorithm: one of ``nas.searching.algorithm.ALGORITHMS``.
-        population: trainings that a generation asks for.
-        generations: how many, the first one included.
-        seed: of the search; training seeds derive from it.
+        population: number of proposals in a generation.
+        generations: number of generations, including the first.
+        seed: seed of the search, from which training seeds derive.
         repeats: trainings of each candidate, each with its own seed.
         lag: proposal t is computed from the results up to t - lag, so that workers never wait for
-            a generation's end; a few times the workers. None for generations.
+            a generation's end; a few times the number of workers is sensible. None: proposals are
+            computed from complete generations.
 
     Raises:
         ConfigError: an unknown algorithm, or a number outside its range.
@@ -69,10 +70,10 @@ class SearchConfig:
 
 
 def check_count(name: str, number: int) -> None:
-    """Refuse a count below one, or above what any run can do.
+    """Check that a count is between 1 and ``MAX_COUNT``.
 
     Raises:
-        ConfigError: names what it counts.
+        ConfigError: the count is out of range; the message holds its name.
     """
     if not 1 <= number <= MAX_COUNT:
         raise ConfigError(f"{name}: found {number}; expected a number from 1 to {MAX_COUNT:,}.")
@@ -109,32 +110,37 @@ def objective_names(space: SearchSpace, metrics: Sequence[Metric]) -> tuple[str,
 
 
 def make_objectives(
-    names: Sequence[str], metrics: Sequence[Metric], setting: CostContext
+    names: Sequence[str], metrics: Sequence[Metric], context: CostContext
 ) -> tuple[Objective, ...]:
-    """Objectives with their ends: ideal and chance of a metric, zero and twice mha's of a cost."""
-    found = {metric.name: of_metric(metric) for metric in metrics}
-    mha = standard_attention(setting.sizes, setting.is_causal)
-    asked = [name for name in names if name not in found]
-    for name, value in costs_of(mha, setting, asked).items():
+    """Objectives with their ideal and reference.
+
+    The reference of a metric is chance; that of a cost is twice mha's, and its ideal is 0.
+    """
+    objectives = {metric.name: of_metric(metric) for metric in metrics}
+    mha = standard_attention(context.sizes, context.is_causal)
+    costs = [name for name in names if name not in objectives]
+    for name, value in costs_of(mha, context, costs).items():
         cost, reference = COSTS.get(name), COST_REFERENCE * value
-        found[name] = Objective(name, "min", cost.unit, cost.about, 0.0, reference, is_metric=False)
-    return tuple(found[name] for name in names)
+        objectives[name] = Objective(
+            name, "min", cost.unit, cost.about, 0.0, reference, is_metric=False
+        )
+    return tuple(objectives[name] for name in names)
 
 
 def cost_context(
     task: Task, calibration: Mapping[str, Any], context: int | None = None
 ) -> CostContext:
-    """Where a task's candidates are counted."""
+    """The sizes and options at which a task's candidates are counted."""
     model = task.main
     return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration, context)
 
 
 def run_cost_context(setup: RunSetup, task: Task) -> CostContext:
-    """Where a run's candidates are counted, under its own task or a longer one."""
+    """The cost context of a run's candidates, under the run's own task or a longer one."""
     return cost_context(task, setup.calibration, from_text(setup.space, SearchSpace).context)
 
 
-def make_proposer(setup: RunSetup, setting: CostContext) -> Proposer:
+def make_proposer(setup: RunSetup, context: CostContext) -> Proposer:
     """The run's proposer at its start, from the frozen copies of space and policy.
 
     Raises:
@@ -144,13 +150,13 @@ def make_proposer(setup: RunSetup, setting: CostContext) -> Proposer:
     policy = compile_policy(from_text(setup.policy, PolicyFile), setup.policy.name)
     costs = (objective.name for objective in setup.objectives if not objective.is_metric)
     search_context = SearchContext(
-        operators=Variation(space, policy, setting.is_causal),
-        mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, setting.is_causal)),
+        operators=Variation(space, policy, context.is_causal),
+        mechanisms=tuple((m.name, m.genome) for m in seeds(space, policy, context.is_causal)),
         population=setup.population,
         objectives=setup.objectives,
         seed=setup.seed,
-        filter=CandidateFilter(policy, setting, costs),
-        # Where each mechanism is trained several times, its noise is known.
+        filter=CandidateFilter(policy, context, costs),
+        # With several trainings of each mechanism the noise is known without re-evaluations.
         archive=Archive(setup.objectives, most_trainings=math.inf if setup.repeats == 1 else 1),
     )
     return Proposer(ALGORITHMS.get(setup.algorithm)(search_context), search_context, lag=setup.lag)

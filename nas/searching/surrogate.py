@@ -6,8 +6,8 @@ proposals; one in five is proposed without screening, so that a wrong model cann
 search. Costs are known exactly; only quality is predicted (as in NSGANetV2, Lu et al. 2020, arXiv
 2007.10396).
 
-If no offspring promises as much as another training of a known mechanism, that mechanism is
-re-evaluated: late in a search the task is to tell good mechanisms apart. The gain of a
+If another training of a known mechanism has a greater expected gain than every offspring, that
+mechanism is re-evaluated: late in a search, good mechanisms have to be distinguished. The gain of a
 re-evaluation is the knowledge gradient (Frazier et al. 2009, "The knowledge-gradient policy for
 correlated normal beliefs") of the hypervolume of the estimates, with the other estimates fixed.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-POOL: Final = 50  # offspring of which one is proposed
+POOL: Final = 50  # number of offspring from which one is selected
 UNSCREENED: Final = 0.2  # share of proposals without screening
 # Seven equally likely points of a standard normal distribution.
 POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
@@ -44,7 +44,7 @@ POINTS: Final = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)
 
 @ALGORITHMS.register("surrogate")
 class Surrogate:
-    """Screened NSGA-II; see the module."""
+    """NSGA-II with screened offspring; see the module."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context = context
@@ -55,31 +55,31 @@ class Surrogate:
         self._evolution: Nsga2 | None = None
 
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Select parents again before the next proposal: the archive has new estimates."""
+        """Discard the selected parents, since the archive has new estimates."""
         self._evolution = None
 
     def propose(self, rng: np.random.Generator, num_failed: int) -> Attempt:
-        """Draw many offspring and return the most promising new one."""
+        """Draw offspring and return the one of greatest expected gain, or a re-evaluation."""
         evolution = self._parents()
         drawn = evolution.propose(rng, num_failed)
         if not self._archive.is_informed or rng.random() < UNSCREENED:
             return drawn
         pool: dict[str, tuple[Attempt, tuple[Genome, Mapping[str, float]]]] = {}
-        missed = num_failed  # in a row; all neighbours of the parents may be known
+        num_missed = num_failed  # in a row; all neighbours of the parents may have been trained
         for _ in range(POOL):
             info = self._context.filter.inspect(drawn.genome)
-            missed = 0 if info.is_new else missed + 1
+            num_missed = 0 if info.is_new else num_missed + 1
             if info.is_new:
                 pool[info.key] = drawn, (info.genome, info.costs)
-            drawn = evolution.propose(rng, missed)
+            drawn = evolution.propose(rng, num_missed)
         if not pool:
             return drawn
         front = self._expected()
         gains = self._gains(front, [candidate for _, candidate in pool.values()])
         best = int(np.argmax(gains))
-        gain, known = self._best_reevaluation(front)
-        if known is not None and gain > gains[best]:
-            return Attempt(known.genome, REPEAT)
+        gain, result = self._best_reevaluation(front)
+        if result is not None and gain > gains[best]:
+            return Attempt(result.genome, REPEAT)
         return list(pool.values())[best][0]
 
     def _parents(self) -> Nsga2:
@@ -101,27 +101,27 @@ class Surrogate:
         return np.array([_expected_gain(front, *row) for row in rows])
 
     def _best_reevaluation(self, front: Array) -> tuple[float, TrialResult | None]:
-        """The known mechanism with the greatest gain by another training, and that gain."""
+        """The gain of the best re-evaluation, and its mechanism; 0 and None if there is none."""
         known = self._archive.known
-        moves = self._archive.expected_shift() / self._span
+        shifts = self._archive.expected_shift() / self._span
         members = front[is_nondominated(front)]
-        best = front[: len(known)] + POINTS[0] * moves
+        best = front[: len(known)] + POINTS[0] * shifts
         is_out = (members[None] <= best[:, None]).all(axis=2).any(axis=1)
         total = _volume(front)
-        found: list[tuple[float, TrialResult | None]] = [(0.0, None)]
+        options: list[tuple[float, TrialResult | None]] = [(0.0, None)]
         for i in self._archive.repeatable():
             if not is_out[i]:
                 others = np.delete(front, i, axis=0)
-                gain = _volume(others) + _expected_gain(others, front[i], moves[i]) - total
-                found.append((gain, known[i]))
-        return max(found, key=itemgetter(0))
+                gain = _volume(others) + _expected_gain(others, front[i], shifts[i]) - total
+                options.append((gain, known[i]))
+        return max(options, key=itemgetter(0))
 
     def _expected(self) -> Array:
         """Scaled estimates of known mechanisms, then of pending ones."""
         archive = self._archive
         means, _ = archive.estimates()
-        waiting = [(p.genome, p.costs) for p in archive.pending if p.is_new]
-        rows = np.vstack([means, archive.predict(waiting)[0]]) if waiting else means
+        pending = [(p.genome, p.costs) for p in archive.pending if p.is_new]
+        rows = np.vstack([means, archive.predict(pending)[0]]) if pending else means
         return self._scaled(rows)
 
     def _scaled(self, rows: Array) -> Array:
@@ -131,7 +131,7 @@ class Surrogate:
 
 
 def _expected_gain(front: Array, row: Array, spread: Array) -> float:
-    """Expected volume that a row adds to a front, if it is normal with this deviation."""
+    """Expected volume that a normal row with this standard deviation adds to a front."""
     return float(np.mean([_gain(front, row + point * spread) for point in POINTS]))
 
 

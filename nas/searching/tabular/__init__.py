@@ -1,9 +1,8 @@
-"""Tabular benchmarks: a space trained whole, so that a search is replayed in seconds.
+"""Tabular benchmarks: recorded trainings of all mechanisms of a space, for searches in seconds.
 
-table.py      what was trained, and what came of it; read and written as one file
-making.py     enumerate a space, train all of it, go on where it was stopped
-ranking.py    how well short trainings rank mechanisms, beside long ones
-evaluator.py  an evaluator that looks results up, so that the real search runs on a table
+table.py      a table of mechanisms and their trainings, read and written as one file
+ranking.py    rank correlation between short and long trainings
+evaluator.py  an evaluator that returns the trainings of a table
 """
 
 from nas.searching.tabular.table import Table, load_table, tables

@@ -1,7 +1,7 @@
-"""An evaluator that looks trainings up in a table: a search on it takes seconds.
+"""An evaluator that returns trainings of a table: a search takes seconds.
 
-Which of a mechanism's seeds comes first is drawn for each search, so that searches meet different
-luck. A search may see ``seen`` of them; the others are its truth.
+The order of a mechanism's trainings is drawn for each search, so that the noise differs between
+searches. A search may use the first ``seen`` trainings; the others give the true score.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 
 class TableEvaluator:
-    """An `Evaluator`; trainings take no time, and end as if workers had taken the recorded one.
+    """An `Evaluator` that simulates workers; trainings end in the order of their recorded times.
 
     Args:
-        seed: of the order in which each mechanism's trainings are given.
-        seen: how many of them may be asked for.
-        workers: simulated; the next training to end is the one that would be.
+        seed: seed of the order of each mechanism's trainings.
+        seen: number of trainings of each mechanism that the search may use.
+        workers: number of simulated workers.
+
+    Attributes:
+        now: simulated time, s.
+        busy: processor time of all trainings begun so far, s.
     """
 
     def __init__(self, table: Table, *, seed: int = 0, seen: int = 2, workers: int = 1) -> None:
@@ -42,18 +46,18 @@ class TableEvaluator:
         self._num_submitted = 0
 
     def calibrate(self) -> Mapping[str, Any]:
-        """Nothing: a table knows no hardware."""
+        """An empty calibration: a table has no hardware."""
         return {}
 
     def submit(self, trials: Sequence[Trial]) -> None:
-        """Take on more trials; the one with most work waits least."""
+        """Queue trials; those with most work start first."""
         for trial in trials:
             self._num_submitted += 1
             heapq.heappush(self._waiting, (-trial.work, self._num_submitted, trial))
         self._start()
 
     def wait(self) -> list[tuple[Trial, Evaluation]]:
-        """The training that ends next."""
+        """The training that ends next; empty if none is running."""
         if not self._running:
             return []
         self.now, _, trial, evaluation = heapq.heappop(self._running)
@@ -61,24 +65,26 @@ class TableEvaluator:
         return [(trial, evaluation)]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def order(self, key: str) -> list[int]:
-        """A mechanism's seeds in the order in which this search meets them."""
+        """Indices of a mechanism's trainings in the order of this search."""
         rng = np.random.default_rng([self._seed, int(key, 16)])
         return [int(i) for i in rng.permutation(len(self._table.trainings[key]))]
 
     def truth(self, key: str, metric: str) -> float:
-        """The mean of a metric over the trainings that the search cannot see; NaN if one failed."""
+        """The mean of a metric over the trainings that the search cannot use; NaN if one failed."""
         unseen = [self._table.trainings[key][i] for i in self.order(key)[self._seen :]]
-        return float(np.mean([one.metrics.get(metric, np.nan) for one in unseen]))
+        return float(np.mean([training.metrics.get(metric, np.nan) for training in unseen]))
 
     def _start(self) -> None:
         while self._waiting and len(self._running) < self.workers:
             _, number, trial = heapq.heappop(self._waiting)
-            found = self._find(trial)
-            self.busy += found.core_seconds
-            heapq.heappush(self._running, (self.now + found.core_seconds, number, trial, found))
+            evaluation = self._find(trial)
+            self.busy += evaluation.core_seconds
+            heapq.heappush(
+                self._running, (self.now + evaluation.core_seconds, number, trial, evaluation)
+            )
 
     def _find(self, trial: Trial) -> Evaluation:
         if trial.key not in self._table.trainings:
@@ -88,7 +94,7 @@ class TableEvaluator:
             )
         if trial.repeat >= self._seen:
             raise TableError(
-                f"table {self._table.name}: training {trial.repeat + 1} of {trial.key} was asked "
-                f"for; expected at most {self._seen}."
+                f"table {self._table.name}: training {trial.repeat + 1} of {trial.key} was "
+                f"requested; expected at most {self._seen}."
             )
         return self._table.trainings[trial.key][self.order(trial.key)[trial.repeat]]

@@ -1,4 +1,4 @@
-"""How well a short training ranks mechanisms as a long one does: Kendall's tau, and regret."""
+"""Agreement between the rankings of short and long trainings: Kendall's tau, and regret."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 NUM_DRAWS: Final = 1000
-LEAST: Final = 10  # mechanisms, so that a rank correlation says anything
+LEAST: Final = 10  # least number of mechanisms for a rank correlation
 TOP: Final = 5
 
 
@@ -34,14 +34,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How a score ranks mechanisms, beside the truth.
+    """Agreement between the ranking by a score and the true ranking.
 
     Attributes:
-        score: its name: a metric, "train_loss", a cost, or "another long training".
+        score: name of the score: a metric, "train_loss", a cost, or "another long training".
         tau: Kendall's tau-b over all mechanisms.
-        upper: the same over the half that is truly better.
-        regret: how much worse than the truly best is the truly best of the score's five best, in
-            the metric's unit.
+        upper: Kendall's tau-b over the mechanisms whose true score is at least the median.
+        regret: the greatest true score, less the greatest true score among the ``TOP`` mechanisms
+            ranked first, in the metric's unit.
     """
 
     score: str
@@ -51,16 +51,16 @@ class Agreement:
 
 
 def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreement]]:
-    """How scores of single short trainings agree with the mean of the long ones.
+    """Agreement of single short trainings with the means of the long ones.
 
-    The statistics of a score are means over its seeds: what a search sees is one training. The last
-    row is the ceiling: a single long training beside the mean of the others.
+    The statistics of a score are means over its seeds, since a search trains a mechanism once. The
+    last agreement is an upper bound: that of a single long training with the mean of the others.
 
     Args:
-        metric: of the long trainings, more being better.
+        metric: a metric of the long trainings; more is better.
 
     Returns:
-        The number of mechanisms that both hold, and an agreement a score.
+        The number of mechanisms that both tables hold, and an agreement for each score.
 
     Raises:
         TableError: the tables share too few mechanisms, or one lacks the metric.
@@ -70,9 +70,9 @@ def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreem
             raise TableError(
                 f"table {table.name} measured {', '.join(table.metrics)}; expected {metric}, too."
             )
-    # A mechanism's key is resolved at a task's sizes, so it has another one in each table.
-    own = {key: _own_key(short, genome) for key, genome in long.mechanisms.items()}
-    keys = [key for key in own if _is_good(long, key) and _is_good(short, own[key])]
+    # A mechanism's key is resolved at a task's sizes, so it differs between tables.
+    short_keys = {key: _key_in(short, genome) for key, genome in long.mechanisms.items()}
+    keys = [key for key in short_keys if _is_good(long, key) and _is_good(short, short_keys[key])]
     if len(keys) < LEAST:
         raise TableError(
             f"tables {short.name} and {long.name} share {len(keys)} mechanisms whose trainings "
@@ -80,23 +80,23 @@ def agreements(short: Table, long: Table, metric: str) -> tuple[int, list[Agreem
         )
     every = list(long.scores(metric)[_rows(long, keys)].T)
     truth = np.mean(every, axis=0)
-    found = []
+    rankings = []
     for name, sign in {metric: 1, "log_loss": -1, "train_loss": -1}.items():
         if name == "train_loss" or name in short.metrics:
-            seeds = sign * short.scores(name)[_rows(short, [own[key] for key in keys])].T
-            found.append(_agreement(name, list(seeds), [truth] * len(seeds)))
+            seeds = sign * short.scores(name)[_rows(short, [short_keys[key] for key in keys])].T
+            rankings.append(_agreement(name, list(seeds), [truth] * len(seeds)))
     costs = [long.costs(key, size_costs()) for key in keys]
     for name in size_costs():
         values = np.array([cost[name] for cost in costs])
-        found.append(_agreement(name, [values], [truth]))
+        rankings.append(_agreement(name, [values], [truth]))
     others = [np.mean(every[:i] + every[i + 1 :], axis=0) for i in range(len(every))]
     if len(every) > 1:
-        found.append(_agreement("another long training", every, others))
-    return len(keys), found
+        rankings.append(_agreement("another long training", every, others))
+    return len(keys), rankings
 
 
-def _own_key(table: Table, genome: Genome) -> str:
-    """What a table calls a mechanism, or nothing that it holds."""
+def _key_in(table: Table, genome: Genome) -> str:
+    """The key of a mechanism in a table; empty if the table lacks it."""
     try:
         return table.key_of(genome)
     except (GenomeError, TableError):
@@ -104,8 +104,8 @@ def _own_key(table: Table, genome: Genome) -> str:
 
 
 def _is_good(table: Table, key: str) -> bool:
-    own = table.trainings.get(key, ())[: table.repeats]
-    return bool(own) and all(one.is_ok for one in own)
+    trainings = table.trainings.get(key, ())[: table.repeats]
+    return bool(trainings) and all(training.is_ok for training in trainings)
 
 
 def _rows(table: Table, keys: list[str]) -> list[int]:
@@ -122,17 +122,17 @@ def _agreement(name: str, scores: list[Values], truths: list[Values]) -> Agreeme
 
 
 def _interval(pairs: list[tuple[Values, Values]]) -> Interval:
-    """Tau's mean over pairs, with mechanisms drawn anew, the same for pairs of as many."""
+    """The mean of tau over pairs; the bootstrap draws the same mechanisms for each pair."""
     value, *draws = np.mean([_taus(*pair) for pair in pairs], axis=0)
     low, high = np.nanpercentile(draws, (2.5, 97.5))
     return Interval(float(value), float(low), float(high))
 
 
 def _taus(score: Values, truth: Values) -> Values:
-    """Kendall's tau-b over all, then over each draw; NaN where all are tied."""
+    """Kendall's tau-b of all mechanisms, then of each bootstrap draw; NaN if all are tied."""
     rng, num = np.random.default_rng(0), len(score)
     drawn = (rng.integers(num, size=num) for _ in range(NUM_DRAWS))
-    times = np.array([np.ones(num), *(np.bincount(one, minlength=num) for one in drawn)])
+    times = np.array([np.ones(num), *(np.bincount(rows, minlength=num) for rows in drawn)])
     signs, others = (np.sign(values[:, None] - values) for values in (score, truth))
     agree, untied, both = (
         np.einsum("dm,dm->d", times @ pairs, times)

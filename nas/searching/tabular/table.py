@@ -1,7 +1,7 @@
-"""A table of trainings: every mechanism of a space, several seeds each, a report an epoch.
+"""A table of trainings: every mechanism of a space, several seeds each, a report for each epoch.
 
-One gzipped JSON file says all: space, policy and task as texts with fingerprints, who trained with
-what, the mechanisms in normal form, and the trainings. Built-in tables lie beside this module.
+A table is one gzipped JSON file: space, policy and task as texts with fingerprints, command and
+versions, the mechanisms in normal form, and the trainings. Built-in tables lie beside this module.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 SUFFIX: Final = ".json.gz"
 FOLDER: Final = Path(__file__).parent
-OWN: Final = ("train_loss", "core_seconds")  # numbers of each report beside its metrics
-MAX_BYTES: Final = 2**26  # of a table, unpacked
-DIGITS: Final = 6  # significant digits that are kept of a measured number
+REPORT_FIELDS: Final = ("train_loss", "core_seconds")  # numbers of a report beside its metrics
+MAX_BYTES: Final = 2**26  # size of an uncompressed table
+DIGITS: Final = 6  # significant digits of a stored number
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How a table came to be.
+    """The provenance of a table.
 
     Attributes:
-        command: that made it, or makes it again.
-        date: of the last training, as year-month-day.
-        hardware: what trained, each kind once.
-        versions: by name of a library.
+        command: the command that creates the table.
+        date: date of the last training, as year-month-day.
+        hardware: processors and GPUs that trained, each kind once.
+        versions: versions of libraries, by name.
     """
 
     command: str
@@ -61,9 +61,9 @@ class Table:
     """Trainings of mechanisms under one task.
 
     Attributes:
-        space, policy, task: as they were; the task's fingerprint covers its data.
-        mechanisms: in normal form, by the digest resolved at the task's sizes.
-        trainings: by key, one a seed, in the order of the seeds.
+        space, policy, task: frozen copies; the task's fingerprint covers its data.
+        mechanisms: genomes in normal form, by key: the digest resolved at the task's sizes.
+        trainings: by key, one for each seed, in the order of the seeds.
     """
 
     name: str
@@ -77,22 +77,23 @@ class Table:
 
     @cached_property
     def repeats(self) -> int:
-        """Seeds that every mechanism was trained with."""
-        return min((len(found) for found in self.trainings.values()), default=0)
+        """Number of seeds that every mechanism was trained with."""
+        return min((len(trainings) for trainings in self.trainings.values()), default=0)
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """What was measured, by name."""
-        return tuple(sorted({n for own in self.trainings.values() for e in own for n in e.metrics}))
+        """The names of all measured metrics, sorted."""
+        rows = self.trainings.values()
+        return tuple(sorted({name for row in rows for e in row for name in e.metrics}))
 
     @cached_property
     def setting(self) -> CostContext:
-        """Where its mechanisms are counted."""
+        """The sizes and options at which its mechanisms are counted."""
         model = parse_task(parse_yaml(self.task.text, self.name), f"table {self.name}").main
         return CostContext(model.sizes, model.qkv_bias, model.is_causal, calibration={})
 
     def key_of(self, genome: Genome) -> str:
-        """What the mechanism is called here, at the table's own sizes.
+        """The key of a mechanism: its digest at the table's sizes.
 
         Raises:
             GenomeError: it does not exist at these sizes.
@@ -111,17 +112,17 @@ class Table:
         return costs_of(self.setting.resolve(self.mechanisms[key]), self.setting, names)
 
     def scores(self, name: str, epoch: int | None = None) -> NDArray[np.float64]:
-        """A number of every training: (mechanisms, repeats); NaN where it failed.
+        """A number of every training, NaN for a failed one: (mechanisms, repeats).
 
         Args:
             name: a metric, ``train_loss`` or ``core_seconds``.
             epoch: from 1; None for the last.
         """
         rows = [self.trainings[key][: self.repeats] for key in self.mechanisms]
-        return np.array([[_number(one, name, epoch) for one in row] for row in rows])
+        return np.array([[_number(training, name, epoch) for training in row] for row in rows])
 
     def write(self, path: Path) -> None:
-        """Write the file, whole or not at all.
+        """Write the table to a file, atomically.
 
         Raises:
             TableError: the folder cannot be written.
@@ -142,7 +143,7 @@ def load_table(name_or_path: str) -> Table:
     """Read a table by name or by path.
 
     Raises:
-        TableError: there is none, or the file holds something else.
+        TableError: there is no such table, or the file holds no table.
     """
     path = Path(name_or_path)
     if not path.suffix:
@@ -181,7 +182,7 @@ def _number(evaluation: Evaluation, name: str, epoch: int | None) -> float:
     if not evaluation.is_ok:
         return float("nan")
     report = evaluation.reports[-1 if epoch is None else epoch - 1]
-    return float(getattr(report, name)) if name in OWN else report.metrics[name]
+    return float(getattr(report, name)) if name in REPORT_FIELDS else report.metrics[name]
 
 
 def _to_dict(table: Table) -> dict[str, Any]:
@@ -197,20 +198,27 @@ def _to_dict(table: Table) -> dict[str, Any]:
         "mechanisms": [genome.to_dict() for genome in table.mechanisms.values()],
         "keys": list(table.mechanisms),
         "trainings": [
-            [_row(one, table.metrics) for one in table.trainings.get(key, ())]
+            [_row(evaluation, table.metrics) for evaluation in table.trainings.get(key, ())]
             for key in table.mechanisms
         ],
     }
 
 
-def _row(one: Evaluation, metrics: Sequence[str]) -> list[Any]:
-    """A training: seed, status, reason, budget, and of each epoch loss, time and metrics."""
+def _row(evaluation: Evaluation, metrics: Sequence[str]) -> list[Any]:
+    """Seed, status, reason, budget, hardware, and for each epoch loss, time and metrics."""
     reports = [
         [_short(n) for n in (r.train_loss, r.core_seconds, *(r.metrics[m] for m in metrics))]
-        for r in one.reports
+        for r in evaluation.reports
     ]
-    budget = [one.budget.epochs, one.budget.examples, one.budget.precision]
-    return [one.seed, one.status, one.reason, budget, one.hardware, reports]
+    budget = [evaluation.budget.epochs, evaluation.budget.examples, evaluation.budget.precision]
+    return [
+        evaluation.seed,
+        evaluation.status,
+        evaluation.reason,
+        budget,
+        evaluation.hardware,
+        reports,
+    ]
 
 
 def _from_dict(data: Mapping[str, Any]) -> Table:
@@ -245,17 +253,17 @@ def _document(data: Mapping[str, Any]) -> Document:
     return Document(**{name: str(value) for name, value in data.items()})
 
 
-def _words(found: Any) -> tuple[str, ...]:
-    """A list of different words."""
-    words = tuple(str(word) for word in found)
-    if not isinstance(found, list) or len({*words}) < len(words):
-        raise ValueError(f"{describe(found)}, expected a list of different words")
+def _words(value: Any) -> tuple[str, ...]:
+    """A list of distinct words as a tuple; ValueError for any other value."""
+    words = tuple(str(word) for word in value)
+    if not isinstance(value, list) or len({*words}) < len(words):
+        raise ValueError(f"{describe(value)}, expected a list of different words")
     return words
 
 
 def _training(row: Sequence[Any], metrics: Sequence[str]) -> Evaluation:
-    seed, status, reason, budget, hardware, found = row
-    numbers = [[float(number) for number in report] for report in found]
+    seed, status, reason, budget, hardware, epoch_rows = row
+    numbers = [[float(number) for number in report] for report in epoch_rows]
     reports = tuple(
         Report(epoch, loss, dict(zip(metrics, values, strict=True)), seconds)
         for epoch, (loss, seconds, *values) in enumerate(numbers, start=1)
@@ -278,5 +286,5 @@ def _training(row: Sequence[Any], metrics: Sequence[str]) -> Evaluation:
 
 
 def _short(number: float) -> float | str:
-    """To a few significant digits; JSON knows no NaN and no infinity."""
+    """A number rounded to ``DIGITS`` digits, or text if it is not finite, as JSON requires."""
     return float(f"{number:.{DIGITS}g}") if np.isfinite(number) else str(number)
