@@ -24,7 +24,7 @@ from benchmarks.chaos import outcome
 from nas.cli import main
 from nas.searching.checking import check_run
 from nas.store import open_run
-from nas.store.files import LEFT_SECONDS, STAGING, sweep
+from nas.store.files import STAGING, STALE_SECONDS, sweep
 from nas.store.lock import is_held
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Life:
             results[name] != expected[name] for name in expected
         )
         extra = files(self.folder) - files(reference.folder)
-        long_ago = time.time() - 2 * LEFT_SECONDS
+        long_ago = time.time() - 2 * STALE_SECONDS
         for path in extra:
             os.utime(self.folder / path, (long_ago, long_ago))
         self.counts["temporary files"] += len(extra)

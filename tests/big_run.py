@@ -55,7 +55,7 @@ def record_big_run(root: Path, size: int, seed: int = 0) -> Path:
     database = Database.open_to_write(root / name / DATABASE_FILE)
     with database.transaction():
         _fill(database, genomes, size, rng)
-    database.stand_alone()
+    database.checkpoint()
     database.close()
     return root / name
 

@@ -5,7 +5,7 @@ everything; nothing is ever unpickled.
 
     records.py   setup, proposals, candidates, ...   rows.py       records to rows and back
     run.py       read a run                          writer.py     write a run
-    front.py     front, members, lineage             folder.py     make and find runs
+    front.py     front, members, lineage             folder.py     create and find runs
     record.py    what other commands add to a run    frozen.py     space, policy and task
     schema.py    the tables                          database.py   SQLite
     lock.py      one writer at a time                files.py      atomic files

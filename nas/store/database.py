@@ -1,9 +1,9 @@
-"""One SQLite file, opened to write or to read; the only module that knows sqlite3.
+"""A SQLite file, opened for writing or reading; the only module that imports sqlite3.
 
 Writing uses a write-ahead log with ``synchronous = FULL``: a statement outside a transaction is on
 the disk when it returns, and readers are never blocked. A finished file returns to a rollback
-journal, so that it is complete alone and can be read in a read-only folder. Errors of SQLite become
-one sentence.
+journal, so that it is complete without further files and readable in a read-only folder. Errors of
+SQLite are raised as RunErrors of one sentence.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WAIT_SECONDS: Final = 10.0
-WAITS: Final = 360  # of so many seconds for another process that has locked the file
-DAMAGED: Final = "Could not decode"
+WAITS: Final = 360  # number of such waits for another process that has locked the file
+DAMAGED: Final = "Could not decode"  # of an OperationalError about text that is not UTF-8
 
 
 class Database:
@@ -39,7 +39,7 @@ class Database:
 
     @classmethod
     def create(cls, path: Path) -> Database:
-        """Make the file with its tables; it must not exist."""
+        """Create the file with its tables. It must not exist."""
         with _opened(path, "rwc") as connection:
             database = cls(path, connection)
             with database.transaction():
@@ -51,7 +51,7 @@ class Database:
 
     @classmethod
     def open_to_write(cls, path: Path) -> Database:
-        """Open and check; the caller holds the run's lock."""
+        """Open and check for writing; the caller holds the run's lock."""
         with _opened(path, "rw") as connection:
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -62,7 +62,7 @@ class Database:
     @classmethod
     @contextlib.contextmanager
     def appending(cls, path: Path) -> Iterator[Database]:
-        """Open and check, to add records beside the writer that holds the lock; then close."""
+        """A context that adds records without the lock, while another process may write too."""
         with _opened(path, "rw") as connection:
             _check(connection, path)
             connection.execute("PRAGMA synchronous = FULL")
@@ -71,21 +71,22 @@ class Database:
 
     @classmethod
     def open_to_read(cls, path: Path) -> Database:
-        """Open without changing anything, also while another process writes.
+        """Open for reading, also while another process writes.
 
-        A change of the journal's mode that a killed process left incomplete is undone first.
+        Changes nothing, except that an incomplete change of the journal mode by a killed process
+        is rolled back.
         """
         with _opened(path, "ro") as connection:
             try:
                 _check(connection, path)
             except sqlite3.OperationalError as error:
-                # Errors that Python raises itself, about text, have no such code.
+                # Errors that Python itself raises, about invalid text, have no such code.
                 code = getattr(error, "sqlite_errorcode", None)
                 if code != sqlite3.SQLITE_READONLY_ROLLBACK:
                     raise
-                with _opened(path, "rw") as undoing:
-                    _check(undoing, path)
-                    undoing.close()
+                with _opened(path, "rw") as rollback:
+                    _check(rollback, path)
+                    rollback.close()
                 _check(connection, path)
         return cls(path, connection)
 
@@ -97,13 +98,13 @@ class Database:
     def execute(self, sql: str, /, **values: Any) -> None:
         """Run one statement; outside a transaction it is durable on return."""
         with _explained(self._path):
-            self._patiently(sql, values)
+            self._execute_with_retries(sql, values)
 
     def insert(self, table: str, row: Mapping[str, Any], *, is_new: bool = True) -> None:
         """Insert one row; names of table and columns never come from a user.
 
         Args:
-            is_new: whether a row with the same key is an error; else it stays.
+            is_new: if False, a row with the same key stays, and nothing is inserted.
         """
         columns = ", ".join(row)
         places = ", ".join(f":{name}" for name in row)
@@ -112,9 +113,9 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All statements inside become durable together, or none."""
+        """A context whose statements become durable together or not at all."""
         with _explained(self._path):
-            self._patiently("BEGIN IMMEDIATE", {})
+            self._execute_with_retries("BEGIN IMMEDIATE", {})
             try:
                 yield
                 self._connection.execute("COMMIT")
@@ -125,7 +126,7 @@ class Database:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All queries inside see one state, whatever another process writes meanwhile."""
+        """A context whose queries see one state, even if another process writes meanwhile."""
         with _explained(self._path):
             if self._connection.in_transaction:
                 yield
@@ -136,8 +137,8 @@ class Database:
             finally:
                 self._connection.execute("ROLLBACK")
 
-    def _patiently(self, sql: str, values: Mapping[str, Any]) -> None:
-        """Execute; wait for another process that has locked the file, and say so once."""
+    def _execute_with_retries(self, sql: str, values: Mapping[str, Any]) -> None:
+        """Execute; while another process locks the file, wait, with one warning in the log."""
         for attempt in range(WAITS):
             try:
                 self._connection.execute(sql, values)
@@ -151,8 +152,8 @@ class Database:
                         "%s: another process has locked it; waiting until it lets go.", self._path
                     )
 
-    def stand_alone(self) -> None:
-        """Write the log into the file and remove it; an active reader postpones that."""
+    def checkpoint(self) -> None:
+        """Write the log into the file and remove it; does nothing while a reader is active."""
         with contextlib.suppress(sqlite3.Error):
             self._connection.execute("PRAGMA busy_timeout = 0")
             self._connection.execute("PRAGMA journal_mode = DELETE")
@@ -164,7 +165,7 @@ class Database:
 
 @contextlib.contextmanager
 def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
-    """A connection that is closed if its first use fails."""
+    """A context with a new connection, which is closed if the block raises."""
     uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     with _explained(path), contextlib.ExitStack() as on_error:
         # isolation_level None: Python starts no transactions; all are explicit here.
@@ -185,14 +186,14 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: has schema {version}, written by {writer}; this nas reads schema "
             f"{schema.VERSION} alone. {what}."
         )
-    # In strict tables like these, the check below finds every value of a wrong type. A view or
-    # trigger in their place could run without end.
-    made = connection.execute(
+    # In strict tables, quick_check finds every value of a wrong type. A view or trigger in a
+    # foreign file could run without end.
+    statements = connection.execute(
         "SELECT type, sql FROM sqlite_schema WHERE sql IS NOT NULL"
     ).fetchall()
-    if not {*map(_bare, schema.TABLES)} <= {_bare(sql) for _, sql in made}:
-        raise sqlite3.DatabaseError("its tables are not those that it was made with")
-    if added := {kind for kind, _ in made} & {"view", "trigger"}:
+    if not {*map(_bare, schema.TABLES)} <= {_bare(sql) for _, sql in statements}:
+        raise sqlite3.DatabaseError("its tables differ from those that nas creates")
+    if added := {kind for kind, _ in statements} & {"view", "trigger"}:
         raise sqlite3.DatabaseError(f"it holds a {min(added)}, which nas never makes")
     fault = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if fault != "ok":
@@ -200,7 +201,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _writer(connection: sqlite3.Connection) -> str:
-    """The nas that wrote a database last, by its own record."""
+    """The version of nas that wrote a database last, from its sessions."""
     try:
         versions = connection.execute("SELECT versions FROM sessions ORDER BY id DESC").fetchone()
         return f"nas {json.loads(versions[0])['nas']}"
@@ -215,7 +216,7 @@ def _bare(statement: str) -> str:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite into RunErrors; programming errors stay as they are."""
+    """Raise errors of SQLite as RunErrors; let programming errors pass."""
     try:
         yield
     except sqlite3.ProgrammingError:

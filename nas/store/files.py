@@ -21,20 +21,20 @@ from nas.common.errors import RunError
 
 RUNS: Final = Path("runs")
 STAGING: Final = ".new-"
-LEFT_SECONDS: Final = 3600.0  # age from which on a temporary file counts as left behind
-_LEFT: Final = re.compile(rf"({re.escape(STAGING)}|\..+\.)[0-9a-f]{{32}}")
+STALE_SECONDS: Final = 3600.0  # least age of a temporary file that counts as left behind
+_TEMPORARY: Final = re.compile(rf"({re.escape(STAGING)}|\..+\.)[0-9a-f]{{32}}")
 
 
 def staging_for(path: Path) -> Path:
-    """A temporary name for a file or folder; earlier leftovers of it are removed."""
+    """A temporary name for a file or folder; removes earlier leftovers of it."""
     beginning = f".{path.name[:100]}."
-    for left in leftovers(path.parent, beginning):
-        _remove(left)
+    for leftover in leftovers(path.parent, beginning):
+        _remove(leftover)
     return path.with_name(f"{beginning}{uuid.uuid4().hex}")
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file atomically; a link of its name is replaced, not followed.
+    """Write a file atomically; a symbolic link at its path is replaced, not followed.
 
     Raises:
         OSError: it cannot be written; nothing is left behind.
@@ -53,7 +53,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file that a person named: whole or not at all; parent folders are created.
+    """Write an output file of a command atomically; creates parent folders.
 
     Raises:
         RunError: it cannot be written.
@@ -69,19 +69,19 @@ def leftovers(folder: Path, beginning: str = "") -> list[Path]:
     """Temporary files of killed processes in a folder, an hour old or older.
 
     Args:
-        beginning: of the name, up to its random part; by default any that nas uses.
+        beginning: of the names, up to their random part; by default any that nas uses.
     """
-    before, name = time.time() - LEFT_SECONDS, re.compile(f"{re.escape(beginning)}[0-9a-f]{{32}}")
-    known = name if beginning else _LEFT
+    before, name = time.time() - STALE_SECONDS, re.compile(f"{re.escape(beginning)}[0-9a-f]{{32}}")
+    pattern = name if beginning else _TEMPORARY
     try:
-        left = [path for path in sorted(folder.iterdir()) if known.fullmatch(path.name)]
-        return [path for path in left if path.lstat().st_mtime < before]
-    except OSError:  # another process removes them too
+        paths = [path for path in sorted(folder.iterdir()) if pattern.fullmatch(path.name)]
+        return [path for path in paths if path.lstat().st_mtime < before]
+    except OSError:  # another process may remove them too
         return []
 
 
 def sweep(folder: Path, beginning: str = "") -> None:
-    """Remove ``leftovers``, as far as this process may."""
+    """Remove ``leftovers``; those that cannot be removed stay."""
     for path in leftovers(folder, beginning):
         _remove(path)
 
@@ -96,5 +96,5 @@ def _remove(path: Path) -> None:
 
 def run_argument(folder: Path) -> str:
     """The argument that names a run on the command line: its name in ``runs``, else its path."""
-    whole = folder.resolve()
-    return shlex.quote(whole.name if whole.parent == RUNS.resolve() else str(folder))
+    path = folder.resolve()
+    return shlex.quote(path.name if path.parent == RUNS.resolve() else str(folder))

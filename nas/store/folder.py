@@ -1,8 +1,8 @@
-"""Make, list and find run folders.
+"""Create, list and find run folders.
 
 ``runs/<date>_<space>_s<seed>/`` holds run.sqlite, the only source of truth, and copies of
-space, policy and task for people. A new folder is made under a temporary name and renamed
-when it is complete.
+space, policy and task for people. A new folder is created under a temporary name and renamed when
+it is complete.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 def create_run(
     root: Path, setup: RunSetup, session: Session, name: str | None = None, clock: Clock = utc_now
 ) -> RunWriter:
-    """Make a run folder and open it to write.
+    """Create a run folder and open it for writing.
 
     Args:
-        root: the folder of runs; made if missing.
+        root: the folder of runs; created if missing.
         name: the folder's name; by default date, space and seed, with _2, _3, ... if taken.
-        clock: gives the time, aware; the date in the name is the local one.
+        clock: returns an aware time; the date in the name is local.
 
     Raises:
-        RunError: the name is taken or no name for a folder, or the folder cannot be written.
+        RunError: the name is taken or not valid, or the folder cannot be written.
     """
     now = clock()
     if name is not None:
@@ -62,10 +62,10 @@ def create_run(
 
 
 def check_name(name: str, root: Path) -> None:
-    """Find out early whether a run can be called so.
+    """Check that a run can have this name.
 
     Raises:
-        RunError: the name is taken, or no name for a folder.
+        RunError: the name is taken or not valid.
     """
     if name == LATEST or not NAME.fullmatch(name):
         raise RunError(
@@ -77,23 +77,23 @@ def check_name(name: str, root: Path) -> None:
 
 
 def list_runs(root: Path = RUNS) -> tuple[list[RunSummary], list[RunError]]:
-    """The runs in a folder, last active last, and why the others could not be read."""
-    found: list[RunSummary] = []
+    """The runs in a folder, last active last, and the errors of those that cannot be read."""
+    summaries: list[RunSummary] = []
     problems: list[RunError] = []
     for folder in _run_folders(root):
         try:
             with open_run(folder) as run:
-                found.append(run.summary())
+                summaries.append(run.summary())
         except RunError as error:
             problems.append(error)
-    return sorted(found, key=lambda run: (run.active, run.name)), problems
+    return sorted(summaries, key=lambda run: (run.active, run.name)), problems
 
 
 def find_run(source: str, root: Path = RUNS) -> Path:
     """The folder of a run given by name, by path, or as ``latest``.
 
     Raises:
-        RunError: there is no such run; names the near ones.
+        RunError: there is no such run; the message lists similar and recent names.
     """
     if source == LATEST:
         runs, _ = list_runs(root)
@@ -105,18 +105,18 @@ def find_run(source: str, root: Path = RUNS) -> Path:
         if source and _is_file(folder / DATABASE_FILE):
             return folder
     names = [folder.name for folder in _run_folders(root)]
-    known = ", ".join(names[-8:]) or "none yet"
+    recent = ", ".join(names[-8:]) or "none yet"
     raise RunError(
         f"{_shown(source)}: there is no such run in {root}{near(source, names)}; expected a path, "
-        f"{LATEST} or a name (the last ones: {known}). `nas runs` lists all."
+        f"{LATEST} or a name (the last ones: {recent}). `nas runs` lists all."
     )
 
 
 def split_member(source: str) -> tuple[str, str]:
-    """RUN/ID as run and member; the run may be a path.
+    """Split RUN/ID into run and member; the run may be a path.
 
     Raises:
-        RunError: there is no slash, or nothing on one side of it.
+        RunError: there is no slash, or a side of it is empty.
     """
     run, slash, member = source.rpartition("/")
     if not (run and slash and member):
@@ -129,7 +129,7 @@ def split_member(source: str) -> tuple[str, str]:
 
 def _make(root: Path, setup: RunSetup, names: Iterable[str], now: datetime) -> Path:
     root.mkdir(parents=True, exist_ok=True)
-    sweep(root, STAGING)  # other files in this folder belong to its user
+    sweep(root, STAGING)  # all other files in this folder are the user's
     staging = root / f"{STAGING}{uuid.uuid4().hex}"
     staging.mkdir()
     try:

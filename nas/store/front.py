@@ -1,7 +1,7 @@
 """Functions on a run's candidates: front, hypervolume, members by name or id, lineage.
 
-Only a candidate all of whose trainings ended well can be in a front: one lucky seed of several is
-no result.
+Only candidates whose trainings all succeeded can be in a front: the seeds that succeeded would be a
+biased selection.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_LISTED: Final = 8
 
 
 def candidates(run: Run) -> tuple[Candidate, ...]:
-    """Every mechanism all of whose trainings ended well, in order of proposal."""
+    """The mechanisms whose trainings all succeeded, in order of proposal."""
     return tuple(candidate for candidate in run.candidates() if candidate.is_ok)
 
 
@@ -43,35 +43,38 @@ def front(run: Run) -> tuple[Candidate, ...]:
 
 
 def front_hypervolume(run: Run, members: Sequence[Candidate]) -> float:
-    """Share of the box between ideals and references that the members dominate, 0 to 1."""
+    """Fraction of the box between ideals and references that the members dominate."""
     return scaled_hypervolume(run.setup.objectives, [member.objectives for member in members])
 
 
 def named_members(objectives: Sequence[Objective], members: Sequence[T]) -> dict[str, T]:
-    """Best in the first objective, the knee, and cheapest in the first cost, if there is one."""
+    """The members with the names best, knee and, if an objective is a cost, cheapest.
+
+    ``best`` is best in the first objective, ``cheapest`` in the first cost.
+    """
     if not members:
         return {}
     costs = [as_costs(objectives, member.objectives) for member in members]
-    found = {"best": members[0], "knee": members[knee(costs)]}
+    named = {"best": members[0], "knee": members[knee(costs)]}
     for column in [i for i, o in enumerate(objectives) if not o.is_metric][:1]:
-        least = min(range(len(members)), key=lambda i: (costs[i][column], costs[i]))
-        found["cheapest"] = members[least]
-    return found
+        row = min(range(len(members)), key=lambda i: (costs[i][column], costs[i]))
+        named["cheapest"] = members[row]
+    return named
 
 
 def find_candidate(run: Run, digest: str) -> Candidate | None:
-    """The candidate of a proposed genome; None unless all its trainings ended well."""
+    """The candidate of a proposed genome; None unless all its trainings succeeded."""
     with run.snapshot():
         proposal = run.proposal(digest)
-        found = () if proposal is None else run.candidates([str(proposal.key)])
-    return next((candidate for candidate in found if candidate.is_ok), None)
+        matches = () if proposal is None else run.candidates([str(proposal.key)])
+    return next((candidate for candidate in matches if candidate.is_ok), None)
 
 
 def find_proposal(run: Run, member: str) -> Proposal:
     """The proposal that ``member`` names: a digest's beginning, or best, knee, cheapest.
 
     Raises:
-        RunError: nothing has that name, or several digests begin so; they are listed.
+        RunError: nothing has that name, or several digests begin so; the message lists them.
     """
     if member in NAMED_MEMBERS:
         return _named(run, member).proposal
@@ -100,26 +103,26 @@ def find_proposal(run: Run, member: str) -> Proposal:
 
 def lineage(run: Run, digest: str) -> tuple[Proposal, ...]:
     """A proposal and all its ancestors, each once, nearest first."""
-    found: dict[str, Proposal] = {}
-    waiting = [digest]
-    for name in waiting:
-        proposal = None if name in found else run.proposal(name)
+    proposals: dict[str, Proposal] = {}
+    queue = [digest]
+    for name in queue:
+        proposal = None if name in proposals else run.proposal(name)
         if proposal is not None:
-            found[name] = proposal
-            waiting.extend(proposal.parents)
-    return tuple(found.values())
+            proposals[name] = proposal
+            queue.extend(proposal.parents)
+    return tuple(proposals.values())
 
 
 def _named(run: Run, name: str) -> Candidate:
-    found = named_members(run.setup.objectives, front(run))
-    if not found:
+    members = named_members(run.setup.objectives, front(run))
+    if not members:
         raise RunError(
             f"run {run.name!r} has no candidate yet whose training ended well, so none is {name}; "
             "let it run on, or name a digest."
         )
-    if name not in found:
+    if name not in members:
         raise RunError(
             f"run {run.name!r} has no cost among its objectives, so none is {name}; "
-            f"expected one of {', '.join(found)}, or a digest."
+            f"expected one of {', '.join(members)}, or a digest."
         )
-    return found[name]
+    return members[name]

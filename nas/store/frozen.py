@@ -1,6 +1,6 @@
 """Frozen copies of space, policy and task in a run, and their conversion back to objects.
 
-A new run works from its frozen copies too, so that a resumed one cannot differ.
+A new run reads its frozen copies too, so that a resumed run cannot differ from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def frozen(name: str, model: pydantic.BaseModel) -> Document:
-    """A frozen space or policy, with defaults written out, since they may change."""
+    """A frozen space or policy; defaults are written out, because a later nas may change them."""
     return Document.of(name, dump_yaml(model.model_dump(mode="json", by_alias=True)))
 
 
@@ -37,22 +37,22 @@ def from_text(document: Document, model: type[M]) -> M:
     """The object that ``frozen`` wrote.
 
     Raises:
-        ConfigError: this version of nas reads it differently; names the place.
+        ConfigError: a field is not valid in this version of nas; the message names it.
     """
     where = f"the run's copy of {document.name}"
     return parse_model(parse_yaml(document.text, where), model, where)
 
 
 def frozen_task(task: Task, data: Data) -> Document:
-    """A frozen task, with a fingerprint of recipe and data, the data by content."""
+    """A frozen task; its fingerprint covers the task's fields and the content of the data."""
     return Document(task.name, dump_yaml(task.to_dict()), task_fingerprint(task, data))
 
 
 def load_frozen_task(document: Document, data: str | None = None) -> Task:
-    """The task that ``frozen_task`` wrote, optionally with another place of its data.
+    """The task that ``frozen_task`` wrote, optionally with another data spec.
 
     Raises:
-        ConfigError: this version of nas reads it differently; names the place.
+        ConfigError: a field is not valid in this version of nas; the message names it.
     """
     from nas.tasks import parse_task
 
@@ -62,18 +62,18 @@ def load_frozen_task(document: Document, data: str | None = None) -> Task:
 
 
 def load_unchanged(folder: Path, document: Document, task: Task) -> Data:
-    """Load the data of a run's task, which must equal those that the run was begun with.
+    """Load the data of a run's task.
 
     Raises:
-        RunError: data or recipe have changed.
+        RunError: data or task differ from those that the run was begun with.
     """
     data = task.load()
-    found = frozen_task(task, data).fingerprint
-    if found != document.fingerprint:
+    fingerprint = frozen_task(task, data).fingerprint
+    if fingerprint != document.fingerprint:
         raise RunError(
             f"{folder}: task {task.name!r} with the data {data.name} now has the fingerprint "
-            f"{found}, but the run was begun with {document.fingerprint}: data or recipe have "
-            "changed, and results would not be comparable. Restore them, say where the data are "
-            "now, or start a new run."
+            f"{fingerprint}, but the run was begun with {document.fingerprint}: data or recipe "
+            "have changed, and results would not be comparable. Restore them, say where the data "
+            "are now, or start a new run."
         )
     return data

@@ -1,8 +1,9 @@
-"""One writer a run: an exclusive lock on a file in the run folder.
+"""An exclusive lock on a file in the run folder: a run has one writer at a time.
 
-A POSIX record lock (``fcntl.lockf``): the kernel drops it with the process, however that ends, and
-a forked worker does not inherit it, so a dead driver is never an obstacle. Such locks do not see
-each other within one process, and closing any handle on the file drops them: hence ``_held``.
+A POSIX record lock (``fcntl.lockf``): the kernel releases it when the process ends for any reason,
+and a forked worker does not inherit it, so a dead driver never blocks a run. Within one process
+such locks do not exclude each other, and closing any handle on the file releases them: hence
+``_held``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK_FILE: Final = "lock"
-# `is_held` takes the lock for an instant, so that a writer must try a few times.
+# `is_held` holds the lock for an instant, so a writer tries a few times.
 ATTEMPTS: Final = 5
 PAUSE_SECONDS: Final = 0.05
 FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

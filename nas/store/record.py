@@ -1,4 +1,4 @@
-"""Trainings and answers that commands add to the runs of their sources, beside the search.
+"""Record the trainings and answers of commands in the runs of their sources.
 
 ``nas evaluate``, ``nas benchmark`` and ``nas explain`` of RUN/ID record into that run. A run that
 cannot be written does not end the command.
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class RunRecord:
-    """The records of some runs, to which finished trainings are added.
+    """Adds finished trainings and answers to some runs.
 
     Args:
-        folders: of the runs; equal ones count once.
+        folders: folders of the runs, without regard to duplicates.
         on_error: called once with the reason if a run cannot be written.
     """
 
@@ -32,12 +32,12 @@ class RunRecord:
         self._folders, self._on_error = dict.fromkeys(folders), on_error
 
     def trainings(self, purpose: Purpose) -> list[Training]:
-        """What the runs hold of a purpose."""
-        found: list[Training] = []
+        """The recorded trainings of a purpose in all runs."""
+        trainings: list[Training] = []
         for folder in self._folders:
             with open_run(folder) as run:
-                found += run.trainings(purpose)
-        return found
+                trainings += run.trainings(purpose)
+        return trainings
 
     def add(self, training: Training) -> None:
         """Record a finished training in each run."""

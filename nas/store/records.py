@@ -1,7 +1,7 @@
 """The records of a run as frozen values: setup, sessions, proposals, estimates, candidates.
 
-Trials, evaluations and trainings are in ``nas.evaluation.trial``. Times are aware datetimes; texts
-of space, policy and task are kept whole, so that a run explains itself without the repository.
+Trials, evaluations and trainings are in ``nas.evaluation.trial``. Times are aware datetimes. The
+complete texts of space, policy and task are kept, so that a run is readable without the repository.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Document:
 
     @classmethod
     def of(cls, name: str, text: str) -> Document:
-        """A document whose fingerprint is that of its text."""
+        """A document whose fingerprint is the digest of its text."""
         return cls(name, text, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
@@ -47,10 +47,10 @@ class RunSetup:
 
     Attributes:
         seed: the run seed, 0 <= seed < 2**63.
-        population: proposals a generation.
-        generations: the number wanted; a resumed run may raise it.
-        lag: proposal t is computed from the results of the proposals up to t - lag; None: from all
-            results of earlier generations.
+        population: number of proposals in a generation.
+        generations: total number of generations; a resumed run may raise it.
+        lag: proposal t is computed from the results of the proposals up to t - lag; with None,
+            from all results of earlier generations.
         repeats: trainings of each new mechanism, each with its own seed.
         objectives: in the order of every vector of costs.
         calibration: unit times of predicted times, as JSON data; empty if no objective needs it.
@@ -84,8 +84,8 @@ class Session:
     Attributes:
         command: the command line.
         versions: of libraries, plug-in packages and Python, by name.
-        hardware: the machine's processor, in its maker's words.
-        workers: trainings at once.
+        hardware: product name of the processor.
+        workers: number of trainings at once.
     """
 
     command: str
@@ -96,7 +96,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class PastSession:
-    """A recorded session; ``ended`` is None while it writes, and after it was killed."""
+    """A recorded session; ``ended`` is None while the process writes, and if it was killed."""
 
     session: Session
     pid: int
@@ -112,15 +112,15 @@ class Proposal:
     Attributes:
         number: index of the new mechanism or re-evaluation that it was drawn for, from 0.
         attempt: index of the draw for that number, from 0; the last one is trained.
-        digest: of the normal form; people see it as the mechanism's id.
+        digest: of the normal form; commands show it as the mechanism's id.
         key: digest resolved at the task's sizes, equal for equal mechanisms; None if rejected.
         formula: the genome as one line of mathematics.
-        operator: its origin: "sample", "crossover", "mechanism", ...
+        operator: the operator that made it: "sample", "crossover", "mechanism", ...
         name: the name of a published mechanism, if it is one.
-        parents: digests of the genomes it was made from.
-        verdict: "new" is trained for the first time, "repeated" again with another seed;
-            "replayed" is a duplicate, "rejected" is not legal.
-        note: why it was rejected.
+        parents: digests of the parent genomes.
+        verdict: "new": trained for the first time; "repeated": a re-evaluation with another seed;
+            "replayed": a duplicate, not trained; "rejected": not legal.
+        note: the reason of a rejection.
         costs: by name, of all attention layers at the task's sizes; empty unless trained.
     """
 
@@ -196,13 +196,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Everything that a run knows of one mechanism.
+    """Everything that a run recorded about one mechanism.
 
     Attributes:
-        proposal: the first one that was trained, if any was.
-        trainings: of the search, by repeat, as far as they have ended.
-        estimate: after the last generation; None before the first one and after a failure.
-        num_repeats: trainings that a result needs.
+        proposal: its first proposal that is trained, else its first.
+        trainings: finished trainings of the search, by repeat.
+        estimate: estimate after the last generation; None before the first generation and if a
+            training failed.
+        num_repeats: number of trainings that a result needs.
     """
 
     proposal: Proposal
@@ -212,7 +213,7 @@ class Candidate:
 
     @property
     def digest(self) -> str:
-        """The mechanism's id to people."""
+        """The mechanism's id in commands."""
         return self.proposal.digest
 
     @property
@@ -227,26 +228,28 @@ class Candidate:
 
     @property
     def evaluations(self) -> tuple[Evaluation, ...]:
-        """The outcomes of its trainings."""
+        """The evaluations of its trainings."""
         return tuple(training.evaluation for training in self.trainings)
 
     @cached_property
     def status(self) -> CandidateStatus:
-        """Failed if one training failed, else stopped if one was, else waiting until all ended.
+        """The combined status of its trainings.
 
-        Of a proposal that is not trained: a duplicate of another mechanism, or rejected.
+        "failed" if a training failed, else "stopped" if one was stopped at a gate, else "waiting"
+        until all have ended, then "ok". A proposal that is not trained is "duplicate" or
+        "rejected".
         """
         if not self.proposal.is_new:
             return "rejected" if self.proposal.verdict == "rejected" else "duplicate"
-        found = {evaluation.status for evaluation in self.evaluations}
+        statuses = {evaluation.status for evaluation in self.evaluations}
         for status in ("failed", "stopped"):
-            if status in found:
+            if status in statuses:
                 return status
         return "ok" if len(self.trainings) >= self.num_repeats else "waiting"
 
     @property
     def is_ok(self) -> bool:
-        """Whether all its trainings ended well: only then it has a result."""
+        """Whether all its trainings succeeded, so that it has a result."""
         return self.status == "ok"
 
     @property
@@ -291,11 +294,11 @@ class Generation:
     """The state of a run after a generation.
 
     Attributes:
-        number: from 0.
-        finished: when its last evaluation was recorded.
-        hypervolume: of the run's front, by estimates.
+        number: index, from 0.
+        finished: time of the record.
+        hypervolume: hypervolume of the run's front, by estimates.
         best: best estimate of the first objective, in its unit; None without any result.
-        counts: of this generation alone.
+        counts: counts of this generation only.
         front: digests of the run's front, best first objective first.
     """
 
@@ -312,8 +315,8 @@ class RunSummary:
     """One line of the list of runs.
 
     Attributes:
-        active: when a process last began to write it.
-        objective: the first one, that of ``best``.
+        active: start of the last session.
+        objective: the first objective, to which ``best`` belongs.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Conversion of records to database rows and back.
 
-A field is a column of the same name; a document is three columns. Times are ISO 8601 text in UTC,
-so that they sort as text; tuples and mappings are JSON. No SQL is run here.
+Each field is stored in a column of the same name, a document in three columns. Times are ISO 8601
+text in UTC, so that they sort as text; tuples and mappings are JSON. This module runs no SQL.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def estimate_from_row(row: Row) -> Estimate:
 
 
 def parse(rows: Sequence[Row], *names: str) -> None:
-    """Parse JSON columns in place; a whole column takes a third of the time of single values."""
+    """Parse JSON columns in place: a column at once, in a third of the time of single values."""
     for name in names:
         values = json.loads(f"[{','.join(row[name] for row in rows)}]")
         for row, value in zip(rows, values, strict=True):
@@ -152,12 +152,12 @@ def floats(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def text(value: str) -> str:
-    """The text as valid UTF-8: command lines and errors may hold bytes that are no characters."""
+    """The text as valid UTF-8: surrogates, as in command lines, are replaced by escapes."""
     return value.encode("utf-8", "backslashreplace").decode()
 
 
 def from_datetime(moment: datetime) -> str:
-    """An aware time as text that sorts."""
+    """An aware time as text, which sorts by time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 

@@ -1,6 +1,6 @@
 """Read a run: its setup, sessions, proposals, trainings, candidates and generations.
 
-Reading changes nothing and never waits for the process that writes.
+Reading changes nothing and never waits for the writer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class Run(AbstractContextManager["Run"]):
-    """A run's records. Close it, or use it as a context."""
+    """A reader of a run's records. Close it, or use it as a context."""
 
     def __init__(self, folder: Path, database: Database) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def name(self) -> str:
-        """The folder's name: a run may be moved and renamed."""
+        """The folder's present name, since runs may be moved and renamed."""
         return self.folder.resolve().name
 
     @property
@@ -54,7 +54,7 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def status(self) -> RunStatus:
-        """The status; a killed run is "stopped", whatever it wrote last."""
+        """The status; "stopped" if the recorded one is "running" but no process writes the run."""
         status = self._read(_status, self._row()["status"])
         if status == "running" and not lock.is_held(self.folder):
             return "stopped"
@@ -62,7 +62,7 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def note(self) -> str:
-        """Why the run ended, if there is more to say than "finished"."""
+        """The reason of an early end; empty if there is none."""
         return str(self._row()["note"])
 
     @property
@@ -72,14 +72,14 @@ class Run(AbstractContextManager["Run"]):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the search gave up because its last attempts gave no new mechanism."""
+        """Whether the space is exhausted: the last attempts gave no new mechanism."""
         last = self._database.query(
             "SELECT verdict FROM proposals ORDER BY number DESC, attempt DESC LIMIT 1"
         )
         return bool(last) and last[0]["verdict"] not in {"new", "repeated"}
 
     def sessions(self) -> tuple[PastSession, ...]:
-        """The processes that wrote the run, in order; none if one was killed before it began."""
+        """The processes that wrote the run, in order."""
         return self._all(rows.session_from_row, "SELECT * FROM sessions ORDER BY id")
 
     def proposals(self) -> tuple[Proposal, ...]:
@@ -89,28 +89,28 @@ class Run(AbstractContextManager["Run"]):
 
     def proposal(self, digest: str) -> Proposal | None:
         """The proposal of a genome that was trained, else the first."""
-        found = self._all(
+        proposals = self._all(
             rows.proposal_from_row,
             "SELECT * FROM proposals WHERE digest = :digest "
             "ORDER BY verdict != 'new', number, attempt LIMIT 1",
             digest=digest,
         )
-        return found[0] if found else None
+        return proposals[0] if proposals else None
 
     def new_proposals(self, keys: Iterable[str]) -> dict[str, Proposal]:
         """The trained proposal of each of these mechanisms, by key, in one query."""
-        found = self._all(
+        proposals = self._all(
             rows.proposal_from_row,
             "SELECT * FROM proposals WHERE verdict = 'new' "
             "AND key IN (SELECT value FROM json_each(:keys))",
             keys=json.dumps([*keys]),
         )
-        return {str(proposal.key): proposal for proposal in found}
+        return {str(proposal.key): proposal for proposal in proposals}
 
     def digests(self) -> tuple[str, ...]:
         """All digests proposed, each once, sorted."""
-        found = self._database.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
-        return tuple(row["digest"] for row in found)
+        records = self._database.query("SELECT DISTINCT digest FROM proposals ORDER BY digest")
+        return tuple(row["digest"] for row in records)
 
     def trainings(
         self, purpose: Purpose = "search", *, key: str | None = None, last: int | None = None
@@ -118,11 +118,11 @@ class Run(AbstractContextManager["Run"]):
         """Recorded trainings of a purpose, by stage, task, key and repeat.
 
         Args:
-            key: of one mechanism only.
-            last: the most recent ones only, in the order in which they ended.
+            key: restricts the trainings to one mechanism.
+            last: restricts them to the most recent ones, in the order in which they ended.
         """
         order = "stage, task, key, repeat, seed" if last is None else "recorded DESC"
-        found = self._all(
+        trainings = self._all(
             rows.training_from_row,
             "SELECT * FROM trainings WHERE purpose = :purpose AND (:key IS NULL OR key = :key) "  # noqa: S608
             f"ORDER BY {order} LIMIT :last",
@@ -130,7 +130,7 @@ class Run(AbstractContextManager["Run"]):
             key=key,
             last=-1 if last is None else last,
         )
-        return found if last is None else found[::-1]
+        return trainings if last is None else trainings[::-1]
 
     def num_trainings(self) -> int:
         """The number of finished trainings of the search, without failures that are retried."""
@@ -144,27 +144,27 @@ class Run(AbstractContextManager["Run"]):
     def candidates(
         self, keys: Iterable[str] | None = None, proposals: Iterable[Proposal] | None = None
     ) -> tuple[Candidate, ...]:
-        """Every mechanism that was to be trained, in order of proposal.
+        """Every mechanism that the search proposed to train, in order of proposal.
 
         Args:
-            keys: of these mechanisms only, whose records alone are read.
-            proposals: all proposals, where they have been read before.
+            keys: restricts the candidates to these mechanisms; no other records are read.
+            proposals: all proposals, if they have been read before.
         """
         with self.snapshot():
             setup, estimates = self.setup, {e.key: e for e in self.estimates()}
-            wanted = {"keys": None if keys is None else json.dumps([*keys])}
+            values = {"keys": None if keys is None else json.dumps([*keys])}
             chosen = "(:keys IS NULL OR key IN (SELECT value FROM json_each(:keys)))"
             if proposals is None:
                 proposals = self._all(
                     rows.proposal_from_row,
                     f"SELECT * FROM proposals WHERE verdict = 'new' AND {chosen} ORDER BY number",  # noqa: S608
-                    **wanted,
+                    **values,
                 )
             trainings = self._all(
                 rows.training_from_row,
                 f"SELECT * FROM trainings WHERE purpose = 'search' AND {chosen} "  # noqa: S608
                 "ORDER BY key, repeat",
-                **wanted,
+                **values,
             )
         new = [proposal for proposal in proposals if proposal.is_new]
         return self._read(partial(_join, setup, new, trainings), estimates)
@@ -172,10 +172,10 @@ class Run(AbstractContextManager["Run"]):
     def front(self, candidates: Sequence[Candidate] | None = None) -> tuple[Candidate, ...]:
         """The non-dominated candidates, best first objective first, then in order of proposal.
 
-        By estimates of the last generation; by scores before there are any.
+        Compares estimates of the last generation, or scores before the first.
 
         Args:
-            candidates: all candidates, where they have been read before.
+            candidates: all candidates, if they have been read before.
         """
         with self.snapshot():
             objectives = self.setup.objectives
@@ -191,7 +191,7 @@ class Run(AbstractContextManager["Run"]):
         return tuple(members[i] for i in ranked)
 
     def _members(self, objectives: Sequence[Objective], estimates: Sequence[Estimate]) -> list[str]:
-        """Keys of the estimates that no other one dominates, of mechanisms with a result."""
+        """Keys of non-dominated estimates of mechanisms with a result."""
         complete = {
             row["key"]
             for row in self._database.query(
@@ -199,9 +199,9 @@ class Run(AbstractContextManager["Run"]):
                 "HAVING count(*) >= (SELECT repeats FROM run) AND min(status = 'ok')"
             )
         }
-        known = [estimate for estimate in estimates if estimate.key in complete]
-        costs = [as_costs(objectives, estimate.means) for estimate in known]
-        return [known[i].key for i in non_dominated(costs)]
+        estimates = [estimate for estimate in estimates if estimate.key in complete]
+        costs = [as_costs(objectives, estimate.means) for estimate in estimates]
+        return [estimates[i].key for i in non_dominated(costs)]
 
     def answers(self, command: Command) -> tuple[dict[str, Any], ...]:
         """The JSON answers of ``nas explain`` or ``nas benchmark`` on mechanisms of this run."""
@@ -210,12 +210,12 @@ class Run(AbstractContextManager["Run"]):
 
     def estimates(self) -> tuple[Estimate, ...]:
         """Estimates of all mechanisms after the last generation."""
-        found = self._database.query(
+        records = self._database.query(
             "SELECT * FROM estimates WHERE generation = (SELECT max(number) FROM generations) "
             "ORDER BY key"
         )
-        self._read(lambda found: rows.parse(found, "means", "errors"), found)
-        return tuple(self._read(rows.estimate_from_row, row) for row in found)
+        self._read(lambda records: rows.parse(records, "means", "errors"), records)
+        return tuple(self._read(rows.estimate_from_row, row) for row in records)
 
     def incidents(self) -> tuple[Incident, ...]:
         """Failures of workers, in order."""
@@ -224,7 +224,7 @@ class Run(AbstractContextManager["Run"]):
     def generations(self) -> tuple[Generation, ...]:
         """The generations that are complete, in order."""
         with self.snapshot():
-            found = self._database.query("SELECT * FROM generations ORDER BY number")
+            records = self._database.query("SELECT * FROM generations ORDER BY number")
             counts = self._counts_by_generation()
             name, as_cost = self.setup.objectives[0].name, self.setup.objectives[0].as_cost
             fronts: dict[int, list[tuple[float, int, str]]] = {}
@@ -236,14 +236,14 @@ class Run(AbstractContextManager["Run"]):
                 place = value, row["number"], row["digest"]
                 fronts.setdefault(row["generation"], []).append(place)
             read = partial(rows.generation_from_row, counts=counts, fronts=fronts)
-            return tuple(self._read(read, row) for row in found)
+            return tuple(self._read(read, row) for row in records)
 
     def counts(self) -> Counts:
         """Numbers of all proposals so far, by outcome."""
         return sum(self._counts_by_generation().values(), start=Counts())
 
     def _counts_by_generation(self) -> dict[int, Counts]:
-        found = self._database.query(
+        records = self._database.query(
             "WITH ended AS (SELECT key, count(*) AS trainings, max(status = 'failed') AS failed, "
             "max(status = 'stopped') AS stopped "
             "FROM trainings WHERE purpose = 'search' GROUP BY key) "
@@ -255,10 +255,10 @@ class Run(AbstractContextManager["Run"]):
             "sum(verdict = 'new' AND ifnull(stopped, 0)) AS stopped "
             "FROM proposals LEFT JOIN ended USING (key) GROUP BY 1"
         )
-        return {row.pop("generation"): Counts(**row) for row in found}
+        return {row.pop("generation"): Counts(**row) for row in records}
 
     def summary(self) -> RunSummary:
-        """One line about the run; best and hypervolume cover all results so far."""
+        """A summary of the run; best and hypervolume cover all results so far."""
         with self.snapshot():
             setup, sessions = self.setup, self.sessions()
             members = [member.objectives for member in self.front()]
@@ -281,7 +281,7 @@ class Run(AbstractContextManager["Run"]):
             )
 
     def integrity(self) -> str:
-        """The first fault that SQLite reports of the file, indices included, or ``ok``."""
+        """The first fault of the file that SQLite reports, including indices, or ``ok``."""
         return str(self._database.query("PRAGMA integrity_check(1)")[0]["integrity_check"])
 
     def snapshot(self) -> AbstractContextManager[None]:
@@ -296,19 +296,19 @@ class Run(AbstractContextManager["Run"]):
         self.close()
 
     def _row(self) -> dict[str, Any]:
-        found = self._database.query("SELECT * FROM run")
-        if not found:
+        records = self._database.query("SELECT * FROM run")
+        if not records:
             raise RunError(
                 f"{self.folder}: holds no run; begin a new one with `nas search`, or copy what "
                 f"lay beside {DATABASE_FILE} too."
             )
-        return found[0]
+        return records[0]
 
     def _all(self, reader: Callable[[rows.Row], T], sql: str, **values: Any) -> tuple[T, ...]:
         return tuple(self._read(reader, row) for row in self._database.query(sql, **values))
 
     def _read(self, reader: Callable[[R], T], row: R) -> T:
-        """Apply a reader; a row that it cannot read is reported as damage of the file."""
+        """Apply a reader; raises RunError if it fails, since the file is damaged then."""
         try:
             return reader(row)
         except (
@@ -327,16 +327,16 @@ class Run(AbstractContextManager["Run"]):
 
 
 def open_run(folder: Path) -> Run:
-    """Open a run to read, also while another process writes it.
+    """Open a run for reading, also while another process writes it.
 
     Raises:
-        RunError: there is no run, or its database is damaged, foreign or of a later nas.
+        RunError: there is no run, or its database is damaged, foreign or of another schema.
     """
     return Run(folder, Database.open_to_read(database_file(folder)))
 
 
 def database_file(folder: Path) -> Path:
-    """A run's database; RunError where there is none."""
+    """The path of a run's database; raises RunError if there is none."""
     path = folder / DATABASE_FILE
     if not path.is_file():
         raise RunError(f"{folder}: is no run folder; expected one that holds {DATABASE_FILE}.")
@@ -346,7 +346,7 @@ def database_file(folder: Path) -> Path:
 def scaled_hypervolume(
     objectives: Sequence[Objective], members: Sequence[Mapping[str, float]]
 ) -> float:
-    """Share of the box between the objectives' ideals and references that is dominated, 0 to 1."""
+    """Fraction of the box between the objectives' ideals and references that members dominate."""
     ideal = [o.as_cost(o.ideal) for o in objectives]
     reference = [o.as_cost(o.reference) for o in objectives]
     scaled = normalise([as_costs(objectives, row) for row in members], ideal, reference)
@@ -359,7 +359,7 @@ def _join(
     trainings: Sequence[Training],
     estimates: Mapping[str, Estimate],
 ) -> tuple[Candidate, ...]:
-    """Candidates of new proposals; ValueError where the record contradicts itself."""
+    """Candidates of new proposals; raises ValueError if the records are inconsistent."""
     by_key: dict[str, list[Training]] = {str(proposal.key): [] for proposal in proposals}
     for training in trainings:
         if training.key not in by_key:
@@ -383,5 +383,5 @@ def _answer(row: rows.Row) -> dict[str, Any]:
     return answer
 
 
-def _status(found: str) -> RunStatus:
-    return get_args(RunStatus)[get_args(RunStatus).index(found)]  # type: ignore[no-any-return]
+def _status(text: str) -> RunStatus:
+    return get_args(RunStatus)[get_args(RunStatus).index(text)]  # type: ignore[no-any-return]

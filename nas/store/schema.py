@@ -1,15 +1,15 @@
 """The tables of a run database.
 
-People read names and comments with ``.schema``, without this project. Each change to a table needs
-a new ``VERSION``; runs of another version are refused with the version of nas that reads them.
-Tables are strict, so that the check on opening finds values of a wrong type.
+SQLite's ``.schema`` shows names and comments to people. Each change to a table needs a new
+``VERSION``; runs of another version are refused, and the error names the version of nas that reads
+them. Tables are strict, so that the check on opening finds values of a wrong type.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-APPLICATION_ID: Final = 0x6E61731A  # "nas" and the end-of-text sign: marks the file as ours.
+APPLICATION_ID: Final = 0x6E61731A  # "nas" and a control character; marks the file as a run's
 VERSION: Final = 5
 
 TABLES: Final = (

@@ -1,9 +1,9 @@
-"""SOURCE strings: what a person types to name a genome.
+"""SOURCE strings: how a command names a genome.
 
 mha                     a named mechanism
-qana:hidden=8,qk_dim=1/4    one with other parameters, projections, placement or window
+qana:hidden=8,qk_dim=1/4    a named mechanism with other parameters, projections, placement, window
 path/to/genome.json     a genome file, JSON or YAML
-path/to/champion.py     a file that `nas export` wrote, which holds its genome
+path/to/champion.py     a file that `nas export` wrote; it contains its genome
 latest/best             a member of a run: RUN/ID, with RUN a name, a path or "latest" and ID
                         the beginning of a digest, or best, knee, cheapest
 """
@@ -36,11 +36,11 @@ _GROUPS: Final = {f.name: "proj_config" for f in fields(Projections)} | {
 
 @dataclass(frozen=True)
 class Source:
-    """A genome and where it came from.
+    """A genome and its origin.
 
     Attributes:
-        text: the string as typed.
-        run: the run's folder, for RUN/ID.
+        text: the SOURCE string.
+        run: the run's folder, if the source is RUN/ID.
         digest: the member's digest in that run.
     """
 
@@ -57,7 +57,7 @@ class Source:
         return self.text if self.text.partition(":")[0] in MECHANISMS else Path(self.text).stem
 
     def task(self) -> Task | None:
-        """The task of its run, if it is a member of one."""
+        """The task of its run; None if it is not a member of a run."""
         if self.run is None:
             return None
         with open_run(self.run) as run:
@@ -65,10 +65,11 @@ class Source:
 
 
 def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
-    """Find what a SOURCE string names; a genome is its own source.
+    """Resolve a SOURCE string, or wrap a genome.
 
     Raises:
-        GenomeError, ConfigError: a file cannot be read, or holds no genome of known primitives.
+        GenomeError, ConfigError: nothing has this name, or a file cannot be read or holds no genome
+            of known primitives.
         RunError: there is no such run or member.
     """
     if isinstance(source, Genome):
@@ -97,10 +98,10 @@ def resolve(source: str | Path | Genome, runs: Path = RUNS) -> Source:
 
 
 def _changed(genome: Genome, changes: str, text: str) -> Genome:
-    """The genome with fields set: "name=value", with commas between several.
+    """The genome with changed fields: "name=value", separated by commas.
 
-    A name is a parameter of its nodes (set on each that has it), a field of its projections or of
-    its visibility, or the placement.
+    A name is a parameter of nodes (set on each node that has it), a field of the projections or of
+    the visibility, or the placement.
     """
     data = genome.to_dict()
     for change in changes.split(","):
@@ -138,7 +139,7 @@ def _member(text: str, runs: Path) -> Source:
 
 
 def _is_file(text: str) -> bool:
-    """Whether the text is a genome file's path; a path with such a suffix is, there or not."""
+    """Whether the text is a path: it has a genome file's suffix, or the file exists."""
     path = Path(text)
     try:
         return path.suffix in SUFFIXES or path.is_file()

@@ -1,8 +1,8 @@
 """Weights of front members, one file each: ``weights/<key>.safetensors`` in the run's folder.
 
-A file is written before its evaluation is recorded, so that no recorded member lacks its weights;
-files of unlikely members are removed when the run ends. The content comes from the worker and is
-not read here.
+A file is written before its evaluation is recorded, so that every recorded member has its weights;
+files of unlikely members are removed when the run ends. The worker serialises the weights; this
+module does not read them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def weights_path(folder: Path, key: str) -> Path:
 
 
 class FrontWeights:
-    """The files in a run's folder."""
+    """Writes and removes the weights in a run's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

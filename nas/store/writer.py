@@ -1,7 +1,7 @@
-"""Write a run: one process at a time, each record on the disk before a call returns.
+"""Write a run: one process at a time; each record is on disk when the call returns.
 
 Proposals are recorded before they are trained, all attempts for a number together; trainings as
-they end. What is recorded is never changed, but for a failed training that is tried again.
+they end. Records are never changed, except that a retried training replaces its failure.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ LIBRARIES: Final = ("nas", "torch", "torchvision", "numpy", "pymoo", "moocore", 
 
 
 def utc_now() -> datetime:
-    """The time, aware."""
+    """The present time as an aware datetime."""
     return datetime.now(UTC)
 
 
 class RunWriter(AbstractContextManager["RunWriter"]):
-    """The one writer of a run. Close it, or use it as a context; read through ``run``."""
+    """The only writer of a run. Close it, or use it as a context; ``run`` reads the run."""
 
     def __init__(self, folder: Path, database: Database, held: lock.Lock, clock: Clock) -> None:
         self.run = Run(folder, database)
@@ -58,20 +58,22 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._is_open = True
 
     def record_proposals(self, proposals: Iterable[Proposal]) -> None:
-        """Record proposals with all their attempts: all or none."""
+        """Record proposals with all their attempts, in one transaction."""
         now = self._now()
         with self._database.transaction():
             for proposal in proposals:
                 self._database.insert("proposals", rows.to_row(proposal) | {"recorded": now})
 
     def record_training(self, training: Training, generation: int = 0) -> None:
-        """Record a finished training; on return it is on the disk.
+        """Record a finished training; it is on disk on return.
 
-        A failure gives way to a later result of the same training; any other is recorded once.
+        It replaces a recorded failure of the same training. Otherwise a training that is already
+        recorded is an error.
 
         Args:
-            generation: of the search that asked for it. Where a failure of the search gives way,
-                what followed from it is deleted: this generation's estimates and all later ones.
+            generation: generation of the search that the training belongs to. If a failure of the
+                search is replaced, the estimates of this generation and of all later ones are
+                deleted, because they depend on it.
         """
         row = rows.training_to_row(training) | {"recorded": self._now()}
         with self._database.transaction():
@@ -90,7 +92,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self.record_training(training, generation)
 
     def complete_setup(self, setup: RunSetup) -> None:
-        """Replace task and objectives of a run whose suite had no references yet."""
+        """Replace task and objectives of a run once the references of its suite are measured."""
         row = rows.to_row(setup)
         names = [name for name in row if name.startswith("task_") or name == "objectives"]
         columns = ", ".join(f"{name} = :{name}" for name in names)
@@ -104,9 +106,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def record_generation(
         self, number: int, estimates: Iterable[Estimate], hypervolume: float, best: float | None
     ) -> None:
-        """Record the state of the run after a generation: all or none.
+        """Record the state of the run after a generation, in one transaction.
 
-        Of earlier generations, only estimates of front members are kept.
+        Estimates of earlier generations are deleted, except those of front members.
         """
         now = rows.from_datetime(self._clock())
         row = {"number": number, "hypervolume": hypervolume, "best": best, "finished": now}
@@ -117,8 +119,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             )
             self._database.insert("generations", row)
             for estimate in estimates:
-                found = rows.to_row(estimate) | {"generation": number}
-                self._database.insert("estimates", found)
+                row = rows.to_row(estimate) | {"generation": number}
+                self._database.insert("estimates", row)
 
     def raise_generations(self, generations: int) -> None:
         """Raise the number of generations; a smaller one changes nothing."""
@@ -142,7 +144,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 if self._has_session:
                     self._end_session()
         finally:
-            self._database.stand_alone()
+            self._database.checkpoint()
             self._database.close()
             self._lock.release()
 
@@ -150,7 +152,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self.close()
 
     def begin_session(self, session: Session) -> None:
-        """Record this process as the one that writes from now on."""
+        """Record this process as the writer from now on."""
         who = {"pid": os.getpid(), "host": socket.gethostname()}
         row = rows.to_row(session) | who | {"started": self._now()}
         with self._database.transaction():
@@ -159,7 +161,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._has_session = True
 
     def end_killed_session(self) -> None:
-        """Mark a search as stopped whose process was killed."""
+        """Mark a search whose process was killed as stopped."""
         self._database.execute("UPDATE run SET status = 'stopped' WHERE status = 'running'")
 
     def _now(self) -> str:
@@ -184,7 +186,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
 
 def this_session(command: str, *, workers: int = 1) -> Session:
-    """Describe this process; importing no library."""
+    """Describe this process without importing the libraries."""
     versions = {"python": platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -194,10 +196,11 @@ def this_session(command: str, *, workers: int = 1) -> Session:
 
 
 def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now) -> RunWriter:
-    """Open an existing run to resume it, or without a session to confirm its members.
+    """Open an existing run for writing.
 
     Args:
-        session: of a search; without one, the state of the search is left unchanged.
+        session: the session of a resumed search; None to record other trainings, which leaves the
+            state of the search unchanged.
 
     Raises:
         RunError: there is no run, another process writes it, the folder is not writable, or the
@@ -219,9 +222,10 @@ def open_writer(folder: Path, session: Session | None, *, clock: Clock = utc_now
 
 
 def append_training(folder: Path, training: Training) -> None:
-    """Record a training that no search learns from, also while another process writes the run.
+    """Record a training of another command than search, also while another process writes the run.
 
-    Needs no lock: SQLite orders its writers. A training that is recorded already stays as it is.
+    It needs no lock, since SQLite serialises writers. A training that is already recorded is not
+    replaced, unless it failed.
 
     Raises:
         RunError: the run cannot be written.
@@ -235,10 +239,10 @@ def append_training(folder: Path, training: Training) -> None:
 def append_answer(
     folder: Path, command: Command, question: Sequence[str], answer: Mapping[str, Any]
 ) -> None:
-    """Record the JSON answer of a command; an earlier answer to the same question is replaced.
+    """Record the JSON answer of a command; it replaces an earlier answer to the same question.
 
     Args:
-        question: identifies it: digests of mechanisms, fingerprints of tasks.
+        question: identifies the answer: digests of mechanisms and fingerprints of tasks.
 
     Raises:
         RunError: the run cannot be written.
@@ -256,7 +260,7 @@ def append_answer(
 
 
 def _delete_failure(database: Database, row: rows.Row) -> bool:
-    """Delete the recorded failure of the same training; whether there was one."""
+    """Delete the recorded failure of the same training; return whether there was one."""
     failed = (
         "FROM trainings WHERE purpose = :purpose AND stage = :stage AND task = :task "
         "AND key = :key AND repeat = :repeat AND seed = :seed AND status = 'failed'"
@@ -268,7 +272,7 @@ def _delete_failure(database: Database, row: rows.Row) -> bool:
 
 
 def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
-    """Make the database of a new run in a folder that no other process knows yet."""
+    """Create the database of a new run in a folder that no other process uses yet."""
     row = rows.to_row(setup) | {"id": 1, "status": "stopped", "started": rows.from_datetime(now)}
     database = Database.create(path)
     try:
@@ -278,7 +282,7 @@ def write_setup(path: Path, setup: RunSetup, now: datetime) -> None:
 
 
 def checkpoint_wal(folder: Path) -> None:
-    """Write a finished run's log into its database, if its writer was killed before it did.
+    """Write a finished run's log into its database, if its writer was killed before.
 
     Raises:
         RunError: another process writes the run, or the folder is not writable.
@@ -288,7 +292,7 @@ def checkpoint_wal(folder: Path) -> None:
     held = lock.acquire(folder)
     try:
         database = Database.open_to_write(folder / DATABASE_FILE)
-        database.stand_alone()
+        database.checkpoint()
         database.close()
     finally:
         held.release()
@@ -297,6 +301,6 @@ def checkpoint_wal(folder: Path) -> None:
 def is_checkpointed(folder: Path) -> bool:
     """Whether a run's database has no separate log, so that it may be copied alone."""
     path = folder / DATABASE_FILE
-    with path.open("rb") as file:  # its header tells (https://sqlite.org/fileformat.html, 1.3.3)
+    with path.open("rb") as file:  # see its header (https://sqlite.org/fileformat.html, 1.3.3)
         is_in_log_mode = file.read(20)[18:20] == b"\x02\x02"
     return not is_in_log_mode and not path.with_name(f"{DATABASE_FILE}-wal").exists()

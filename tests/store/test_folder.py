@@ -13,7 +13,7 @@ import pytest
 from nas.common.errors import RunError
 from nas.exporting import write_export
 from nas.store import Document, create_run, find_run, list_runs, open_writer, split_member
-from nas.store.files import LEFT_SECONDS
+from nas.store.files import STALE_SECONDS
 
 
 def test_create_run_names_by_date_space_and_seed(samples, tmp_path):
@@ -139,7 +139,7 @@ def test_what_a_killed_process_left_is_removed_an_hour_later(new_run, samples, t
     for path in (left[1], *others):
         path.write_text("")
     (root / f".new-{'2' * 32}").symlink_to(tmp_path)  # is removed, not what it points to
-    long_ago = time.time() - LEFT_SECONDS - 1
+    long_ago = time.time() - STALE_SECONDS - 1
     for path in (*left, *others):
         os.utime(path, (long_ago, long_ago))
     os.utime(root / f".new-{'2' * 32}", (long_ago, long_ago), follow_symlinks=False)
@@ -151,7 +151,7 @@ def test_what_a_killed_process_left_is_removed_an_hour_later(new_run, samples, t
 
 
 def test_what_a_killed_export_left_is_removed_when_it_is_made_again(tmp_path):
-    hexes, long_ago = "0" * 32, time.time() - LEFT_SECONDS - 1
+    hexes, long_ago = "0" * 32, time.time() - STALE_SECONDS - 1
     left = [tmp_path / f".{name}.{hexes}" for name in ("best.py", "folder")]
     # Another process's of just now, another file's, and what only looks alike.
     names = (

@@ -30,7 +30,7 @@ def edited(run: Path, target: Path) -> Iterator[Database]:
     database = Database.open_to_write(target / DATABASE_FILE)
     with database.transaction():
         yield database
-    database.stand_alone()
+    database.checkpoint()
     database.close()
 
 
