@@ -92,9 +92,9 @@ def search(generations: int, run: str) -> str:
 def outcome(run: Path) -> dict[str, Any]:
     """Results of a run that must not depend on workers or times."""
     with open_run(run) as opened:
-        trained = [(t.key, t.repeat) for t in opened.trainings()]
+        trainings = [(t.key, t.repeat, t.evaluation) for t in opened.trainings()]
         return {
-            "trainings": {name: (e.status, e.reason, e.metrics) for name, e in trained.items()},
+            "trainings": {(k, r): (e.status, e.reason, e.metrics) for k, r, e in trainings},
             "front": [(member.digest, member.objectives) for member in front(opened)],
         }
 

@@ -76,7 +76,7 @@ def run_with_kills(life: Life, rng: random.Random, paces: dict[str, Pace], most:
             start = paces[(EXPORTING if phase is EXPORTING else RESUMING).name].first
             is_start = phase is EXPORTING or rng.random() < START_SHARE
             longest = start if is_start else 2 * paces[phase.name].step
-            if not life.is_killed(phase, rng.uniform(0.0, longest), is_start=is_start):
+            if not life.kill(phase, rng.uniform(0.0, longest), is_start=is_start):
                 break
             place = "start" if is_start and phase is not EXPORTING else phase.name
             life.counts.update(["kills", f"kills: {place}"])

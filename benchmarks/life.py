@@ -170,7 +170,8 @@ class Life:
 
     def __init__(self, folder: Path, backend: str) -> None:
         self.folder, self._backend = folder, backend
-        (folder / "tmp").mkdir(parents=True)
+        for name in ("tmp", "out"):
+            (folder / name).mkdir(parents=True)
         (folder / "tiny.yaml").write_text(TASK)
         self.counts: Counter[str] = Counter()
         self.slowest = 0.0
@@ -201,7 +202,7 @@ class Life:
         """Run a phase to its end."""
         self._wait(self._fork(self._command(phase)))
 
-    def is_killed(self, phase: Phase, delay: float, *, is_start: bool) -> bool:
+    def kill(self, phase: Phase, delay: float, *, is_start: bool) -> bool:
         """Kill the phase's command some seconds after its start, or after its next step.
 
         Returns:

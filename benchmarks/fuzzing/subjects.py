@@ -56,7 +56,7 @@ def genome(rng: Rng, folder: Path) -> Work:
         case 1:
             return partial(genomes.cost, path, tokens=[1, 65])
         case 2:
-            return partial(export, path, folder / "out" / "exported.py", dim=8, heads=2)
+            return partial(export, path, folder / "exported.py", dim=8, heads=2)
     return partial(genomes.validate, path)
 
 
@@ -294,7 +294,7 @@ def _quick_task() -> Any:
 
 @cache
 def _journal() -> bytes:
-    """A journal of two trainings, as serialise by ``nas evaluate --record``."""
+    """A journal of two trainings, as written by ``nas evaluate --record``."""
     from tempfile import TemporaryDirectory
 
     from nas.evaluation.trial import Trial
