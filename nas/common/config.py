@@ -104,8 +104,8 @@ def near(word: object, words: Iterable[str]) -> str:
     text = str(word)
     if len(text) > MAX_WORD:  # comparing takes time by the length
         return ""
-    found = difflib.get_close_matches(text, list(words), n=1, cutoff=0.6)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    matches = difflib.get_close_matches(text, list(words), n=1, cutoff=0.6)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 def find_named(name: str, folder: str) -> Path:
@@ -120,12 +120,12 @@ def find_named(name: str, folder: str) -> Path:
     for path in candidates:
         if path.suffix in SUFFIXES and _is_file(path):
             return path
-    known = named_files(folder)
+    names = named_files(folder)
     if Path(name).suffix in SUFFIXES and len(Path(name).parts) > 1:
         raise ConfigError(f"{name}: there is no such file.")
     raise ConfigError(
         f"{name!r} is neither a file nor one of {folder}: "
-        f"{', '.join(known) or 'none'}{near(name, known)}."
+        f"{', '.join(names) or 'none'}{near(name, names)}."
     )
 
 
@@ -167,18 +167,18 @@ class _PlainLoader(yaml.SafeLoader):
         return yaml.composer.ComposerError(None, None, problem, mark)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen = set()
+        keys = set()
         for key_node, _ in node.value:
             key = key_node.value
             if not isinstance(key, str):
                 raise yaml.constructor.ConstructorError(
                     None, None, "a key must be plain text", key_node.start_mark
                 )
-            if key in seen:
+            if key in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {shortened(key)!r} stands twice", key_node.start_mark
                 )
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -215,13 +215,13 @@ def _read_text(path: Path) -> str:
 def _read_bytes(path: Path) -> bytes:
     most = MAX_BYTES if path.suffix == ".json" else MAX_YAML_BYTES
     try:
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             raise ConfigError(f"{path}: is a folder; expected a YAML or JSON file.")
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path}: is no regular file; expected a YAML or JSON file.")
-        if found.st_size > most:
-            raise ConfigError(f"{path}: has {found.st_size} bytes; expected at most {most}.")
+        if status.st_size > most:
+            raise ConfigError(f"{path}: has {status.st_size} bytes; expected at most {most}.")
         return path.read_bytes()
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file.") from None
@@ -299,9 +299,9 @@ def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], 
     place = shortened(".".join(str(part) for part in first["loc"])) or "the document"
     more = f" ({len(details) - 1} more like this.)" if len(details) > 1 else ""
     if first["type"] == "extra_forbidden":
-        key, known = shortened(str(first["loc"][-1])), _fields(model, first["loc"][:-1])
-        expected = f"; expected one of {', '.join(known)}" if known else ""
-        return f"{where}, {place}: unknown key {key!r}{expected}{near(key, known)}.{more}"
+        key, expected_keys = shortened(str(first["loc"][-1])), _fields(model, first["loc"][:-1])
+        expected = f"; expected one of {', '.join(expected_keys)}" if expected_keys else ""
+        return f"{where}, {place}: unknown key {key!r}{expected}{near(key, expected_keys)}.{more}"
     if first["type"] == "missing":
         return f"{where}: the key {place!r} is missing.{more}"
     reason = first["msg"].removeprefix("Value error, ")

@@ -93,16 +93,16 @@ def findings(
     """
     raw = [_claimed(gains, looks, margin, direction) for gains in rows]
     flat = holm([p for claims in raw for p in claims], most_true=MOST_WRONG * len(rows))
-    found: list[Finding | None] = []
+    results: list[Finding | None] = []
     for i, gains in enumerate(rows):
         if len(gains) < 2:
-            found.append(None)
+            results.append(None)
             continue
         mean, error = mean_and_error(gains)
         p = dict(zip(CLAIMS, flat[i * len(CLAIMS) :], strict=False))
         low, high = interval(gains, LEVEL / len(looks))
-        found.append(Finding(mean, error or 0.0, low, high, p, len(gains)))
-    return found
+        results.append(Finding(mean, error or 0.0, low, high, p, len(gains)))
+    return results
 
 
 def holm(values: Sequence[float], most_true: int | None = None) -> list[float]:
@@ -157,9 +157,9 @@ def _claimed(
     least = [1.0] * len(CLAIMS)
     for look in looks:
         if 2 <= look <= len(gains):
-            seen = gains[:look]
-            same = max(p_below(seen, margin), p_above(seen, -margin))
-            worse, better = p_below(seen, 0.0), p_above(seen, 0.0)
+            prefix = gains[:look]
+            same = max(p_below(prefix, margin), p_above(prefix, -margin))
+            worse, better = p_below(prefix, 0.0), p_above(prefix, 0.0)
             sides = (worse, better) if direction == "max" else (better, worse)
             least = [min(pair) for pair in zip(least, (same, *sides), strict=True)]
     return tuple(min(1.0, len(looks) * p) for p in least)

@@ -38,5 +38,5 @@ def _entry(name: str) -> str:
         lines = _CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
-    return next(found, "")
+    values = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return next(values, "")

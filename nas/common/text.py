@@ -18,7 +18,7 @@ _UNPRINTABLE: Final = re.compile(
 
 def printable(text: str) -> str:
     """The text with control characters escaped, as in ``\\u001b``; JSON keeps its meaning."""
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def message(text: str) -> str:

@@ -137,13 +137,13 @@ def _load(source: str) -> Any:
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"__name__": "nas.compiler.generated"}
     exec(compile(source, name, "exec"), scope)  # noqa: S102 - our own text, see source.py
-    made = scope["Attention"]
+    block_class = scope["Attention"]
     # A class without a file: what is pickled is its source.
-    made.__reduce__ = lambda block: (_empty_block, (source,), block.__dict__)
-    return made
+    block_class.__reduce__ = lambda block: (_empty_block, (source,), block.__dict__)
+    return block_class
 
 
 def _empty_block(source: str) -> Any:
     """A block without attributes, which pickle then sets."""
-    made = _load(source)
-    return made.__new__(made)
+    block_class = _load(source)
+    return block_class.__new__(block_class)

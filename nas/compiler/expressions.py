@@ -36,7 +36,7 @@ class Lines:
 
 
 def written_out(
-    step: Step, given: Mapping[str, str], sizes: Mapping[str, str], params: Mapping[str, Any]
+    step: Step, operands: Mapping[str, str], sizes: Mapping[str, str], params: Mapping[str, Any]
 ) -> Lines | None:
     """A call of a primitive without parameters as a few lines; None where it is more than that.
 
@@ -64,7 +64,7 @@ def written_out(
         attributes |= {
             cast("Any", target).attr: constructor.visit(value) for target, value in pairs
         }
-    writer = _Writer({name: _parsed(text) for name, text in given.items()}, attributes, index)
+    writer = _Writer({name: _parsed(text) for name, text in operands.items()}, attributes, index)
     lines = _statements(writer, methods["forward"].body, step.variable)
     if lines is None or writer.is_method_called or len(lines) > _MOST_LINES:
         return None
@@ -84,9 +84,9 @@ def _statements(writer: _Writer, body: list[ast.stmt], target: str) -> list[str]
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             name = statement.targets[0].id
             value = writer.visit(statement.value)
-            own = f"{name}_{writer.index}"
-            writer.names = {**writer.names, name: _parsed(own)}
-            lines.append(f"{own} = {_text(value)}")
+            variable = f"{name}_{writer.index}"
+            writer.names = {**writer.names, name: _parsed(variable)}
+            lines.append(f"{variable} = {_text(value)}")
         else:
             return None
     return None
@@ -122,9 +122,9 @@ class _Writer(ast.NodeTransformer):
         if node.attr not in self.attributes:
             self.is_method_called = True
             return node
-        found = self.attributes[node.attr]
-        if isinstance(found, ast.Constant):
-            return found
+        value = self.attributes[node.attr]
+        if isinstance(value, ast.Constant):
+            return value
         name = f"{node.attr}_{self.index}"
-        self.constants[name] = _text(found)
+        self.constants[name] = _text(value)
         return _parsed(f"self.{name}")

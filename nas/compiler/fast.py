@@ -51,25 +51,25 @@ class FastSource(Source):
 
     def mask_lines(self) -> list[str]:
         """The masks of calls on the whole sequence; blocks of a window compute their masks."""
-        asking, given = self.mask_readers(), [*_MASKS, "is_causal"]
+        asking, arguments = self.mask_readers(), [*_MASKS, "is_causal"]
         if not self.plan.is_windowed:
             lines = []
             if not self.all_get_is_causal() and asking:
-                lines += call_lines("mask", "visible_keys", given)
+                lines += call_lines("mask", "visible_keys", arguments)
             if any(map(self.gets_is_causal, self.calls.values())):
-                kept = "mask" if self.all_get_is_causal() else "kept"
-                lines += call_lines(kept, "visible_keys", [*_MASKS, "False"])
+                name = "mask" if self.all_get_is_causal() else "kept"
+                lines += call_lines(name, "visible_keys", [*_MASKS, "False"])
             return lines
         lines = []
         if any(not step.is_paired for step in asking):
-            lines += call_lines("seen", "visible_keys", given)
+            lines += call_lines("seen", "visible_keys", arguments)
         if not self.plan.is_blockwise:
-            lines += call_lines("mask", "windowed_keys", [*given, *self._limits()])
+            lines += call_lines("mask", "windowed_keys", [*arguments, *self._limits()])
         return lines
 
     def _limits(self) -> list[str]:
-        seen = self.plan.genome.visibility
-        return [f"window={seen.window}", f"global_tokens={seen.global_tokens}"]
+        visibility = self.plan.genome.visibility
+        return [f"window={visibility.window}", f"global_tokens={visibility.global_tokens}"]
 
     # A stage whose calls about pairs may be made for some queries at a time is a method of its own.
 
@@ -84,20 +84,20 @@ class FastSource(Source):
             return super().pairs(steps)
         calls = [self.calls[step.index] for step in steps if step.index in self.calls]
         rows, keys = _sides(steps, calls)
-        made = [self.calls[s.index].sums if s.index in self.calls else (s,) for s in steps]
-        results = [step.variable for steps in made for step in steps if step.makes_tokens]
+        computed = [self.calls[s.index].sums if s.index in self.calls else (s,) for s in steps]
+        results = [step.variable for steps in computed for step in steps if step.makes_tokens]
         is_only = max(step.stage for step in self.plan.steps if step.is_paired) == 0
         name = "attend" if is_only else f"attend_{steps[0].stage}"
         self.keys = keys
         self.methods += ["", *_method(name, rows, keys, super().pairs(steps), results)]
         self.keys = None
-        given = [f"self.{name}", _tuple(rows), _tuple(keys), "x"]
+        arguments = [f"self.{name}", _tuple(rows), _tuple(keys), "x"]
         target = ", ".join(results)
         if self.plan.is_windowed:
-            given += [*_MASKS[1:], "is_causal", *self._limits()]
-            return call_lines(target, "by_windows", given)
+            arguments += [*_MASKS[1:], "is_causal", *self._limits()]
+            return call_lines(target, "by_windows", arguments)
         # What each step computes of a pair and what it was computed from.
-        return call_lines(target, "by_rows", [*given, "mask", f"planes={2 * len(steps)}"])
+        return call_lines(target, "by_rows", [*arguments, "mask", f"planes={2 * len(steps)}"])
 
     # Calls that replace aggregations.
 
@@ -118,12 +118,12 @@ class FastSource(Source):
             if score.bias:
                 lines.append(f"bias_{index} = nn.functional.pad({score.bias}, (0, 0, 1, 0))")
                 score = replace(score, bias=f"bias_{index}")
-        given = [score.query, key, values, mask]
-        given += [score.scale] if score.scale else []
-        given += causal
-        given += [f"bias={score.bias}"] if score.bias else []
+        arguments = [score.query, key, values, mask]
+        arguments += [score.scale] if score.scale else []
+        arguments += causal
+        arguments += [f"bias={score.bias}"] if score.bias else []
         function, shape = self._function(call, score)
-        return [*lines, *self._results(call, function, [*given, *shape])]
+        return [*lines, *self._results(call, function, [*arguments, *shape])]
 
     def _mean(self, call: Lowered, mask: str, causal: list[str]) -> list[str]:
         """A mean of values."""
@@ -145,16 +145,16 @@ class FastSource(Source):
             shape.append(f'weights="{call.weights}"')
         return ("shaped_attention" if shape else "dot_product_attention"), shape
 
-    def _results(self, call: Lowered, function: str, given: list[str]) -> list[str]:
+    def _results(self, call: Lowered, function: str, arguments: list[str]) -> list[str]:
         """The call itself, and its result as the graph reads it."""
         first = call.sums[0]
         if len(call.sums) == 1:
-            lines = call_lines(first.variable, function, given)
-            if call.is_checkpointed:
+            lines = call_lines(first.variable, function, arguments)
+            if call.shares_weights:
                 unfolded = f"unfold_heads({first.variable}, {self.heads[first.heads]})"
                 lines.append(f"{first.variable} = {unfolded}")
             return lines
-        lines = call_lines(f"sums_{first.index}", function, given)
+        lines = call_lines(f"sums_{first.index}", function, arguments)
         widths = ", ".join(f"{self.names(step)[1]}.shape[-1]" for step in call.sums)
         target = ", ".join(step.variable for step in call.sums)
         return [*lines, *call_lines(target, f"sums_{first.index}.split", [f"({widths})", "dim=-1"])]
@@ -166,10 +166,10 @@ class FastSource(Source):
             parts = ", ".join(self.arguments(step)[1] for step in call.sums)
             return name, call_lines(name, "torch.cat", [f"({parts})", "dim=-1"])
         read = self.names if call.is_grouped else self.arguments
-        own = read(call.sums[0])[1]
-        if not call.is_checkpointed:
-            return own, []
-        return name, call_lines(name, "fold_heads", [own, self.heads[call.normaliser.heads]])
+        values = read(call.sums[0])[1]
+        if not call.shares_weights:
+            return values, []
+        return name, call_lines(name, "fold_heads", [values, self.heads[call.normaliser.heads]])
 
 
 def _method(
@@ -177,11 +177,11 @@ def _method(
 ) -> list[str]:
     """The method of a stage."""
     names = [*(f"{row}_rows" if row in keys else row for row in rows), *keys, "x"]
-    given = ["self", *(f"{one}: Tensor" for one in names), "mask: Tensor | None", "start: int"]
-    line = f"    {', '.join(given)}"
+    params = ["self", *(f"{arg}: Tensor" for arg in names), "mask: Tensor | None", "start: int"]
+    line = f"    {', '.join(params)}"
     return [
         f"def {name}(",
-        *([line] if len(line) <= LINE else [f"    {one}," for one in given]),
+        *([line] if len(line) <= LINE else [f"    {arg}," for arg in params]),
         ") -> Tensor:" if len(results) == 1 else ") -> tuple[Tensor, ...]:",
         '    """Queries from ``start`` on, with their rows of x, against the keys given."""',
         *indented(body),

@@ -78,12 +78,12 @@ def _labels(plan: Plan) -> str:
         labels.append(_heads(projections.kv_heads, "kv head"))
     if projections.qk_dim != "all":
         labels.append(f"d_k = {projections.qk_dim} d_h")
-    seen = plan.genome.visibility
-    if seen.window is not None:
-        labels.append(f"window {seen.window}")
-        if seen.global_tokens:
-            plural = "s" if seen.global_tokens > 1 else ""
-            labels.append(f"{seen.global_tokens} global token{plural}")
+    visibility = plan.genome.visibility
+    if visibility.window is not None:
+        labels.append(f"window {visibility.window}")
+        if visibility.global_tokens:
+            plural = "s" if visibility.global_tokens > 1 else ""
+            labels.append(f"{visibility.global_tokens} global token{plural}")
     if plan.genome.placement != "all":
         layers = {"first": "first layer only", "alternate": "every other layer"}
         labels.append(layers[plan.genome.placement])

@@ -38,10 +38,10 @@ def inlined(roots: Iterable[Any]) -> list[str]:
         GenomeError: one of them uses something that is neither torch's nor a class, a function or
             a constant of its own package, or two have one name; a primitive must not.
     """
-    known: dict[str, Any] = {}
+    visited: dict[str, Any] = {}
     order: dict[str, str] = {}
     for root in roots:
-        _visit(root, known, order)
+        _visit(root, visited, order)
     return list(order.values())
 
 
@@ -55,26 +55,26 @@ def file_source(sources: list[str]) -> str:
     return "\n\n".join(["\n".join(imports) + "\n", *sources])
 
 
-def _visit(item: Any, known: dict[str, Any], order: dict[str, str]) -> None:
+def _visit(item: Any, visited: dict[str, Any], order: dict[str, str]) -> None:
     name = item.__name__
-    if name in known:
-        if known[name] is not item:
-            where = f"{known[name].__module__} and {item.__module__}"
+    if name in visited:
+        if visited[name] is not item:
+            where = f"{visited[name].__module__} and {item.__module__}"
             raise GenomeError(f"{where} both have a {name}; expected one name for one thing.")
         return
-    known[name] = item
+    visited[name] = item
     source = source_of(item)
     scope = vars(sys.modules[item.__module__])
     package = item.__module__.split(".")[0]
     for used in globals_of(source):
         if used in PROVIDED or used not in scope:
             continue
-        found = scope[used]
-        is_ours = getattr(found, "__module__", "").split(".")[0] in {"nas", package}
-        if is_ours and (inspect.isclass(found) or inspect.isfunction(found)):
-            _visit(found, known, order)
-        elif isinstance(found, bool | int | float | str | tuple | dict) and used.isupper():
-            order[used] = f"{used} = {found!r}\n"
+        value = scope[used]
+        is_ours = getattr(value, "__module__", "").split(".")[0] in {"nas", package}
+        if is_ours and (inspect.isclass(value) or inspect.isfunction(value)):
+            _visit(value, visited, order)
+        elif isinstance(value, bool | int | float | str | tuple | dict) and used.isupper():
+            order[used] = f"{used} = {value!r}\n"
         else:
             raise GenomeError(
                 f"{item.__module__}.{name} uses {used}, which cannot be written into a file; "

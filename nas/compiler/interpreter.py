@@ -69,18 +69,18 @@ class ReferenceAttention(nn.Module):
         """Attend; masks as in ``nas.compiler.kernels.runtime.visible_keys``."""
         if is_causal and self.plan.unsafe:
             raise ValueError(f"{', '.join(self.plan.unsafe)} sees later tokens: not causal")
-        seen = visible_keys(x, attn_mask, key_padding_mask, is_causal)
-        mask, sight = seen, self.genome.visibility
-        if sight.window is not None:
-            limits = (is_causal, sight.window, sight.global_tokens)
+        visible = visible_keys(x, attn_mask, key_padding_mask, is_causal)
+        mask, visibility = visible, self.genome.visibility
+        if visibility.window is not None:
+            limits = (is_causal, visibility.window, visibility.global_tokens)
             mask = windowed_keys(x, attn_mask, key_padding_mask, *limits)
         values = {stream.name: read_stream(self, stream, x) for stream in self.plan.streams}
         for step in self.plan.steps:
             operands = [with_heads(self, values[o.variable], o, step) for o in step.operands]
             # Operations that mix neighbours ignore the mechanism's window.
-            extras = {"x": x, "mask": mask if step.is_paired else seen}
-            wanted = {name: extras[name] for name in step.primitive.extras}
-            values[step.variable] = self.get_submodule(step.module)(*operands, **wanted)
+            extras = {"x": x, "mask": mask if step.is_paired else visible}
+            arguments = {name: extras[name] for name in step.primitive.extras}
+            values[step.variable] = self.get_submodule(step.module)(*operands, **arguments)
         return merged(self, self.plan, values[self.plan.steps[-1].variable])
 
 

@@ -60,7 +60,7 @@ class Lowered:
         return self.weights.is_by_sums
 
     @property
-    def is_checkpointed(self) -> bool:
+    def shares_weights(self) -> bool:
         """Whether several heads of values share a head of weights."""
         return bool(self.scores) and self.sums[0].operands[0].is_repeated
 
@@ -160,15 +160,15 @@ def chosen_rules(fuse: bool | Collection[str]) -> frozenset[str]:
     Raises:
         ConfigError: no rule has that name.
     """
-    known = rules()
+    rule_names = rules()
     if isinstance(fuse, bool):
-        return frozenset(known if fuse else ())
+        return frozenset(rule_names if fuse else ())
     chosen = (fuse,) if isinstance(fuse, str) else fuse
     for name in chosen:
-        if name not in known:
+        if name not in rule_names:
             raise ConfigError(
                 f"fuse: found {name!r}; expected True, False or a collection of "
-                f"{', '.join(known)}{near(name, known)}."
+                f"{', '.join(rule_names)}{near(name, rule_names)}."
             )
     return frozenset(chosen)
 
@@ -280,7 +280,7 @@ def _scores(
         if below is None:
             return None
         parts += below[0]
-        shape = _Shape(*(one or other for one, other in zip(shape, below[1], strict=True)))
+        shape = _Shape(*(first or second for first, second in zip(shape, below[1], strict=True)))
     if change.cap:
         return None if any(shape) else ((*parts, step), _Shape(has_cap=True))
     if change.slopes:

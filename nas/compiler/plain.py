@@ -41,22 +41,22 @@ class PlainSource(Source):
     modules = (*Source.modules, helpers)
 
     def __init__(self, plan: Plan, rules: Collection[str]) -> None:
-        known = {step.primitive.name for step in plan.steps if _has_function(step)}
-        super().__init__(plan, lower(plan, known.intersection(rules)))
+        replaceable = {step.primitive.name for step in plan.steps if _has_function(step)}
+        super().__init__(plan, lower(plan, replaceable.intersection(rules)))
 
     def step(self, step: Step) -> list[str]:
         """An expression where that is short, else the call of a module."""
         names = list(inspect.signature(step.primitive.module.forward).parameters)[1:]
-        given = dict(zip(names, self.arguments(step), strict=False))
-        given |= {"start": "0"} | self.extras(step)
+        operands = dict(zip(names, self.arguments(step), strict=False))
+        operands |= {"start": "0"} | self.extras(step)
         texts = {"filtered": "False"} | size_texts(step, self.heads[step.heads], "False")
-        found = written_out(step, given, texts, step.params | {"filtered": step.is_filtered})
-        if found is None:
+        inline = written_out(step, operands, texts, step.params | {"filtered": step.is_filtered})
+        if inline is None:
             return super().step(step)
         self.replaced.add(step.index)
-        self.constants |= found.constants
-        self.used += found.roots
-        return found.lines
+        self.constants |= inline.constants
+        self.used += inline.roots
+        return inline.lines
 
     def accepts_is_causal(self, call: Lowered) -> bool:
         """Torch's fused attention has one."""
@@ -92,14 +92,14 @@ class PlainSource(Source):
 
     def _window_lines(self) -> list[str]:
         """The lines that add the mechanism's window to the mask."""
-        seen = self.plan.genome.visibility
-        causal = "" if self.plan.unsafe else f"behind < {seen.window} if is_causal else "
+        visibility = self.plan.genome.visibility
+        causal = "" if self.plan.unsafe else f"behind < {visibility.window} if is_causal else "
         lines = [
             "place = torch.arange(n, device=x.device)",
             "behind = place[:, None] - place",
-            f"near = {causal}behind.abs() <= {(seen.window or 0) // 2}",
+            f"near = {causal}behind.abs() <= {(visibility.window or 0) // 2}",
         ]
-        if count := seen.global_tokens:
+        if count := visibility.global_tokens:
             lines.append(f"near = near | (place[:, None] < {count}) | (place < {count})")
         if not self.plan.unsafe:
             lines += ["if is_causal:", "    near = near & (behind >= 0)"]
@@ -112,18 +112,18 @@ class PlainSource(Source):
         if not call.scores:
             return [f"{step.variable} = visible_mean({values}, mask)"]
         (score,) = call.scores
-        given = [*self.arguments(score), values, "mask"]
+        arguments = [*self.arguments(score), values, "mask"]
         if call.is_linear:
-            return call_lines(step.variable, "linear_attention", [*given, self.scale(score)])
+            return call_lines(step.variable, "linear_attention", [*arguments, self.scale(score)])
         is_shared = [o.is_repeated for o in (*score.operands, step.operands[1])]
         is_grouped = is_shared == [False, True, True]  # torch repeats keys and values itself
         if is_grouped:
-            given[1:3] = [score.operands[1].variable, step.operands[1].variable]
-        given += ["is_causal=is_causal and mask is None"] if self.all_get_is_causal() else []
+            arguments[1:3] = [score.operands[1].variable, step.operands[1].variable]
+        arguments += ["is_causal=is_causal and mask is None"] if self.all_get_is_causal() else []
         if score.width != score.rank:  # torch's own scale is of the width
-            given.append(f"scale={self.scale(score)}")
-        given += ["enable_gqa=True"] if is_grouped else []
-        return call_lines(step.variable, "F.scaled_dot_product_attention", given)
+            arguments.append(f"scale={self.scale(score)}")
+        arguments += ["enable_gqa=True"] if is_grouped else []
+        return call_lines(step.variable, "F.scaled_dot_product_attention", arguments)
 
 
 def _has_function(step: Step) -> bool:

@@ -93,16 +93,16 @@ class Step:
         """The label of the width that scales scores: whole tokens count as the head within."""
         return "all" if self.width == MODEL else self.width
 
-    def bind(self, known: Mapping[str, T]) -> dict[str, T]:
+    def bind(self, sizes: Mapping[str, T]) -> dict[str, T]:
         """The size arguments that its module asks for, of those that are known.
 
         Args:
             known: by name ``dim``, ``heads`` (of this call), ``width``, ``rank``, ``bias`` and
                 ``filtered``: numbers, or the text of expressions.
         """
-        if "width" in known:
-            known = {**known, "head_width": known["width"]}
-        return {name: known[name] for name in self.primitive.sizes if name in known}
+        if "width" in sizes:
+            sizes = {**sizes, "head_width": sizes["width"]}
+        return {name: sizes[name] for name in self.primitive.sizes if name in sizes}
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ class Plan:
     @property
     def cautions(self) -> tuple[str, ...]:
         """Warnings about parameters that cannot train."""
-        found = (step.primitive.caution(step.params) for step in self.steps)
-        return tuple(dict.fromkeys(text for text in found if text))
+        texts = (step.primitive.caution(step.params) for step in self.steps)
+        return tuple(dict.fromkeys(text for text in texts if text))
 
     def remarks(self, heads: int) -> tuple[str, ...]:
         """Warnings about labels that mean less than one head."""
@@ -147,10 +147,10 @@ class Plan:
         for step in self.steps:
             if not step.is_paired:
                 continue
-            found = step.primitive
-            if found.needs_all_tokens or found.is_stateful(step.params):
+            primitive = step.primitive
+            if primitive.needs_all_tokens or primitive.is_stateful(step.params):
                 return False
-            if found.is_positional and has_gaps:
+            if primitive.is_positional and has_gaps:
                 return False
             # Weights of an earlier stage exist only within their block.
             if any(o.is_paired and stages[o.ref] != step.stage for o in step.operands):
@@ -159,13 +159,13 @@ class Plan:
 
     def sizes(self, step: Step, dim: int, heads: int, bias: bool) -> dict[str, int | bool]:
         """The size arguments that a step's module asks for."""
-        known: dict[str, int | bool] = {"dim": dim, "bias": bias, "filtered": step.is_filtered}
+        arguments: dict[str, int | bool] = {"dim": dim, "bias": bias, "filtered": step.is_filtered}
         if "heads" in step.primitive.sizes:
-            known["heads"] = step.type.head_count(heads)
+            arguments["heads"] = step.type.head_count(heads)
         if step.width is not None and step.rank is not None:
-            known["width"] = width_of(step.width, dim, heads)
-            known["rank"] = width_of(step.rank, dim, heads)
-        return step.bind(known)
+            arguments["width"] = width_of(step.width, dim, heads)
+            arguments["rank"] = width_of(step.rank, dim, heads)
+        return step.bind(arguments)
 
     def call_sizes(self, step: Step, dim: int, heads: int, tokens: int) -> Sizes:
         """The sizes at which a step runs: what formulas of its cost are written in."""
@@ -228,9 +228,9 @@ def _step(genome: Genome, index: int, typing: Typing, before: list[Step]) -> Ste
     primitive, result = get(node.op), typing.of(index)
     operands = []
     for ref, port in zip(node.inputs, signature.inputs, strict=True):
-        found = typing.of(ref)
+        type_ = typing.of(ref)
         operands.append(
-            Operand(ref, _variable(ref, found), found, port, found.heads != result.heads)
+            Operand(ref, _variable(ref, type_), type_, port, type_.heads != result.heads)
         )
     read = [before[ref] for ref in node.inputs if isinstance(ref, int)]
     scores = [step for step in read if step.type.kind is Kind.SCORES]
@@ -254,5 +254,5 @@ def _available(step: Step) -> int:
     return step.stage + int(step.is_paired and step.makes_tokens)
 
 
-def _variable(ref: Ref, found: Type) -> str:
-    return ref if isinstance(ref, str) else f"{found.kind.value}_{ref}"
+def _variable(ref: Ref, ref_type: Type) -> str:
+    return ref if isinstance(ref, str) else f"{ref_type.kind.value}_{ref}"

@@ -117,8 +117,8 @@ class Source(ABC):
         ]
         text = "\n".join(lines) + "\n"
         called = set(re.findall(r"(?<![.\w])\w+(?=\()", text))
-        found = {n: f for module in self.modules for n, f in vars(module).items() if n in called}
-        used = (*found.values(), *(self.module(step) for step in built), *self.used)
+        items = {n: f for module in self.modules for n, f in vars(module).items() if n in called}
+        used = (*items.values(), *(self.module(step) for step in built), *self.used)
         return Written(text, tuple(dict.fromkeys(used)), self.is_specialised)
 
     # Methods that a form implements.
@@ -137,10 +137,10 @@ class Source(ABC):
 
     def step(self, step: Step) -> list[str]:
         """The lines of a step that no call replaces."""
-        given = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
+        arguments = [*self.arguments(step), *(f"{k}={v}" for k, v in self.extras(step).items())]
         if self.keys is not None and step.primitive.is_positional:
-            given.append("start=start")
-        return call_lines(step.variable, f"self.{step.module}", given)
+            arguments.append("start=start")
+        return call_lines(step.variable, f"self.{step.module}", arguments)
 
     def pairs(self, steps: list[Step]) -> list[str]:
         """The lines of the steps of a stage that are about pairs."""
@@ -181,11 +181,11 @@ class Source(ABC):
 
     def extras(self, step: Step) -> dict[str, str]:
         """The arguments that are no operands."""
-        known = {
+        texts = {
             "x": "x",
             "mask": "mask" if step.is_paired or not self.plan.is_windowed else "seen",
         }
-        return {name: known[name] for name in step.primitive.extras}
+        return {name: texts[name] for name in step.primitive.extras}
 
     def scale(self, score: Step) -> str:
         """The number that scales a score, computed by the constructor."""
@@ -213,17 +213,17 @@ class Source(ABC):
         if plan.unsafe:
             words = f"{', '.join(plan.unsafe)} sees later tokens: not causal"
             lines = ["if is_causal:", f'    raise ValueError("{words}")', *lines]
-        projected, made = self.input()
-        lines += made
+        projected, input_lines = self.input()
+        lines += input_lines
         for stream in self.streams:
             source = f"self.w{stream.name}({projected})" if stream.is_projected else "x"
             cut = self.split.format(x=source, heads=self.heads[stream.type.heads])
             lines.append(f"{stream.name} = {cut}")
         for stage in sorted({step.stage for step in self.steps}):
-            own = [step for step in self.steps if step.stage == stage]
-            for step in own:
+            stage_steps = [step for step in self.steps if step.stage == stage]
+            for step in stage_steps:
                 lines += [] if step.is_paired else self.lines(step)
-            lines += self.pairs([step for step in own if step.is_paired])
+            lines += self.pairs([step for step in stage_steps if step.is_paired])
         out, projections = plan.steps[-1].variable, plan.genome.projections
         is_sum = projections.merge == "sum"
         merged = f"{out}.sum(dim=1)" if is_sum else self.merge.format(x=out)
@@ -252,9 +252,9 @@ class Source(ABC):
         for step in built:
             defaults, name = step.primitive.defaults(), self.module(step).__name__
             sizes = step.bind(size_texts(step, self._count(step.heads), bias))
-            given = [f"{name}={text}" for name, text in sizes.items()]
-            given += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
-            lines += call_lines(f"self.{step.module}", name, given)
+            arguments = [f"{name}={text}" for name, text in sizes.items()]
+            arguments += [f"{k}={v!r}" for k, v in step.params.items() if v != defaults[k]]
+            lines += call_lines(f"self.{step.module}", name, arguments)
         if plan.genome.projections.has_wo:
             merged = width_text(plan.output.width)
             if plan.genome.projections.merge != "sum":

@@ -42,9 +42,9 @@ def specialise(
     texts = {id(node): StatementText(source) for node, source in zip(nodes, sources, strict=True)}
     file, before = ast.Module(nodes, []), ""
     for _ in range(_MOST_PASSES):
-        if (now := ast.dump(file)) == before:
+        if (dump := ast.dump(file)) == before:
             break
-        before = now
+        before = dump
         _replace_options(file)
         for node in file.body:
             if isinstance(node, ast.ClassDef) and node.name not in roots:
@@ -70,8 +70,8 @@ def _loads(tree: ast.AST) -> Counter[str]:
 
 def _attributes(tree: ast.AST, context: type[ast.expr_context]) -> Counter[str]:
     """How often each attribute is read (``ast.Load``) or set."""
-    found = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute))
-    return Counter(n.attr for n in found if isinstance(n.ctx, context))
+    nodes = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    return Counter(n.attr for n in nodes if isinstance(n.ctx, context))
 
 
 def _is_option(node: ast.expr | None) -> bool:
@@ -113,10 +113,10 @@ def _replace_options(file: ast.Module) -> None:
         read = _loads(ast.Module(function.body, []))
         stored = {n.id for n in _stored(function) if isinstance(n, ast.Name)}
         for name in [*names, *(a.arg for a in arguments.kwonlyargs)]:
-            given = [_given(call, name, function, skipped) for call in calls]
-            if not calls or any(found is _UNCLEAR for found in given):
+            exprs = [_given(call, name, function, skipped) for call in calls]
+            if not calls or any(expr is _UNCLEAR for expr in exprs):
                 continue
-            values = [cast("ast.expr | None", found) or _default(function, name) for found in given]
+            values = [cast("ast.expr | None", expr) or _default(function, name) for expr in exprs]
             if all(map(_is_option, values)) and len({ast.dump(v) for v in values if v}) == 1:
                 if name in stored:
                     continue
@@ -142,19 +142,19 @@ def _callables(file: ast.Module) -> Iterator[tuple[_Function, list[ast.Call], in
     loads, attributes = _loads(file), _attributes(file, ast.Load)
     for node in file.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            own = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == node.name]
+            uses = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == node.name]
             methods = {f.name: f for f in node.body if isinstance(f, ast.FunctionDef)}
-            if len(own) == loads[node.name] and isinstance(node, ast.FunctionDef):
-                yield node, own, 0
-            elif len(own) == loads[node.name] and "__init__" in methods:
-                yield methods["__init__"], own, 1
+            if len(uses) == loads[node.name] and isinstance(node, ast.FunctionDef):
+                yield node, uses, 0
+            elif len(uses) == loads[node.name] and "__init__" in methods:
+                yield methods["__init__"], uses, 1
             inner = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if methods else []
             for name, method in methods.items():
-                own = [
+                uses = [
                     c for c in inner if isinstance(c.func, ast.Attribute) and c.func.attr == name
                 ]
-                if not name.startswith("__") and own and len(own) == attributes[name]:
-                    yield method, own, 1
+                if not name.startswith("__") and uses and len(uses) == attributes[name]:
+                    yield method, uses, 1
 
 
 _UNCLEAR: Final = object()
@@ -192,9 +192,9 @@ def _default(function: _Function, name: str) -> ast.expr | None:
 
 
 def _drop_given(call: ast.Call, name: str, function: _Function, skipped: int) -> None:
-    kept = [keyword for keyword in call.keywords if keyword.arg != name]
-    place = _place(call, name, function, skipped) if len(kept) == len(call.keywords) else None
-    call.keywords = kept
+    keywords = [keyword for keyword in call.keywords if keyword.arg != name]
+    place = _place(call, name, function, skipped) if len(keywords) == len(call.keywords) else None
+    call.keywords = keywords
     if place is not None:
         del call.args[cast("int", place)]
 
@@ -236,24 +236,24 @@ def _replace_attributes(node: ast.ClassDef, file: ast.Module) -> None:
     if constructor is None:
         return
     stored, read = _attributes(node, ast.Store), _attributes(file, ast.Load)
-    inside, known, body = _attributes(node, ast.Load), {}, []
+    inside, constants, body = _attributes(node, ast.Load), {}, []
     for statement in constructor.body:
         pairs = list(assigned_pairs(statement))
-        kept = []
+        remaining = []
         for target, value in pairs:
             is_own = isinstance(target, ast.Attribute) and stored[target.attr] == 1
             name = target.attr if isinstance(target, ast.Attribute) else ""
             if is_own and isinstance(value, ast.Constant) and inside[name] == read[name]:
-                known[name] = value
+                constants[name] = value
             elif not (is_own and not read[name] and _is_pure(value)):
-                kept.append((target, value))
-        if len(kept) == len(pairs):
+                remaining.append((target, value))
+        if len(remaining) == len(pairs):
             body.append(statement)
-        elif kept:
-            body.append(_assignment(statement, kept))
+        elif remaining:
+            body.append(_assignment(statement, remaining))
     constructor.body = body or [ast.Pass()]
-    if known:
-        node.body = [_Substitution({}, known).visit(statement) for statement in node.body]
+    if constants:
+        node.body = [_Substitution({}, constants).visit(statement) for statement in node.body]
 
 
 def assigned_pairs(statement: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -279,16 +279,16 @@ def _assignment(statement: ast.stmt, pairs: list[tuple[ast.expr, ast.expr]]) -> 
 def _replace_locals(function: _Function) -> None:
     """Replace variables that are set once, to an option or an empty tuple."""
     stored = Counter(n.id for n in _stored(function) if isinstance(n, ast.Name))
-    known: dict[str, ast.expr] = {}
+    constants: dict[str, ast.expr] = {}
     for statement in [*function.body]:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             name, value = statement.targets[0].id, statement.value
             is_empty = isinstance(value, ast.Tuple) and not value.elts
             if stored[name] == 1 and (_is_option(value) or is_empty):
-                known[name] = value
+                constants[name] = value
                 function.body.remove(statement)
-    if known:
-        _substitute(function, known)
+    if constants:
+        _substitute(function, constants)
 
 
 # Folding and removing.
@@ -342,9 +342,9 @@ class _Folder(ast.NodeTransformer):
         """A product with 1.0."""
         self.generic_visit(node)
         if isinstance(node.op, ast.Mult):
-            for one, other in ((node.left, node.right), (node.right, node.left)):
-                if isinstance(one, ast.Constant) and one.value == 1.0 and type(one.value) is float:
-                    return other
+            for a, b in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(a, ast.Constant) and a.value == 1.0 and type(a.value) is float:
+                    return b
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
@@ -360,8 +360,8 @@ class _Folder(ast.NodeTransformer):
         table = node.func.value if isinstance(node.func, ast.Attribute) else None
         if isinstance(table, ast.Dict) and _is_option(node.args[0]):
             keys = [ast.dump(key) for key in table.keys if key is not None]
-            asked = ast.dump(node.args[0])
-            return table.values[keys.index(asked)] if asked in keys else ast.Constant(None)
+            argument = ast.dump(node.args[0])
+            return table.values[keys.index(argument)] if argument in keys else ast.Constant(None)
         node.args = [a for a in node.args if ast.unparse(a) != "*()"]
         return node
 

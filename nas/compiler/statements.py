@@ -34,7 +34,7 @@ class StatementText:
         """The lines of a statement, with the comments above it; ``word`` is "el" for an elif."""
         pad = "    " * level
         lines = self._comments(node, pad)
-        lines += [f"{pad}@{ast.unparse(one)}" for one in getattr(node, "decorator_list", [])]
+        lines += [f"{pad}@{ast.unparse(item)}" for item in getattr(node, "decorator_list", [])]
         lines += self._head(node, pad, word)
         previous: ast.stmt | None = None
         for statement in getattr(node, "body", []):

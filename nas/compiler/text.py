@@ -59,10 +59,10 @@ def times_text(count: str, width: str) -> str:
 
 def size_texts(step: Step, heads: str, bias: str) -> dict[str, str]:
     """Expressions for the sizes that a step's module may ask for."""
-    known = {"dim": "dim", "heads": heads, "bias": bias}
+    texts = {"dim": "dim", "heads": heads, "bias": bias}
     if step.width is not None:
-        known["width"], known["rank"] = width_text(step.width), width_text(step.rank)
-    return known | ({"filtered": "True"} if step.is_filtered else {})
+        texts["width"], texts["rank"] = width_text(step.width), width_text(step.rank)
+    return texts | ({"filtered": "True"} if step.is_filtered else {})
 
 
 def indented(lines: list[str], levels: int = 1) -> list[str]:
@@ -76,5 +76,5 @@ def call_lines(target: str, function: str, arguments: list[str]) -> list[str]:
     if len(line) <= LINE:
         return [line]
     inner = f"    {', '.join(arguments)}"
-    lines = [inner] if len(inner) <= LINE else [f"    {one}," for one in arguments]
+    lines = [inner] if len(inner) <= LINE else [f"    {argument}," for argument in arguments]
     return [f"{target} = {function}(", *lines, ")"]

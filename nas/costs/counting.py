@@ -96,10 +96,10 @@ def count_parameters(plan: Plan, dim: int, heads: int, qkv_bias: bool = False) -
 
 
 @lru_cache(maxsize=4096)
-def _learned(module: Any, given: tuple[tuple[str, Any], ...], on: str) -> int:
-    with torch.device(on), torch.random.fork_rng(devices=[]):
+def _learned(module: Any, arguments: tuple[tuple[str, Any], ...], device: str) -> int:
+    with torch.device(device), torch.random.fork_rng(devices=[]):
         try:
-            return sum(p.numel() for p in module(**dict(given)).parameters())
+            return sum(p.numel() for p in module(**dict(arguments)).parameters())
         except ValueError as error:
             raise GenomeError(f"{error}.") from None
 
@@ -131,7 +131,7 @@ class _Whole(nn.Module):
             if hasattr(block, name):
                 block.get_submodule(name).register_forward_hook(self._keep)
 
-    def _keep(self, module: nn.Module, given: Any, result: Tensor) -> None:
+    def _keep(self, module: nn.Module, inputs: Any, result: Tensor) -> None:
         self.seen.append(result)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -185,7 +185,7 @@ def _einsum(inputs: list[Any], outputs: list[Any]) -> Counter[str]:
         raise NasError(
             f"einsum {equation!r} cannot be counted; expected two operands and no ellipsis."
         )
-    pairs = (zip(term, own, strict=True) for term, own in zip(terms, operands, strict=True))
+    pairs = (zip(term, shape, strict=True) for term, shape in zip(terms, operands, strict=True))
     sizes = {index: size for pair in pairs for index, size in pair}
     return Counter({"einsum": math.prod(sizes.values())})
 

@@ -57,8 +57,8 @@ def computed_macs(plan: Plan, sizes: ModelSizes, is_causal: bool = False) -> Com
 
 def closed_form_macs(plan: Plan, sizes: ModelSizes) -> int:
     """The MACs of the reference form by the formulas that its primitives state: all pairs."""
-    own = _projections(plan, sizes, {stream.name for stream in plan.streams})
-    return own + sum(s.primitive.macs(_sizes(plan, s, sizes), s.params) for s in plan.steps)
+    projections = _projections(plan, sizes, {stream.name for stream in plan.streams})
+    return projections + sum(s.primitive.macs(_sizes(plan, s, sizes), s.params) for s in plan.steps)
 
 
 def computed_pairs(plan: Plan, tokens: int, is_causal: bool = False) -> int:
@@ -71,9 +71,9 @@ def is_by_sums(keys: int, width: int, is_causal: bool) -> bool:
     return keys > (CAUSAL_PAIRS if is_causal else width)
 
 
-def numbers(found: Type, sizes: ModelSizes) -> int:
+def numbers(token_type: Type, sizes: ModelSizes) -> int:
     """Numbers of a token, all heads together."""
-    return found.head_count(sizes.heads) * found.channels(sizes.dim, sizes.heads)
+    return token_type.head_count(sizes.heads) * token_type.channels(sizes.dim, sizes.heads)
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: Collection[Ref]) -> int:
@@ -95,9 +95,9 @@ def _step_macs(plan: Plan, step: Step, sizes: ModelSizes, is_causal: bool) -> tu
     blocks = _blocks(plan, tokens, is_causal) if step.is_paired else [_Block(tokens, tokens)]
     alone = paired = 0
     for queries, keys in blocks:
-        there = replace(whole, tokens=keys, rows=queries)
-        own = step.primitive.macs(replace(there, allowed=0), step.params)
-        alone, paired = alone + own, paired + step.primitive.macs(there, step.params) - own
+        size = replace(whole, tokens=keys, rows=queries)
+        single = step.primitive.macs(replace(size, allowed=0), step.params)
+        alone, paired = alone + single, paired + step.primitive.macs(size, step.params) - single
     return alone, paired
 
 
@@ -200,7 +200,7 @@ class Call:
 
     def _grouped_values(self) -> int:
         """Values of a token, with as many heads as keys and values have where they are shared."""
-        if len(self.call.sums) > 1 or self.call.is_checkpointed:
+        if len(self.call.sums) > 1 or self.call.shares_weights:
             return sum(self._values(step) for step in self.call.sums)
         return self._grouped(self.call.sums[0])
 

@@ -55,31 +55,31 @@ def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Gen
     """The first accepted proposal."""
     for rule, index in product(RULES, genome.live()):
         for proposal in rule(genome, index, typing, sizes):
-            now = infer(proposal)
-            if _is_typed_alike(proposal, now, typing):
-                return proposal, now
+            new_typing = infer(proposal)
+            if _is_typed_alike(proposal, new_typing, typing):
+                return proposal, new_typing
     for sum_rule, index in product(SUM_RULES, genome.live()):
         if (changed := sum_rule(genome, index)) is not None:
-            now = infer(changed)
-            if not now.problems and now.nodes[-1] == typing.nodes[-1]:
-                return changed, now
+            new_typing = infer(changed)
+            if not new_typing.problems and new_typing.nodes[-1] == typing.nodes[-1]:
+                return changed, new_typing
     return None
 
 
-def _is_typed_alike(genome: Genome, now: Typing, before: Typing) -> bool:
+def _is_typed_alike(genome: Genome, new_typing: Typing, old_typing: Typing) -> bool:
     """Whether live nodes keep their types; weights without parameters may have fewer heads."""
     live = genome.live()
-    if any(problem.node is None or problem.node in live for problem in now.problems):
+    if any(problem.node is None or problem.node in live for problem in new_typing.problems):
         return False
     for index in live:
-        new, old = now.of(index), before.of(index)
-        if new == old and now.widths[index] == before.widths[index]:
+        new, old = new_typing.of(index), old_typing.of(index)
+        if new == old and new_typing.widths[index] == old_typing.widths[index]:
             continue
         learns = get(genome.nodes[index].op).is_parametric
         if learns or Kind.TOKENS in (new.kind, old.kind) or new.kind is not old.kind:
             return False
     read = {ref for i in live for ref in genome.nodes[i].inputs if isinstance(ref, str)}
-    return all(now.streams[name] == before.streams[name] for name in read)
+    return all(new_typing.streams[name] == old_typing.streams[name] for name in read)
 
 
 def _without(genome: Genome, index: int, ref: Ref) -> Iterator[Genome]:
@@ -261,21 +261,21 @@ def _factor_sum(genome: Genome, index: int) -> Genome | None:
     first, second = _sole_operands(genome, index)
     if first is None or second is None or first == second:
         return None
-    one, other = genome.nodes[first], genome.nodes[second]
-    primitive = get(one.op)
+    left, right = genome.nodes[first], genome.nodes[second]
+    primitive = get(left.op)
     slots = [
-        i for i, refs in enumerate(zip(one.inputs, other.inputs, strict=False)) if _differ(refs)
+        i for i, refs in enumerate(zip(left.inputs, right.inputs, strict=False)) if _differ(refs)
     ]
-    if (one.op, one.params) != (other.op, other.params) or len(slots) != 1:
+    if (left.op, left.params) != (right.op, right.params) or len(slots) != 1:
         return None
     port = primitive.signatures[0].inputs[slots[0]].name
     if primitive.is_parametric or not primitive.is_additive or port not in primitive.homogeneous:
         return None
     place = max(first, second)  # where both operands are known
-    added = Node(node.op, (one.inputs[slots[0]], other.inputs[slots[0]]))
+    added = Node(node.op, (left.inputs[slots[0]], right.inputs[slots[0]]))
     if any(_has_kernel(genome, ref) for ref in added.inputs):
         return None
-    return genome.with_node(place, added).with_node(index, one.reading(slots[0], place))
+    return genome.with_node(place, added).with_node(index, left.reading(slots[0], place))
 
 
 def _double_operand(genome: Genome, index: int) -> Genome | None:
@@ -363,7 +363,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def plain_visibility(
-    seen: Visibility, tokens: int | None = None, is_causal: bool | None = None
+    visibility: Visibility, tokens: int | None = None, is_causal: bool | None = None
 ) -> Visibility:
     """The normal form of a mask.
 
@@ -372,12 +372,12 @@ def plain_visibility(
         is_causal: whether every call is (a window of w reaches w - 1 tokens back) or none is (w //
             2 to either side); None for a form that is right in both cases.
     """
-    window, apart = seen.window, None if tokens is None else tokens - seen.global_tokens
+    window, apart = visibility.window, None if tokens is None else tokens - visibility.global_tokens
     if window is None or (apart is not None and _covers(window, apart, is_causal)):
         return Visibility()
     if window > 1 and (is_causal is False or (is_causal is None and apart and window > apart)):
         window -= window % 2
-    return replace(seen, window=window)
+    return replace(visibility, window=window)
 
 
 def _covers(window: int, apart: int, is_causal: bool | None) -> bool:

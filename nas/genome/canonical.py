@@ -47,11 +47,11 @@ def canonicalise(
     while genome != before:
         before = genome
         genome = with_cut_heads(rewrite(_tidied(genome), sizes), sizes)
-    seen = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
+    visibility = plain_visibility(genome.visibility, sizes and sizes.tokens, is_causal)
     placement = plain_placement(genome.placement, sizes.depth) if sizes else genome.placement
     forms = [_in_order(form) for form in _namings(genome, sizes)]
     best = min(forms, key=_named) if len(forms) > 1 else forms[0]
-    return replace(best, placement=placement, visibility=seen)
+    return replace(best, placement=placement, visibility=visibility)
 
 
 def _tidied(genome: Genome) -> Genome:
@@ -163,24 +163,24 @@ def _stream_names(projections: Projections) -> dict[str, str]:
 
 def _simplified(genome: Genome, names: dict[str, str]) -> list[Node]:
     """Live nodes without default parameters; equal nodes without weights are merged."""
-    known: dict[Node, int] = {}
+    indices: dict[Node, int] = {}
     place: dict[int, Ref] = {}
     nodes: list[Node] = []
     for index in genome.live():
         node = genome.nodes[index]
         primitive = get(node.op)
-        given = {k: primitive.parameters[k].accept(v) for k, v in node.params}
+        params = {k: primitive.parameters[k].accept(v) for k, v in node.params}
         inputs = tuple(names[r] if isinstance(r, str) else place[r] for r in node.inputs)
         if primitive.commutes and len(inputs) == 2:
             inputs = tuple(sorted(inputs, key=str))
-        unread = primitive.unread(primitive.full(given))
+        unread = primitive.unread(primitive.full(params))
         defaults = primitive.defaults()
-        changed = ((k, v) for k, v in given.items() if v != defaults[k] and k not in unread)
-        kept = Node(node.op, inputs, tuple(sorted(changed)))
-        if primitive.is_parametric or kept not in known:
-            known[kept] = len(nodes)
-            nodes.append(kept)
-        place[index] = known[kept]
+        changed = ((k, v) for k, v in params.items() if v != defaults[k] and k not in unread)
+        simplified = Node(node.op, inputs, tuple(sorted(changed)))
+        if primitive.is_parametric or simplified not in indices:
+            indices[simplified] = len(nodes)
+            nodes.append(simplified)
+        place[index] = indices[simplified]
     return nodes
 
 

@@ -27,11 +27,11 @@ def genome_of_export(path: Path) -> Genome:
     about = text[3:].partition('"""')[0] if text.startswith('"""') else ""
     before, mark, after = about.partition("\nGenome:\n")
     try:
-        found, _ = json.JSONDecoder().raw_decode(after.lstrip())
+        data, _ = json.JSONDecoder().raw_decode(after.lstrip())
     except (ValueError, RecursionError):
-        found = None
-    if not mark or not before or not isinstance(found, dict):
+        data = None
+    if not mark or not before or not isinstance(data, dict):
         raise ExportError(
             f"{path}: holds no genome; expected a file that `nas export` has written."
         )
-    return Genome.from_dict(found, str(path))
+    return Genome.from_dict(data, str(path))

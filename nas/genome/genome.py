@@ -161,12 +161,12 @@ class Genome:
             if f.name in FLAGS or getattr(self.projections, f.name) != getattr(default, f.name)
         }
         placement = {} if self.placement == "all" else {"placement": self.placement}
-        seen = {
+        mask = {
             f.name: getattr(self.visibility, f.name)
             for f in fields(Visibility)
             if getattr(self.visibility, f.name) != f.default
         }
-        visibility = {"visibility": seen} if seen else {}
+        visibility = {"visibility": mask} if mask else {}
         return {"graph_def": graph, "proj_config": config} | placement | visibility
 
     def to_json(self) -> str:
@@ -258,26 +258,26 @@ def layers_with_mechanism(placement: str, depth: int) -> tuple[int, ...]:
     }[placement]
 
 
-def _mapping(data: Any, where: str, known: Iterable[str]) -> dict[str, Any]:
-    known = sorted(known)
+def _mapping(data: Any, where: str, names: Iterable[str]) -> dict[str, Any]:
+    names = sorted(names)
     if not isinstance(data, dict):
         raise GenomeError(
-            f"{where}: found {describe(data)}; expected a mapping with {', '.join(known)}."
+            f"{where}: found {describe(data)}; expected a mapping with {', '.join(names)}."
         )
     for key in data:
-        if key not in known:
+        if key not in names:
             raise GenomeError(
-                f"{where}: unknown key {key!r}; expected one of {', '.join(known)}"
-                f"{near(key, known)}."
+                f"{where}: unknown key {key!r}; expected one of {', '.join(names)}"
+                f"{near(key, names)}."
             )
     return data
 
 
-def _one_of(value: Any, known: tuple[str, ...], where: str) -> None:
-    if not isinstance(value, str) or value not in known:
+def _one_of(value: Any, choices: tuple[str, ...], where: str) -> None:
+    if not isinstance(value, str) or value not in choices:
         raise GenomeError(
-            f"{where}: found {describe(value)}; expected one of {', '.join(known)}"
-            f"{near(value, known)}."
+            f"{where}: found {describe(value)}; expected one of {', '.join(choices)}"
+            f"{near(value, choices)}."
         )
 
 

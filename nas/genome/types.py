@@ -98,9 +98,9 @@ class Typing:
 
     def of(self, ref: str | int) -> Type:
         """The type of a stream or of a well-typed node."""
-        found = self.streams[ref] if isinstance(ref, str) else self.nodes[ref]
-        assert found is not None, f"node {ref} has no type"
-        return found
+        result = self.streams[ref] if isinstance(ref, str) else self.nodes[ref]
+        assert result is not None, f"node {ref} has no type"
+        return result
 
 
 def width_of(label: str, dim: int, heads: int) -> int:
@@ -194,9 +194,9 @@ class _Inference:
             heads = met
             if port.width is None or operand.width is None:
                 continue
-            known = widths.setdefault(port.width, operand.width)
-            if not self._unify(known, operand.width):
-                both = (_width(self._find(width)) for width in (known, operand.width))
+            bound = widths.setdefault(port.width, operand.width)
+            if not self._unify(bound, operand.width):
+                both = (_width(self._find(width)) for width in (bound, operand.width))
                 found = f"operands of widths {' and '.join(both)}"
                 self.problems.append(Problem("widths", index, found, "operands of one width"))
                 return
@@ -249,9 +249,9 @@ class _Inference:
             self.problems.append(Problem("widths", None, found, "qk_dim: all"))
         return width
 
-    def _settled(self, found: Type) -> Type:
-        width = found.width
-        return found if width is None else found._replace(width=self._find(width))
+    def _settled(self, inferred: Type) -> Type:
+        width = inferred.width
+        return inferred if width is None else inferred._replace(width=self._find(width))
 
 
 def _matching_signature(primitive: Primitive, operands: list[Type | None]) -> Signature | None:
@@ -288,8 +288,8 @@ def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem |
     if projections.has_wo:
         return None
     is_single = projections.merge == "sum" or output.heads == "one"
-    is_censored = projections.merge == "concat" and output.heads == output.width == "all"
-    if is_censored or (is_single and output.width == MODEL):
+    is_model_width = projections.merge == "concat" and output.heads == output.width == "all"
+    if is_model_width or (is_single and output.width == MODEL):
         return None
     found = f"heads merged from {output} by {projections.merge}, without W_O"
     return Problem("output", None, found, "the model width d, or has_wo: true")

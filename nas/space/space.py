@@ -94,11 +94,11 @@ class SearchSpace(Frozen):
     @classmethod
     def _projections_exist(cls, value: dict[str, Labels]) -> dict[str, Labels]:
         for name, choices in value.items():
-            known: Labels = (True, False) if name in FLAGS else LABELS.get(name, ())
-            if not known:
+            allowed: Labels = (True, False) if name in FLAGS else LABELS.get(name, ())
+            if not allowed:
                 expected = (*FLAGS, *LABELS)
                 raise ValueError(f"unknown projection field {name!r}{near(name, expected)}")
-            _check_choices(name, choices, known)
+            _check_choices(name, choices, allowed)
         return value
 
     @field_validator("placement")
@@ -110,10 +110,10 @@ class SearchSpace(Frozen):
     @field_validator("visibility")
     @classmethod
     def _visibilities_exist(cls, value: dict[str, MaskChoices]) -> dict[str, MaskChoices]:
-        known = [f.name for f in fields(Visibility)]
+        names = [f.name for f in fields(Visibility)]
         for name, choices in value.items():
-            if name not in known:
-                raise ValueError(f"unknown visibility field {name!r}{near(name, known)}")
+            if name not in names:
+                raise ValueError(f"unknown visibility field {name!r}{near(name, names)}")
             if not choices:
                 raise ValueError(f"{name} has no choices; expected at least one")
             for choice in choices:
@@ -151,13 +151,13 @@ class SearchSpace(Frozen):
 
     def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
         """Whether these parameters are valid together, and causal in a causal space."""
-        found = get(op)
-        full = found.full(params)
+        primitive = get(op)
+        full = primitive.full(params)
         try:
-            found.check(full)
+            primitive.check(full)
         except ValueError:
             return False
-        return not self.causal or found.is_causal_safe(full)
+        return not self.causal or primitive.is_causal_safe(full)
 
     def combinations(self, op: str) -> Iterator[dict[str, ParamValue]]:
         """All valid combinations of the choices, among the first ``MAX_COMBINATIONS``."""
@@ -167,9 +167,9 @@ class SearchSpace(Frozen):
             if self.allows(op, params):
                 yield params
 
-    def _excludes_visibility(self, seen: Visibility) -> str | None:
-        for name, value in asdict(seen).items():
-            choices, is_unread = self.visibility_choices(name), seen == Visibility()
+    def _excludes_visibility(self, visibility: Visibility) -> str | None:
+        for name, value in asdict(visibility).items():
+            choices, is_unread = self.visibility_choices(name), visibility == Visibility()
             if value not in choices and not (is_unread and name != "window"):
                 return f"has {name} {value!r}; the space has {list(choices)}"
         return None
@@ -203,22 +203,22 @@ def load_space(name_or_path: str) -> SearchSpace:
 
 def _accepted(op: str, choices: Choices) -> Choices:
     """The choices in normal form, each one inside its domain."""
-    found, result = get(op, "primitives"), {}
+    primitive, result = get(op, "primitives"), {}
     for name, values in choices.items():
         if not values:
             raise GenomeError(f"{op}, {name}: has no choices; expected at least one")
-        if name not in found.parameters:
+        if name not in primitive.parameters:
             check_params(op, {name: values[0]}, "primitives")
         try:
-            result[name] = tuple(found.parameters[name].accept(v) for v in values)
+            result[name] = tuple(primitive.parameters[name].accept(v) for v in values)
         except ValueError as error:
             raise GenomeError(f"{op}, {name}: {error}") from None
     return result
 
 
-def _check_choices(name: str, choices: Labels, known: Labels) -> None:
+def _check_choices(name: str, choices: Labels, allowed: Labels) -> None:
     if not choices:
-        raise ValueError(f"{name} has no choices; expected at least one of {list(known)}")
+        raise ValueError(f"{name} has no choices; expected at least one of {list(allowed)}")
     for value in choices:
-        if value not in known or isinstance(value, bool) != isinstance(known[0], bool):
-            raise ValueError(f"{name}: found {value!r}; expected some of {list(known)}")
+        if value not in allowed or isinstance(value, bool) != isinstance(allowed[0], bool):
+            raise ValueError(f"{name}: found {value!r}; expected some of {list(allowed)}")

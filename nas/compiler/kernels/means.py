@@ -28,9 +28,9 @@ def visible_mean(
     # In float32 at least: sums over the text outgrow what 16 bits can tell apart.
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
     if mask is not None and mask.shape[-2] != 1:
-        seen = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
-        seen = seen / seen.sum(dim=-1, keepdim=True).clamp(min=1)
-        return seen.to(values.dtype) @ values
+        weights = (past_keys(values, values, mask) if is_causal else mask).to(exact.dtype)
+        weights = weights / weights.sum(dim=-1, keepdim=True).clamp(min=1)
+        return weights.to(values.dtype) @ values
     kept = torch.ones_like(exact[:1, :1, :, :1]) if mask is None else mask.mT.to(exact.dtype)
     exact = exact if mask is None else exact * kept
     if is_causal:
@@ -115,13 +115,13 @@ def sums_so_far(
     """
     batch, heads, n, _ = query.shape
     shape = (batch, heads, (n + size - 1) // size, size)
-    rows, columns, own = (
+    rows, columns, row_values = (
         F.pad(repeat_heads(x, heads), (0, 0, 0, -n % size)).view(*shape, x.shape[3])
         for x in (query, key, values)
     )
-    within = (rows @ columns.transpose(-2, -1)).tril() @ own
-    sums = columns.transpose(-2, -1) @ own
+    within = (rows @ columns.transpose(-2, -1)).tril() @ row_values
+    sums = columns.transpose(-2, -1) @ row_values
     # Not cumsum - sums: that would leave earlier tokens the rounding of later ones.
     before = F.pad(sums[:, :, :-1].cumsum(dim=2), (0, 0, 0, 0, 1, 0))
-    found: Tensor = (within + rows @ before).flatten(2, 3)[:, :, :n]
-    return found
+    result: Tensor = (within + rows @ before).flatten(2, 3)[:, :, :n]
+    return result

@@ -48,8 +48,8 @@ def fast_softmax(scores: Scores, mask: Mask) -> Scores:
     if mask is None or scores.dtype == torch.float16:
         return masked_softmax(scores, mask, False)
     # Rows without visible keys stay as they are, free of NaN.
-    seen = mask.any(dim=-1, keepdim=True)
-    return torch.softmax(add_mask(scores, mask | ~seen), dim=-1) * seen.to(scores.dtype)
+    rows = mask.any(dim=-1, keepdim=True)
+    return torch.softmax(add_mask(scores, mask | ~rows), dim=-1) * rows.to(scores.dtype)
 
 
 def fast_keep_largest(scores: Scores, mask: Mask, count: int) -> Scores:
@@ -66,11 +66,11 @@ def softmax_of_largest(scores: Scores, count: int) -> Scores:
     """
     # In float32 at least, which tells apart all that 16 bits do.
     exact = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    known = exact.detach()
-    largest = known.topk(min(count, known.shape[-1]), dim=-1).values
+    detached = exact.detach()
+    largest = detached.topk(min(count, detached.shape[-1]), dim=-1).values
     least = largest.masked_fill(largest == -torch.inf, torch.inf).amin(dim=-1, keepdim=True)
-    tie = -torch.finfo(known.dtype).tiny * torch.finfo(known.dtype).eps
-    excluded = F.threshold(known - least, tie, -torch.inf).clamp(max=0.0)
+    tie = -torch.finfo(detached.dtype).tiny * torch.finfo(detached.dtype).eps
+    excluded = F.threshold(detached - least, tie, -torch.inf).clamp(max=0.0)
     return torch.softmax(exact + excluded, dim=-1).to(scores.dtype)
 
 
@@ -104,15 +104,15 @@ class Threshold(torch.autograd.Function):
     def backward(ctx: "Any", gradient: Scores) -> tuple[Tensor, None]:
         (weights,) = ctx.saved_tensors
         above = gradient.flatten(0, 1)
-        found = torch.empty_like(weights)
+        result = torch.empty_like(weights)
         for at in pieces(weights):
             wide = torch.promote_types(weights.dtype, torch.float32)
             slope = weights[at].to(wide)
             slope = slope.sign() if ctx.power == 1 else slope.sqrt()
             piece = slope * above[at]
             mean = piece.sum(-1, keepdim=True) / slope.sum(-1, keepdim=True).clamp_min_(1e-30)
-            found[at] = piece.addcmul_(slope, mean, value=-1.0)
-        return found.view(gradient.shape), None
+            result[at] = piece.addcmul_(slope, mean, value=-1.0)
+        return result.view(gradient.shape), None
 
 
 def weights_by_newton(scores: Float[Tensor, "p q k"], power: int) -> Float[Tensor, "p q k"]:
@@ -161,8 +161,8 @@ class FastTopkSoftmax(TopkSoftmax):
             return masked_softmax(fast_keep_largest(scores, mask, self.k), mask, filtered=True)
         if mask is None:
             return softmax_of_largest(scores, self.k)
-        seen = mask.any(dim=-1, keepdim=True)
-        return softmax_of_largest(add_mask(scores, mask | ~seen), self.k) * seen.to(scores.dtype)
+        rows = mask.any(dim=-1, keepdim=True)
+        return softmax_of_largest(add_mask(scores, mask | ~rows), self.k) * rows.to(scores.dtype)
 
 
 @faster

@@ -69,10 +69,11 @@ def sum_pairs(
 ) -> Scores:
     """sum_m out_im act(bias_im + rows_im·keys_j) + shift_i; without rows act(bias_im + keys_jm)."""
     kind = torch.promote_types(bias.dtype, torch.promote_types(out.dtype, shift.dtype))
-    own = None if rows is None else _wide(rows).movedim(3, 0).flatten(1, 2).contiguous()
-    columns = _wide(keys).flatten(0, 1) if rows is not None else by_unit(keys).mT
-    given = by_unit(bias), columns.contiguous(), own, by_unit(out), _wide(shift).flatten(0, 1)
-    scores: Tensor = UnitSums.apply(activation, *given)
+    row_units = None if rows is None else _wide(rows).movedim(3, 0).flatten(1, 2).contiguous()
+    columns = by_unit(keys).mT if rows is None else _wide(keys).flatten(0, 1)
+    shifts = _wide(shift).flatten(0, 1)
+    operands = by_unit(bias), columns.contiguous(), row_units, by_unit(out), shifts
+    scores: Tensor = UnitSums.apply(activation, *operands)
     return scores.unflatten(0, bias.shape[:2]).to(kind)
 
 
@@ -283,6 +284,6 @@ class FastQana(Qana):
         is_faster = keys >= 4 * rows.shape[-1] and numbers >= 2**20
         if not goes_by_pieces(key, numbers, is_faster):
             return super().score(query, key, units)
-        seen, rows, out, bias, shift = self.gated(key, units)
-        scores = sum_pairs(bias, seen, rows, out, shift, self.activation)
+        features, rows, out, bias, shift = self.gated(key, units)
+        scores = sum_pairs(bias, features, rows, out, shift, self.activation)
         return scores + (query * self.skip_scale) @ key.mT if self.skip else scores

@@ -61,8 +61,8 @@ def shaped_attention(
     mask = past_keys(query, key, mask) if is_causal else mask
     query = query * scale if scale != 1.0 else query
     # What is kept of a pair: the score, its changes and its weight.
-    found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=4)
-    return found
+    result: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=4)
+    return result
 
 
 def is_sloped(query: Query, keys: int, values: int) -> bool:
@@ -105,8 +105,8 @@ def sloped_attention(
 
     # A penalty that learns is refused by the fused kernel: torch keeps every weight then.
     planes = 4 if slopes.requires_grad else 1
-    found: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=planes)
-    return found
+    result: Tensor = by_rows(attend, (query,), (key, values), query[:, 0], mask, planes=planes)
+    return result
 
 
 def pair_weights(scores: Scores, mask: Mask, weights: str) -> Scores:

@@ -118,10 +118,10 @@ def by_windows(
     """
     blocks = window_blocks(x, attn_mask, key_padding_mask, is_causal, window, global_tokens)
     parts = []
-    for rows, seen, mask in blocks:
-        some = [stream[:, :, rows] for stream in queries] + [stream[:, :, seen] for stream in keys]
-        start = rows.start - seen.start if isinstance(seen, slice) else 0
-        parts.append(attend(*some, x[:, rows], mask, start))
+    for rows, columns, mask in blocks:
+        streams = [s[:, :, rows] for s in queries] + [s[:, :, columns] for s in keys]
+        start = rows.start - columns.start if isinstance(columns, slice) else 0
+        parts.append(attend(*streams, x[:, rows], mask, start))
     return joined(parts)
 
 
@@ -150,18 +150,18 @@ def by_rows(
     parts = []
     for start in range(0, n, size):
         rows = slice(start, start + size)
-        seen = mask if mask is None or mask.shape[-2] == 1 else mask[..., rows, :]
-        some = (*(stream[:, :, rows] for stream in queries), *keys, x[:, rows], seen, start)
+        row_mask = mask if mask is None or mask.shape[-2] == 1 else mask[..., rows, :]
+        args = (*(s[:, :, rows] for s in queries), *keys, x[:, rows], row_mask, start)
         if torch.is_grad_enabled():
-            again = torch.utils.checkpoint.checkpoint
-            parts.append(again(attend, *some, use_reentrant=False, preserve_rng_state=False))
+            checkpoint = torch.utils.checkpoint.checkpoint
+            parts.append(checkpoint(attend, *args, use_reentrant=False, preserve_rng_state=False))
         else:
-            parts.append(attend(*some))
+            parts.append(attend(*args))
     return joined(parts)
 
 
 def joined(parts: "list[Any]") -> "Any":
     """Parts of the queries' results put together: tensors, or tuples of them."""
     if isinstance(parts[0], tuple):
-        return tuple(torch.cat(own, dim=2) for own in zip(*parts, strict=True))
+        return tuple(torch.cat(tensors, dim=2) for tensors in zip(*parts, strict=True))
     return torch.cat(parts, dim=2)

@@ -80,7 +80,7 @@ class Decoder:
         Raises:
             ValueError: another number of sequences than before.
         """
-        batch = next((kept.shape[0] for kept in self.cache.values()), x.shape[0])
+        batch = next((rows.shape[0] for rows in self.cache.values()), x.shape[0])
         if x.shape[0] != batch:
             raise ValueError(f"{x.shape[0]} sequences after {batch}; expected reset() before")
         before = self.length, dict(self.cache)
@@ -102,39 +102,39 @@ class Decoder:
         start, held = self.length, self.memory.held(self.length)
         self.length += x.shape[1]
         self._parts = self._places(held, start - held, x.shape[1])
-        now: dict[Ref, Tensor] = {
+        results: dict[Ref, Tensor] = {
             stream.name: read_stream(self.block, stream, x) for stream in self.plan.streams
         }
         if self.memory.raw:
             self._keep("x", x)
-        for ref in self.memory.rows & now.keys() - self.memory.raw:
-            self._keep(self._names[ref], now[ref])
+        for ref in self.memory.rows & results.keys() - self.memory.raw:
+            self._keep(self._names[ref], results[ref])
         mask = self._mask(start, x)
         for step in self.plan.steps:
             if step.index in self.memory.sums:
-                now[step.index] = self._summed(step, now, start)
+                results[step.index] = self._summed(step, results, start)
             elif step.index in self.memory.called:
-                now[step.index] = self._call(step, now, x, mask, start)
+                results[step.index] = self._call(step, results, x, mask, start)
             if step.index in self._names:
-                self._keep(step.variable, now[step.index])
+                self._keep(step.variable, results[step.index])
         for name in set(self._names.values()):
             self._forget(name)
-        return merged(self.block, self.plan, now[self.plan.steps[-1].index])
+        return merged(self.block, self.plan, results[self.plan.steps[-1].index])
 
     def _call(
-        self, step: Step, now: dict[Ref, Tensor], x: Tensor, mask: Tensor | None, start: int
+        self, step: Step, results: dict[Ref, Tensor], x: Tensor, mask: Tensor | None, start: int
     ) -> Tensor:
         """One call for the new tokens: their rows, against the keys of all that are held."""
-        read = [self._history(o.ref) if is_past(o) else now[o.ref] for o in step.operands]
+        read = [self._history(o.ref) if is_past(o) else results[o.ref] for o in step.operands]
         if step.index in self.memory.inputs:
             return self._behind_inputs(step, *read)
         if shares_heads(step):
             return self._shared(step, *read)
         operands = [
-            with_heads(self.block, *each, step) for each in zip(read, step.operands, strict=True)
+            with_heads(self.block, *pair, step) for pair in zip(read, step.operands, strict=True)
         ]
-        given = {"x": x, "mask": mask if step.is_paired else None}
-        extras: dict[str, Any] = {name: given[name] for name in step.primitive.extras}
+        available = {"x": x, "mask": mask if step.is_paired else None}
+        extras: dict[str, Any] = {name: available[name] for name in step.primitive.extras}
         module = self.modules[step.index]
         if not step.primitive.is_positional:
             return cast("Tensor", module(*operands, **extras))
@@ -143,18 +143,20 @@ class Decoder:
         # Where tokens in between are forgotten, places count from the first key of each part.
         parts = []
         for columns, place in self._parts:
-            some = [_part(*each, columns) for each in zip(operands, step.operands, strict=True)]
-            parts.append(module(*some, **extras, start=start - place))
+            columns_of_operands = [
+                _part(*pair, columns) for pair in zip(operands, step.operands, strict=True)
+            ]
+            parts.append(module(*columns_of_operands, **extras, start=start - place))
         return torch.cat(parts, dim=-1)
 
-    def _summed(self, step: Step, now: dict[Ref, Tensor], start: int) -> Tensor:
+    def _summed(self, step: Step, results: dict[Ref, Tensor], start: int) -> Tensor:
         """One aggregation for the new tokens, from the sums before them."""
 
-        def read(one: Step, operand: Operand, is_repeated: bool) -> Tensor:
-            own = now[operand.ref]
-            return with_heads(self.block, own, operand, one) if is_repeated else own
+        def read(reader: Step, operand: Operand, is_repeated: bool) -> Tensor:
+            value = results[operand.ref]
+            return with_heads(self.block, value, operand, reader) if is_repeated else value
 
-        call, values = self.memory.sums[step.index], now[step.operands[1].ref]
+        call, values = self.memory.sums[step.index], results[step.operands[1].ref]
         key = query = torch.ones_like(values[:, :1, :, :1])
         if call.call.scores:
             query, key = features(call.call, self.block, self.modules, read)
@@ -229,23 +231,23 @@ class Decoder:
 
     def _mask(self, start: int, x: Tensor) -> Tensor | None:
         """Which of the tokens that are held the new ones may see; None for all."""
-        seen = self.plan.genome.visibility
-        if seen.window is None and x.shape[1] == 1:
+        visibility = self.plan.genome.visibility
+        if visibility.window is None and x.shape[1] == 1:
             return None
         queries = torch.arange(start, self.length, device=x.device)
         keys = torch.cat(
             [queries.new_tensor(range(p, p + s.stop - s.start)) for s, p in self._parts]
         )
-        if seen.window is None:
+        if visibility.window is None:
             return keys[None, :] <= queries[:, None]
-        return in_window(queries, keys, seen.window, seen.global_tokens, is_causal=True)
+        return in_window(queries, keys, visibility.window, visibility.global_tokens, is_causal=True)
 
     def _module(self, step: Step) -> nn.Module:
         """The block's own, or where its call is fused one made anew: those have no weights."""
-        own = getattr(self.block, step.module, None)
-        if own is not None:
-            assert isinstance(own, nn.Module)
-            return own
+        module = getattr(self.block, step.module, None)
+        if module is not None:
+            assert isinstance(module, nn.Module)
+            return module
         sizes = self.plan.sizes(step, self.block.dim, self.block.heads, False)
         return step.primitive.module(**sizes, **step.params)
 

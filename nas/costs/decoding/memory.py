@@ -50,14 +50,14 @@ class Memory:
     @property
     def names(self) -> dict[Ref, str]:
         """By row, the variable that it is; the tokens themselves are one for all streams."""
-        found: dict[Ref, str] = {s.index: s.variable for s in self.plan.steps}
-        found |= {s.name: s.name if s.is_projected else "x" for s in self.plan.streams}
-        return {ref: found[ref] for ref in self.rows}
+        names: dict[Ref, str] = {s.index: s.variable for s in self.plan.steps}
+        names |= {s.name: s.name if s.is_projected else "x" for s in self.plan.streams}
+        return {ref: names[ref] for ref in self.rows}
 
     def held(self, tokens: int) -> int:
         """How many tokens there are rows of, after so many."""
-        seen = self.plan.genome.visibility
-        return tokens if seen.window is None else min(tokens, seen.window + seen.global_tokens)
+        mask = self.plan.genome.visibility
+        return tokens if mask.window is None else min(tokens, mask.window + mask.global_tokens)
 
     def row(self, sizes: ModelSizes) -> int:
         """How many numbers there are of a token."""
@@ -93,7 +93,7 @@ def memory_of(plan: Plan, sizes: ModelSizes) -> Memory:
         sums = {s.index: Call(plan, c, sizes) for c in fused.values() for s in c.sums}
         called = frozenset(range(len(plan.steps))) & live(plan, fused) - set(sums)
         rows = (_read_rows(plan, called), sources_of(plan, called))
-        ways += [Memory(plan, some, sums, inputs, called) for some in rows]
+        ways += [Memory(plan, refs, sums, inputs, called) for refs in rows]
     return min(ways, key=lambda way: way.numbers(sizes))
 
 

@@ -101,15 +101,15 @@ def continued(
 ) -> tuple[Sums, Float[Tensor, "b g w v"]]:
     """The outputs of the tokens from ``start`` on, and the sums after them, in 32 bits at least."""
     exact = torch.promote_types(values.dtype, torch.float32)
-    query, key, own = (x.to(exact) for x in (query, key, values))
-    groups, heads = (max(x.shape[1], own.shape[1]) for x in (key, query))
-    sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(own, groups)
+    query, key, exact_values = (x.to(exact) for x in (query, key, values))
+    groups, heads = (max(x.shape[1], exact_values.shape[1]) for x in (key, query))
+    sums = repeat_heads(key, groups).transpose(-2, -1) @ repeat_heads(exact_values, groups)
     after = sums if before is None else before + sums
     query = repeat_heads(query, heads)
     if query.shape[2] == 1:
         out = query @ repeat_heads(after, heads)
     else:
-        out = sums_so_far(query, key, own)
+        out = sums_so_far(query, key, exact_values)
         if before is not None:
             out = out + query @ repeat_heads(before, heads)
     count = torch.arange(start + 1, start + 1 + query.shape[2], device=out.device, dtype=exact)

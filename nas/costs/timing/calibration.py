@@ -72,13 +72,13 @@ class Calibration(Frozen):
             raise ValueError("no work takes any time")
         return value
 
-    def check(self, **asked: object) -> None:
+    def check(self, **expected: object) -> None:
         """Raise if the units were not measured for this model and machine.
 
         Raises:
             ConfigError: it was not measured there.
         """
-        for name, value in asked.items():
+        for name, value in expected.items():
             if getattr(self, name) != value:
                 raise ConfigError(
                     f"calibration, {name}: measured with {getattr(self, name)}, asked with {value};"
@@ -146,13 +146,13 @@ def predict_ms(resolved: ResolvedGenome, calibration: Mapping[str, Any]) -> floa
         ConfigError: the calibration is none, or of other sizes.
         GenomeError, ViolationError: the mechanism does not exist.
     """
-    known = parse_model(dict(calibration or {}), Calibration, "calibration")
+    parsed = parse_model(dict(calibration or {}), Calibration, "calibration")
     sizes = resolved.sizes
-    known.check(dim=sizes.dim, heads=sizes.heads, tokens=sizes.tokens)
+    parsed.check(dim=sizes.dim, heads=sizes.heads, tokens=sizes.tokens)
 
     def layer_ms(layer: ResolvedGenome) -> float:
-        work = amounts(layer.plan, sizes, known.batch, is_causal=known.is_causal)
-        return total(work, known.units)
+        work = amounts(layer.plan, sizes, parsed.batch, is_causal=parsed.is_causal)
+        return total(work, parsed.units)
 
     return summed_layers(resolved, layer_ms)
 
@@ -164,10 +164,10 @@ def time_ms(resolved: ResolvedGenome, context: CostContext) -> float:
         ConfigError: the context's calibration is missing, or of other sizes or calls.
         GenomeError, ViolationError: the mechanism does not exist.
     """
-    found = predict_ms(resolved, context.calibration)
-    known = parse_model(dict(context.calibration), Calibration, "calibration")
-    known.check(is_causal=context.is_causal, qkv_bias=context.qkv_bias)
-    return found
+    predicted = predict_ms(resolved, context.calibration)
+    parsed = parse_model(dict(context.calibration), Calibration, "calibration")
+    parsed.check(is_causal=context.is_causal, qkv_bias=context.qkv_bias)
+    return predicted
 
 
 def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
@@ -179,16 +179,16 @@ def decode_ms(resolved: ResolvedGenome, context: CostContext) -> float:
         GenomeError, ViolationError: the mechanism does not exist, or cannot be decoded.
     """
     sizes = context.decoded
-    known = parse_model(dict(context.calibration), Calibration, "calibration")
-    known.check(dim=sizes.dim, heads=sizes.heads, qkv_bias=context.qkv_bias, is_causal=True)
-    if not known.decode:
+    parsed = parse_model(dict(context.calibration), Calibration, "calibration")
+    parsed.check(dim=sizes.dim, heads=sizes.heads, qkv_bias=context.qkv_bias, is_causal=True)
+    if not parsed.decode:
         raise ConfigError("calibration, decode: no step was timed; expected a new calibration.")
 
     def layer_ms(layer: ResolvedGenome) -> float:
         # A decoder runs the form that is right for causal and other calls.
         plan = resolve(layer.genome, sizes, is_causal=None).plan
         check_decodable(plan)
-        return total(decoding_amounts(plan, sizes), known.decode)
+        return total(decoding_amounts(plan, sizes), parsed.decode)
 
     return summed_layers(resolved, layer_ms)
 
@@ -212,20 +212,20 @@ def _blocks(
     sizes: ModelSizes, *, is_causal: bool, qkv_bias: bool
 ) -> Iterator[tuple[Plan, nn.Module]]:
     """The designs that exist at these sizes, each once, ready to run."""
-    seen: set[Genome] = set()
+    genomes: set[Genome] = set()
     for genome in designs(sizes.tokens):
         try:
             plan = make_plan(genome, sizes)
-            if plan.genome in seen or (is_causal and plan.unsafe):
+            if plan.genome in genomes or (is_causal and plan.unsafe):
                 continue
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # one that never trains is timed as well
                 block = build_attention(plan.genome, sizes.dim, sizes.heads, qkv_bias=qkv_bias)
         except NasError:
             continue
-        seen.add(plan.genome)
+        genomes.add(plan.genome)
         yield plan, block
-    if not seen:
+    if not genomes:
         raise NasError(f"no mechanism exists at {sizes}; expected heads that divide dim.")
 
 

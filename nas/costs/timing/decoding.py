@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def decoding_amounts(plan: Plan, sizes: ModelSizes) -> dict[str, float]:
     """The work of one attention layer for one token after ``sizes.tokens``, forward."""
     memory = memory_of(plan, sizes)
-    found = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
+    totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
     for kind, amount in _work(memory, sizes):
-        found[kind] += amount if kind.endswith(".call") else amount / MILLION
-    return dict(found)
+        totals[kind] += amount if kind.endswith(".call") else amount / MILLION
+    return dict(totals)
 
 
 def _work(memory: Memory, sizes: ModelSizes) -> Iterator[Amount]:
@@ -49,21 +49,21 @@ def _work(memory: Memory, sizes: ModelSizes) -> Iterator[Amount]:
         yield "sums.call", 1.0
         yield "sums", memory.sums[index].sum_numbers(plan.steps[index])
         yield "features.call", len(memory.sums[index].call.scores)
-    again: set[Ref] = set()
+    recomputed: set[Ref] = set()
     for index in sorted(memory.called):
         yield from _call(plan, plan.steps[index], sizes, held)
         if index in memory.inputs:
             yield "inputs.call", 1.0
-        again |= {o.ref for o in plan.steps[index].operands if is_past(o)}
+        recomputed |= {o.ref for o in plan.steps[index].operands if is_past(o)}
     for step in reversed(plan.steps):  # what is computed again from the rows that are held
-        if step.index in again - memory.rows:
+        if step.index in recomputed - memory.rows:
             size = plan.call_sizes(step, sizes.dim, sizes.heads, held)
             yield f"{step.primitive.name}.call", 1.0
             yield f"{step.primitive.name}.tokens", held * size.heads * size.width
             yield f"{step.primitive.name}.macs", step.primitive.macs(size, step.params)
-            again |= {operand.ref for operand in step.operands}
+            recomputed |= {operand.ref for operand in step.operands}
     for stream in plan.streams:
-        if stream.name in again and not stream.is_projected:
+        if stream.name in recomputed and not stream.is_projected:
             yield "raw", held * sizes.dim
 
 

@@ -88,7 +88,7 @@ def _around(
         if is_first:  # weights that somebody reads as they are
             yield _attention([*weights, ("relu_squared", [0], {}), ("multiply", [1, 2], {})])
     elif set(kinds) == {Kind.WEIGHTS}:
-        both: list[Call] = [(one, [0], {}) for one in ("softmax", "relu_squared")]
+        both: list[Call] = [(op, [0], {}) for op in ("softmax", "relu_squared")]
         yield _attention([_SCORES[0], *both, (name, [1, 2][: len(kinds)], params)])
     elif set(kinds) == {Kind.TOKENS}:
         call = (name, ["v"] * len(kinds), params)
@@ -97,11 +97,11 @@ def _around(
 
 
 def _attention(
-    nodes: list[Call], projections: Params = _FEW, seen: Params | None = None, values: Any = "v"
+    nodes: list[Call], projections: Params = _FEW, mask: Params | None = None, values: Any = "v"
 ) -> Genome:
     """The genome in which the last node holds the weights of a sum."""
     calls = [*nodes, ("weighted_sum", [len(nodes) - 1, values], {})]
     graph = [{"op": op, "inputs": inputs, "params": params} for op, inputs, params in calls]
     return Genome.from_dict(
-        {"graph_def": graph, "proj_config": projections, "visibility": seen or {}}
+        {"graph_def": graph, "proj_config": projections, "visibility": mask or {}}
     )

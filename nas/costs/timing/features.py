@@ -35,7 +35,7 @@ MILLION: Final = 1e6
 def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> dict[str, float]:
     """The work of one attention layer, forward and backward, by kind."""
     # A window's mask is written once a layer, for all sequences.
-    found = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
+    totals = defaultdict(float, layer=1.0, window=float(plan.is_windowed))
     calls = lower(plan)
     read = live(plan, calls)
     member = {
@@ -44,7 +44,7 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
         for step in (*call.scores, call.normaliser, *call.sums)
     }
     for kind, amount in _projections(plan, sizes, read):
-        found[kind] += amount * batch / MILLION
+        totals[kind] += amount * batch / MILLION
     for step in plan.steps:
         call = member.get(step.index)
         if call is None and step.index not in read:
@@ -52,9 +52,9 @@ def amounts(plan: Plan, sizes: ModelSizes, batch: int, *, is_causal: bool) -> di
         size = plan.call_sizes(step, sizes.dim, sizes.heads, sizes.tokens)
         way = _way(plan, call, size, is_causal=is_causal)
         for kind, amount in _step(plan, step, size, way):
-            found[kind] += amount * batch / MILLION
-        found["step"] += 1.0
-    return dict(found)
+            totals[kind] += amount * batch / MILLION
+        totals["step"] += 1.0
+    return dict(totals)
 
 
 def _projections(plan: Plan, sizes: ModelSizes, read: set[Any]) -> Iterator[Amount]:

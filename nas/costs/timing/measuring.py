@@ -110,13 +110,13 @@ def fastest(timers: Sequence[Callable[[], float]], seconds: float) -> list[float
     """
     for timer in timers:
         timer()
-    found: list[list[float]] = []
+    rounds: list[list[float]] = []
     begin = time.process_time()
     for number in range(MOST_ROUNDS):
         if number >= LEAST_ROUNDS and time.process_time() - begin >= seconds:
             break
-        found.append([timer() for timer in timers])
-    return [min(times) for times in zip(*found, strict=True)]
+        rounds.append([timer() for timer in timers])
+    return [min(times) for times in zip(*rounds, strict=True)]
 
 
 @contextmanager

@@ -34,4 +34,4 @@ def mechanism(name: str) -> NamedMechanism:
 def names_of(genome: Genome) -> tuple[str, ...]:
     """The names of the mechanisms with the genome's digest."""
     key = digest(genome)
-    return tuple(name for name, known in MECHANISMS.items() if digest(known.genome) == key)
+    return tuple(name for name, entry in MECHANISMS.items() if digest(entry.genome) == key)

@@ -143,5 +143,5 @@ def flex_sqa() -> Genome:
     queries whose outputs are cut away: nothing ever reaches them.) A class token,
     which stands first, is one of them.
     """
-    seen = Visibility(window=32, global_tokens=4)
-    return replace(dot_product(q_heads="1/2", kv_heads="1/2"), visibility=seen)
+    visibility = Visibility(window=32, global_tokens=4)
+    return replace(dot_product(q_heads="1/2", kv_heads="1/2"), visibility=visibility)

@@ -72,22 +72,22 @@ def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[
     Raises:
         GenomeError: unknown primitive or parameter, or a value outside its domain.
     """
-    found = get(op, where)
+    entry = get(op, where)
     for name in params:
-        if name not in found.parameters:
-            known = ", ".join(found.parameters) or "none, since it has no parameters"
+        if name not in entry.parameters:
+            expected = ", ".join(entry.parameters) or "none, since it has no parameters"
             raise GenomeError(
-                f"{where}: {op} has no parameter {name!r}{near(name, found.parameters)}; "
-                f"expected {known}."
+                f"{where}: {op} has no parameter {name!r}{near(name, entry.parameters)}; "
+                f"expected {expected}."
             )
     try:
         accepted: dict[str, ParamValue] = {}
         for name, value in params.items():
-            accepted[name] = found.parameters[name].accept(value)
+            accepted[name] = entry.parameters[name].accept(value)
     except ValueError as error:
         raise GenomeError(f"{where} ({op}), {name}: {error}.") from None
     try:
-        found.check(found.full(accepted))
+        entry.check(entry.full(accepted))
     except ValueError as error:
         raise GenomeError(f"{where} ({op}): {error}.") from None
     return accepted

@@ -189,10 +189,10 @@ class Primitive:
     needs_all_tokens: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        wanted = inspect.signature(self.module.__init__).parameters
-        known = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
+        init_parameters = inspect.signature(self.module.__init__).parameters
+        size_names = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
         # A declared parameter called width is the genome's to say, not the operands'.
-        sizes = tuple(n for n in known if n in wanted and n not in self.parameters)
+        sizes = tuple(n for n in size_names if n in init_parameters and n not in self.parameters)
         called = inspect.signature(self.module.forward).parameters
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "extras", tuple(n for n in ("x", "mask") if n in called))
@@ -261,10 +261,10 @@ def primitive(
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
         # Generated sources know a class by its name alone.
-        for known in REGISTRY.registered.values():
-            if known.module.__name__ == module.__name__:
+        for entry in REGISTRY.registered.values():
+            if entry.module.__name__ == module.__name__:
                 raise GenomeError(
-                    f"{known.name} and {name} both have a class {module.__name__}; expected one"
+                    f"{entry.name} and {name} both have a class {module.__name__}; expected one"
                 )
         roles = role if isinstance(role, tuple) else (role,) * len(signatures)
         parsed = tuple(parse_signature(s, r) for s, r in zip(signatures, roles, strict=True))

@@ -51,7 +51,7 @@ def drop_padding(tokens: Tokens, mask: Mask) -> Tokens:
     if mask is None:
         return tokens
     full = mask[(None,) * (4 - mask.dim())]
-    seen = full.any(dim=2).any(dim=1)[:, None, :, None]
-    if seen.shape[2] not in (1, tokens.shape[2]):
+    visible = full.any(dim=2).any(dim=1)[:, None, :, None]
+    if visible.shape[2] not in (1, tokens.shape[2]):
         return tokens
-    return tokens.masked_fill(~seen, 0.0)
+    return tokens.masked_fill(~visible, 0.0)

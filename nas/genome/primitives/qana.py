@@ -155,11 +155,11 @@ class Qana(nn.Module):
 
     def _start(self, init: str) -> None:
         """Zero the rows of the tail that the initialisation wants zero."""
-        kept = {"zero_out": self.parts[0], "paper_zero": 0}.get(init)
-        if kept is not None:
+        random_rows = {"zero_out": self.parts[0], "paper_zero": 0}.get(init)
+        if random_rows is not None:
             with torch.no_grad():
                 for tensor in self.tail.parameters():
-                    tensor.view(self.heads, sum(self.parts), -1)[:, kept:] = 0.0
+                    tensor.view(self.heads, sum(self.parts), -1)[:, random_rows:] = 0.0
 
     def forward(self, query: Query, key: Key, x: Float[Tensor, "b q d"], start: int = 0) -> Scores:
         units = self.units(x)
@@ -188,9 +188,9 @@ class Qana(nn.Module):
 
     def score(self, query: Query, key: Key, units: tuple[Tensor, ...]) -> Scores:
         """The scores of keys by queries and their networks, all rotated where they are to be."""
-        seen, rows, out, bias, shift = self.gated(key, units)
+        features, rows, out, bias, shift = self.gated(key, units)
         # One product for all hidden units: (b, h, q * l, w) against the keys.
-        inner = (rows.flatten(2, 3) @ seen.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
+        inner = (rows.flatten(2, 3) @ features.transpose(-2, -1)).unflatten(2, (-1, self.hidden))
         active = activate(inner + bias.unsqueeze(-1), self.activation)
         scores = (out.unsqueeze(-2) @ active).squeeze(-2) + shift
         if not self.skip:

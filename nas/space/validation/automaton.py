@@ -79,14 +79,14 @@ class Automaton:
 
     def advance(self, mask: int, letter: Letter) -> int:
         """The states reached from any state of ``mask`` by one letter."""
-        found = self._masks.get((mask, letter))
-        if found is None:
-            found = 0
+        result = self._masks.get((mask, letter))
+        if result is None:
+            result = 0
             for state, after in enumerate(self.steps[letter]):
                 if mask >> state & 1:
-                    found |= 1 << after
-            self._masks[mask, letter] = found
-        return found
+                    result |= 1 << after
+            self._masks[mask, letter] = result
+        return result
 
     def retreat(self, mask: int, letter: Letter) -> int:
         """The states from which one letter leads into ``mask``."""
@@ -137,16 +137,16 @@ class _Nfa:
         return len(self.edges) - 1
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
-        seen = set(states)
-        stack = list(seen)
+        reached = set(states)
+        stack = list(reached)
         while stack:
             edges = self.edges[stack.pop()]
             self.budget.spend(len(edges))
             for word, after in edges:
-                if word is None and after not in seen:
-                    seen.add(after)
+                if word is None and after not in reached:
+                    reached.add(after)
                     stack.append(after)
-        return frozenset(seen)
+        return frozenset(reached)
 
     def move(self, states: Set[int], kind: Set[str]) -> set[int]:
         self.budget.spend(len(states))
@@ -206,15 +206,15 @@ class _Parser:
         return start, final
 
     def _repeated(self) -> Fragment:
-        found = self._atom()
+        fragment = self._atom()
         while (sign := self._peek()) in ("*", "+", "?"):
             self.at += 1
-            (begin, end), found = found, self._around(found)
+            (begin, end), fragment = fragment, self._around(fragment)
             if sign != "+":
-                self.nfa.edges[found[0]].append((None, found[1]))
+                self.nfa.edges[fragment[0]].append((None, fragment[1]))
             if sign != "?":
                 self.nfa.edges[end].append((None, begin))
-        return found
+        return fragment
 
     def _atom(self) -> Fragment:
         sign = self.tokens[self.at]

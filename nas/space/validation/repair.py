@@ -47,23 +47,23 @@ def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
     Args:
         genome: one whose primitives exist.
     """
-    found = _searched(genome, policy) if 0 < len(genome.nodes) <= MAX_NODES else None
-    for candidate in [found] if found else _rebuilt(genome):
+    repaired = _searched(genome, policy) if 0 < len(genome.nodes) <= MAX_NODES else None
+    for candidate in [repaired] if repaired else _rebuilt(genome):
         if not _problems(candidate, policy):
             return candidate
     return None
 
 
 def _searched(genome: Genome, policy: Policy) -> Genome | None:
-    beam, seen, judged = [genome], {genome}, 0
+    beam, visited, judged = [genome], {genome}, 0
     states = sum(rule.automaton.all_states.bit_length() for rule in policy.rules)
     weight = max(1, states // USUAL_STATES)
     for _ in range(MAX_EDITS):
         ranked: list[tuple[int, int, Genome]] = []
         for child in chain.from_iterable(_neighbours(parent, policy) for parent in beam):
-            if child in seen:
+            if child in visited:
                 continue
-            seen.add(child)
+            visited.add(child)
             judged += len(child.nodes) * weight
             if judged > MAX_JUDGED:
                 return None
@@ -77,8 +77,8 @@ def _searched(genome: Genome, policy: Policy) -> Genome | None:
 
 def _problems(genome: Genome, policy: Policy) -> int:
     """How much is wrong, types included."""
-    found = len(validate(genome, policy))
-    return found if policy.file.types else found + len(infer(genome).problems)
+    count = len(validate(genome, policy))
+    return count if policy.file.types else count + len(infer(genome).problems)
 
 
 def _rebuilt(genome: Genome) -> Iterator[Genome]:
@@ -105,8 +105,8 @@ def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
 
 def _operations(arity: int) -> list[str]:
     """Primitives that take so many operands, the usual ones first."""
-    known = [n for n in names() if arity in get(n).arities]
-    return sorted(known, key=lambda n: (USUAL.index(n) if n in USUAL else len(USUAL), n))
+    ops = [n for n in names() if arity in get(n).arities]
+    return sorted(ops, key=lambda n: (USUAL.index(n) if n in USUAL else len(USUAL), n))
 
 
 def _inserted(genome: Genome) -> Iterator[Genome]:

@@ -86,14 +86,14 @@ class _Graph:
 
     def of_arity(self, policy: Policy) -> list[Violation]:
         """The nodes with another number of inputs than the policy demands."""
-        found = []
+        broken = []
         for word, count in policy.file.arity.items():
             for index in self.live:
                 inputs = len(self.nodes[index].inputs)
                 if word in self.letters[index] and inputs != count:
                     path = _names(self.genome, [index])
-                    found.append(Violation("arity", path, f"{inputs} inputs", f"{count} inputs"))
-        return found
+                    broken.append(Violation("arity", path, f"{inputs} inputs", f"{count} inputs"))
+        return broken
 
     def of_rule(self, rule: Rule) -> list[Violation]:
         """The first violations of a rule, each with a witness path."""
@@ -128,13 +128,13 @@ class _Graph:
         """The places of a rule: the node (None for the output) and the operand at its port."""
         if rule.word is None:
             return [(None, len(self.nodes) - 1)]
-        found: list[tuple[int | None, Ref]] = []
+        places: list[tuple[int | None, Ref]] = []
         for index in self.live:
             slot = rule.slot(self.letters[index], self.signatures[index])
             inputs = self.nodes[index].inputs
             if slot is not None and slot < len(inputs):
-                found.append((index, inputs[slot]))
-        return found
+                places.append((index, inputs[slot]))
+        return places
 
     def _witness(self, rule: Rule, masks: dict[Ref, int], ref: Ref, wrong: int) -> list[Ref]:
         """A path from a source to ``ref`` that ends in one of the ``wrong`` states."""
@@ -151,12 +151,12 @@ class _Graph:
         end = "output" if node is None else f"{node}:{self.nodes[node].op}.{rule.port}"
         words = " ".join(self.letters[ref].role for ref in path if isinstance(ref, int))
         pattern = rule.automaton.pattern
-        asked = f"path from {rule.source} to {rule.place}"
-        asked += "" if pattern == ".*" else f" that reads {pattern}"
+        required = f"path from {rule.source} to {rule.place}"
+        required += "" if pattern == ".*" else f" that reads {pattern}"
         found, expected = {
             "every": (words, pattern),
-            "some": (f"no path from {rule.source}", f"a {asked}"),
-            "none": (words, f"no {asked}"),
+            "some": (f"no path from {rule.source}", f"a {required}"),
+            "none": (words, f"no {required}"),
         }[rule.quantifier]
         return Violation(rule.name, _names(self.genome, [*path, end]), found, expected)
 

@@ -80,10 +80,10 @@ class Variation:
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
-        seen = b.visibility if self.space.visibility and rng.random() < 0.5 else a.visibility
+        mask = b.visibility if self.space.visibility and rng.random() < 0.5 else a.visibility
         for graph, name in ((grafted, "crossover"), (a, "crossover_projections")):
             if graph is not None:
-                drawn = replace(graph, projections=mixed, placement=placement, visibility=seen)
+                drawn = replace(graph, projections=mixed, placement=placement, visibility=mask)
                 child = self._fitted(drawn, rng)
                 if child is not None:
                     return child, name
@@ -113,8 +113,8 @@ class Variation:
         if kind == "mutate_placement":
             return kind, replace(genome, placement=self._placement(rng))
         if kind == "mutate_mask":
-            seen = projecting.draw_visibility(self.space, rng)
-            return kind, replace(genome, visibility=seen)
+            visibility = projecting.draw_visibility(self.space, rng)
+            return kind, replace(genome, visibility=visibility)
         if kind == "project":
             changed = projecting.change(genome.projections, self.space, rng)
             child = replace(genome, projections=changed)

@@ -152,11 +152,11 @@ class Draft:
             vertex = self.vertices[at]
             back = automaton.retreat(masks[at], vertex.operation.letter) if masks[at] else 0
             for slot, ref in enumerate(vertex.inputs):
-                here = back | (automaton.accepting if (at, slot) == place else 0)
+                states = back | (automaton.accepting if (at, slot) == place else 0)
                 if (at, slot) == edge:
-                    return here
+                    return states
                 if isinstance(ref, int):
-                    masks[ref] |= here
+                    masks[ref] |= states
         return 0
 
     def genome(self, projections: Projections, placement: str, visibility: Visibility) -> Genome:

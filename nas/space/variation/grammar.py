@@ -132,11 +132,11 @@ class Grammar:
         for splits in itertools.product(*columns):
             goals = []
             for slot, port in enumerate(operation.signature.inputs):
-                here = tuple(
+                masks = tuple(
                     mask & _place_mask(rule, operation, slot)
                     for rule, mask in zip(self.path_rules, allowed, strict=True)
                 )
-                goals.append(Goal(port.kind, here, tuple(split[slot] for split in splits)))
+                goals.append(Goal(port.kind, masks, tuple(split[slot] for split in splits)))
             choices.append(tuple(goals))
         return choices
 
@@ -230,8 +230,8 @@ def satisfies(state: State, goal: Goal) -> bool:
 
 def _advanced(rule: Rule, letter: Letter, masks: Sequence[int]) -> int:
     mask = 0
-    for one in masks:
-        mask |= one
+    for operand_mask in masks:
+        mask |= operand_mask
     return rule.automaton.advance(mask, letter) if mask else 0
 
 

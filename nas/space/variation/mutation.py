@@ -36,8 +36,8 @@ def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
     reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot, draft.goals())
     old = draft.vertices[reader].inputs[slot]
-    known: list[Ref] = [*draft.grammar.streams, *range(reader)]
-    others = [ref for ref in known if ref != old and draft.fits(ref, goal)]
+    refs: list[Ref] = [*draft.grammar.streams, *range(reader)]
+    others = [ref for ref in refs if ref != old and draft.fits(ref, goal)]
     if not others:
         return None
     ref = pick(others, rng)
