@@ -1,1 +1,1 @@
-"""What every package uses: errors, configuration files, registries, objectives, statistics."""
+"""Shared foundations: errors, configuration files, registries, objectives, statistics."""

@@ -1,7 +1,7 @@
-"""Read YAML and JSON into frozen models, with errors that a person can act on.
+"""Read YAML and JSON into frozen models; errors name the file, the field and what to change.
 
-The only module that knows YAML. Documents are plain data: no tags, no aliases, no duplicate
-keys, no NaN; a file can never run code nor unfold into more than it holds.
+No other module imports yaml. Documents are plain data without tags, aliases, duplicate keys or
+NaN, so that a file can neither run code nor expand to more data than its text.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import yaml
 from nas.common.errors import ConfigError
 
 MAX_BYTES = 4_000_000
-MAX_YAML_BYTES = 500_000  # YAML is read fifty times slower than JSON
+MAX_YAML_BYTES = 500_000  # parsing YAML takes fifty times longer than JSON
 MAX_DEPTH = 64
-MAX_WORD = 100  # characters of a word that is compared with those that are known
+MAX_WORD = 100  # longest word, in characters, for which similar words are suggested
 SUFFIXES = (".yaml", ".yml", ".json")
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -33,14 +33,14 @@ class Frozen(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=False)
 
 
-# What people call a space, policy or task: one line that can stand in a path and a sentence.
+# The name of a space, policy or task: one line, valid in a path and in a message.
 Name = Annotated[str, pydantic.StringConstraints(pattern=r"^\w[\w .+-]*$", max_length=80)]
 
 M = TypeVar("M", bound=pydantic.BaseModel)
 
 
 def read_document(path: Path) -> Any:
-    """The plain data in a YAML or JSON file.
+    """Read the plain data of a YAML or JSON file.
 
     Raises:
         ConfigError: the file is missing, empty, binary, malformed or nested too deep.
@@ -69,7 +69,7 @@ def parse_model(data: Any, model: type[M], where: str) -> M:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Plain data from JSON text; duplicate keys and NaN are errors."""
+    """Parse JSON text; malformed text, duplicate keys and NaN raise ConfigError."""
     try:
         data = json.loads(
             text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_short_int
@@ -84,7 +84,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Plain data from YAML text; aliases, tags and duplicate keys are errors."""
+    """Parse YAML text; malformed text, aliases, tags and duplicate keys raise ConfigError."""
     try:
         data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a SafeLoader, made stricter
     except yaml.YAMLError as error:
@@ -95,24 +95,24 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def dump_yaml(data: Any) -> str:
-    """Plain data as YAML text, keys in the order given."""
+    """Write plain data as YAML text; keys keep their order."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
 
 
 def near(word: object, words: Iterable[str]) -> str:
-    """A hint such as `` (did you mean 'softmax'?)`` or an empty string."""
+    """Return a hint such as `` (did you mean 'softmax'?)``, or an empty string."""
     text = str(word)
-    if len(text) > MAX_WORD:  # comparing takes time by the length
+    if len(text) > MAX_WORD:  # the comparison is slow for long words
         return ""
     matches = difflib.get_close_matches(text, list(words), n=1, cutoff=0.6)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 def find_named(name: str, folder: str) -> Path:
-    """Where a named file is: as a path, then in ./``folder``, then in the packaged copies.
+    """Find a named file: as a path, then in ./``folder``, then among the packaged files.
 
     Raises:
-        ConfigError: nowhere; the names that exist are listed.
+        ConfigError: no such file exists; the message lists the names that do.
     """
     places = _folders(folder)
     file = name if name.endswith(SUFFIXES) else f"{name}.yaml"
@@ -130,25 +130,22 @@ def find_named(name: str, folder: str) -> Path:
 
 
 def named_files(folder: str) -> list[str]:
-    """The names that ``find_named`` knows in a folder, sorted."""
+    """The names that ``find_named`` finds in a folder, sorted."""
     return sorted({path.stem for place in _folders(folder) for path in place.glob("*.yaml")})
 
 
 def describe(value: Any) -> str:
-    """A short description of a found value for an error message."""
-    text = f"a number of {value.bit_length()} bits" if _is_huge(value) else repr(value)
+    """The type and the shortened text of a value, for an error message."""
+    # Python refuses to print integers of thousands of digits.
+    is_huge = isinstance(value, int) and value.bit_length() > 256
+    text = f"a number of {value.bit_length()} bits" if is_huge else repr(value)
     return shortened("nothing" if value is None else f"{type(value).__name__} {text}")
 
 
 def shortened(text: str) -> str:
-    """The text on one line without control characters, or the beginning of a long one."""
+    """The first 80 characters of a text, with control characters escaped."""
     text = text if len(text) <= 80 else text[:77] + "..."
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
-
-
-def _is_huge(value: Any) -> bool:
-    """Python refuses to write out integers of thousands of digits."""
-    return isinstance(value, int) and value.bit_length() > 256
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -183,7 +180,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _yaml_int(loader: _PlainLoader, node: yaml.ScalarNode) -> int:
-    """Whole numbers as in JSON; text such as 0x1F or 1:30 is no number here."""
+    """Read a whole number as JSON does; 0x1F and 1:30 are errors."""
     if not node.value.lstrip("+-").isdigit():
         problem = f"{node.value[:40]!r} is no number"
         raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
@@ -192,7 +189,7 @@ def _yaml_int(loader: _PlainLoader, node: yaml.ScalarNode) -> int:
 
 _PlainLoader.add_constructor("tag:yaml.org,2002:int", _yaml_int)
 
-# A name such as 2025-11-20 stays text; nothing of ours is a date.
+# A name such as 2025-11-20 stays text; no field is a date.
 _PlainLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -263,7 +260,7 @@ def _short_int(digits: str) -> int:
 
 
 def _bounded(data: Any, where: str) -> Any:
-    """Refuse what is nested so deep that a later walk over it could fail."""
+    """Return data of at most MAX_DEPTH levels; deeper data raise ConfigError."""
     level: Sequence[Any] = [data]
     for _ in range(MAX_DEPTH):
         level = [
@@ -294,7 +291,7 @@ def _problem(error: yaml.YAMLError) -> str:
 
 def _sentence(error: pydantic.ValidationError, model: type[pydantic.BaseModel], where: str) -> str:
     details = error.errors(include_url=False)
-    # A misspelt key is also a missing one; the misspelling is what a person can mend.
+    # A misspelt key is also reported as missing; the message names the misspelling.
     first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
     place = shortened(".".join(str(part) for part in first["loc"])) or "the document"
     more = f" ({len(details) - 1} more like this.)" if len(details) > 1 else ""
@@ -316,7 +313,7 @@ def _lower(reason: str) -> str:
 
 
 def _fields(model: type[pydantic.BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """The keys of the model found by following ``loc``, for hints; empty when it is no model."""
+    """The keys of the model at ``loc``, for hints; empty if ``loc`` holds no model."""
     current: Any = model
     for part in loc:
         if isinstance(part, int):

@@ -134,7 +134,7 @@ def p_below(gains: Sequence[float], bound: float) -> float:
     from scipy.special import stdtr
 
     mean, error = mean_and_error(gains)
-    if not _spread(gains, error):  # a test is not defined
+    if not _spread(gains, error):  # the test statistic is undefined
         return 1.0
     return float(stdtr(len(gains) - 1, (mean - bound) / _spread(gains, error)))
 
@@ -153,7 +153,7 @@ def _spread(gains: Sequence[float], error: float | None) -> float:
 def _claimed(
     gains: Sequence[float], looks: Sequence[int], margin: float, direction: Direction
 ) -> tuple[float, ...]:
-    """The p-value of each of ``CLAIMS`` so far."""
+    """The p-value of each claim, corrected for the number of looks."""
     least = [1.0] * len(CLAIMS)
     for look in looks:
         if 2 <= look <= len(gains):

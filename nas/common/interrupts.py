@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def record_interrupts() -> Iterator[list[int]]:
-    """Record SIGINT and SIGTERM while the block runs; their handlers are called as before.
+    """Record SIGINT and SIGTERM while the block runs; their handlers run as before.
 
-    An exception does not tell who raised it, and plug-ins may catch KeyboardInterrupt.
+    A KeyboardInterrupt alone does not show whether a signal raised it, and plug-ins may catch it.
     """
     signals: list[int] = []
 
@@ -23,7 +23,7 @@ def record_interrupts() -> Iterator[list[int]]:
         signals.append(number)
         handlers[number](number, frame)
 
-    if threading.current_thread() is not threading.main_thread():  # which receives no signals
+    if threading.current_thread() is not threading.main_thread():  # other threads get no signals
         yield signals
         return
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n))]

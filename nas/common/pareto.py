@@ -66,7 +66,7 @@ def knee(rows: Sequence[Costs]) -> int:
     """
     columns = list(zip(*rows, strict=True))
     scaled = normalise(rows, [min(c) for c in columns], [max(c) for c in columns])
-    # The two ends of a front of two both sum to 1; rounding must not decide between them.
+    # In a front of two members both sums are 1; without rounding, float errors would decide.
     return min(range(len(rows)), key=lambda i: (round(sum(scaled[i]), 12), rows[i][0], i))
 
 

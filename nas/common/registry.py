@@ -1,4 +1,4 @@
-"""A registry: members of a family by name, built in or from other packages.
+"""A registry: named members, built in or from other packages.
 
     TASKS: Registry[type[Task]] = Registry("task family", "nas.tasks", error=TaskError)
 
@@ -105,7 +105,7 @@ class Registry(Mapping[str, M]):
         return add
 
     def get(self, name: str) -> M:  # type: ignore[override]
-        """The member of that name; unlike a dict's, never None.
+        """The member of that name; an unknown name raises, unlike in ``dict.get``.
 
         Raises:
             ConfigError, or the registry's own error: unknown name; the message suggests the
@@ -167,7 +167,7 @@ class Registry(Mapping[str, M]):
                 warnings.warn(plugin.complaint, NasWarning, stacklevel=3)
 
     def _joined(self, point: EntryPoint, points: tuple[EntryPoint, ...]) -> Plugin:
-        """Import a plug-in; the members of a broken one are removed."""
+        """Import a plug-in; if that fails, its members are removed."""
         before = set(self._members)
         fault = _fault(point.load)
         offered = [name for name in self._members if self._offers(point, points, name, before)]
@@ -209,7 +209,7 @@ def _fault(call: Callable[..., object], *arguments: Any) -> str:
     """The exception of a call on one line, SystemExit included; empty if it raises none.
 
     Raises:
-        KeyboardInterrupt: the process was interrupted during the call.
+        KeyboardInterrupt: the user interrupted the process during the call.
     """
     text = ""
     with record_interrupts() as interrupts:

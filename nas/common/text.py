@@ -1,6 +1,6 @@
-"""Untrusted text for display: control characters are escaped, messages are shortened.
+"""Untrusted text for display: escape control characters, shorten messages.
 
-Names of runs, paths, keys of files and messages of failed trainings may hold terminal escapes or
+Run names, paths, file keys and messages of failed trainings may contain terminal escapes or
 megabytes of text. All output and all error messages pass through this module.
 """
 
@@ -17,7 +17,7 @@ _UNPRINTABLE: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped, as in ``\\u001b``; JSON keeps its meaning."""
+    """The text with control characters escaped, as in ``\\u001b``; valid JSON stays valid."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -30,7 +30,7 @@ def message(text: str) -> str:
 
 
 def last_line(text: str | None) -> str:
-    """The last line of an error's text, made safe to show; empty without text."""
+    """The last line of an error text, printable and shortened; empty without text."""
     lines = (text or "").strip().splitlines()
     return message(lines[-1]) if lines else ""
 

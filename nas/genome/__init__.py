@@ -1,4 +1,4 @@
-"""What a mechanism is: genomes, their types and normal form, primitives, and named mechanisms.
+"""Mechanisms as data: genomes, their types and normal form, primitives, named mechanisms.
 
 This module exports the names of ``nas.genome.genome``, without torch.
 """

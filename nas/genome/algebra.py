@@ -1,21 +1,21 @@
-"""Algebraic rewriting: simpler genomes that compute the same.
+"""Algebraic rewriting: simpler genomes that compute the same function.
 
-Every rule keeps values, gradients of the remaining parameters and their distribution at the start,
+Every rule preserves values, gradients of the remaining parameters and their initial distribution,
 exactly in real arithmetic. A rule proposes genomes with the same node indices. A proposal is
 accepted if the remaining nodes keep their types, since a removed operand may have decided the width
 of a projection. Each rule reduces live nodes, parameters, unread operands or the distance of a
-doubling from the input, so that rewriting ends.
+doubling from the input, so that rewriting terminates.
 
-Left as they are:
-- A norm of a norm: both learn gains, and the second undoes the first one's only up to its own.
-- Two temperatures, or a linear map on either side of an aggregation: equal functions with other
-  gradients and another start.
-- Rope after rope: a rotation by twice the angle, which no primitive is.
-- ``(A + B)·v`` beside ``A·v + B·v`` where a kernel knows A or B: apart they are cheaper, and would
-  need a node more.
-- ``(A + A)·v`` beside ``A·(v + v)``: they are equal, and recorded runs hold both.
-- A sum or product of more than two operands in another order, and doubled results that something
-  else reads: a form that is the least in every case would need more nodes than the genome has.
+Not rewritten:
+- A norm of a norm: both learn gains, and the second norm cancels only the scale of the first.
+- Two temperatures, or a linear map on either side of an aggregation: the functions are equal, but
+  gradients and initial distributions differ.
+- RoPE after RoPE: no primitive rotates by twice the angle.
+- ``(A + B)·v`` and ``A·v + B·v`` where A or B has a fused kernel: the second form is cheaper and
+  has one node more.
+- ``(A + A)·v`` and ``A·(v + v)``: recorded runs contain both forms.
+- The order of a sum or product of more than two operands, and doubled results with further
+  readers: a unique normal form would need more nodes than the genome has.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def rewrite(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """Apply the rules until none changes the genome; an ill-typed one is returned unchanged."""
+    """Apply the rules until none changes the genome; an ill-typed genome is returned unchanged."""
     typing = infer(genome)
     if typing.problems:
         return genome
@@ -67,7 +67,7 @@ def _step(genome: Genome, typing: Typing, sizes: ModelSizes | None) -> tuple[Gen
 
 
 def _is_typed_alike(genome: Genome, new_typing: Typing, old_typing: Typing) -> bool:
-    """Whether live nodes keep their types; weights without parameters may have fewer heads."""
+    """Whether live nodes keep their types; parameter-free scores and weights may lose heads."""
     live = genome.live()
     if any(problem.node is None or problem.node in live for problem in new_typing.problems):
         return False
@@ -83,7 +83,7 @@ def _is_typed_alike(genome: Genome, new_typing: Typing, old_typing: Typing) -> b
 
 
 def _without(genome: Genome, index: int, ref: Ref) -> Iterator[Genome]:
-    """Let readers of a node read ``ref`` instead."""
+    """Replace a node by ``ref`` in the inputs of its readers."""
     if index < len(genome.nodes) - 1:
         yield genome.bypassing(index, ref)
     elif isinstance(ref, int):
@@ -93,7 +93,7 @@ def _without(genome: Genome, index: int, ref: Ref) -> Iterator[Genome]:
 def _cut_unread(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Replace an operand of which only the shape is read by another of the same shape."""
+    """Replace an operand whose values are unread by another operand of the same shape."""
     node, primitive = genome.nodes[index], get(genome.nodes[index].op)
     unread = primitive.unread(primitive.full(node.param_dict()))
     ports = typing.signatures[index].inputs
@@ -108,9 +108,10 @@ def _cut_unread(
 def _cut_uniform(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Let a mean read a stream that is read anyway in place of scores, for the number of keys.
+    """Replace the operand of a mean by a stream that other nodes read.
 
-    The weights keep the scores' heads, as a parameter if other operands have fewer.
+    A mean needs only the number of keys. Its parameter ``heads`` keeps the head count of the
+    scores if other operands have fewer heads.
     """
     if genome.nodes[index].op == "uniform":
         for proposal in _means(genome, index, typing.of(index).heads):
@@ -137,9 +138,9 @@ def _means(genome: Genome, index: int, heads: str) -> Iterator[Genome]:
 def _merge_filters(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Merge two top-k filters into the narrower one, and a filter with softmax.
+    """Merge two top-k filters into the narrower filter, and a filter with softmax.
 
-    Both filters keep all ties at the last rank.
+    Both filters keep all scores that tie at rank k.
     """
     node = genome.nodes[index]
     below = node.inputs[0] if node.inputs else None
@@ -157,7 +158,7 @@ def _merge_filters(
 def _drop_wide_filters(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Drop a top-k filter with k at least the number of keys."""
+    """Drop a top-k filter whose k is at least the number of keys."""
     node = genome.nodes[index]
     if node.op in ("topk_filter", "topk_softmax") and sizes and _count(node) >= sizes.tokens:
         if node.op == "topk_softmax":
@@ -173,7 +174,7 @@ def _count(node: Node) -> int:
 def _drop_relu(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Drop a rectifier of a result that is never below zero."""
+    """Drop a ReLU of a result that is never negative."""
     node = genome.nodes[index]
     if node.op == "relu" and _sign(genome, node.inputs[0]).is_non_negative:
         yield from _without(genome, index, node.inputs[0])
@@ -181,10 +182,7 @@ def _drop_relu(
 
 @lru_cache(maxsize=16)
 def _signs(nodes: tuple[Node, ...]) -> tuple[Sign, ...]:
-    """Provable signs of each node's result, as primitives declare them.
-
-    One pass over the nodes, since a graph of n nodes may hold 2^n paths.
-    """
+    """The provable sign of each node's result, by the sign rules of the primitives."""
     signs: list[Sign] = []
     for node in nodes:
         operands = [signs[ref] if isinstance(ref, int) else Sign() for ref in node.inputs]
@@ -199,9 +197,9 @@ def _sign(genome: Genome, ref: Ref) -> Sign:
 def _fold_zeros(
     genome: Genome, index: int, typing: Typing, sizes: ModelSizes | None
 ) -> Iterator[Genome]:
-    """Simplify sums and products with zeros, such as squared rectifiers of negative distances.
+    """Simplify sums and products with zeros, such as the squared ReLU of negative distances.
 
-    Scores of zero weights become distances within one stream, so that all of them have one form.
+    Scores whose weights are all zero become distances within one stream, their normal form.
     """
     node = genome.nodes[index]
     if _normalises_to_zero(genome, index, typing):
@@ -217,9 +215,9 @@ def _fold_zeros(
 
 
 def _plain_zero(genome: Genome, index: int) -> Iterator[Genome]:
-    """Replace the scores of zero weights by distances within the first stream that type-checks.
+    """Replace scores by distances within the first stream that type-checks.
 
-    Scores that other weights read too are kept.
+    Scores are kept if another reader of them may be non-zero.
     """
     below = genome.nodes[index].inputs[0]
     assert isinstance(below, int), "scores are never streams"
@@ -256,7 +254,7 @@ def _normalises_to_zero(genome: Genome, index: int, typing: Typing) -> bool:
 
 
 def _factor_sum(genome: Genome, index: int) -> Genome | None:
-    """A·v + B·v is (A + B)·v, and R q + R k is R (q + k): one call fewer."""
+    """Rewrite A·v + B·v as (A + B)·v, and R q + R k as R (q + k): one call fewer."""
     node = genome.nodes[index]
     first, second = _sole_operands(genome, index)
     if first is None or second is None or first == second:
@@ -271,7 +269,7 @@ def _factor_sum(genome: Genome, index: int) -> Genome | None:
     port = primitive.signatures[0].inputs[slots[0]].name
     if primitive.is_parametric or not primitive.is_additive or port not in primitive.homogeneous:
         return None
-    place = max(first, second)  # where both operands are known
+    place = max(first, second)  # both operands are computed before it
     added = Node(node.op, (left.inputs[slots[0]], right.inputs[slots[0]]))
     if any(_has_kernel(genome, ref) for ref in added.inputs):
         return None
@@ -279,7 +277,7 @@ def _factor_sum(genome: Genome, index: int) -> Genome | None:
 
 
 def _double_operand(genome: Genome, index: int) -> Genome | None:
-    """f(v) + f(v) is f(v + v); of an aggregation the values are doubled."""
+    """Rewrite f(v) + f(v) as f(v + v); an aggregation doubles its values, not its weights."""
     first, second = _sole_operands(genome, index)
     if first is None or first != second:
         return None
@@ -293,7 +291,7 @@ def _double_operand(genome: Genome, index: int) -> Genome | None:
 
 
 def _has_kernel(genome: Genome, ref: Ref) -> bool:
-    """Whether values can be summed with these weights without a tensor of all weights."""
+    """Whether a kernel sums values with these weights without storing the weights."""
     if isinstance(ref, str):
         return False
     primitive = get(genome.nodes[ref].op)
@@ -301,7 +299,7 @@ def _has_kernel(genome: Genome, ref: Ref) -> bool:
 
 
 def _sole_operands(genome: Genome, index: int) -> tuple[int | None, int | None]:
-    """The operands of a sum that nothing else reads; None for others."""
+    """The operands of a sum, each None if it is a stream or has another reader."""
     node = genome.nodes[index]
     if node.op != "add":
         return None, None
@@ -322,14 +320,14 @@ def _differ(refs: tuple[Ref, Ref]) -> bool:
 
 
 def with_cut_heads(genome: Genome, sizes: ModelSizes | None = None) -> Genome:
-    """A mechanism on whole tokens as the same one on tokens that are cut into heads.
+    """Rewrite a mechanism with one head of model width as one with the default heads.
 
-    Where each feature is treated alone and alike, it does not matter whether a stream is one head
-    as wide as the model (``raw: shared``, or one head under ``merge: sum``) or all heads side by
-    side: projections have the same shapes and the same start.
+    If all operations are featurewise, one head of model width (``raw: shared``, or one head under
+    ``merge: sum``) equals all heads side by side: projections have the same shapes and the same
+    initial distribution.
 
     Args:
-        sizes: at which a label may mean one head; None for labels that mean it at every size.
+        sizes: the sizes at which head labels are evaluated; None if the result must hold at all.
     """
     typing, live = infer(genome), genome.live()
     if typing.problems or not all(get(genome.nodes[i].op).is_featurewise for i in live):
@@ -346,7 +344,7 @@ def _is_one_head(label: str, sizes: ModelSizes | None) -> bool:
     return label == "one" or (sizes is not None and head_fraction(label) * sizes.heads <= 1)
 
 
-# Of a sum or an aggregation the genome that may stand in its genome's place.
+# From a genome and the index of a live node to an equal genome, or None.
 SUM_RULES: tuple[Callable[[Genome, int], Genome | None], ...] = (
     _factor_sum,
     _double_operand,
@@ -368,9 +366,9 @@ def plain_visibility(
     """The normal form of a mask.
 
     Args:
-        tokens: the length; None for a form that is right at every length.
-        is_causal: whether every call is (a window of w reaches w - 1 tokens back) or none is (w //
-            2 to either side); None for a form that is right in both cases.
+        tokens: the sequence length; None for a form that is valid at every length.
+        is_causal: True if every call is causal (a window of w reaches w - 1 tokens back), False if
+            none is (w // 2 to either side), None for a form that is valid in both cases.
     """
     window, apart = visibility.window, None if tokens is None else tokens - visibility.global_tokens
     if window is None or (apart is not None and _covers(window, apart, is_causal)):
@@ -381,7 +379,7 @@ def plain_visibility(
 
 
 def _covers(window: int, apart: int, is_causal: bool | None) -> bool:
-    """Whether ``apart`` tokens, none of them global, all see each other."""
+    """Whether a window lets all of ``apart`` tokens, none of them global, see each other."""
     behind, aside = window >= apart, window // 2 >= apart - 1
     return (behind or is_causal is False) and (aside or is_causal is True)
 

@@ -3,11 +3,11 @@
 Algebraic rules apply first (nas.genome.algebra). Then dead nodes, defaults and fields without
 effect are dropped, streams that are the same tensor get one name, queries and keys with equal
 projections are named in the order in which they are read, equal nodes without parameters are
-merged, and commuting operands and nodes are sorted. All steps keep values, gradients and the
-distribution at initialisation; mechanisms that are equal in a weaker sense have different digests.
+merged, and commuting operands and nodes are sorted. All steps preserve values, gradients and the
+initial distribution; mechanisms that are equal in a weaker sense have different digests.
 
-Nodes are sorted by colour refinement over operations, operands and readers. If symmetric nodes are
-left, each order is tried and the least text is taken.
+Nodes are sorted by colour refinement over operations, operands and readers. If symmetric nodes
+remain, each order is tried and the lexicographically smallest text is used.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = "nas-2"
 DIGEST_LENGTH: Final = 16
-# Orders of symmetric nodes that are tried.
-MAX_ORDERS: Final = 200
+MAX_ORDERS: Final = 200  # orders of symmetric nodes that are tried
 
 
 def canonicalise(
@@ -40,8 +39,8 @@ def canonicalise(
     """The normal form; idempotent, and the same for genomes that are equal by the rules above.
 
     Args:
-        sizes: apply also rules that hold at these sizes only (a window that covers all tokens).
-        is_causal: whether every call is causal, or none; None for a form that is right for both.
+        sizes: also apply rules that hold at these sizes only (a window that covers all tokens).
+        is_causal: True if every call is causal, False if none is, None for a form valid in both.
     """
     before = None
     while genome != before:
@@ -55,7 +54,7 @@ def canonicalise(
 
 
 def _tidied(genome: Genome) -> Genome:
-    """Live nodes, one name for each stream, projections of the streams that are read."""
+    """The genome without dead nodes, with one name per distinct stream."""
     read = _used([genome.nodes[i] for i in genome.live()])
     # An unread stream has no projection.
     flags: dict[str, Any] = {f"has_w{s}": False for s in STREAMS if s not in read}
@@ -70,10 +69,10 @@ def _in_order(genome: Genome) -> Genome:
 
 
 def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
-    """The genome with its queries and keys named in every possible way.
+    """The genome, and if it is equal the genome with queries and keys exchanged.
 
-    Queries and keys with the same label of heads may change names, with their projections; a single
-    projected one is the query.
+    Queries and keys with the same head label may exchange names, together with their projections.
+    If only one of them is read, it is named the query.
     """
     projections, used = genome.projections, _used(genome.nodes)
     if "k" in used and "q" not in used and projections.has_wk:
@@ -81,13 +80,13 @@ def _namings(genome: Genome, sizes: ModelSizes | None) -> list[Genome]:
         return [replace(_renamed(genome, {"k": "q"}), projections=flags)]
     heads = _effective(projections, genome.nodes)
     is_both = projections.has_wq and projections.has_wk
-    # A label may move only if the other side has it too, or it is the default of all spaces.
+    # A head label may move only if both sides have it, or if it is the default "all".
     is_alike = heads.q_heads == heads.kv_heads and (is_both or heads.q_heads == "all")
     if not {"q", "k"} <= used or not is_alike:
         return [genome]
     flags = replace(heads, has_wq=projections.has_wk, has_wk=projections.has_wq)
     swapped = replace(_renamed(genome, {"q": "k", "k": "q"}), projections=flags)
-    # The stream that a mean reads is chosen by name, so it is chosen again.
+    # A mean reads a stream that is chosen by name, so the rules are applied again.
     return [genome, rewrite(swapped, sizes)]
 
 
@@ -96,7 +95,7 @@ def _renamed(genome: Genome, names: dict[str, str]) -> Genome:
 
 
 def _named(genome: Genome) -> tuple[Any, ...]:
-    """The sort key of a naming: the query is read first, then the query is the projected one."""
+    """The sort key of a naming: first by the nodes, then a projected query comes first."""
     order = {"q": "a", "k": "b", "v": "c"}
     nodes = [
         (n.op, [order[r] if isinstance(r, str) else f"{r:04}" for r in n.inputs], str(n.params))
@@ -111,17 +110,17 @@ def digest(genome: Genome) -> str:
 
 
 def normal_digest(form: Genome) -> str:
-    """The digest of a genome that is in normal form, at every size or at some."""
+    """The digest of a genome in normal form."""
     return _hash([VERSION, form.to_dict()])
 
 
 def resolved_digest(genome: Genome, sizes: ModelSizes) -> str:
-    """Digest of a normal form at one size, where different labels may mean the same.
+    """Digest of a normal form at given sizes, at which different labels may coincide.
 
-    At four heads gqa and mqa may be one mechanism; with one layer "first" is "all".
+    At four heads gqa and mqa are the same mechanism; with one layer "first" means "all".
 
     Args:
-        genome: in normal form at these sizes.
+        genome: the normal form at these sizes.
 
     Raises:
         GenomeError: a label is not a whole number at this size.
@@ -153,9 +152,9 @@ def _sizes(tokens: Type, dim: int, heads: int) -> list[int]:
 
 
 def _stream_names(projections: Projections) -> dict[str, str]:
-    """One name for the streams without a projection, which are the same tensor.
+    """New names of the streams: those without a projection are one tensor and get one name.
 
-    The name is v before k before q, since policies demand values from v.
+    The name is the first of v, k, q among them, since policies require values from v.
     """
     raw = [s for s in ("v", "k", "q") if not projections.has_projection(s)]
     return {s: (raw[0] if s in raw else s) for s in STREAMS}
@@ -189,7 +188,7 @@ def _used(nodes: Sequence[Node]) -> set[str]:
 
 
 def _effective(projections: Projections, nodes: tuple[Node, ...]) -> Projections:
-    """The projections with fields without effect on these nodes at their defaults."""
+    """The projections, with fields that have no effect on these nodes set to their defaults."""
     used = _used(nodes)
     projected = {s for s in used if projections.has_projection(s)}
     is_without_effect = {
@@ -221,7 +220,7 @@ def _text(nodes: tuple[Node, ...]) -> list[tuple[str, list[str], list[str]]]:
 
 
 def _start(nodes: Sequence[Node]) -> list[str]:
-    """First colours: operation, parameters and the operands' colours."""
+    """Initial colours, from operation, parameters and colours of the operands."""
     colours: list[str] = []
     for node in nodes:
         inputs = [r if isinstance(r, str) else colours[r] for r in node.inputs]

@@ -4,7 +4,7 @@
      "proj_config": {"has_wq": true, ...}, "placement": "all"}
 
 ``graph_def`` and the four flags of ``proj_config`` are the published form (Evolving Attention,
-section 2.2); the defaults of all other fields mean the same as that form. A node reads the streams
+section 2.2); the defaults of all other fields keep its meaning. A node reads the streams
 ``q``, ``k``, ``v`` or earlier nodes by index; the last node is the output. This module checks
 syntax only; primitives define the operations.
 """
@@ -44,7 +44,7 @@ LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation: name of the primitive, operands, and parameters sorted by name."""
+    """One operation: the name of a primitive, its operands, and parameters sorted by name."""
 
     op: str
     inputs: tuple[Ref, ...]
@@ -59,7 +59,7 @@ class Node:
         return replace(self, inputs=(*self.inputs[:slot], *refs, *self.inputs[slot + 1 :]))
 
     def renamed(self, names: Mapping[Any, Ref]) -> Node:
-        """The node with operands replaced by ``names``, where they are keys of it."""
+        """The node with operands replaced by their values in ``names``; others are kept."""
         return replace(self, inputs=tuple(names.get(ref, ref) for ref in self.inputs))
 
 
@@ -99,8 +99,8 @@ class Visibility:
     0 <= i - j < w (SW-SQA; Sparse Query Attention, sections 2.5 and 6). The first ``global_tokens``
     see every key and are seen by every query (Flex-SQA; Beltagy et al. 2020, section 3.1).
 
-    The causal form applies to calls with ``is_causal``. A causal ``attn_mask`` without it hides the
-    later tokens of the window around each query, which leaves w // 2 + 1 of them.
+    The causal form applies to calls with ``is_causal``. A causal ``attn_mask`` alone hides the later
+    half of the centred window, so that w // 2 + 1 tokens remain.
 
     Attributes:
         window: width in tokens, at least 1; None for no window.
@@ -113,7 +113,7 @@ class Visibility:
 
 @dataclass(frozen=True, slots=True)
 class Genome:
-    """A mechanism as data. Equality is equality as written; see ``nas.genome.canonical``."""
+    """A mechanism as data. ``==`` compares fields; ``nas.genome.canonical`` tests equivalence."""
 
     nodes: tuple[Node, ...]
     projections: Projections = field(default_factory=Projections)
@@ -125,8 +125,8 @@ class Genome:
         """Read the JSON form (docs/formats.md).
 
         Raises:
-            GenomeError: unknown key, wrong type, unknown label, or a reference to no node. An empty
-                graph is read; the validator rejects it.
+            GenomeError: unknown key, wrong type, unknown label, or a reference to a node that does
+                not exist. An empty graph is accepted here; the validator rejects it.
         """
         keys = _mapping(data, where, {"graph_def", "proj_config", "placement", "visibility"})
         if "graph_def" not in keys:
@@ -226,10 +226,10 @@ class ModelSizes(NamedTuple):
 
 
 def head_count(label: str, whole: int) -> int:
-    """The number of heads that a label means: "3/4" of 8 is 6; less than one head becomes one.
+    """The number of heads that a label means: "3/4" of 8 is 6; a result below one becomes one.
 
     Raises:
-        ValueError: the number is above one and not whole.
+        ValueError: the result is above one and not whole.
     """
     if label in ("all", "one"):
         return whole if label == "all" else 1
@@ -242,7 +242,7 @@ def head_count(label: str, whole: int) -> int:
 
 
 def key_width(label: str, head_dim: int) -> int:
-    """A fraction of the head width, rounded to an even number of at least two."""
+    """The key width that a label means: a fraction of the head width, even and at least two."""
     if label == "all" or head_dim < 2:
         return head_dim
     top, bottom = (int(part) for part in label.split("/"))
@@ -250,7 +250,7 @@ def key_width(label: str, head_dim: int) -> int:
 
 
 def layers_with_mechanism(placement: str, depth: int) -> tuple[int, ...]:
-    """The layers of a backbone with the mechanism; the others have standard attention."""
+    """The indices of the layers with the mechanism; all other layers have standard attention."""
     return {
         "all": tuple(range(depth)),
         "first": (0,),

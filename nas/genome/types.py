@@ -5,9 +5,9 @@ backbone's heads ("all", "1/2", ..., "one"); a width w is a label of the head wi
 "1/2", ...) or "model", the whole width. Types hold no sizes, so that a genome that type-checks runs
 at every size at which its labels are whole numbers.
 
-Where operands have different head counts, the fewer heads are repeated; the ratio must be whole.
-Widths unify: a projected query or key has the width of the operand that it is scored against, by
-default the one of ``qk_dim``.
+If operands have different head counts, the fewer heads are repeated; the ratio must be whole.
+Widths are unified: a projected query or key takes the width of the operand that it is scored
+against, by default the width that ``qk_dim`` names.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nas.common.errors import GenomeError
+from nas.common.text import plural
 from nas.genome import LABELS, head_count, key_width
 from nas.genome.primitives import get
 from nas.genome.primitives.base import Kind
@@ -52,20 +53,20 @@ class Type(NamedTuple):
         return f"{self.kind.value}[{heads}, {widths.get(self.width, f'{self.width} d/H')}]"
 
     def head_count(self, heads: int) -> int:
-        """The number of heads in a backbone of ``heads``; GenomeError if it is not whole."""
+        """The number of heads in a backbone with ``heads``; GenomeError if it is not whole."""
         try:
             return head_count(self.heads, heads)
         except ValueError as error:
             raise GenomeError(f"{error}.") from None
 
     def channels(self, dim: int, heads: int) -> int:
-        """The width of one head's features, for tokens."""
+        """The number of features per head of a token type."""
         assert self.width is not None, "only tokens have a width"
         return width_of(self.width, dim, heads)
 
 
 class Problem(NamedTuple):
-    """A type error: the rule, the node (None: the output), what was found and expected."""
+    """A type error: the rule, the node (None: the output), the found and the expected types."""
 
     rule: str
     node: int | None
@@ -80,9 +81,9 @@ class Typing:
     Attributes:
         streams: type of ``q``, ``k`` and ``v``.
         nodes: type of each node's result; None for an ill-typed node.
-        widths: for each node the width of its letter ``w``, or None.
-        signatures: for each node the signature of its primitive that matches the operands (the
-            first one if none does).
+        widths: for each node the width bound to the letter ``w`` of its signature, or None.
+        signatures: for each node the signature of its primitive that matches the operands; the
+            first signature if none matches.
         problems: empty for a genome that type-checks.
     """
 
@@ -124,7 +125,7 @@ MEET: Final = {(a, b): _met(a, b) for a in LABELS["q_heads"] for b in LABELS["q_
 
 
 def stream_types(projections: Projections) -> dict[str, Type]:
-    """The streams' types before inference; widths of projected q and k are still free."""
+    """The types of the streams before inference; projected q and k have free widths."""
     raw_heads, raw_width = ("all", "all") if projections.raw == "slice" else ("one", MODEL)
     raw = Type(Kind.TOKENS, raw_heads, raw_width)
     kv = projections.kv_heads
@@ -147,7 +148,7 @@ def infer(genome: Genome) -> Typing:
     live = genome.live()
     for index in live:
         inference.visit(index)
-    # Dead nodes are type-checked too, but decide no width.
+    # Dead nodes are type-checked after the widths are decided.
     inference.settle()
     if len(live) < len(genome.nodes):
         for index in sorted(set(range(len(genome.nodes))) - set(live)):
@@ -156,7 +157,7 @@ def infer(genome: Genome) -> Typing:
 
 
 class _Inference:
-    """One pass over the nodes; ``bound`` maps a free width to what it was unified with."""
+    """One pass over the nodes; ``bound`` maps a free width to the width it was unified with."""
 
     def __init__(self, genome: Genome) -> None:
         self.genome = genome
@@ -180,10 +181,10 @@ class _Inference:
         self._apply(index, operands, primitive.least_heads(primitive.full(node.param_dict())))
 
     def _apply(self, index: int, operands: list[Type | None], heads: str) -> None:
-        """Set the type of a node that has at least that many heads."""
+        """Set the type of a node with at least ``heads`` heads."""
         signature, widths = self.signatures[index], dict[str, str]()
         for port, operand in zip(signature.inputs, operands, strict=True):
-            if operand is None:  # its type error is listed already
+            if operand is None:  # its type error is already listed
                 continue
             met = MEET.get((heads, operand.heads))
             if met is None:
@@ -239,7 +240,7 @@ class _Inference:
         return Typing(streams, nodes, widths, tuple(self.signatures), problems)
 
     def _settle(self, free: Free) -> str:
-        """The width of a projected query or key: the unified one, by default that of qk_dim."""
+        """The width of a projected query or key: the unified width, by default qk_dim."""
         width, projections = self._find(free), self.genome.projections
         if isinstance(width, Free):
             return projections.qk_dim
@@ -270,7 +271,8 @@ def _mismatch(index: int, primitive: Primitive, operands: list[Type | None]) -> 
         ways = ["(" + ", ".join(p.name for p in s.inputs) + ")" for s in primitive.signatures]
         arities = " or ".join(str(n) for n in primitive.arities)
         expected = f"{arities}: {' or '.join(dict.fromkeys(ways))}"
-        return Problem("arity", index, _inputs(len(operands)), expected)
+        count = plural(len(operands), "input") if operands else "no inputs"
+        return Problem("arity", index, count, expected)
     found = ", ".join(o.kind.value if o else "anything" for o in operands)
     ways = [", ".join(f"{p.name}: {p.kind.value}" for p in s.inputs) for s in primitive.signatures]
     return Problem("types", index, f"({found})", " or ".join(f"({way})" for way in ways))
@@ -293,10 +295,6 @@ def _output_problem(genome: Genome, nodes: tuple[Type | None, ...]) -> Problem |
         return None
     found = f"heads merged from {output} by {projections.merge}, without W_O"
     return Problem("output", None, found, "the model width d, or has_wo: true")
-
-
-def _inputs(count: int) -> str:
-    return "no inputs" if count == 0 else "1 input" if count == 1 else f"{count} inputs"
 
 
 def _width(label: str) -> str:

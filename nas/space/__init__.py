@@ -1,4 +1,4 @@
-"""What a search may combine: search spaces, the validator, and variation of genomes."""
+"""Search spaces, the validator, and variation of genomes."""
 
 from nas.space.space import SearchSpace, load_space
 

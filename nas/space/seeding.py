@@ -1,4 +1,4 @@
-"""Named mechanisms that a space proposes first."""
+"""The named mechanisms that start a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def seeds(
 ) -> tuple[NamedMechanism, ...]:
     """The named mechanisms of a space's first population.
 
-    Mechanisms that see later tokens are left out if the space or ``is_causal`` is causal.
+    If the space or ``is_causal`` requires it, mechanisms that see later tokens are left out.
 
     Raises:
         SpaceError: a mechanism violates the policy or is not in the space.

@@ -1,9 +1,9 @@
-"""The search space: primitives and choices that a search may combine, as data.
+"""Search spaces: the primitives and choices of a search, as data.
 
 A space lists primitives with parameter values, choices of projections, placements and windows, the
 policy that genomes must obey, the mechanisms of the first population, objectives and task.
-``causal: true`` leaves out primitives that see later tokens; ``context`` is the number of tokens
-after which costs of decoding are counted. Only the search is bound to the space.
+``causal: true`` excludes primitives that see later tokens; ``context`` is the number of cached
+tokens for decoding costs. Only searches are limited to a space.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nas.genome.primitives import check_params, get
 FOLDER: Final = "search_spaces"
 Labels = tuple[bool | str, ...]
 MaskChoices = tuple[StrictInt | None, ...]
-Choices = dict[str, tuple[ParamValue, ...]]  # of a primitive's parameters, by name
+Choices = dict[str, tuple[ParamValue, ...]]  # values by parameter of a primitive
 MAX_CONTEXT: Final = 2**30
 MAX_COMBINATIONS: Final = 20_000  # combinations of a primitive's parameters that are tried
 
@@ -77,7 +77,7 @@ class SearchSpace(Frozen):
     @field_validator("primitives", mode="before")
     @classmethod
     def _empty_means_defaults(cls, value: Any) -> Any:
-        """``softmax:`` with nothing behind it reads as ``softmax: {}``."""
+        """Read ``softmax:`` without a value as ``softmax: {}``."""
         return {k: v or {} for k, v in value.items()} if isinstance(value, dict) else value
 
     @field_validator("primitives")
@@ -121,11 +121,11 @@ class SearchSpace(Frozen):
         return value
 
     def choices(self, field: str) -> tuple[Any, ...]:
-        """The choices of a field of the projections; by default its default value."""
+        """The choices of a field of the projections; without an entry, only the field's default."""
         return self.projections.get(field, (getattr(Projections(), field),))
 
     def visibility_choices(self, field: str) -> tuple[Any, ...]:
-        """The choices of a field of the mask; by default its default value."""
+        """The choices of a field of the mask; without an entry, only the field's default."""
         return self.visibility.get(field, (getattr(Visibility(), field),))
 
     def excludes(self, genome: Genome) -> str | None:
@@ -146,7 +146,7 @@ class SearchSpace(Frozen):
         return self._excludes_visibility(genome.visibility) or self._excludes_projections(genome)
 
     def param_choices(self, op: str, name: str) -> tuple[ParamValue, ...]:
-        """The choices of a parameter; by default its default value."""
+        """The choices of a parameter; without an entry, only the parameter's default."""
         return self.primitives[op].get(name, (get(op).parameters[name].default,))
 
     def allows(self, op: str, params: Mapping[str, ParamValue]) -> bool:
@@ -160,7 +160,7 @@ class SearchSpace(Frozen):
         return not self.causal or primitive.is_causal_safe(full)
 
     def combinations(self, op: str) -> Iterator[dict[str, ParamValue]]:
-        """All valid combinations of the choices, among the first ``MAX_COMBINATIONS``."""
+        """The valid combinations among the first ``MAX_COMBINATIONS`` of all choices."""
         choices = {name: dict.fromkeys(self.param_choices(op, name)) for name in get(op).parameters}
         for values in islice(product(*choices.values()), MAX_COMBINATIONS):
             params = dict(zip(choices, values, strict=True))
@@ -177,7 +177,7 @@ class SearchSpace(Frozen):
     def _excludes_projections(self, genome: Genome) -> str | None:
         used = {ref for node in genome.nodes for ref in node.inputs if isinstance(ref, str)}
         around = genome.projections
-        # The normal form may have exchanged queries and keys.
+        # The normal form may exchange queries and keys.
         mirrored = replace(around, has_wq=around.has_wk, has_wk=around.has_wq)
         fault = self._outside(around, used)
         return fault if fault and self._outside(mirrored, used) else None
@@ -196,13 +196,13 @@ def load_space(name_or_path: str) -> SearchSpace:
     """Read a space by path or by name.
 
     Raises:
-        ConfigError: it cannot be read or contradicts the primitives.
+        ConfigError: the file cannot be read or contradicts the primitives.
     """
     return read_model(find_named(name_or_path, FOLDER), SearchSpace)
 
 
 def _accepted(op: str, choices: Choices) -> Choices:
-    """The choices in normal form, each one inside its domain."""
+    """The choices in normal form; GenomeError for a value outside its domain."""
     primitive, result = get(op, "primitives"), {}
     for name, values in choices.items():
         if not values:

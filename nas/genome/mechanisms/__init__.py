@@ -1,6 +1,6 @@
 """The named mechanisms: published attention mechanisms as genomes.
 
-One file per family; each mechanism is a function whose docstring gives the equations with the
+Each file holds one family. A mechanism is a function; its docstring gives the equations with the
 paper's numbers, the shapes, and decisions where the paper is ambiguous or wrong. Other packages add
 modules under the entry point group ``nas.mechanisms``.
 """
@@ -16,7 +16,7 @@ from nas.genome.mechanisms.base import MECHANISMS, NamedMechanism
 
 __all__ = ["MECHANISMS", "NamedMechanism", "mechanism", "names_of"]
 
-# The order of the mechanisms, whichever family is imported first.
+# Fixes the order of the mechanisms.
 FAMILIES: Final = ("standard", "sqa", "qana", "neural", "patterns", "evolving", "controls")
 for _family in FAMILIES:
     import_module(f"{__name__}.{_family}")
@@ -26,7 +26,7 @@ def mechanism(name: str) -> NamedMechanism:
     """The mechanism of that name.
 
     Raises:
-        GenomeError: there is none; the nearest name is suggested.
+        GenomeError: unknown name; the message suggests the nearest name.
     """
     return MECHANISMS.get(name)
 

@@ -1,4 +1,4 @@
-"""Evolving Attention: what the published search found.
+"""Evolving Attention: the champion of the published search.
 
 Hamza 2025, section 3.1. Its control, which the paper does not report, is in `controls`.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 from nas.genome import Genome
 from nas.genome.mechanisms.base import graph, named
 
-# The champion's projections: values and output alone.
+# The champion projects values and output only.
 PROJECTIONS: Final[Mapping[str, Any]] = {"has_wq": False, "has_wk": False}
 
 

@@ -1,6 +1,6 @@
 """Neural Attention: a network scores each pair of query and key.
 
-DiGiugno and Mahmood 2025. Their paper and their code differ; both are here.
+DiGiugno and Mahmood 2025. The paper and its published code differ; this module has both.
 """
 
 from __future__ import annotations

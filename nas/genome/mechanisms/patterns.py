@@ -1,4 +1,4 @@
-"""Patterns and Messages: the projections of a head multiplied out.
+"""Patterns and Messages: the projections of a head, multiplied.
 
 The blog post "Refactoring the Attention Equations: Patterns and Messages" (2025). It numbers
 sections, not equations; i counts heads in its readings. `nas.merge` computes the merged weights of

@@ -1,12 +1,12 @@
-"""Sparse Query Attention: fewer query heads, so that fewer score maps are computed at all.
+"""Sparse Query Attention: fewer query heads, so that fewer score maps are computed.
 
-Filipek 2025, section 3.2; the equations stand at ``sqa``. Of the backbone's H heads H_q ask and
-H_kv are asked. Readings that all members share: d_h = d / H is that of the backbone, whatever H_q
+Filipek 2025, section 3.2; the docstring of ``sqa`` has the equations. H_q is the number of query
+heads, H_kv that of key and value heads. Readings of all members: d_h = d / H for every H_q
 (section 3.2 says "typically"). K' and V' repeat each head in place, as in grouped-query attention
 ("analogous to the one used in GQA"); the paper's "G times along the head dimension" would also fit
 tiling, which gives other numbers. The paper mentions no biases: W_Q, W_K, W_V have none and W_O has
 one, as in the authors' code: d d_h (2 H_q + 2 H_kv) + d parameters a layer. H_q = H is allowed,
-which makes mha, gqa and mqa members; the paper wants H_q < H.
+so that mha, gqa and mqa are members; the paper requires H_q < H.
 """
 
 from __future__ import annotations

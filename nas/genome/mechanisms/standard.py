@@ -1,4 +1,4 @@
-"""What everybody compares with: dot products of many heads, fewer key heads, additive scores."""
+"""Standard baselines: multi-head, grouped-query, multi-query and additive attention."""
 
 from __future__ import annotations
 

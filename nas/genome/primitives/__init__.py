@@ -1,7 +1,7 @@
-"""The primitives: every operation that a genome may name, found by name.
+"""The primitives: the operations of genomes, by name.
 
-A new one is a file in this folder that uses the ``primitive`` decorator, or a package that offers a
-module under the entry point group ``nas.primitives``.
+To add a primitive, use the ``primitive`` decorator in a new file of this folder, or in a module
+that a package declares under the entry point group ``nas.primitives``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def get(name: str, where: str = "genome") -> Primitive:
     """The primitive of that name.
 
     Raises:
-        GenomeError: there is none; the nearest name is suggested.
+        GenomeError: unknown name; the message suggests the nearest name.
     """
     try:
         return REGISTRY.get(name)
@@ -57,8 +57,8 @@ def get(name: str, where: str = "genome") -> Primitive:
         raise GenomeError(f"{where}: {error}") from None
 
 
-# Pickled as its name: what it declares may be any functions.
-copyreg.pickle(Primitive, lambda found: (get, (found.name,)))
+# Primitives are pickled by name, since their fields may hold lambdas.
+copyreg.pickle(Primitive, lambda entry: (get, (entry.name,)))
 
 
 def names() -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def names() -> tuple[str, ...]:
 
 
 def check_params(op: str, params: Mapping[str, ParamValue], where: str) -> dict[str, ParamValue]:
-    """The named parameters in normal form.
+    """Check parameters and return them in normal form.
 
     Raises:
         GenomeError: unknown primitive or parameter, or a value outside its domain.

@@ -1,4 +1,4 @@
-"""Attention with linear biases: a score falls with the distance of its tokens."""
+"""Attention with linear biases: scores decrease with the distance of query and key."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
-"""What a primitive is: a role, typed ports, parameters and a torch module, declared together.
+"""Primitives: a role, typed ports, parameters and a torch module, declared together.
 
     @primitive("softmax", "scores: scores[h] -> weights[h]", role=Role.NORMALIZE, ...)
     class Softmax(nn.Module): ...
 
-The decorator registers the class and returns it unchanged, so that its source can be read,
-trained and inlined into an exported file as it stands. A module sees operands that share one
-head count; the compiler repeats the fewer heads before the call.
+The decorator registers the class and returns it unchanged, so that its source can be trained and
+copied into an exported file. All operands of a call have the same head count; the compiler repeats
+the fewer heads before the call.
 
-Sizes reach ``__init__`` by name, as far as it asks for them: ``dim`` (model width), ``heads``
-(of the operands), ``width`` (of the operands bound to ``w``; ``head_width`` says the same where
-a parameter is called width), ``rank`` (the width that scores are scaled by: that of the operands,
-but the head width where they hold whole tokens, as patterns do), ``bias`` (the task's
-``qkv_bias``), ``filtered`` (whether a filter before it may have excluded keys). Beside its
-operands ``forward`` may ask by name for ``x`` (the block's input, shape b n d) and ``mask``
-(bool, broadcastable to b h q k, True where attention is allowed, or None), and take ``start``, the
-position of its first token (of its first query, counted from the first key), where it is called
-with a part of the sequence. A class whose result at one token needs all others at once (it mixes
-neighbours, or knows places by number) says ``needs_all_tokens = True`` and is given no parts.
+``__init__`` may declare size arguments: ``dim`` (model width), ``heads`` (of the operands),
+``width`` (of the operands bound to ``w``; ``head_width`` if a parameter is named width), ``rank``
+(the width whose root scales scores: the operands' width, or the head width if they hold whole
+tokens, as in Patterns), ``bias`` (the task's ``qkv_bias``), ``filtered`` (whether an earlier filter
+may have excluded keys). Beside its operands ``forward`` may declare ``x`` (the block's input, shape
+b n d), ``mask`` (bool, broadcastable to b h q k, True where attention is allowed, or None), and
+``start``: the position of its first token (for scores: of its first query relative to the first
+key) when it is called with a part of the sequence. A class whose result at one token needs all
+tokens at once (it mixes neighbours or uses absolute indices) sets ``needs_all_tokens = True`` and
+is never called with parts.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Params = Mapping[str, Any]
 
 
 class Role(StrEnum):
-    """What an operation does in a mechanism; the words of a policy."""
+    """The function of an operation in a mechanism; policies refer to roles."""
 
     TRANSFORM = "transform"  # tokens to tokens, content only
-    POSITION = "position"  # tokens to tokens, by where they stand
-    SCORE = "score"  # token streams, and scores, to scores
+    POSITION = "position"  # tokens to tokens, by position
+    SCORE = "score"  # tokens, or tokens and scores, to scores
     ADJUST = "adjust"  # scores to scores, or weights to weights
     NORMALIZE = "normalize"  # scores to weights
     AGGREGATE = "aggregate"  # weights and values to tokens
@@ -56,7 +56,7 @@ class Role(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a tensor holds: tokens (b h n w), scores or weights (b h q k)."""
+    """The content of a tensor: tokens (b h n w), scores or weights (b h q k)."""
 
     TOKENS = "tokens"
     SCORES = "scores"
@@ -74,7 +74,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One reading of a primitive: operands, result and the role it plays in that reading."""
+    """Typed operands and result of a primitive, and its role with these types."""
 
     inputs: tuple[Port, ...]
     output: Port
@@ -83,12 +83,12 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes at which a node runs: what its closed formula for MACs is written in.
+    """The sizes at which a node runs: the variables of its closed formula for MACs.
 
     Attributes:
-        tokens: those that are keys; all of them, outside a window's blocks.
-        rows: those that are queries, where they are others; None for as many.
-        allowed: pairs of query and key that have a score; None for all.
+        tokens: number of keys; within a window's block only those of the block.
+        rows: number of queries; None if it equals ``tokens``.
+        allowed: number of pairs of query and key with a score; None for all.
     """
 
     dim: int
@@ -100,27 +100,27 @@ class Sizes:
 
     @property
     def queries(self) -> int:
-        """Tokens that are queries."""
+        """Number of queries."""
         return self.tokens if self.rows is None else self.rows
 
     @property
     def both(self) -> int:
-        """Queries and keys together."""
+        """Number of queries and keys together."""
         return self.queries + self.tokens
 
     @property
     def pairs(self) -> int:
-        """Pairs of query and key that have a score."""
+        """Number of pairs of query and key with a score."""
         return self.queries * self.tokens if self.allowed is None else self.allowed
 
 
 def pair_macs(sizes: Sizes, params: Params) -> int:
-    """Of one product of the operands' width for each pair."""
+    """MACs of one dot product per pair and head."""
     return sizes.heads * sizes.pairs * sizes.width
 
 
 def map_macs(sizes: Sizes, params: Params) -> int:
-    """Of one map of each token's features."""
+    """MACs of one linear map per token and head."""
     return sizes.heads * sizes.tokens * sizes.width**2
 
 
@@ -130,31 +130,30 @@ class Primitive:
 
     Attributes:
         notation: mathematics with port names and parameters in braces, "softmax({scores})".
-        commutes: whether the operands of the first two ports may change places.
-        is_causal_safe: whether, given the causal mask, no output depends on a later token.
+        commutes: whether exchanging the first two operands keeps the result.
+        is_causal_safe: whether, under the causal mask, no output depends on a later token.
         check: raises ``ValueError`` for parameters that exclude each other.
-        caution: what a person should know before they train these parameters; None for nothing.
+        caution: a warning about training with these parameters, or None.
         macs: multiply-adds of one call at batch 1, in closed form.
-        passes: how often a call passes over its pairs (or tokens), about; more than 1 where each
-            hidden unit is a pass.
-        is_stateful: whether a call in training changes the module, so that there must be one.
-        reach: of how many tokens before its own a result reads its one input, where the class needs
-            all tokens; None where that has no bound.
-        unread: the ports and the parameters that have no effect, given the parameters; of what
-            such a port is fed with only the shape matters.
-        derived: parameters that a genome's normal form sets, which no space has to list.
-        least_heads: the label of the heads that the result has at least.
-        factors: how scores of queries and keys are products of features; None where they are not.
-        score_change: how scores that are changed stay products; None where they do not.
-        weights: which of the known weights a normaliser's are, given the parameters; None for
-            others.
+        passes: approximate number of passes of a call over its pairs (or tokens); more than 1 if
+            each hidden unit is a pass.
+        is_stateful: whether a call in training mode changes the module.
+        reach: for a class that needs all tokens, the number of earlier tokens that a result
+            depends on; None if it is unbounded.
+        unread: the ports and parameters without effect, given the parameters; only the shape of
+            such an operand matters.
+        derived: parameters that the normal form sets; a space need not list them.
+        least_heads: the label of the smallest head count of the result.
+        factors: the scores as products of query and key features; None if they are no products.
+        score_change: the change of scores that keeps them products; None if there is none.
+        weights: the kind of a normaliser's weights, given the parameters; None for other kinds.
         sums_values: whether the result is the weights times the values.
         homogeneous: the ports p with f(2 p) = 2 f(p), parameters and other operands fixed.
-        is_additive: whether f(p) + f(q) = f(p + q) holds for each of those ports too.
-        is_featurewise: whether each feature of the result depends on the same feature of the
-            operands, and on weights that all heads share, in the same way for every feature and
-            however features are cut into heads.
-        sign: what is provable of the result's sign, from the operands' signs.
+        is_additive: whether f(p) + f(q) = f(p + q) also holds for each of these ports.
+        is_featurewise: whether each feature of the result depends only on the same feature of the
+            operands and on weights that all heads share, equally for all features and for every
+            division of the features into heads.
+        sign: the provable sign of the result, from the signs of the operands.
     """
 
     name: str
@@ -191,13 +190,13 @@ class Primitive:
     def __post_init__(self) -> None:
         init_parameters = inspect.signature(self.module.__init__).parameters
         size_names = ("dim", "heads", "width", "head_width", "rank", "bias", "filtered")
-        # A declared parameter called width is the genome's to say, not the operands'.
+        # A declared parameter named width comes from the genome, not from the operands.
         sizes = tuple(n for n in size_names if n in init_parameters and n not in self.parameters)
         called = inspect.signature(self.module.forward).parameters
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "extras", tuple(n for n in ("x", "mask") if n in called))
-        # A module that is told no size can hold no size-dependent weights; where that says too
-        # little (scalars) or too much (a size that is only checked), the class says it.
+        # A module without size arguments has no size-dependent weights. A class with scalar
+        # weights, or with a size that it only checks, sets ``has_parameters``.
         sized = bool(set(sizes) - {"rank", "filtered"})
         learns = bool(getattr(self.module, "has_parameters", sized))
         object.__setattr__(self, "is_parametric", learns)
@@ -213,12 +212,12 @@ class Primitive:
 
     @property
     def is_plain_product(self) -> bool:
-        """Whether it multiplies two operands as they are: queries by keys, or weights by values."""
+        """Whether the result is a plain product: queries by keys, or weights by values."""
         return self.sums_values or (self.factors is not None and self.factors.is_plain)
 
     @property
     def arities(self) -> tuple[int, ...]:
-        """The numbers of operands that some signature takes."""
+        """The numbers of operands of the signatures, ascending."""
         return tuple(sorted({len(signature.inputs) for signature in self.signatures}))
 
     def defaults(self) -> dict[str, ParamValue]:
@@ -226,11 +225,11 @@ class Primitive:
         return {name: domain.default for name, domain in self.parameters.items()}
 
     def full(self, params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
-        """All parameters: those given over the defaults."""
+        """All parameters: ``params``, and the defaults of the others."""
         return self.defaults() | dict(params)
 
 
-# The stream that a port is usually fed with, by the port's name.
+# The usual stream of a port, by the port's name.
 STREAM_OF_PORT: Final = {"query": "q", "key": "k", "values": "v"}
 
 REGISTRY: Final[Registry[Primitive]] = Registry(
@@ -250,8 +249,8 @@ def primitive(
     """Register a module class as a primitive; see the module docstring.
 
     Args:
-        signatures: such as "query: tokens[h,w], key: tokens[h,w] -> scores[h]"; several where
-            the primitive works on several kinds, tried in order.
+        signatures: such as "query: tokens[h,w], key: tokens[h,w] -> scores[h]"; a primitive of
+            several kinds has several, matched in order.
         role: one role, or one for each signature.
         declared: further fields of ``Primitive``.
 
@@ -260,7 +259,7 @@ def primitive(
     """
 
     def register(module: type[nn.Module]) -> type[nn.Module]:
-        # Generated sources know a class by its name alone.
+        # Generated sources refer to classes by name.
         for entry in REGISTRY.registered.values():
             if entry.module.__name__ == module.__name__:
                 raise GenomeError(
@@ -278,7 +277,7 @@ _PORT = re.compile(r"(?:(\w+):\s*)?(tokens|scores|weights)\[h(?:,(\w))?\]")
 
 
 def parse_signature(text: str, role: Role) -> Signature:
-    """Read "a: tokens[h,w], b: tokens[h,w] -> scores[h]"."""
+    """Parse a signature such as "a: tokens[h,w], b: tokens[h,w] -> scores[h]"."""
     left, arrow, right = text.partition("->")
     ports = [_port(match) for match in _PORT.finditer(left)]
     result = _PORT.fullmatch(right.strip())

@@ -1,4 +1,4 @@
-"""Domains of a primitive's parameters: which values exist, and which one is the default."""
+"""Domains of parameters: the valid values and the default."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 
 class Domain(Protocol):
-    """What a parameter may be.
+    """The valid values of a parameter.
 
-    Contract: ``accept`` returns the value in its one normal form (4.0 for 4 in a ``Real``), or
-    raises ``ValueError`` whose text says what was found and what was expected.
+    ``accept`` returns the value in normal form (4.0 for 4 in a ``Real``) or raises ``ValueError``;
+    the message contains the found and the expected value.
     """
 
     @property
     def default(self) -> ParamValue:
-        """The value of a node that does not name the parameter."""
+        """The value in nodes that do not set the parameter."""
         ...
 
     def accept(self, value: ParamValue) -> ParamValue:
-        """The value in normal form, or ``ValueError``."""
+        """Return the value in normal form, or raise ``ValueError``."""
         ...
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of a few words."""
+    """A word from a list."""
 
     default: str
     values: tuple[str, ...]
@@ -60,7 +60,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number from ``low`` to ``high``; ``None`` too where ``nullable``."""
+    """A whole number from ``low`` to ``high``; ``None`` is valid if ``nullable``."""
 
     default: int | None
     low: int

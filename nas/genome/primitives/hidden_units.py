@@ -1,4 +1,4 @@
-"""What additive scores share: hidden units of a query and a key, summed.
+"""Shared code of additive scores: sums over hidden units of a query and a key.
 
 scores_ij = sum_m weight_m act(left_im + right_jm) + shift
 """

@@ -1,8 +1,8 @@
-"""What a mask says: which scores are hidden, how many keys a row sees, which tokens exist.
+"""Functions of masks: hidden scores, visible keys per row, padding.
 
-A mask is bool, broadcastable to (b, h, q, k), True where attention is allowed, or None where
-everything is visible. A score of -inf is a key that a filter has excluded: no normaliser gives
-it weight, and no adjustment brings it back. What hidden tokens hold must be finite.
+A mask is bool, broadcastable to (b, h, q, k), True where attention is allowed; None if all keys are
+visible. A score of -inf marks a key that a filter excluded: normalisers give it weight zero, and
+adjustments keep it at -inf. Hidden tokens must have finite values.
 """
 
 from __future__ import annotations

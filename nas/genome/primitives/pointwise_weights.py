@@ -1,4 +1,4 @@
-"""Weights that do not see each other: sigmoid, squared ReLU, and the scores themselves."""
+"""Elementwise normalisers: sigmoid, squared ReLU, and scores divided by the number of keys."""
 
 from __future__ import annotations
 

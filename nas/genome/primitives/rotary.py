@@ -1,4 +1,4 @@
-"""Rotary position embedding, as a function that other primitives share and as a primitive."""
+"""Rotary position embedding: a shared function and a primitive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes scores one by one: a temperature, a soft bound, a bias of each key."""
+"""Elementwise changes of scores: a temperature, a soft cap, a bias per key."""
 
 from __future__ import annotations
 

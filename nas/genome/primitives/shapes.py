@@ -1,6 +1,6 @@
-"""Names of the shapes that most functions read and give; b is the batch, h the heads.
+"""Annotations of tensor shapes; b is the batch, h the heads.
 
-Tests check the shapes at every call; an exported file has plain tensors in their place.
+Tests check the shapes at every call; exported files use ``Tensor`` instead.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from nas.genome.primitives.masks import drop_padding
 from nas.genome.primitives.shapes import Mask, Tokens
 
 
-# POSITION, not TRANSFORM: what a token becomes depends on who stands beside it.
+# POSITION, not TRANSFORM: the result depends on the neighbours of a token.
 @primitive(
     "short_conv",
     "tokens: tokens[h,w] -> tokens[h,w]",

@@ -1,4 +1,4 @@
-"""Softmax over the visible keys, and with one that is silent."""
+"""Softmax over the visible keys, with and without an additional key of score zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse normalisers: weights are what a row has above a threshold, which makes it sum to 1.
+"""Sparse normalisers: weights are the scores above a threshold, which makes each row sum to 1.
 
     weights_ij = max(scores_ij / p - t_i, 0)^p,  t_i such that the row sums to 1
 

@@ -1,4 +1,4 @@
-"""The largest scores of each row: as a filter of scores, and with softmax in one."""
+"""The largest scores of each row: as a filter of scores, and combined with softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control: equal weights, whatever the scores."""
+"""The control: equal weights for all visible keys."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from nas.genome.primitives.shapes import Mask, Scores
     least_heads=lambda params: params["heads"],
 )
 class Uniform(nn.Module):
-    """The mean of the visible keys' values: a mechanism that does not attend.
+    """Equal weights for all visible keys: the mean of their values.
 
-    weights_ij = 1 / n, n the number of keys that row i sees; of its operand only the length is
-    read. The normal form reads tokens, since scores that nobody reads are not computed.
+    weights_ij = 1 / n, n the number of keys that row i sees; only the length of the operand
+    matters. The normal form reads tokens, so that no scores are computed.
 
     Args:
-        heads: of the weights, at least; those of the scores that the normal form cut.
+        heads: smallest head count of the weights; the normal form sets that of the removed scores.
     """
 
     def __init__(self, *, heads: str = "one") -> None:

@@ -1,4 +1,4 @@
-"""The validator: types, then a policy's path rules; violations with witness and repair."""
+"""The validator: type checks, then path rules of a policy; violations carry witness and repair."""
 
 from nas.space.validation.policy import Policy, PolicyFile, Rule, compile_policy, load_policy
 from nas.space.validation.repair import nearest_legal, with_repairs

@@ -2,9 +2,9 @@
 
     ".* score (score | adjust)* normalize"
 
-A letter of a path is a node, and it answers to two words: its primitive's name and the role
-it plays. Operators: juxtaposition, ``|``, ``*``, ``+``, ``?``, parentheses, and ``.`` for any
-node. Sets of states are bit masks, so that one pass over a DAG follows every path at once.
+A letter of a path is a node. Two words match it: the name of its primitive, and its role.
+Operators: juxtaposition, ``|``, ``*``, ``+``, ``?``, parentheses, and ``.`` for any node. Sets of
+states are bit masks, so that one pass over a DAG follows all paths.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MAX_STEPS: Final = 300_000
 
 @dataclass
 class Budget:
-    """What compiling the expressions of one policy may still cost; they share it.
+    """The remaining work to compile all expressions of one policy.
 
     Attributes:
-        tokens: words and signs of the expressions, which bounds the automata they begin as.
-        states: of the automata, which bounds the work of judging a node.
-        steps: edges followed while they are found.
+        tokens: words and signs of the expressions; bounds the nondeterministic automata.
+        states: states of the deterministic automata; bounds the work to validate a node.
+        steps: edges followed while compiling.
     """
 
     tokens: int = MAX_TOKENS
@@ -36,7 +36,7 @@ class Budget:
     steps: int = MAX_STEPS
 
     def spend(self, steps: int = 0, states: int = 0, tokens: int = 0) -> None:
-        """Count work; ValueError beyond a limit."""
+        """Subtract work from the budget; ValueError if a limit is exceeded."""
         self.steps, self.states = self.steps - steps, self.states - states
         self.tokens -= tokens
         if min(self.tokens, self.states, self.steps) < 0:
@@ -51,7 +51,7 @@ class Budget:
 
 
 class Letter(NamedTuple):
-    """A node as the automaton sees it: the primitive's name and the role."""
+    """A letter of the alphabet: the primitive's name and the role of a node."""
 
     op: str
     role: str
@@ -96,15 +96,18 @@ class Automaton:
 def compile_pattern(
     pattern: str, letters: Sequence[Letter], words: Set[str], budget: Budget | None = None
 ) -> Automaton:
-    """Compile an expression over the given alphabet, within a budget (by default a whole one).
+    """Compile an expression over an alphabet.
+
+    Args:
+        budget: limits the work; by default a new ``Budget``.
 
     Raises:
-        ValueError: the expression is malformed, uses a word that is not among ``words``, or costs
-            more than the budget has.
+        ValueError: the expression is malformed, uses a word that is not among ``words``, or
+            exceeds the budget.
     """
     parser = _Parser(pattern, words, budget or Budget())
     nfa = parser.parse()
-    # Letters that the expression does not tell apart lead to the same states.
+    # Letters that match the same words of the expression lead to the same states.
     used = set(parser.tokens)
     kinds = {letter: frozenset(used.intersection(letter)) for letter in letters}
     states = {nfa.closure({nfa.start}): 0}
@@ -183,7 +186,7 @@ class _Parser:
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def _around(self, *inside: Fragment) -> Fragment:
-        """A new start and end, with what is between them as ways from one to the other."""
+        """A new start and end state, joined by each of the fragments in parallel."""
         start, final = self.nfa.state(), self.nfa.state()
         for begin, end in inside:
             self.nfa.edges[start].append((None, begin))

@@ -4,11 +4,11 @@
     - {name: values_from, to: aggregate.values, some: input.v}
     - {name: values_only, to: aggregate.values, none: input.q}
 
-A path is the sequence of nodes between a source and a place, both ends excluded; it reads as
-their roles. ``from`` demands that every path matches, ``some`` that at least one does,
-``none`` that no path does (of all paths, where no ``match`` is given). A place is ``output``,
-a role or a primitive, or one of its ports; a source is ``input`` (any stream, or a node
-without inputs) or one stream. The expressions are those of ``nas.space.validation.automaton``.
+A path is the sequence of nodes between a source and a place, both ends excluded. A rule with
+``from`` requires that every path matches, with ``some`` that at least one path does, with ``none``
+that no path does. Without ``match``, every path matches. A place is ``output``, a role or a
+primitive, or one of its ports; a source is ``input`` (any stream, or a node without inputs) or one
+stream. ``nas.space.validation.automaton`` defines the expressions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Quantifier = Literal["every", "some", "none"]
 
 
 class RuleFile(Frozen):
-    """One rule as written."""
+    """A rule as written in the file."""
 
     name: Name
     to: str
@@ -61,7 +61,7 @@ class RuleFile(Frozen):
 
 
 class PolicyFile(Frozen):
-    """A policy as written; ``arity`` demands exact input counts of roles or primitives."""
+    """A policy as written in the file; ``arity`` sets input counts of roles or primitives."""
 
     name: Name
     about: str = ""
@@ -111,7 +111,7 @@ def load_policy(name_or_path: str) -> Policy:
     """Read and compile a policy by path or by name.
 
     Raises:
-        ConfigError, PolicyError: it cannot be read, or a rule is malformed.
+        ConfigError, PolicyError: the file cannot be read, or a rule is malformed.
     """
     path = find_named(name_or_path, FOLDER)
     return compile_policy(read_model(path, PolicyFile), path)
@@ -128,7 +128,7 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
                 f"{path}, arity: {shortened(word)!r} is neither a role nor a primitive"
                 f"{near(word, _words())}."
             )
-    # Every letter that a path can hold: each primitive in each of its roles.
+    # The alphabet: each primitive in each of its roles.
     letters = sorted({Letter(n, s.role.value) for n in names() for s in get(n).signatures})
     budget = Budget()
     rules = (_compile(rule, f"{path}, rule {rule.name!r}", letters, budget) for rule in file.rules)
@@ -136,7 +136,7 @@ def compile_policy(file: PolicyFile, path: Path | str) -> Policy:
 
 
 def _words() -> frozenset[str]:
-    """Every word a pattern may use: the roles and the primitives' names."""
+    """All words of patterns: the roles and the names of primitives."""
     return frozenset(names()) | {role.value for role in Role}
 
 

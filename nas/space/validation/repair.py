@@ -1,8 +1,7 @@
-"""The nearest legal genome: fewest edits from an illegal one, found by best-first search.
+"""The nearest legal genome: beam search for the fewest edits that remove all violations.
 
-One edit changes an operation, an input, a flag or label, or adds or bypasses one node. Genomes
-one edit away are all judged; further ones are searched from the most promising, those with the
-fewest violations left. The answer is checked by the validator like any other genome.
+One edit changes an operation, an input, a flag or label, or adds or bypasses one node. All genomes
+one edit away are validated; the search continues from the BEAM genomes with the fewest violations.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from nas.space.validation.validator import Violation, validate
 
 MAX_EDITS: Final = 4
 BEAM: Final = 6
-MAX_NODES: Final = 24  # a larger graph is not searched: judging one neighbour takes too long
-MAX_JUDGED: Final = 150_000  # nodes of neighbours that are judged, whatever their number
-USUAL_STATES: Final = 64  # of a policy's automata together; with more of them fewer are judged
-# What is tried first where several repairs are equally near: the usual operation of a role.
+MAX_NODES: Final = 24  # larger graphs are not searched: validating a neighbour takes too long
+MAX_JUDGED: Final = 150_000  # nodes of all validated neighbours together
+USUAL_STATES: Final = 64  # states of a policy's automata; with more, fewer nodes are validated
+# Operations that are tried first among repairs of equal distance.
 USUAL: Final = ("scaled_dot_product", "softmax", "weighted_sum", "linear", "gelu", "layer_norm")
 
 
 def with_repairs(
     genome: Genome, policy: Policy, violations: Sequence[Violation]
 ) -> tuple[Violation, ...]:
-    """The violations, each with the nearest legal genome (the same one: it mends them all)."""
+    """The violations, each with the nearest legal genome, which repairs all of them."""
     if not violations:
         return ()
     repair = nearest_legal(genome, policy)
@@ -39,13 +38,13 @@ def with_repairs(
 
 
 def nearest_legal(genome: Genome, policy: Policy) -> Genome | None:
-    """A legal genome as few edits away as the search finds; it type-checks under any policy.
+    """A legal genome with few edits; it type-checks even if the policy does not check types.
 
-    Where the search ends without one: the graph as the values of standard attention, or else
-    standard attention itself; None where the policy forbids even that.
+    If the search fails: the graph as the values of standard attention, else standard attention;
+    None if the policy forbids that too.
 
-    Args:
-        genome: one whose primitives exist.
+    Raises:
+        GenomeError: a node names a primitive that does not exist.
     """
     repaired = _searched(genome, policy) if 0 < len(genome.nodes) <= MAX_NODES else None
     for candidate in [repaired] if repaired else _rebuilt(genome):
@@ -76,7 +75,7 @@ def _searched(genome: Genome, policy: Policy) -> Genome | None:
 
 
 def _problems(genome: Genome, policy: Policy) -> int:
-    """How much is wrong, types included."""
+    """The number of violations and type errors."""
     count = len(validate(genome, policy))
     return count if policy.file.types else count + len(infer(genome).problems)
 
@@ -94,7 +93,7 @@ def _rebuilt(genome: Genome) -> Iterator[Genome]:
 
 
 def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
-    """Genomes one edit away, gentle edits first: labels where labels are what is wrong."""
+    """Genomes one edit away; labels first if heads or widths are violated, else last."""
     rules = {violation.rule for violation in validate(genome, policy)}
     labels = _relabelled(genome)
     others = chain(
@@ -104,13 +103,13 @@ def _neighbours(genome: Genome, policy: Policy) -> Iterator[Genome]:
 
 
 def _operations(arity: int) -> list[str]:
-    """Primitives that take so many operands, the usual ones first."""
+    """Primitives with ``arity`` operands; those of USUAL come first."""
     ops = [n for n in names() if arity in get(n).arities]
     return sorted(ops, key=lambda n: (USUAL.index(n) if n in USUAL else len(USUAL), n))
 
 
 def _inserted(genome: Genome) -> Iterator[Genome]:
-    """A new node with one operand on each edge, or one with two behind the output."""
+    """Insert a node with one operand into each edge, or append one with two operands."""
     for index, node in enumerate(genome.nodes):
         moved = {place: place + 1 for place in range(index, len(genome.nodes))}
         later = [reader.renamed(moved) for reader in genome.nodes[index + 1 :]]
@@ -125,7 +124,7 @@ def _inserted(genome: Genome) -> Iterator[Genome]:
 
 
 def _renamed(genome: Genome) -> Iterator[Genome]:
-    """Another operation at each node, with default parameters."""
+    """Change the operation of each node, with default parameters."""
     for index, node in enumerate(genome.nodes):
         for op in _operations(len(node.inputs)):
             if op != node.op:
@@ -133,7 +132,7 @@ def _renamed(genome: Genome) -> Iterator[Genome]:
 
 
 def _rewired(genome: Genome) -> Iterator[Genome]:
-    """Another operand at each input."""
+    """Change each operand."""
     for index, node in enumerate(genome.nodes):
         for slot, old in enumerate(node.inputs):
             for ref in _refs(index):
@@ -142,7 +141,7 @@ def _rewired(genome: Genome) -> Iterator[Genome]:
 
 
 def _extended(genome: Genome) -> Iterator[Genome]:
-    """One operand more or less at each node."""
+    """Add or remove one operand of each node."""
     for index, node in enumerate(genome.nodes):
         ports = get(node.op).signatures[0].inputs
         slot = len(node.inputs)
@@ -154,7 +153,7 @@ def _extended(genome: Genome) -> Iterator[Genome]:
 
 
 def _bypassed(genome: Genome) -> Iterator[Genome]:
-    """Readers of a node read its operand instead; or the graph ends at an earlier node."""
+    """Replace a node by its operand in all readers, or end the graph at an earlier node."""
     for index, node in enumerate(genome.nodes):
         for ref in dict.fromkeys(node.inputs):
             yield genome.bypassing(index, ref)
@@ -163,7 +162,7 @@ def _bypassed(genome: Genome) -> Iterator[Genome]:
 
 
 def _relabelled(genome: Genome) -> Iterator[Genome]:
-    """One field of the projections changed."""
+    """Change one field of the projections."""
     for name in (*FLAGS, *LABELS):
         choices: tuple[bool | str, ...] = (True, False) if name in FLAGS else LABELS[name]
         for value in choices:

@@ -1,6 +1,6 @@
 """Validate a genome: types first, then a policy's path rules, in one pass over the DAG.
 
-Time is proportional to nodes times rules; a path is followed backwards only for a broken rule.
+The time is proportional to nodes times rules; only violated rules need a witness path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nas.genome.types import Problem, Typing, infer
 from nas.space.validation.automaton import Letter
 from nas.space.validation.policy import Policy, Rule
 
-MAX_PLACES: Final = 20  # violations of one rule that are reported
+MAX_PLACES: Final = 20  # reported violations per rule
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Violation:
             "constant".
         path: the witness, from a stream to the place of the rule.
         found, expected: the words of the path, and the pattern of the rule.
-        repair: the nearest legal genome; None if none was searched or found.
+        repair: the nearest legal genome; None without a search or a result.
     """
 
     rule: str
@@ -37,7 +37,7 @@ class Violation:
 
     @property
     def message(self) -> str:
-        """One sentence with place, found and expected."""
+        """A sentence with the place, the found and the expected words."""
         place = " -> ".join(self.path) or "the graph"
         return f"{self.rule}: {place} reads {self.found!r}; expected {self.expected!r}."
 
@@ -77,7 +77,7 @@ def validate(genome: Genome, policy: Policy) -> tuple[Violation, ...]:
 
 
 class _Graph:
-    """The letters of a genome's nodes; rules read the live nodes only."""
+    """The letters of a genome's nodes; rules apply to live nodes only."""
 
     def __init__(self, genome: Genome, typing: Typing) -> None:
         self.nodes, self.live, self.signatures = genome.nodes, genome.live(), typing.signatures
@@ -85,7 +85,7 @@ class _Graph:
         self.genome = genome
 
     def of_arity(self, policy: Policy) -> list[Violation]:
-        """The nodes with another number of inputs than the policy demands."""
+        """The nodes whose number of inputs differs from the policy's."""
         broken = []
         for word, count in policy.file.arity.items():
             for index in self.live:
@@ -172,7 +172,7 @@ def _typed(genome: Genome, problem: Problem) -> Violation:
 
 
 def _first_operands(genome: Genome, ref: Ref) -> list[Ref]:
-    """The path that leads to a node along first operands."""
+    """The path to a node along first operands."""
     path = [ref]
     while isinstance(path[-1], int) and genome.nodes[path[-1]].inputs:
         path.append(genome.nodes[path[-1]].inputs[0])

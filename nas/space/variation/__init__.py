@@ -1,7 +1,8 @@
 """Variation: sampling, mutation and crossover of genomes, legal by construction.
 
-Pure functions of genomes, the space, the policy and a random generator. Graphs grow from the
-policy's automata (``grammar``), so that no validator is needed; projections are fitted to types.
+Pure functions of genomes, the space, the policy and a random generator. Graphs are
+grown from the policy's automata (``grammar``), so that no validator is needed; projections are
+changed until the genome type-checks.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from nas.space.variation.mutation import GRAPH_OPERATORS, graft
 
 TRIES: Final = 50
 PROJECT: Final = 0.3  # probability that a mutation changes projections or placement
-PLACE: Final = 0.05  # probability that it changes the placement
-MASK: Final = 0.05  # probability that it changes the mask, where the space has choices
+PLACE: Final = 0.05  # probability that a mutation changes the placement
+MASK: Final = 0.05  # probability that it changes the mask, if the space has choices
 
 
 class Variation:
-    """The operators of a space under a policy.
+    """Sampling, mutation and crossover in a space under a policy.
 
     Args:
-        is_causal: whether genomes must see no later token, as in a space with ``causal: true``.
+        is_causal: exclude genomes that see later tokens, as a space with ``causal: true`` does.
 
     Raises:
-        SpaceError: no genome of the space obeys the policy, or none of those is causal.
+        SpaceError: no (causal) genome of the space obeys the policy.
     """
 
     def __init__(self, space: SearchSpace, policy: Policy, is_causal: bool = False) -> None:
@@ -44,7 +45,11 @@ class Variation:
         self.grammar = Grammar(self.space, policy)
 
     def sample(self, rng: np.random.Generator) -> Genome:
-        """A random genome of the space, of any size that it allows."""
+        """A random genome of the space.
+
+        Raises:
+            SpaceError: no projections of the space fit any of ``TRIES`` random graphs.
+        """
         least, most = self.grammar.size(self.grammar.start), self.space.nodes.max
         for _ in range(TRIES):
             draft, budget = Draft(self.grammar), int(rng.integers(least, most + 1))
@@ -62,9 +67,9 @@ class Variation:
     def mutate(
         self, genome: Genome, rng: np.random.Generator, strength: int = 1
     ) -> tuple[Genome, str]:
-        """A genome after ``strength`` changes, and the names of their operators.
+        """The genome after ``strength`` changes, and the names of their operators.
 
-        A fresh sample if no operator applies.
+        Returns a fresh sample if no operator applies.
         """
         child, names = genome, []
         for _ in range(strength):
@@ -76,7 +81,7 @@ class Variation:
         return child, "+".join(names)
 
     def crossover(self, a: Genome, b: Genome, rng: np.random.Generator) -> tuple[Genome, str]:
-        """``a`` with one subgraph of ``b``, and projections from both."""
+        """``a`` with a subgraph of ``b`` and mixed projections, and the operator's name."""
         placement = a.placement if rng.random() < 0.5 else b.placement
         mixed = projecting.mix(a.projections, b.projections, rng)
         grafted = self._graft(a, b, rng)
@@ -92,7 +97,7 @@ class Variation:
         return a, "crossover_projections"
 
     def _mutate_once(self, genome: Genome, rng: np.random.Generator) -> tuple[Genome, str] | None:
-        """One change of a kind drawn at random, or of the graph if that kind does not apply."""
+        """One random change; a change of the graph if the drawn kind does not apply."""
         for kind in (self._kind(rng.random()), "graph"):
             for _ in range(TRIES):
                 name, child = self._propose(kind, genome, rng)
@@ -125,7 +130,7 @@ class Variation:
         return name, None if draft is None else draft.genome(*around)
 
     def _graft(self, a: Genome, b: Genome, rng: np.random.Generator) -> Genome | None:
-        """``a`` with one edge operation a copy of a node of ``b`` and its ancestors."""
+        """``a`` with the operand of one edge replaced by a copy of a subgraph of ``b``."""
         host, donor = Draft.of(a, self.grammar), Draft.of(b, self.grammar)
         goals = host.goals()
         edges = host.edges()
@@ -142,7 +147,7 @@ class Variation:
     def _fitted(self, genome: Genome, rng: np.random.Generator) -> Genome | None:
         """The genome with projections that type-check.
 
-        None if it is too large, constant, or sees later tokens in a causal space, or if no
+        None if the genome is too large, constant, or sees later tokens in a causal space, or if no
         projections of the space fit.
         """
         is_large = len(genome.nodes) > self.space.nodes.max
@@ -151,7 +156,7 @@ class Variation:
         return projecting.fit(genome, self.space, rng)
 
     def _sees_ahead(self, genome: Genome) -> bool:
-        """Whether a node sees later tokens in a causal space, as one of a parent may."""
+        """Whether a node sees later tokens although the space is causal."""
         if not self.space.causal:
             return False
         return not all(self.space.allows(node.op, node.param_dict()) for node in genome.nodes)

@@ -65,7 +65,7 @@ class Draft:
         return [(i, s) for i, v in enumerate(self.vertices) for s in range(len(v.inputs))]
 
     def ancestors(self, ref: Ref) -> set[int]:
-        """A node and the nodes that it is computed from."""
+        """The node and all nodes that its result depends on."""
         ancestors: set[int] = set()
         stack = [ref]
         while stack:
@@ -76,7 +76,7 @@ class Draft:
         return ancestors
 
     def goals(self) -> list[Goal]:
-        """For each node the goal of all its readers, without required states."""
+        """For each node the goal that satisfies all its readers, without required states."""
         grammar = self.grammar
         allowed = [[r.automaton.all_states for r in grammar.path_rules] for _ in self.vertices]
         allowed[-1] = list(grammar.start.allowed)
@@ -100,7 +100,7 @@ class Draft:
         return operand._replace(required=free.required)
 
     def edge_goal(self, reader: int, slot: int, goals: Sequence[Goal]) -> Goal:
-        """The goal at an edge, with the required states that no other edge brings."""
+        """The goal at an edge, with the required states that no other edge supplies."""
         goal = self.below(goals[reader], self.vertices[reader].operation, slot)
         required = tuple(
             self._required(i, reader, slot) for i in range(len(self.grammar.some_rules))
@@ -108,7 +108,7 @@ class Draft:
         return goal._replace(required=required)
 
     def _required(self, index: int, reader: int, slot: int) -> int:
-        """The states of which an edge must bring one, for one rule with ``some``."""
+        """The states of which an edge must supply one, for one rule with ``some``."""
         required = NOT_REQUIRED
         for place in self._places(index):
             arriving = self._arriving(index, place, cut=(reader, slot))
@@ -118,7 +118,7 @@ class Draft:
         return required
 
     def _places(self, index: int) -> Iterator[tuple[int, int]]:
-        """The edges to which a rule demands a path; the output has the slot -1."""
+        """The edges to which a rule requires a path; the output has the slot -1."""
         rule = self.grammar.some_rules[index]
         if rule.word is None:
             yield len(self.vertices) - 1, -1
@@ -128,7 +128,7 @@ class Draft:
                 yield at, slot
 
     def _arriving(self, index: int, place: tuple[int, int], cut: tuple[int, int]) -> int:
-        """The states in which paths arrive at an edge when another edge is cut."""
+        """The states in which paths arrive at an edge if the edge ``cut`` is removed."""
         automaton = self.grammar.some_rules[index].automaton
         masks: list[int] = []
         for at, vertex in enumerate(self.vertices):
@@ -160,6 +160,6 @@ class Draft:
         return 0
 
     def genome(self, projections: Projections, placement: str, visibility: Visibility) -> Genome:
-        """The genome of what reaches the last vertex."""
+        """The genome of the vertices that reach the last one."""
         nodes = tuple(Node(v.operation.op, v.inputs, v.params) for v in self.vertices)
         return Genome(nodes, projections, placement, visibility).pruned()

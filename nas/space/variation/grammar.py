@@ -1,10 +1,10 @@
-"""A space and its policy as a tree grammar: what may stand at a place in a graph.
+"""A space and its policy as a tree grammar of graphs.
 
 A goal is a requirement on an input: a kind of tensor, for every rule the states in which paths may
 arrive there (``allowed``), and for every rule with ``some`` the states of which one must arrive
 (``required``). A primitive turns the goal at its result into goals at its operands by running the
 rules' automata backwards. Every graph grown from the goal at the output obeys the policy, so that
-nothing is drawn and rejected.
+no sample is rejected.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OpSignature:
 
 
 class Production(NamedTuple):
-    """An operation, the goals at its operands, and the fewest nodes that it takes."""
+    """An operation, the goals at its operands, and the fewest nodes of such a subgraph."""
 
     operation: OpSignature
     goals: tuple[Goal, ...]
@@ -88,25 +88,25 @@ class Grammar:
             )
 
     def size(self, goal: Goal) -> int:
-        """The fewest nodes that reach a goal; NEVER where nothing does."""
+        """The fewest nodes that meet a goal; NEVER if no subgraph meets it."""
         if goal not in self._sizes:
             self._close(goal)
         return self._sizes[goal]
 
     def productions(self, goal: Goal) -> tuple[Production, ...]:
-        """The ways to reach a goal with a node."""
+        """The productions that meet a goal with a node."""
         if goal not in self._productions:
             self._close(goal)
         return self._productions[goal]
 
     def leaves(self, goal: Goal) -> list[str]:
-        """The streams that reach a goal as they are."""
+        """The streams that meet a goal."""
         if goal.kind is not Kind.TOKENS:
             return []
         return [name for name, state in self.streams.items() if satisfies(state, goal)]
 
     def advance(self, letter: Letter, states: Sequence[State]) -> State:
-        """The state of a node, from those of its operands."""
+        """The state of a node, from the states of its operands."""
         allowed = zip(self.path_rules, zip(*(s.allowed for s in states), strict=True), strict=True)
         required = zip(
             self.some_rules, zip(*(s.required for s in states), strict=True), strict=True
@@ -117,7 +117,7 @@ class Grammar:
         )
 
     def operand_goals(self, goal: Goal, operation: OpSignature) -> list[tuple[Goal, ...]]:
-        """The goals at the operands; several if several operands can bring a required state."""
+        """The goals at the operands, for each choice of operands that supply required states."""
         letter = operation.letter
         allowed = [
             rule.automaton.retreat(mask, letter)
@@ -143,7 +143,7 @@ class Grammar:
     def _required_splits(
         self, index: int, rule: Rule, goal: Goal, operation: OpSignature
     ) -> list[tuple[int, ...]]:
-        """For one rule, the operands that can bring the required states."""
+        """For one rule, the masks at the operands, for each operand that can supply a state."""
         letter, ports = operation.letter, len(operation.signature.inputs)
         place = rule.slot(letter, operation.signature)
         masks = [
@@ -177,7 +177,7 @@ class Grammar:
         )
 
     def _close(self, start: Goal) -> None:
-        """Find every new goal below one, then the fewest nodes that each of them takes."""
+        """Find every goal below ``start``, then the fewest nodes that meet each of them."""
         ways_of: dict[Goal, list[tuple[OpSignature, tuple[Goal, ...]]]] = {}
         queue = [start]
         while queue:
@@ -206,7 +206,7 @@ class Grammar:
             self._productions[goal] = tuple(p for p in priced if p.size < NEVER)
 
     def _spend(self, productions: int) -> None:
-        """Count productions, so that no policy takes unbounded time."""
+        """Count productions; SpaceError beyond MAX_WORK."""
         self._work += productions
         self._check_work(self._work)
 

@@ -26,10 +26,10 @@ ROLE_WEIGHTS: Final = {
     Role.GATE: 1.0,
     Role.POSITION: 1.0,
 }
-# A port reads the stream of its name three times as often as another: "query" reads q.
+# Relative probability that a port reads the stream of its name ("query" reads q).
 PREFERENCE: Final = 3.0
 STOP: Final = 0.65  # probability that a goal for tokens is met by a stream
-DRAWS: Final = 20  # random draws of parameters before all combinations are listed
+DRAWS: Final = 20  # random draws before all combinations are listed
 REUSE: Final = 0.2  # probability that a goal is met by an existing node
 
 
@@ -73,7 +73,7 @@ def _grow_node(
 
 
 def pick_production(ways: list[Production], rng: np.random.Generator) -> Production:
-    """Draw a role by its weight, then one of its primitives, then one of its op_signatures."""
+    """Draw a role by its weight, then a primitive, then one of its productions."""
     roles = sorted({p.operation.signature.role for p in ways})
     role = roles[choose([ROLE_WEIGHTS[r] for r in roles], rng)]
     ops = sorted({p.operation.op for p in ways if p.operation.signature.role is role})
@@ -86,7 +86,7 @@ def pick_production(ways: list[Production], rng: np.random.Generator) -> Product
 def draw_params(
     op: str, space: SearchSpace, rng: np.random.Generator
 ) -> tuple[tuple[str, ParamValue], ...]:
-    """Parameters drawn from the combinations of the space's choices that it allows."""
+    """Random parameters from the space's choices that are valid together."""
     defaults = get(op).defaults()
     choices = {name: space.param_choices(op, name) for name in defaults}
     for _ in range(DRAWS):
@@ -97,18 +97,18 @@ def draw_params(
 
 
 def changed(op: str, params: dict[str, ParamValue]) -> tuple[tuple[str, ParamValue], ...]:
-    """The parameters that are not the primitive's defaults, as a node holds them."""
+    """The parameters that differ from the primitive's defaults, in the form of ``Node.params``."""
     defaults = get(op).defaults()
     return tuple(sorted((k, v) for k, v in params.items() if v != defaults[k]))
 
 
 def pick(items: Sequence[T], rng: np.random.Generator) -> T:
-    """One of several, each with the same probability."""
+    """A random item, all with the same probability."""
     return items[int(rng.integers(len(items)))]
 
 
 def choose(weights: list[float], rng: np.random.Generator) -> int:
-    """An index drawn in proportion to its weight."""
+    """A random index, with probability in proportion to its weight."""
     mark = rng.random() * sum(weights)
     for index, weight in enumerate(weights):
         mark -= weight

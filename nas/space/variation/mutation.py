@@ -1,7 +1,7 @@
-"""Mutations: small changes that keep a genome legal, each a function of draft and generator.
+"""Mutations: small changes that keep a genome legal.
 
-An operator returns the changed draft, or None where it does not apply. New parts meet the goals of
-their places (``nas.space.variation.grammar``), so that results obey the policy.
+An operator returns the changed draft, or None if it does not apply. New subgraphs meet the goals of
+their edges (``nas.space.variation.grammar``), so that results obey the policy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def regrow(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def rewire(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Let an edge read another stream or earlier node."""
+    """Connect an edge to another stream or earlier node."""
     reader, slot = pick(draft.edges(), rng)
     goal = draft.edge_goal(reader, slot, draft.goals())
     old = draft.vertices[reader].inputs[slot]
@@ -74,7 +74,7 @@ def insert(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft 
 
 
 def remove(draft: Draft, space: SearchSpace, rng: np.random.Generator) -> Draft | None:
-    """Remove a node: its reader reads one of its operands instead."""
+    """Replace a node by one of its operands in one reader."""
     goals = draft.goals()
     ways: list[tuple[int, int, Ref]] = []
     for reader, slot in draft.edges():
@@ -152,7 +152,7 @@ GRAPH_OPERATORS: Final = {
 
 
 def graft(host: Draft, donor: Draft, edge: tuple[int, int], at: int) -> Draft:
-    """The host with one edge operation a copy of a donor's node and its ancestors."""
+    """Replace the operand of an edge by a copy of a donor's node and its ancestors."""
     fresh, place = _before(host, edge[0]), dict[int, int]()
     for old in sorted(donor.ancestors(at)):
         vertex = donor.vertices[old]
@@ -162,7 +162,7 @@ def graft(host: Draft, donor: Draft, edge: tuple[int, int], at: int) -> Draft:
 
 
 def _full_goal(draft: Draft, at: int) -> Goal:
-    """The goal at a node's result with the states that no other edge brings."""
+    """The goal at a node's result, with the required states of all its readers."""
     goals = draft.goals()
     goal = goals[at]
     required = list(goal.required)
@@ -183,7 +183,7 @@ def _before(draft: Draft, reader: int) -> Draft:
 
 
 def _with_edge(draft: Draft, fresh: Draft, reader: int, slot: int, ref: Ref) -> Draft:
-    """``fresh`` continued by the rest of ``draft``, one edge of ``reader`` operation ``ref``."""
+    """Append ``reader``, with ``ref`` at ``slot``, and the rest of ``draft`` to ``fresh``."""
     shift = len(fresh.vertices) - reader
     vertex = draft.vertices[reader]
     inputs = (*vertex.inputs[:slot], ref, *vertex.inputs[slot + 1 :])

@@ -29,7 +29,7 @@ def draw_visibility(space: SearchSpace, rng: np.random.Generator) -> Visibility:
 
 
 def change(projections: Projections, space: SearchSpace, rng: np.random.Generator) -> Projections:
-    """The same projections with one field changed; unchanged where the space has no choice."""
+    """The projections with one field changed; unchanged if the space has no other choice."""
     open_fields = [n for n in FIELDS if set(space.choices(n)) - {getattr(projections, n)}]
     if not open_fields:
         return projections
@@ -39,7 +39,7 @@ def change(projections: Projections, space: SearchSpace, rng: np.random.Generato
 
 
 def mix(a: Projections, b: Projections, rng: np.random.Generator) -> Projections:
-    """Each field from one parent or the other."""
+    """Projections with each field from a random parent."""
     return Projections(**{n: getattr(a if rng.random() < 0.5 else b, n) for n in FIELDS})
 
 
@@ -58,7 +58,7 @@ def fit(genome: Genome, space: SearchSpace, rng: np.random.Generator) -> Genome 
 def _nearest(
     first: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> Iterator[Projections]:
-    """These projections, then those one change away, then those two away."""
+    """The projections, then all that differ in one field, then in two."""
     yield first
     singles = _changes(first, space, rng)
     yield from singles
@@ -67,9 +67,9 @@ def _nearest(
 
 
 def _inside(projections: Projections, space: SearchSpace) -> Projections:
-    """The same projections, with fields outside the space set to the space's first choices.
+    """The projections, with fields outside the space set to the space's first choices.
 
-    A normal form has no projection for an unread stream, which a mutation may make a read one.
+    A normal form has no projection of an unread stream, which a mutation may connect.
     """
     outside = {
         n: space.choices(n) for n in FIELDS if getattr(projections, n) not in space.choices(n)
@@ -80,7 +80,7 @@ def _inside(projections: Projections, space: SearchSpace) -> Projections:
 def _changes(
     projections: Projections, space: SearchSpace, rng: np.random.Generator
 ) -> list[Projections]:
-    """Every projection one change away, in random order."""
+    """All projections that differ in one field, in random order."""
     changes = [
         replace(projections, **{name: choice})
         for name in FIELDS
